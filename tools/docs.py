@@ -21,12 +21,14 @@ from flintmq.core.kernel.hookspecs import FlintSpecs
 from flintmq.core.kernel.kernel import Kernel
 from flintmq.core.kernel.ports.access import Access
 from flintmq.core.kernel.ports.processor import RequestDeclaration
+from flintmq.core.log_events import EVENTS, EVENTS_OF
 from flintmq.plugins.broker.processors import ProcessorsPlugin
 from flintmq.plugins.builtin import BUILTIN_PLUGINS, name_server_plugins
 from flintmq.remoting.wire.codes import PUSHED, RequestCode
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from log_events import lines as find_lines
 from refusals import Refusal
 from refusals import refusals as find_refusals
 
@@ -198,7 +200,40 @@ def refusals() -> str:
     return "\n".join(lines) + "\n"
 
 
-PAGES = {"refusals.md": refusals, "settings.md": settings, "hooks.md": hooks, "request-codes.md": request_codes}
+def log_events() -> str:
+    """docs/log-events.md."""
+    lines = [
+        "# Log events",
+        "",
+        "FlintMQ logs through the `logging` of the standard library, to loggers below `flintmq`, and sets up none: what is",
+        "written where is the program's. Each record at INFO and above has two attributes besides: `event`, an id that stays",
+        "as it is when the text changes, and `fields`, the values of the text by name. `--log-format json` of `flintmq run`,",
+        "`broker` and `namesrv` writes a line of JSON each; a program gives a handler of its own the formatter",
+        "`flintmq.core.log_events.JsonFormatter()` for that.",
+        "",
+        "Lines that plugins log themselves are theirs. Written by `tools/docs.py`.",
+        "",
+        "| event | level | text | fields |",
+        "|---|---|---|---|",
+    ]
+    levels: dict[str, set[str]] = {}
+    for line in find_lines(DOCS.parent):
+        levels.setdefault(line.text, set()).update(line.level.split(", "))
+    named = [(text, *told.split()) for text, told in EVENTS.items()]
+    named += [(text, *told.split()) for (_logger, text), told in EVENTS_OF.items()]
+    for text, event, *fields in sorted(named, key=lambda one: (one[1], one[0])):
+        level = ", ".join(one for one in ("INFO", "WARNING", "ERROR", "CRITICAL") if one in levels[text])
+        lines.append(f"| `{event}` | {level} | {_cell(text)} | {', '.join(f'`{one}`' for one in fields)} |")
+    return "\n".join(lines) + "\n"
+
+
+PAGES = {
+    "log-events.md": log_events,
+    "refusals.md": refusals,
+    "settings.md": settings,
+    "hooks.md": hooks,
+    "request-codes.md": request_codes,
+}
 
 
 def main(arguments: list[str]) -> int:

@@ -23,6 +23,7 @@ from flintmq.core.errors import FlintError, RefusedError
 from flintmq.core.io.clock import SYSTEM_CLOCK, Clock, Scheduled
 from flintmq.core.kernel.blame import PLUGIN_FAULTS
 from flintmq.core.kernel.plugin_shapes import drop, shown
+from flintmq.core.log_events import name_events
 from flintmq.core.response_code import ResponseCode
 
 if TYPE_CHECKING:
@@ -92,6 +93,7 @@ class Service(ABC):
         """Start on the running loop. Raises what kept it from starting; nothing is left behind then."""
         self._loop, self._loop_thread = asyncio.get_running_loop(), threading.get_ident()
         self._process = os.getpid()
+        name_events()
         try:
             await self._start()
         except BaseException:

@@ -106,31 +106,63 @@ def name_servers(command: F) -> F:
 
 
 def log_level(default: str) -> Callable[[F], F]:
-    """Give a command ``--log-level``, which takes effect before the command runs."""
-    return click.option(
-        "--log-level",
-        type=click.Choice(["debug", "info", "warning", "error"]),
-        default=default,
-        expose_value=False,
-        callback=_configure_logging,
-        help="What is logged to stderr; debug adds tracebacks.",
-    )
+    """Give a command ``--log-level`` and ``--log-format``, which take effect before the command runs."""
+
+    def given(command: F) -> F:
+        for option in (
+            click.option(
+                "--log-format",
+                type=click.Choice(["text", "json"]),
+                default="text",
+                expose_value=False,
+                is_eager=True,  # the level, which sets up the log, is looked at after it
+                callback=_note_format,
+                help="json: a line of JSON each, with the event's id and fields.",
+            ),
+            click.option(
+                "--log-level",
+                type=click.Choice(["debug", "info", "warning", "error"]),
+                default=default,
+                expose_value=False,
+                callback=_configure_logging,
+                help="What is logged to stderr; debug adds tracebacks.",
+            ),
+        ):
+            command = option(command)
+        return command
+
+    return given
 
 
-def _configure_logging(_ctx: object, _parameter: object, level: str) -> None:
-    """Have FlintMQ's and asyncio's loggers write to stderr; the level of the last call counts."""
+_FORMAT_KEY: Final = "flintmq.log_format"
+
+
+def _note_format(ctx: click.Context, _parameter: object, log_format: str) -> None:
+    ctx.meta[_FORMAT_KEY] = log_format
+
+
+def _configure_logging(ctx: click.Context, _parameter: object, level: str) -> None:
+    """Have FlintMQ's and asyncio's loggers write to stderr; the level and format of the last call count."""
     flintmq = logging.getLogger("flintmq")
     flintmq.setLevel(level.upper())
     for logger in (flintmq, logging.getLogger("asyncio")):
         logger.handlers[:] = [one for one in logger.handlers if not isinstance(one, _StderrHandler)]
-        logger.addHandler(_StderrHandler())
+        logger.addHandler(_StderrHandler(ctx.meta.get(_FORMAT_KEY) == "json"))
+
+
+def log_arguments() -> list[str]:
+    """Return the options by which another process logs as this one does."""
+    flintmq = logging.getLogger("flintmq")
+    is_json = any(isinstance(one, _StderrHandler) and one.is_json for one in flintmq.handlers)
+    level = logging.getLevelName(flintmq.level).lower()
+    return ["--log-level", level, *(("--log-format", "json") if is_json else ())]
 
 
 def name_in_log(name: str) -> None:
     """Have every line of this process's log say whose it is, where several processes write to one log."""
     for handler in logging.getLogger("flintmq").handlers + logging.getLogger("asyncio").handlers:
         if isinstance(handler, _StderrHandler):
-            handler.setFormatter(logging.Formatter(_FORMAT.replace("%(name)s", f"{name} %(name)s")))
+            handler.name_lines(name)
 
 
 _FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -139,9 +171,19 @@ _FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 class _StderrHandler(logging.StreamHandler):  # type: ignore[type-arg]
     """Writes to what stderr is at the time. The class tells FlintMQ's handlers from others."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_json: bool) -> None:
         logging.Handler.__init__(self)
-        self.setFormatter(logging.Formatter(_FORMAT))
+        self.is_json = is_json
+        self.name_lines("")
+
+    def name_lines(self, name: str) -> None:
+        """Have lines say whose they are; an empty name is left out."""
+        if self.is_json:
+            from flintmq.core.log_events import JsonFormatter
+
+            self.setFormatter(JsonFormatter(name))
+        else:
+            self.setFormatter(logging.Formatter(_FORMAT.replace("%(name)s", f"{name} %(name)s") if name else _FORMAT))
 
     @property
     def stream(self) -> TextIO:

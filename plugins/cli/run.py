@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -72,7 +71,7 @@ def run(
     count: int | None,
     **broker: Any,
 ) -> None:
-    """Run a name server and a broker in one process; with --brokers, several brokers under one name server.
+    """Run a name server and a broker in one process.
 
     Prints one line when all serve: READY namesrv=HOST:PORT broker=HOST:PORT store=DIR pid=PID
 
@@ -125,10 +124,9 @@ def _several(loaded: LoadedConfig, count: int, arguments: Sequence[str]) -> Star
 
 def _as_arguments(config: Path | None, given: Mapping[str, object], settings: Sequence[str]) -> list[str]:
     """Return the arguments by which ``flintmq broker`` gets the configuration that this process has, and logs as it does."""
-    level = logging.getLevelName(logging.getLogger("flintmq").level).lower()
     file = () if config is None else ("-c", str(config))
     overrides = [f"{key}={value}" for key, value in given.items() if value is not None]
-    return ["--log-level", level, *file, *(word for each in (*overrides, *settings) for word in ("--set", each))]
+    return [*options.log_arguments(), *file, *(word for each in (*overrides, *settings) for word in ("--set", each))]
 
 
 @click.command(cls=Command)

@@ -9,6 +9,7 @@ from typing import Any, Final, Self
 
 from flintmq.core.errors import FlintError, RefusedError, RemotingError
 from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
+from flintmq.core.log_events import name_events
 from flintmq.remoting.client.message import MessageExt
 from flintmq.remoting.client.request_reply import Requests
 from flintmq.remoting.client.route import RouteCache, parse_name_servers
@@ -60,6 +61,7 @@ class ClientInstance:
         heartbeat_interval_s: float = HEARTBEAT_INTERVAL_S,
         **remoting_options: Any,
     ) -> None:
+        name_events()
         self.client_id = client_id or make_client_id()
         self.clock = clock
         self.remoting = RemotingClient(**remoting_options)

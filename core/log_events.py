@@ -1,0 +1,273 @@
+"""Names what each line of the log is about, for programs: a stable id, and names for the values in its text.
+
+Lines are logged through the standard library's loggers as text and values, wherever they come from. Their ids stand here, so that
+a text may change and its id stay. A filter of FlintMQ's own loggers gives each record two attributes before any handler sees it:
+``event``, the id, and ``fields``, its values by name. docs/log-events.md lists them; a test finds lines without an id.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Final
+
+from flintmq.core.client_log import printable
+
+EVENTS: Final[Mapping[str, str]] = {
+    "the accounts stay as they are: %s": "acl.not_read_again error",
+    "requests are taken only from %s (acl.compat: safe)": "acl.only_from addresses",
+    "%d accounts read again": "acl.read_again accounts",
+    "who=%s what=%s %s from=%s result=%s": "audit.act who what fields client result",
+    "the address of listen.advertised_host %s is not known here: %s; message ids hold another": "broker.address_unknown host error",
+    "listening at %s without access control: anyone who reaches it may do everything (listen.insecure)": "broker.exposed host",
+    "broker %s listens on %s, store %s": "broker.listens broker address store",
+    "broker %s stopped": "broker.stopped broker",
+    "the check of transaction %s failed; the broker will ask again": "client.check_failed message",
+    "%s asks about a transaction of producer group %s, which is not here": "client.check_not_ours broker group",
+    "consuming %d messages of %s from %s on failed": "client.consume_failed messages queue first_message",
+    "%s is left to others, this process ends: %s": "client.left_to_others message reason",
+    "%s was not made a dead letter: %s": "client.no_dead_letter message error",
+    "no heartbeat to %s: %s": "client.no_heartbeat broker error",
+    "no route of %s yet: %s": "client.no_route topic error",
+    "no rebalance of %s for %s: %s": "client.not_rebalanced topic group error",
+    "%s was not sent back, it is tried again here: %s": "client.not_sent_back message error",
+    "%s is given up, it was not unlocked: %s": "client.not_unlocked queue error",
+    "%s did not learn that this client leaves: %s": "client.not_unregistered broker error",
+    "offset %d of %s is illegal: going on at %d": "client.offset_illegal asked_offset queue now_offset",
+    "%s is given up, its offset was not stored: %s": "client.offset_not_stored queue error",
+    "a pull failed, the next poll tries again: %s": "client.pull_failed error",
+    "pulling %s failed: %s": "client.pull_failed queue error",
+    "rebalance of %s failed: %s": "client.rebalance_failed group error",
+    "a reply from %s came too late, or answers nothing": "client.reply_too_late sender",
+    "the route of %s is gone: %s": "client.route_gone topic error",
+    "background work %s failed": "client.task_failed task",
+    "transaction %s: the broker did not learn its end and will ask: %s": "client.transaction_end_unknown message error",
+    "closing %s: %s": "connection.closed client reason",
+    "connections wait to be accepted: no descriptor is free that one may have (ulimit -n)": "connection.no_descriptor",
+    "a connection could not be accepted: %s": "connection.not_accepted error",
+    "closing %s: plain, and this port is encrypted (listen.tls.mode, ha.tls)": "connection.plain client",
+    "%s sent a frame that cannot be read: %s": "connection.unreadable client error",
+    "connections wait to be accepted: %s": "connection.waits reason",
+    "messages of delay levels %s are due by RocketMQ's own levels now: the store does not say which its "
+    "broker had; if others, do it again with --set delay.levels=… as the broker's (messageDelayLevel)": "delay.levels_guessed levels",
+    "delay levels of earlier messages are not known: %s": "delay.levels_unknown error",
+    "delay level %d goes on at queue offset %d instead of %d": "delay.offset_moved level now_offset before_offset",
+    "message %s for %s is a dead letter in %s: %s [delivery.dead_letter]": "delivery.dead_letter message meant_for topic reason",
+    "%d messages of delay level %d have expired with their log files [delivery.gone]": "delivery.gone messages level",
+    "the message that waited at position %d is lost: %s [delivery.gone]": "delivery.gone log_position reason",
+    "timers at queue offsets %d to %d have expired with their log files [delivery.gone]": "delivery.gone first_offset last_offset",
+    "message %s for %s is not delivered: %s; it stays in the log at position %d until that expires "
+    "[delivery.kept]": "delivery.kept message meant_for reason log_position",
+    "the disk is full, writes are refused: %s; see %s": "disk.full measured key",
+    "the disk is nearly full, and no commit log file can be deleted": "disk.nearly_full",
+    "nothing is deleted for want of space there, nor are writes refused: %s": "disk.not_measured error",
+    "there is room on the disk again, writes are accepted": "disk.room_again",
+    "dispatch goes on": "dispatch.goes_on",
+    "held pulls are not woken": "dispatch.not_woken",
+    "dispatch stands still %s: %s": "dispatch.stands_still until error",
+    "the feed of an earlier run cannot be removed; readers of the store's files must not trust it: %s": "feed.not_removed error",
+    "a consumer filter in the file is left out: %s": "filter.left_out error",
+    "a subscription is not kept: %s": "filter.not_kept error",
+    "a flush waiter's callback raised: %r": "flush.callback_failed callback",
+    "%s has ended, the store is fenced: %s": "flush.ended doing error",
+    "group commit is fenced, %d waiters refused: %s": "flush.fenced waiters error",
+    "a sync still hangs %.1f s after the stop was asked for: it is left alone": "flush.hangs timeout_s",
+    "%s waits for a descriptor and tries again: %s": "flush.no_descriptor service error",
+    "consumer group %s created": "group.created group",
+    "consumer group %s is not on disk yet: %s": "group.not_on_disk group error",
+    "the broker stops with %d bytes of the log not landed; the next start goes on with them": "landing.behind_at_stop lag_bytes",
+    "landing stopped by an unexpected error": "landing.failed",
+    "%s has landed and is not there any more; who removed it?": "landing.file_missing path",
+    "landing goes on at position %d of %d": "landing.goes_on start_position end_position",
+    "%d bytes of the log were deleted before they could land; landing goes on at %d, the gap is in the "
+    "manifest": "landing.lost lost_bytes position",
+    "landing has stopped: %s": "landing.stopped reason",
+    "landing failed and is tried again: %s": "landing.tried_again error",
+    "nobody is served for more than %d ms%s: the event loop is busy with %s": "loop.blocked warn_ms often by",
+    "name server listens on %s": "namesrv.listens address",
+    "name server %s stopped": "namesrv.stopped address",
+    "consumer offset of %s in %s queue %d goes back from %d to %d (%s)": "offset.back group topic queue_id before_offset now_offset client",
+    "the consumer offset of %s in %s queue %d is moved from %d back to the queue's end, %d: a crash has "
+    "taken the messages between": "offset.cut group topic queue_id before_offset now_offset",
+    "%s raised in %s": "plugin.failed plugin doing",
+    "%s raised in %s for the %dth time: %s": "plugin.failed_again plugin doing times error",
+    "disabled_plugins names what is not installed: %s": "plugin.not_installed plugins",
+    "%s: its %s is off until the broker is restarted: it %s": "plugin.off plugin what reason",
+    "%s: its %s is off for %.0f s: it %s": "plugin.off_for_a_while plugin what off_s reason",
+    "%s: its %s is tried again": "plugin.tried_again plugin what",
+    "pool %s: a handler does not return, its thread is left behind: %s": "pool.stuck pool place",
+    "no record of it: %s": "pull.move_not_recorded error",
+    "%s (%s) asked for queue offset %d of %s queue %d and is sent to %d": "pull.offset_moved group client asked_offset topic queue_id now_offset",
+    "consume queues are not synced any more; the next start rebuilds them": "queues.given_up",
+    "consume queues could not be synced (they will be rebuilt from the log if need be): %s": "queues.not_synced error",
+    "name server %s: %s; trying again": "registration.failed name_server error",
+    "name server %s did not learn that the broker stops: %s": "registration.not_withdrawn name_server error",
+    "the order configuration of name server %s: %s": "registration.order_config name_server error",
+    "name server %s refused the registration: %s": "registration.refused name_server remark",
+    "following the master failed": "replication.failed",
+    "following the master at %s from %d on": "replication.following master position",
+    "the log was cut from %d to %d, where the master's ends; what was cut is in %s": "replication.log_cut before_position now_position quarantine",
+    "the master is not followed: %s": "replication.not_following reason",
+    "slave %s follows from %d on": "replication.slave_follows slave position",
+    "slave %s is gone, at %d": "replication.slave_gone slave position",
+    "slave %s: %s": "replication.slave_refused slave reason",
+    "topics, groups and offsets of the master at %s: %s": "replication.tables_missing master error",
+    "the tables of the master at %s cannot be taken over: %s": "replication.tables_wrong master error",
+    "request %d of %s failed: %s": "request.failed code client error",
+    "%s deleted": "retention.deleted path",
+    "%s goes: %s": "retention.file_goes path reason",
+    "%s could not be deleted, %d files wait: %s": "retention.not_deleted path waiting error",
+    "a file of %s queue %d could not be deleted: %s": "retention.queue_not_deleted topic queue_id error",
+    "%s queue %d removed: all of its messages are deleted": "retention.queue_removed topic queue_id",
+    "commit log file %020d, %s: %s; %s": "retention.unread file reason group what",
+    "broker at %s did not register for %d s: forgotten": "route.expired address expiry_s",
+    "broker %s (%s, id %d) registered": "route.registered broker address broker_id",
+    "an append of %d sends failed": "send.append_failed sends",
+    "a send of %s failed": "send.failed client",
+    "looking into %d sends failed": "send.intake_failed sends",
+    "%s; failOnDataLoss=false: going on": "spark.data_loss what",
+    "%s; failOnDataLoss=false: going on with what there is": "spark.data_loss what",
+    "the offsets of group %s were not committed: %s": "spark.not_committed group error",
+    "%s: no record at %d; going on with the next one that a consume queue names": "spark.record_missing path position",
+    "records cannot be read in bulk and are read one by one": "store.bulk_read_failed",
+    "commit log cut at %d (%s, %s); what was cut is in %s": "store.cut position what reason quarantine",
+    "commit log damaged from %d to %d (%s); records follow, and the log goes on with them; what was "
+    "there is in %s": "store.damaged start_position end_position reason quarantine",
+    "%s is empty: a crash came while it was made": "store.empty_file path",
+    "%s is empty: a crash came while it was made; it is made again": "store.empty_file_made_again path",
+    "%s is missing: its name was lost in a crash, or it was removed": "store.missing_file path",
+    "no room for a commit log file in %s: %s": "store.no_room folder error",
+    "the store could not be left clean; the next start will recover: %s": "store.not_clean error",
+    "the log could not be made durable: %s": "store.not_durable error",
+    "the log is on disk up to %d of %d only; the next start will recover": "store.not_flushed flushed_position written_position",
+    "recovered after %s: %d records walked, dispatch goes on from position %d, log ends at %d": "store.recovered after records dispatched_position end_position",
+    "dispatchers get again what they lack, from position %d to %d": "store.replay start_position end_position",
+    "%s has what lies below position %d, but the log begins at %d: the records between are deleted; "
+    "raise store.file_reserved_hours, or keep it on": "store.replay_gone dispatcher committed_position min_position",
+    "%s%s": "store.slow what more",
+    "the members of consumer group %s subscribe to the same again": "subscription.agreed group",
+    "members of consumer group %s subscribe differently, so it will miss messages: %s": "subscription.contradiction group contradictions",
+    "%s %s after %.0f s; it is started again in %g s": "supervisor.ended broker how served_s pause_s",
+    "%s has not ended within %.0f s and is killed; its store recovers": "supervisor.killed broker timeout_s",
+    "%s serves again at %s, as process %d": "supervisor.serves_again broker address pid",
+    "the newest %s are lost: %s": "table.lost table error",
+    "the newest positions of the service %s are lost: %s": "table.not_written service error",
+    "the table of topics or groups is not written: %s": "table.write_failed error",
+    "the newest notes on tags codes are lost: %s": "tags_codes.not_written error",
+    "the timer '%s' failed; it goes on in %s s": "timer.failed timer wait_s",
+    "the timers are read again from the queue: %s": "timer.read_again error",
+    "the certificate stays as it is: %s": "tls.not_read_again error",
+    "certificate %s read again": "tls.read_again path",
+    "topic %s created with %d queues for %s": "topic.created topic queues client",
+    "topic %s, of which the master sent messages: %s": "topic.not_made topic error",
+    "topic %s is not on disk yet: %s": "topic.not_on_disk topic error",
+    "transactions are checked again later: %s": "transaction.checked_later error",
+    "half message %d of %s for %s is given up after %d checks [transaction.given_up]": "transaction.given_up half_offset group topic checks",
+    "half messages from %d on are no longer in the log [transaction.gone]": "transaction.gone half_offset",
+    "half message %d cannot become a dead letter either: %s; it stays in the log at position %d until "
+    "that expires [transaction.kept]": "transaction.kept half_offset error log_position",
+    "%s could not be asked: %s": "transaction.not_asked client error",
+    "a transaction of %s is not ended: %s": "transaction.not_ended client error",
+    "a transaction of %s was not ended: %s": "transaction.not_ended group error",
+    "half message %d cannot be put again: %s": "transaction.not_put_again half_offset error",
+    "op records of half messages %s were lost in a crash and are put again": "transaction.op_lost half_offsets",
+}
+"""The text of a line → its id, then the names of its values."""
+
+EVENTS_OF: Final[Mapping[tuple[str, str], str]] = {
+    ("flintmq.acl", "%s: %s"): "acl.file_exposed path problem",
+    ("flintmq.client", "%s: %s"): "client.work_failed work error",
+    ("flintmq.config", "%s"): "config.ignored entry",
+    ("flintmq.store", "%s"): "store.fenced reason",
+    ("flintmq.supervisor", "%s: %s"): "supervisor.failed broker error",
+}
+"""The same for texts that several loggers have."""
+
+LOGGERS: Final = (
+    "flintmq.acl",
+    "flintmq.audit",
+    "flintmq.broker",
+    "flintmq.client",
+    "flintmq.config",
+    "flintmq.core.broker.consumers",
+    "flintmq.core.broker.groups",
+    "flintmq.core.broker.offsets",
+    "flintmq.core.broker.topics",
+    "flintmq.core.broker.waiting",
+    "flintmq.core.route.route_manager",
+    "flintmq.flush",
+    "flintmq.ha",
+    "flintmq.landing",
+    "flintmq.namesrv",
+    "flintmq.plugins",
+    "flintmq.plugins.delay.schedule",
+    "flintmq.plugins.filters.consumer_filters",
+    "flintmq.plugins.timer.timer_service",
+    "flintmq.plugins.transactions.check",
+    "flintmq.plugins.transactions.transactional_messages",
+    "flintmq.remoting",
+    "flintmq.security",
+    "flintmq.spark",
+    "flintmq.store",
+    "flintmq.supervisor",
+    "flintmq.tls",
+)
+"""FlintMQ's loggers."""
+
+
+class _Names(logging.Filter):
+    """Gives records their ids; lets all of them pass. Any thread."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        text = str(record.msg)
+        event, *names = (EVENTS.get(text) or EVENTS_OF.get((record.name, text), "")).split() or [""]
+        values = record.args if isinstance(record.args, tuple) else ()
+        record.event = event
+        record.fields = dict(zip(names, values, strict=False))
+        return True
+
+
+_NAMES: Final = _Names()
+
+
+def name_events() -> None:
+    """Have every line of FlintMQ's loggers carry its id, from now on. Idempotent; servers and clients do it when they start."""
+    for name in LOGGERS:
+        filters = logging.getLogger(name).filters
+        if _NAMES not in filters:
+            filters.insert(0, _NAMES)  # before the one that puts a line together for good
+
+
+class JsonFormatter(logging.Formatter):
+    """Writes each record as a line of JSON: time, level, logger, event, message, fields, error. Any thread.
+
+    Args:
+        broker: written with each line, where several processes write to one log; empty for none.
+    """
+
+    def __init__(self, broker: str = "") -> None:
+        super().__init__()
+        self._broker = broker
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        fields: Mapping[str, object] = getattr(record, "fields", {})
+        told: dict[str, object] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname,
+            "logger": record.name,
+            "event": getattr(record, "event", ""),
+            "message": record.getMessage(),
+            "fields": {name: _plain(value) for name, value in fields.items()},
+        }
+        if self._broker:
+            told["broker"] = self._broker
+        if record.exc_info:
+            told["error"] = self.formatException(record.exc_info)
+        return json.dumps(told)
+
+
+def _plain(value: object) -> object:
+    return value if value is None or isinstance(value, (bool, int, float)) else printable(str(value))
