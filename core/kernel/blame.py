@@ -82,8 +82,14 @@ class PluginCode:
         return None
 
     def owner_of_code(self, thing: object) -> PluginOrigin | None:
-        """Return the plugin that a function, or the class of an object, belongs to; None when it belongs to none."""
-        return self.owner_of(*_home(thing))
+        """Return the plugin that a function, or the class of an object, belongs to; None when it belongs to none.
+
+        A method that is inherited belongs to the plugin of its object.
+        """
+        owner = self.owner_of(*_home(thing))
+        if owner is None and isinstance(thing, types.MethodType):
+            return self.owner_of(*_home(thing.__self__))
+        return owner
 
     def culprit(self, error: BaseException, likely: PluginOrigin | None = None) -> PluginOrigin | None:
         """Return the plugin whose code raised: of the innermost frame that is a plugin's, else ``likely``."""

@@ -111,6 +111,7 @@ class Assembly:
         state.runtime_sources += [self.services.figures, partial(plugin_figures, kernel)]
         names = config.authenticators_in_force
         authenticators = Authenticators(kernel, settings, config, names, acl_key="acl.enable")
+        authenticators.start(timers)
         self.served = PluginServer(
             kernel,
             "broker",

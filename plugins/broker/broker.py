@@ -85,6 +85,7 @@ class Broker(Service):
         self._disk = disk
         self.pools = Pools(self._held, self.loaded.config.admission)
         self._put: InProcessPut | None = None
+        self._kernel: Kernel | None = None
         self._assembly: Assembly | None = None
 
     def _assembled(self) -> Assembly:
@@ -105,7 +106,9 @@ class Broker(Service):
     @property
     def kernel(self) -> Kernel:
         """The plugins, from the start on."""
-        return self._assembled().kernel
+        if self._kernel is None:
+            raise FlintError("the broker was not started")
+        return self._kernel
 
     @property
     def server(self) -> RemotingServer:
@@ -190,6 +193,7 @@ class Broker(Service):
             await self._release()
 
     def _assemble(self, kernel: Kernel, settings: PluginSettings, address: BrokerAddress) -> Assembly:
+        self._kernel = kernel  # what is made may begin timers, which ask whose they are
         self._assembly = Assembly(
             kernel,
             settings,
@@ -200,7 +204,6 @@ class Broker(Service):
             held=self._held,
         )
         self._assembly.add_parts(self, self.pools)  # they are given the broker, which has its parts by now
-        self._assembly.served.authenticators.start(self.timers)  # which ask the broker whose account a timer is
         return self._assembly
 
     def _bind(self) -> list[socket.socket]:

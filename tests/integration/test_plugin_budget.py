@@ -446,6 +446,24 @@ def test_a_dispatcher_that_was_off_catches_up_after_a_restart(
         assert mine(figures(connect(broker)))["switched_off"] == ""
 
 
+class TimedFromTheFactory(Service):
+    """Its timer begins while the broker is put together."""
+
+    def make(self, api: Any) -> Any:
+        api.timers.every(0.001, self.tick, "mine's")
+        return super().make(api)
+
+    def start(self) -> None: ...
+
+
+def test_a_timer_may_begin_in_a_factory(configure: Callable[..., Any], connect: Callable[[Any], Wire]) -> None:
+    ticked = threading.Event()
+    with flintmq.Broker(configure(), plugins=[TimedFromTheFactory(ticked.set)]) as broker:
+        assert ticked.wait(10)
+        rows = [row.what for row in rows_of(figures(connect(broker)))]
+        assert "the timer 'mine's'" in rows
+
+
 class Waits(Service):
     """A service that never ends what it is asked to do."""
 
