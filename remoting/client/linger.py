@@ -1,169 +1,308 @@
-"""Gathers concurrent sends of one topic into batches: each caller has its own result, and all share the cost of one request.
+"""Gathers the sends of many callers into batches: fewer requests, and each caller learns of its own message.
 
-RocketMQ 5's client has the like in ProduceAccumulator; here a producer of 4.9's protocol has it, with any broker.
+::
+
+    send ──▶ lane ──lingered / full / the batch before is answered──▶ one batch ──▶ SendResult for each
+             └ one for each topic; one for each queue where the caller names it, by itself or by a key
+
+See ``ProduceAccumulator`` of RocketMQ 5, and Kafka's ``linger.ms``.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Final
 
+import msgspec
+
 from flintmq.core.broker.topic_config import MessageQueue
-from flintmq.core.errors import FlintError, RemotingConnectError
+from flintmq.core.errors import FlintError, RefusedError, RemotingConnectError, RemotingError, RemotingTimeoutError
 from flintmq.core.limits import BATCH_MAX_MESSAGES
 from flintmq.core.record.batch import BatchItem
 from flintmq.remoting.client.message import Message
 from flintmq.remoting.client.prepared import Prepared, Preparer
-from flintmq.remoting.client.send_result import SendResult, send_result, send_results
-from flintmq.remoting.wire.command import RemotingCommand
+from flintmq.remoting.client.send_result import SendResult, send_results
+from flintmq.remoting.client.sending import Sender
+from flintmq.remoting.wire.codes import ResponseCode
 
 LINGER_MAX_BYTES: Final = 256 * 1024
 
-Stored = Callable[[Prepared, MessageQueue | None, int], Awaitable[tuple[MessageQueue, RemotingCommand]]]
-"""Sends a request within so many milliseconds; returns the queue that it went to, and the answer."""
-LaneKey = tuple[str, bool, MessageQueue | None, int]
-"""Topic, ``wait_store``, the queue where the caller named one, timeout in milliseconds: what one request has in common."""
+_LaneKey = tuple[str, bool, MessageQueue | None, int]
+"""Topic, wait_store, the queue where the caller names it, and elsewhere the timeout, so that those who want the same meet."""
 
 
-Entry = tuple[Message, str, BatchItem, "asyncio.Future[SendResult]"]
-"""A message, its id, its form in a batch, and what its caller waits for."""
+class _Entry(msgspec.Struct, gc=False):
+    """A message that somebody waits for."""
+
+    message: Message
+    timeout_ms: int
+    deadline_s: float
+    """The loop's time after which it is not sent any more."""
+    alone: bool
+    """Whether it cannot be in a batch."""
+    stored: asyncio.Future[SendResult]
+
+    def fail(self, failure: FlintError | ValueError) -> None:
+        """Raise an error for the caller, unless it has given up."""
+        if not self.stored.done():
+            self.stored.set_exception(failure)
 
 
-class _Lane:
-    """Sends that will go together, in the order in which they came."""
+class _Lane(msgspec.Struct):
+    """Messages that leave together, and, with a queue, after those before them."""
 
-    __slots__ = ("is_sending", "key", "size_bytes", "timer", "waiting")
-
-    def __init__(self, key: LaneKey) -> None:
-        self.key = key
-        self.waiting: list[Entry] = []
-        self.size_bytes = 0
-        self.timer: asyncio.Handle | None = None
-        self.is_sending = False
-        """Only where callers name the queue: the next request waits for the answer to this one, so that order is kept."""
+    key: _LaneKey
+    entries: list[_Entry] = msgspec.field(default_factory=list)
+    leaving: list[_Entry] = msgspec.field(default_factory=list)
+    size_bytes: int = 0
+    departure: asyncio.Handle | None = None
+    is_leaving: bool = False
 
 
 class Gatherer:
-    """Gathers sends for ``linger_ms``, or until a batch is full. Loop thread only.
+    """Gathers sends of one producer. Loop thread only.
+
+    Messages for any queue leave in batches that do not wait for each other. Those for one queue, named or chosen by a key, keep
+    their order: the next batch leaves when the one before is answered, and gathers meanwhile.
 
     Args:
-        stored: sends what was gathered.
-        preparer: makes requests of messages.
-        linger_ms: how long a message waits for others; 0: for those that are sent in the same turn of the event loop.
-        max_bytes: a batch gets no longer.
+        sender: sends the batches.
+        preparer: makes them.
+        linger_ms: how long the first message of a batch waits for others.
+        max_bytes: a batch's bodies get no longer.
 
     Raises:
         ValueError: ``linger_ms`` is negative.
     """
 
-    def __init__(self, stored: Stored, preparer: Preparer, linger_ms: float, max_bytes: int = LINGER_MAX_BYTES) -> None:
+    def __init__(self, sender: Sender, preparer: Preparer, linger_ms: float, max_bytes: int = LINGER_MAX_BYTES) -> None:
         if linger_ms < 0:
             raise ValueError(
                 f"linger_ms is {linger_ms:g}: 0 gathers what is sent at the same time, None gathers nothing"
             )
-        self._stored = stored
+        self._sender = sender
         self._preparer = preparer
         self._linger_s = linger_ms / 1000
         self._max_bytes = min(max_bytes, preparer.max_message_bytes)
-        self._lanes: dict[LaneKey, _Lane] = {}
-        self._sending: set[asyncio.Task[None]] = set()
-        self._closed = False
+        self._lanes: dict[_LaneKey, _Lane] = {}
+        self._unrouted: dict[str, list[tuple[str, _Entry]]] = {}
+        """Topic → messages with keys, in order, while its queues are asked for."""
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.is_closed = False
+        """Whether messages are refused."""
+        self._loop: asyncio.AbstractEventLoop | None = None
 
-    def add(self, message: Message, queue: MessageQueue | None, timeout_ms: int) -> asyncio.Future[SendResult]:
-        """Return the result to come of a message; cancelling it takes the message back, unless it has left.
+    def __len__(self) -> int:
+        """Return how many lanes, routes and batches are under way: 0 when nobody waits."""
+        return len(self._lanes) + len(self._unrouted) + len(self._tasks)
 
-        Args:
-            message: what to send; one that :meth:`~flintmq.remoting.client.prepared.Preparer.goes_in_batch`.
-            queue: where to; None: to any, with the others.
-            timeout_ms: from when its request leaves.
+    def add(
+        self, message: Message, queue: MessageQueue | None, sharding_key: str | None, timeout_ms: int
+    ) -> asyncio.Future[SendResult] | None:
+        """Return the promise of what becomes of a message; None for one that is to be sent by itself, at once.
+
+        A caller that gives up before the batch leaves, takes its message out of it.
 
         Raises:
-            ValueError: the message cannot be sent.
             RemotingConnectError: the producer is closed.
+            RefusedError: the topic has no queue to write to.
         """
-        if self._closed:
+        alone = not self._preparer.goes_in_batch(message)
+        if alone and queue is None and sharding_key is None:
+            return None
+        if len(message.body) > self._preparer.max_message_bytes:
+            return None  # to be refused
+        if self.is_closed:
             raise RemotingConnectError("this producer is closed")
-        msg_id, item = self._preparer.item(message)
-        key = (message.topic, message.wait_store, queue, timeout_ms)
-        lane = self._lanes.get(key)
-        if lane is None:
-            lane = self._lanes[key] = _Lane(key)
-        elif lane.size_bytes + item.size_bytes > self._max_bytes or len(lane.waiting) >= BATCH_MAX_MESSAGES:
-            self._leave(lane)
-            lane = self._lanes.setdefault(key, lane)
-        loop = asyncio.get_running_loop()
-        result: asyncio.Future[SendResult] = loop.create_future()
-        lane.waiting.append((message, msg_id, item, result))
-        lane.size_bytes += item.size_bytes
-        if lane.timer is None and not lane.is_sending:
-            lane.timer = (
-                loop.call_later(self._linger_s, self._leave, lane)
-                if self._linger_s
-                else loop.call_soon(self._leave, lane)
-            )
-        return result
+        loop = self._loop
+        if loop is None:
+            loop = self._loop = asyncio.get_running_loop()
+        entry = _Entry(message, timeout_ms, loop.time() + timeout_ms / 1000, alone, loop.create_future())
+        if sharding_key is not None:
+            topic = message.topic
+            route = None if topic in self._unrouted else self._sender.client.routes.fresh(topic)
+            if route is None:
+                self._put_later(topic, sharding_key, entry)
+                return entry.stored
+            queue = route.queue_by_key(sharding_key)
+        self._put(entry, queue)
+        return entry.stored
 
     async def close(self) -> None:
-        """Send what was gathered, and wait until all of it is answered. Further messages are refused."""
-        self._closed = True
-        for lane in list(self._lanes.values()):
+        """Send what has been gathered, and wait until all of it is answered; what comes from now on is refused."""
+        self.is_closed = True
+        try:
+            while len(self):
+                for lane in list(self._lanes.values()):
+                    self._leave(lane)
+                await asyncio.gather(*self._tasks, return_exceptions=True)
+        finally:
+            for task in self._tasks:
+                task.cancel()
+
+    # --- inside ---
+
+    def _put(self, entry: _Entry, queue: MessageQueue | None) -> None:
+        message = entry.message
+        key = (message.topic, message.wait_store, queue, entry.timeout_ms if queue is None else 0)
+        lane = self._lanes.get(key)
+        length_bytes = len(message.body)
+        if lane is not None and (
+            lane.size_bytes + length_bytes > self._max_bytes or len(lane.entries) >= BATCH_MAX_MESSAGES
+        ):
             self._leave(lane)
-        while self._sending:
-            await asyncio.gather(*self._sending, return_exceptions=True)
+            lane = self._lanes.get(key)  # the same where order counts: what it holds becomes several batches
+        if lane is None:
+            lane = self._lanes[key] = _Lane(key)
+        lane.entries.append(entry)
+        lane.size_bytes += length_bytes
+        if lane.departure is None and not lane.is_leaving:
+            loop = entry.stored.get_loop()
+            if self._linger_s > 0:
+                lane.departure = loop.call_later(self._linger_s, self._leave, lane)
+            else:
+                lane.departure = loop.call_soon(self._leave, lane)
+
+    def _put_later(self, topic: str, sharding_key: str, entry: _Entry) -> None:
+        """Put a message when its topic's queues are known; who comes next must not overtake it."""
+        waiting = self._unrouted.setdefault(topic, [])
+        waiting.append((sharding_key, entry))
+        if len(waiting) > 1:
+            return
+
+        def ended(task: asyncio.Task[None]) -> None:
+            if self._unrouted.get(topic) is waiting:
+                del self._unrouted[topic]
+            self._ended(task, [entry for _, entry in waiting])
+
+        self._start(self._put_when_routed(topic, waiting), ended)
+
+    async def _put_when_routed(self, topic: str, waiting: list[tuple[str, _Entry]]) -> None:
+        try:
+            route = await self._sender.route(topic)
+            for sharding_key, entry in waiting:
+                self._put(entry, route.queue_by_key(sharding_key))
+            waiting.clear()
+        except (RefusedError, RemotingError) as failure:
+            for _, entry in waiting:
+                entry.fail(_copy(failure))
+        self._unrouted.pop(topic)  # now, not when the task has ended: a message that comes until then finds the route
 
     def _leave(self, lane: _Lane) -> None:
-        """Send what a lane holds; where order is asked for, not before the request ahead of it is answered."""
-        if lane.timer is not None:
-            lane.timer.cancel()
-            lane.timer = None
-        while lane.waiting and not lane.is_sending:
-            if together := self._take(lane):
-                lane.is_sending = lane.key[2] is not None
-                task = asyncio.create_task(self._send(lane, together))
-                self._sending.add(task)
-                task.add_done_callback(self._sending.discard)
-        if not lane.waiting and not lane.is_sending:
-            self._lanes.pop(lane.key, None)
+        if lane.departure is not None:
+            lane.departure.cancel()
+            lane.departure = None
+        if lane.is_leaving:
+            return
+        lane.is_leaving = True
+        if lane.key[2] is None:
+            self._forget(lane)  # the next message begins another one
 
-    def _take(self, lane: _Lane) -> list[Entry]:
-        """Take the first messages that one batch holds off a lane; without those that were taken back."""
-        taken = size_bytes = 0
-        for _, _, item, _ in lane.waiting[:BATCH_MAX_MESSAGES]:
-            if taken and size_bytes + item.size_bytes > self._max_bytes:
-                break
-            taken += 1
-            size_bytes += item.size_bytes
-        together, lane.waiting = lane.waiting[:taken], lane.waiting[taken:]
-        lane.size_bytes -= size_bytes
-        return [entry for entry in together if not entry[3].cancelled()]
+        def ended(task: asyncio.Task[None]) -> None:
+            self._forget(lane)
+            self._ended(task, [*lane.leaving, *lane.entries])
 
-    async def _send(self, lane: _Lane, together: list[Entry]) -> None:
-        message = together[0][0]
-        _, _, queue, timeout_ms = lane.key
+        self._start(self._send_all(lane), ended)
+
+    def _start(self, work: Coroutine[None, None, None], ended: Callable[[asyncio.Task[None]], None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(ended)
+
+    def _ended(self, task: asyncio.Task[None], entries: Sequence[_Entry]) -> None:
+        """Tell those whom nothing was told, because the work was cancelled, before it began or in the midst."""
+        self._tasks.discard(task)
+        failure = None if task.cancelled() else task.exception()
+        for entry in entries:
+            if not entry.stored.done():
+                entry.fail(
+                    RemotingError(f"the producer was closed before a message was stored: {failure or 'cancelled'}")
+                )
+
+    async def _send_all(self, lane: _Lane) -> None:
+        """Send what a lane holds, and what comes meanwhile."""
+        while lane.entries:
+            lane.leaving, lane.entries, lane.size_bytes = lane.entries, [], 0
+            for prepared, entries in self._parts(lane.leaving):
+                await self._send(prepared, entries, lane.key[2])
+        self._forget(lane)  # now, not when the task has ended: a message that comes until then belongs to another lane
+
+    def _forget(self, lane: _Lane) -> None:
+        if self._lanes.get(lane.key) is lane:
+            del self._lanes[lane.key]
+
+    def _parts(self, entries: Sequence[_Entry]) -> Iterator[tuple[Prepared, list[_Entry]]]:
+        """Yield sends of as few batches as hold the messages, in order, each with its messages.
+
+        Each is made when it is asked for: what is given up until then is left out.
+        """
+        items: list[tuple[str, BatchItem]] = []
+        part: list[_Entry] = []
+        body_bytes = part_bytes = 0
+        for entry in entries:
+            item = self._item(entry)
+            if item is None:
+                continue
+            length_bytes, size_bytes = len(entry.message.body), item[1].size_bytes
+            if part and (
+                entry.alone
+                or part[0].alone
+                or entry.timeout_ms != part[0].timeout_ms
+                or body_bytes + length_bytes > self._max_bytes
+                or part_bytes + size_bytes > self._preparer.max_message_bytes
+                or len(part) == BATCH_MAX_MESSAGES
+            ):
+                yield self._joined(part, items), part
+                items, part, body_bytes, part_bytes = [], [], 0, 0
+            items.append(item)
+            part.append(entry)
+            body_bytes += length_bytes
+            part_bytes += size_bytes
+        if part:
+            yield self._joined(part, items), part
+
+    def _item(self, entry: _Entry) -> tuple[str, BatchItem] | None:
+        """Return a message's id and its form in a batch; None where nobody waits for it any more."""
+        if entry.stored.done():
+            return None
+        if entry.deadline_s <= entry.stored.get_loop().time():
+            entry.fail(RemotingTimeoutError(f"{entry.message.topic} was not sent to within {entry.timeout_ms} ms"))
+            return None
         try:
-            if len(together) == 1:
-                prepared = self._preparer.one(message)
-                results = [send_result(prepared.msg_id, *await self._stored(prepared, queue, timeout_ms))]
-            else:
-                msg_ids = [msg_id for _, msg_id, _, _ in together]
-                prepared = self._preparer.joined(message, [(msg_id, item) for _, msg_id, item, _ in together])
-                results = send_results(msg_ids, *await self._stored(prepared, queue, timeout_ms))
-        except (FlintError, ValueError) as failure:
-            self._tell(together, failure)
-        except asyncio.CancelledError:
-            self._tell(together, RemotingConnectError("this client is closed"))
-            raise
-        else:
-            for entry, result in zip(together, results, strict=True):
-                if not entry[3].done():
-                    entry[3].set_result(result)
-        finally:
-            lane.is_sending = False
-            self._leave(lane)
+            return self._preparer.item(entry.message)
+        except ValueError as failure:
+            entry.fail(failure)
+            return None
 
-    @staticmethod
-    def _tell(together: list[Entry], failure: Exception) -> None:
-        for _, _, _, result in together:
-            if not result.done():
-                result.set_exception(failure)
+    def _joined(self, part: Sequence[_Entry], items: Sequence[tuple[str, BatchItem]]) -> Prepared:
+        first = part[0].message
+        return self._preparer.one(first) if len(part) == 1 else self._preparer.joined(first, items)
+
+    async def _send(self, prepared: Prepared, entries: Sequence[_Entry], queue: MessageQueue | None) -> None:
+        try:
+            stored = await self._sender.stored(prepared, queue, entries[0].timeout_ms)
+            results = send_results(prepared.msg_id.split(","), *stored)
+        except RefusedError as refused:
+            if refused.code != ResponseCode.MESSAGE_ILLEGAL or len(entries) == 1:
+                for entry in entries:
+                    entry.fail(_copy(refused))
+                return
+            for entry in entries:  # nothing is stored, and perhaps for one of them only: each is told of its own
+                if not entry.stored.done():
+                    await self._send(self._preparer.one(entry.message), [entry], queue)
+        except FlintError as failure:
+            for entry in entries:
+                entry.fail(_copy(failure))
+        else:
+            for entry, result in zip(entries, results, strict=True):
+                if not entry.stored.done():
+                    entry.stored.set_result(result)
+
+
+def _copy(failure: FlintError) -> FlintError:
+    """Return the same error for another caller: an exception that several tasks raise gathers all their tracebacks."""
+    copied: FlintError = type(failure).__new__(type(failure), *failure.args)
+    copied.__dict__.update(failure.__dict__)
+    copied.__cause__ = failure.__cause__
+    return copied

@@ -151,18 +151,23 @@ class RouteCache:
             RefusedError: TOPIC_NOT_EXIST, or what else the name server says.
             RemotingError: no name server answers, and no route is known.
         """
-        known = self._routes.get(topic)
+        fresh = self.fresh(topic, max_age_s=max_age_s)
+        if fresh is not None:
+            return fresh
         now_s = self._clock.monotonic_s()
-        if known is not None and now_s - known[0] < max_age_s:
-            return known[1]
         try:
             route = make_topic_route(topic, await self.fetch(topic))
         except RemotingError:
-            if known is not None:
-                return known[1]
+            if topic in self._routes:
+                return self._routes[topic][1]
             raise
         self._routes[topic] = (now_s, route)
         return route
+
+    def fresh(self, topic: str, *, max_age_s: float = ROUTE_MAX_AGE_S) -> TopicRoute | None:
+        """Return the topic's route where :meth:`route` would return it without asking; else None."""
+        known = self._routes.get(topic)
+        return known[1] if known is not None and self._clock.monotonic_s() - known[0] < max_age_s else None
 
     async def fetch(self, topic: str) -> TopicRouteData:
         """Return the topic's route as a name server knows it now. Raises as :meth:`route`."""

@@ -135,7 +135,7 @@ class TransactionProducer(Producer):
         prepared = self._preparer.one(attrs.evolve(message, properties=marked))
         prepared = attrs.evolve(prepared, sys_flag=prepared.sys_flag | PREPARED_FLAG)
         await self._introduce(message.topic)
-        return await self._send(prepared, queue, timeout_ms)
+        return await self._sender.send(prepared, queue, timeout_ms)
 
     async def end(self, sent: SendResult, state: TransactionState) -> TransactionResult:
         """Tell the broker what came of the local part of a half message. A broker that does not learn it asks later."""
@@ -145,7 +145,7 @@ class TransactionProducer(Producer):
 
     async def _introduce(self, topic: str) -> None:
         """Tell brokers that the group has a member before they may have to ask it."""
-        route = await self._route(topic)
+        route = await self._sender.route(topic)
         addresses = {route.address(queue.broker_name) for queue in route.write_queues}
         if not addresses <= self._known_to:
             # Named: a topic that is not there yet has no route of its own with brokers to notify.
@@ -163,7 +163,7 @@ class TransactionProducer(Producer):
             broker_name=sent.queue.broker_name,
         )
         try:
-            address = (await self._route(sent.queue.topic)).address(sent.queue.broker_name)
+            address = (await self._sender.route(sent.queue.topic)).address(sent.queue.broker_name)
             await self.client.remoting.invoke_oneway(address, request(RequestCode.END_TRANSACTION, header))
         except (RemotingError, RefusedError) as failure:
             log.warning("transaction %s: the broker did not learn its end and will ask: %s", sent.msg_id, failure)

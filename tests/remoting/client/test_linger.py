@@ -1,8 +1,10 @@
-"""Sends that are gathered have the results, the order and the errors that each would have by itself."""
+"""Sends that leave in one batch: each caller must learn of its own message, in the order of its queue, whatever others do."""
 
 from __future__ import annotations
 
 import asyncio
+import random
+from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -13,28 +15,312 @@ from hypothesis import strategies as st
 from flintmq.core.errors import RefusedError, RemotingConnectError, RemotingError, RemotingTimeoutError
 from flintmq.core.record.batch import decode_batch
 from flintmq.core.record.properties import string_to_properties
+from flintmq.core.record.record import decode_records
 from flintmq.remoting.client.message import Message, decode_messages
 from flintmq.remoting.client.producer import Producer
 from flintmq.remoting.client.send_result import SendResult
-from flintmq.remoting.wire.command import RemotingCommand, response
+from flintmq.remoting.wire.command import RemotingCommand, encode_command, response
+
+Test = Callable[[Any, Producer], Awaitable[None]]
 
 
-def run(fake_peer: Any, fake_broker: Any, test: Callable[[Any, Producer], Awaitable[None]], **options: Any) -> None:
+def run(fake_peer: Any, fake_broker: Any, test: Test, **options: Any) -> None:
+    """Run a test with a producer that gathers what one turn of the loop brings, and see that nothing is left of it."""
+
     async def with_producer() -> None:
-        async with fake_peer() as peer, asyncio.timeout(20):
+        unhandled: list[Any] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: unhandled.append(context))
+        async with fake_peer() as peer:
             broker = fake_broker(peer)
             async with Producer("pg", peer.address, **{"linger_ms": 0, **options}) as producer:
                 await test(broker, producer)
+                gatherer = producer._gatherer
+            assert gatherer is not None
+            assert len(gatherer) == 0
+        assert not unhandled
 
     asyncio.run(with_producer())
 
 
-async def send_each(producer: Producer, *bodies: bytes, **options: Any) -> list[SendResult]:
-    return await asyncio.gather(*(producer.send(Message("T", body), **options) for body in bodies))
+def record_of(broker: Any, sent: SendResult) -> Any:
+    """Return the record where a result says that it is."""
+    (record,) = decode_records(broker.records[sent.queue.topic, sent.queue.queue_id][sent.queue_offset])
+    return record
 
 
 def bodies_of(asked: RemotingCommand) -> list[bytes]:
     return [item.body for item in decode_batch(asked.body)] if asked.code == 320 else [asked.body]
+
+
+def sends(broker: Any) -> list[RemotingCommand]:
+    return [asked for asked in broker.peer.requests if asked.code in (310, 320)]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Message("T", b"x", delay_level=1),
+        Message("T", b"x", properties={"TIMER_DELAY_MS": "5"}),
+        Message("T", b"x", properties={"MSG_TYPE": "other"}),
+        Message("%RETRY%g", b"x"),
+        Message("T", bytes(100)),  # to be compressed
+    ],
+)
+def test_what_a_batch_cannot_hold_leaves_by_itself(fake_peer: Any, fake_broker: Any, message: Message) -> None:
+    async def test(broker: Any, producer: Producer) -> None:
+        broker.topics.add("%RETRY%g")
+        await asyncio.gather(*(producer.send(message) for _ in range(3)))
+        in_order = await asyncio.gather(*(producer.send(message, sharding_key="k") for _ in range(3)))
+        assert [asked.code for asked in sends(broker)] == [310] * 6
+        assert len({sent.queue for sent in in_order}) == 1
+
+    run(fake_peer, fake_broker, test, compress_over_bytes=100)
+
+
+def test_the_linger_is_over_in_time(fake_peer: Any, fake_broker: Any) -> None:
+    async def test(broker: Any, producer: Producer) -> None:
+        begin_s = asyncio.get_running_loop().time()
+        first = asyncio.create_task(producer.send(Message("T", b"1")))
+        await asyncio.sleep(0)
+        assert not sends(broker)
+        await asyncio.gather(first, producer.send(Message("T", b"2")))
+        assert asyncio.get_running_loop().time() - begin_s >= 0.02
+        assert [bodies_of(asked) for asked in sends(broker)] == [[b"1", b"2"]]
+
+    run(fake_peer, fake_broker, test, linger_ms=20)
+
+
+def test_a_failure_is_each_caller_s_own(fake_peer: Any, fake_broker: Any) -> None:
+    """An exception that many tasks raise would gather the tracebacks of all of them."""
+
+    async def test(broker: Any, producer: Producer) -> None:
+        broker.peer.answers[320] = lambda asked: response(asked, 16, "read only")
+        outcomes = await asyncio.gather(*(producer.send(Message("T", b"x")) for _ in range(3)), return_exceptions=True)
+        assert len(sends(broker)) == 3, "a batch is tried again as one message is"
+        for outcome in outcomes:
+            assert isinstance(outcome, RefusedError)
+            assert (outcome.code, outcome.reason, str(outcome)) == (16, "broker.refused", "read only")
+        assert len({id(outcome) for outcome in outcomes}) == 3
+
+    run(fake_peer, fake_broker, test)
+
+
+def test_one_bad_message_does_not_fail_the_others(fake_peer: Any, fake_broker: Any) -> None:
+    """Neither one that is refused here nor one that the broker refuses."""
+
+    async def test(broker: Any, producer: Producer) -> None:
+        def judge(asked: RemotingCommand) -> RemotingCommand:
+            if b"bad" in bodies_of(asked):
+                return response(asked, 13, "illegal")
+            answer: RemotingCommand = (broker.send_batch if asked.code == 320 else broker.send)(asked)
+            return answer
+
+        broker.peer.answers[310] = broker.peer.answers[320] = judge
+        messages = [Message("T", b"1"), Message("T", b"bad"), Message("T", b"", tags="a\x02b"), Message("T", b"2")]
+        one, bad, wrong, two = await asyncio.gather(*map(producer.send, messages), return_exceptions=True)
+        assert isinstance(one, SendResult)
+        assert isinstance(two, SendResult)
+        assert (record_of(broker, one).body, record_of(broker, two).body) == (b"1", b"2")
+        assert isinstance(bad, RefusedError)
+        assert isinstance(wrong, ValueError)
+        with pytest.raises(ValueError, match="at most"):
+            await producer.send(Message("T", bytes(1_001)))
+        with pytest.raises(ValueError, match="not both"):
+            await producer.send(Message("T", b""), one.queue, sharding_key="k")
+
+    run(fake_peer, fake_broker, test, max_message_bytes=1_000)
+
+
+def test_who_gives_up_later_leaves_the_others_alone(fake_peer: Any, fake_broker: Any) -> None:
+    async def test(broker: Any, producer: Producer) -> None:
+        broker.peer.answers[320] = lambda asked: None
+        tasks = [asyncio.create_task(producer.send(Message("T", b"%d" % number))) for number in range(3)]
+        await broker.peer.until(lambda: bool(sends(broker)))
+        tasks[1].cancel()
+        broker.peer.push(broker.send_batch(sends(broker)[0]))
+        first, cancelled, last = await asyncio.gather(*tasks, return_exceptions=True)
+        assert isinstance(cancelled, asyncio.CancelledError)
+        assert isinstance(first, SendResult)
+        assert isinstance(last, SendResult)
+        assert (first.queue_offset, last.queue_offset) == (0, 2)
+
+    run(fake_peer, fake_broker, test)
+
+
+def test_a_queue_s_next_batch_leaves_when_the_one_before_is_answered(fake_peer: Any, fake_broker: Any) -> None:
+    """A broker may handle two requests of one connection at once, and a batch that is tried again would come after."""
+
+    async def test(broker: Any, producer: Producer) -> None:
+        broker.peer.answers[310] = broker.peer.answers[320] = lambda asked: None
+        tasks = []
+        for number in range(6):
+            tasks.append(asyncio.create_task(producer.send(Message("T", b"%d" % number), sharding_key="k")))
+            await broker.peer.until(lambda: bool(sends(broker)))
+        assert [bodies_of(asked) for asked in sends(broker)] == [[b"0"]]
+        broker.peer.push(response(sends(broker)[0], 14, "no"))
+        await broker.peer.until(lambda: len(sends(broker)) == 2)
+        broker.peer.push(broker.send_batch(sends(broker)[1]))
+        first, *others = await asyncio.gather(*tasks, return_exceptions=True)
+        assert isinstance(first, RefusedError)
+        assert [record_of(broker, sent).body for sent in others] == [b"1", b"2", b"3", b"4", b"5"]
+
+    run(fake_peer, fake_broker, test)
+
+
+def test_a_message_whose_time_is_over_is_not_sent(fake_peer: Any, fake_broker: Any) -> None:
+    async def test(broker: Any, producer: Producer) -> None:
+        broker.peer.answers[310] = lambda asked: None
+        first = asyncio.create_task(producer.send(Message("T", b"1"), sharding_key="k", timeout_ms=60))
+        await broker.peer.until(lambda: bool(sends(broker)))
+        behind = [
+            producer.send(Message("T", b"2"), sharding_key="k", timeout_ms=1),
+            producer.send(Message("T", b"3"), sharding_key="k", timeout_ms=5_000),
+            producer.send(Message("T", b"4"), sharding_key="k", timeout_ms=5_000),
+        ]
+        lost, late, *stored = await asyncio.gather(first, *behind, return_exceptions=True)
+        assert isinstance(lost, RemotingTimeoutError)
+        assert isinstance(late, RemotingTimeoutError)
+        assert [bodies_of(asked) for asked in sends(broker)] == [[b"1"], [b"3", b"4"]]
+        assert all(isinstance(sent, SendResult) for sent in stored)
+
+    run(fake_peer, fake_broker, test)
+
+
+def test_closing_sends_what_was_gathered_and_refuses_what_comes_then(fake_peer: Any, fake_broker: Any) -> None:
+    """Also when the body of the statement raised: the callers are other tasks, which it does not concern."""
+
+    async def test(broker: Any, producer: Producer) -> None:
+        broker.peer.answers[310] = lambda asked: None
+        task = asyncio.create_task(producer.send(Message("T", b"x"), sharding_key="k"))
+        await asyncio.sleep(0)
+        closing = asyncio.create_task(producer.close())
+        await broker.peer.until(lambda: bool(sends(broker)))
+        with pytest.raises(RemotingError, match="closed"):
+            await producer.send(Message("T", b"x"))
+        broker.peer.push(broker.send(sends(broker)[0]))
+        await closing
+        assert record_of(broker, await task).body == b"x"
+        with pytest.raises(RemotingError, match="closed"):
+            await producer.send(Message("T", b"x"))
+
+    run(fake_peer, fake_broker, test, linger_ms=3_600_000)
+
+
+def test_a_close_that_is_cancelled_leaves_nobody_waiting(fake_peer: Any, fake_broker: Any) -> None:
+    async def test(broker: Any, producer: Producer) -> None:
+        broker.peer.answers[310] = broker.peer.answers[320] = lambda asked: None
+        await producer.queues("T")
+        keyed = [asyncio.create_task(producer.send(Message("T", b"k"), sharding_key="k")) for _ in range(3)]
+        free = [asyncio.create_task(producer.send(Message("T", b"x"))) for _ in range(3)]
+        await asyncio.sleep(0)
+        closing = asyncio.create_task(producer.close())
+        await broker.peer.until(lambda: len(sends(broker)) == 2)
+        closing.cancel()
+        for outcome in await asyncio.gather(closing, *keyed, *free, return_exceptions=True):
+            assert isinstance(outcome, RemotingError | asyncio.CancelledError)
+
+    run(fake_peer, fake_broker, test, linger_ms=3_600_000)
+
+
+def test_the_first_messages_of_a_key_keep_their_order_while_the_queues_are_asked_for(
+    fake_peer: Any, fake_broker: Any
+) -> None:
+    async def test(broker: Any, producer: Producer) -> None:
+        tasks = [asyncio.create_task(producer.send(Message("T", b"%03d" % n), sharding_key="k")) for n in range(50)]
+        while not tasks[49].done():
+            tasks.append(asyncio.create_task(producer.send(Message("T", b"%03d" % len(tasks)), sharding_key="k")))
+            await asyncio.sleep(0)
+        results = await asyncio.gather(*tasks)
+        assert [record_of(broker, sent).body for sent in results] == [b"%03d" % n for n in range(len(tasks))]
+        assert [sent.queue_offset for sent in results] == list(range(len(tasks)))
+        assert len(broker.peer.of_code(105)) == 1
+        with pytest.raises(RefusedError):
+            await producer.send(Message("nowhere", b""), sharding_key="k")
+
+    run(fake_peer, fake_broker, test)
+
+
+class Trial:
+    """Sends at random through a broker that answers late, in any order, refuses and hangs up."""
+
+    def __init__(self, broker: Any, producer: Producer, chance: random.Random) -> None:
+        self.broker, self.producer, self.chance = broker, producer, chance
+        self.answers: list[asyncio.Task[None]] = []
+        self.sent: dict[bytes, Any] = {}
+        for code in (310, 320):
+            broker.peer.answers[code] = self.answer
+
+    def answer(self, asked: RemotingCommand) -> RemotingCommand | None:
+        kind = self.chance.random()
+        if kind < 0.1:
+            return response(asked, self.chance.choice([2, 13, 14]), "no")
+        if kind < 0.12:
+            self.broker.peer.transports[-1].abort()
+            return None
+        stored: RemotingCommand = (self.broker.send_batch if asked.code == 320 else self.broker.send)(asked)
+        if kind < 0.5:
+            return stored
+        self.answers.append(asyncio.create_task(self.later(stored)))
+        return None
+
+    async def later(self, answer: RemotingCommand) -> None:
+        for _ in range(self.chance.randrange(20)):
+            await asyncio.sleep(0)
+        for transport in self.broker.peer.transports:
+            transport.write(encode_command(answer))
+
+    async def send(self, number: int) -> None:
+        chance = self.chance
+        key = chance.choice([None, None, "a", "b", "c"])
+        message = Message(
+            chance.choice("TTTU"), b"%s-%05d" % ((key or "-").encode(), number), delay_level=chance.random() < 0.1,
+            properties={"user": "x"} if chance.random() < 0.3 else {}, wait_store=key is not None or chance.random() < 0.8,
+        )  # fmt: skip
+        task = asyncio.create_task(
+            self.producer.send(message, sharding_key=key, timeout_ms=chance.choice([5_000, 5_000, 6_000]))
+        )
+        self.sent[message.body] = task
+        for _ in range(chance.choice([0, 0, 0, 1, 5])):
+            await asyncio.sleep(0)
+        if chance.random() < 0.1:
+            task.cancel()
+
+    def check(self) -> None:
+        """What was stored is where its result says, in order; what was refused or given up in time is nowhere twice."""
+        order: dict[Any, list[tuple[int, bytes]]] = defaultdict(list)
+        for body, task in self.sent.items():
+            if task.cancelled() or isinstance(task.exception(), RemotingError | RefusedError):
+                continue
+            sent = task.result()
+            assert record_of(self.broker, sent).body == body
+            if not body.startswith(b"-"):
+                order[sent.queue, body[:1]].append((sent.queue_offset, body))
+        for found in order.values():
+            assert found == sorted(found), "in the order of the sends"
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(seed=st.integers(0, 10**9), linger_ms=st.sampled_from([0, 0, 1]), count=st.integers(1, 120))
+def test_whatever_happens_results_and_store_agree(
+    fake_peer: Any, fake_broker: Any, seed: int, linger_ms: int, count: int
+) -> None:
+    async def test(broker: Any, producer: Producer) -> None:
+        broker.topics.add("U")
+        trial = Trial(broker, producer, random.Random(seed))
+        for number in range(count):
+            await trial.send(number)
+        await asyncio.gather(*trial.sent.values(), return_exceptions=True)
+        await asyncio.gather(*trial.answers)
+        trial.check()
+        broker.peer.answers.update({310: broker.send, 320: broker.send_batch})
+        again = await asyncio.gather(*(producer.send(Message("T", b"again")) for _ in range(5)))
+        assert [record_of(broker, sent).body for sent in again] == [b"again"] * 5, "and it goes on working"
+
+    run(fake_peer, fake_broker, test, linger_ms=linger_ms, linger_max_bytes=300)
+
+
+async def send_each(producer: Producer, *bodies: bytes, **options: Any) -> list[SendResult]:
+    return await asyncio.gather(*(producer.send(Message("T", body), **options) for body in bodies))
 
 
 def test_concurrent_sends_are_one_request_and_each_has_its_result(fake_peer: Any, fake_broker: Any) -> None:
@@ -179,7 +465,7 @@ def test_a_refusal_is_everybodys(fake_peer: Any, fake_broker: Any) -> None:
     """The batch is stored together, or not at all."""
 
     async def test(broker: Any, producer: Producer) -> None:
-        broker.peer.answers[320] = lambda asked: response(asked, 13, "no room")
+        broker.peer.answers[320] = lambda asked: response(asked, 2, "no room")
         outcomes = await asyncio.gather(*(producer.send(Message("T", b"x")) for _ in range(3)), return_exceptions=True)
         assert [type(outcome) for outcome in outcomes] == [RefusedError] * 3
 
@@ -266,8 +552,7 @@ def test_every_result_is_of_its_own_message(
         gatherer = producer._gatherer
         assert gatherer is not None
         await gatherer.close()
-        assert not gatherer._lanes
-        assert not gatherer._sending
+        assert len(gatherer) == 0
 
     run(fake_peer, fake_broker, test)
 
