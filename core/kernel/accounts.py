@@ -69,6 +69,33 @@ class Account:
         by_share: whether failures count only where they are at least half of the calls: of what clients provoke.
     """
 
+    # There are a hundred, and most are called once.
+    __slots__ = (
+        "_budget",
+        "_by_share",
+        "_call_s",
+        "_failed_at",
+        "_is_weighed",
+        "_ledger",
+        "_limited",
+        "_off_until_s",
+        "_until_restart",
+        "_why_off",
+        "_window_began_s",
+        "_window_busy_s",
+        "_window_calls",
+        "_window_s",
+        "busy_s",
+        "calls",
+        "errors",
+        "guilty",
+        "hook",
+        "longest_s",
+        "outcome",
+        "owner",
+        "what",
+    )
+
     def __init__(
         self,
         owner: PluginOrigin,
@@ -95,22 +122,21 @@ class Account:
         self._limited = limited
         self._until_restart = until_restart
         self._by_share = by_share
-        self._failed_at: deque[tuple[float, int]] = deque(maxlen=max(1, budget.errors))
+        self._failed_at: deque[tuple[float, int]] | None = None
+        """When the newest failures were, and after how many calls; None where nothing failed."""
         self._call_s = budget.call_ms / 1000 or math.inf
         self._window_s = budget.loop_window_ms / 1000
         self._window_began_s = 0.0
         self._window_busy_s = 0.0
         self._window_calls = 0
         self._is_weighed = not owner.built_in
-        self._lock = threading.Lock()
-        """Of threads that call it side by side; what the loop calls, the loop alone calls."""
 
     @property
     def why_off(self) -> str:
         """Why it is off; empty while it is on. After ``off_ms`` it is on again, where it comes back at all."""
         if self._why_off and self._off_until_s is not None and self._ledger.clock.monotonic_s() >= self._off_until_s:
             self._why_off = ""
-            self._failed_at.clear()
+            self._failed_at = None
             _LOG.info("%s: its %s is tried again", self.owner, self.what)
         return self._why_off
 
@@ -139,7 +165,7 @@ class Account:
         end_s = perf_counter()
         took_s = end_s - begin_s
         if not on_loop:
-            with self._lock:
+            with self._ledger.lock:
                 self.calls += calls
                 self.busy_s += took_s
                 self.longest_s = max(self.longest_s, took_s)
@@ -186,9 +212,12 @@ class Account:
         if not (self._limited and errors) or self._why_off:
             return
         now_s = self._ledger.clock.monotonic_s()
-        self._failed_at.append((now_s, self.calls))
-        first_s, first_call = self._failed_at[0]
-        if len(self._failed_at) < errors or now_s - first_s > self._budget.window_ms / 1000:
+        failed_at = self._failed_at
+        if failed_at is None:
+            failed_at = self._failed_at = deque(maxlen=errors)
+        failed_at.append((now_s, self.calls))
+        first_s, first_call = failed_at[0]
+        if len(failed_at) < errors or now_s - first_s > self._budget.window_ms / 1000:
             return
         if self._by_share and errors * 2 < self.calls - first_call + 1:
             return
@@ -296,6 +325,8 @@ class Ledger:
         self.budget = budget
         self.serves = False
         """Whether the broker is ready: before, a replay or a start may take its time."""
+        self.lock = threading.Lock()
+        """Of threads that call something side by side; what the loop calls, the loop alone calls."""
         self.switched_off_times: dict[PluginOrigin, int] = {}
         self._accounts: dict[tuple[PluginOrigin, str, str], Account] = {}
 

@@ -7,9 +7,11 @@ meanwhile. What is not essential is off in the end; what decides whether somethi
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -543,6 +545,19 @@ def test_a_budget_of_one_plugin_counts_for_it_alone(
         for _ in range(10):
             assert wire.send("T", b"x").code == 0
         assert mine(figures(wire))["errors"] == 7
+
+
+def test_the_budget_of_the_page_can_be_written_so(tmp_path: Path) -> None:
+    """docs/plugins.md shows one."""
+    page = Path(str(flintmq.__file__)).parent / "docs" / "plugins.md"
+    (block,) = re.findall(r"```yaml\n(plugin_budget:.*?)```", page.read_text(), re.S)
+    (tmp_path / "broker.yaml").write_text(block)
+    budget = flintmq.load_config(tmp_path / "broker.yaml", [], {}).config.plugin_budget
+    assert (budget.call_ms, budget.of("large_messages").errors, budget.of("large_messages").call_ms) == (
+        2_000,
+        20,
+        5_000,
+    )
 
 
 def test_an_override_that_means_nothing_is_an_error() -> None:
