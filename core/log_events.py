@@ -156,6 +156,7 @@ EVENTS: Final[Mapping[str, str]] = {
     "the newest positions of the service %s are lost: %s": "table.not_written service error",
     "the table of topics or groups is not written: %s": "table.write_failed error",
     "the newest notes on tags codes are lost: %s": "tags_codes.not_written error",
+    "a broker without a disk has ended: %s": "testing.broker_ended error",
     "the timer '%s' failed; it goes on in %s s": "timer.failed timer wait_s",
     "the timers are read again from the queue: %s": "timer.read_again error",
     "the certificate stays as it is: %s": "tls.not_read_again error",
@@ -212,6 +213,7 @@ LOGGERS: Final = (
     "flintmq.spark",
     "flintmq.store",
     "flintmq.supervisor",
+    "flintmq.testing",
     "flintmq.tls",
 )
 """FlintMQ's loggers."""

@@ -217,7 +217,12 @@ def log_events() -> str:
         "|---|---|---|---|",
     ]
     levels: dict[str, set[str]] = {}
+    known = {*EVENTS, *(text for _logger, text in EVENTS_OF)}
     for line in find_lines(DOCS.parent):
+        if line.text not in known:
+            raise SystemExit(
+                f"{line.place}: a line of the log without an event: give its text one in core/log_events.py"
+            )
         levels.setdefault(line.text, set()).update(line.level.split(", "))
     named = [(text, *told.split()) for text, told in EVENTS.items()]
     named += [(text, *told.split()) for (_logger, text), told in EVENTS_OF.items()]
