@@ -25,6 +25,7 @@ from flintmq.core.broker.subscription import SubscriptionData
 from flintmq.core.running_loop import running_loop
 from flintmq.remoting import client as aio
 from flintmq.remoting.client import AclSigner as AclSigner
+from flintmq.remoting.client import AllocateStrategy as AllocateStrategy
 from flintmq.remoting.client import ConsumeResult as ConsumeResult
 from flintmq.remoting.client import ConsumerSettings as ConsumerSettings
 from flintmq.remoting.client import FlintError as FlintError
@@ -43,6 +44,12 @@ from flintmq.remoting.client import SendResult as SendResult
 from flintmq.remoting.client import SendStatus as SendStatus
 from flintmq.remoting.client import TransactionResult as TransactionResult
 from flintmq.remoting.client import TransactionState as TransactionState
+from flintmq.remoting.client import allocate_averagely as allocate_averagely
+from flintmq.remoting.client import allocate_by_circle as allocate_by_circle
+from flintmq.remoting.client import allocate_by_config as allocate_by_config
+from flintmq.remoting.client import allocate_by_consistent_hash as allocate_by_consistent_hash
+from flintmq.remoting.client import allocate_by_machine_room as allocate_by_machine_room
+from flintmq.remoting.client import allocate_nearby as allocate_nearby
 from flintmq.remoting.client import make_reply as make_reply
 from flintmq.remoting.client.blocking import shared_loop
 from flintmq.remoting.client.instance import InstanceUser
@@ -64,6 +71,17 @@ def blocking(
     def call(self: Blocking[Any], /, *args: P.args, **kwargs: P.kwargs) -> T:
         work: Coroutine[Any, Any, T] = getattr(self._inner, method.__name__)(*args, **kwargs)
         return self._wait(work)
+
+    functools.update_wrapper(call, method)
+    return call
+
+
+def direct(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Blocking[Any], P], T]:
+    """Return the method of a class here that calls one of the asynchronous class which waits for nothing."""
+
+    def call(self: Blocking[Any], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        found: T = getattr(self._inner, method.__name__)(*args, **kwargs)
+        return found
 
     functools.update_wrapper(call, method)
     return call
@@ -256,6 +274,28 @@ class Consumer(Blocking[aio.Consumer]):
                 return await self._inner.consumption.next_message(again=again)
         except TimeoutError:
             return None
+
+
+class Consumers(Blocking[aio.Consumers]):
+    """Consumers of any number of groups, each declared with its plain function, which is called in threads.
+
+    See :class:`flintmq.remoting.client.handlers.Consumers`::
+
+        consumers = Consumers("127.0.0.1:9876")
+
+        @consumers.handler("Orders", group="billing")
+        def bill(message): ...
+
+        consumers.run()         # until another thread calls close(), or Ctrl-C
+    """
+
+    @made_of(aio.Consumers)
+    def __init__(self, inner: aio.Consumers) -> None:
+        super().__init__(inner)
+
+    handler = direct(aio.Consumers.handler)
+    batch_handler = direct(aio.Consumers.batch_handler)
+    run = blocking(aio.Consumers.run)
 
 
 class PullConsumer(Blocking[aio.PullConsumer]):

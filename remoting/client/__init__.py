@@ -19,9 +19,19 @@ if TYPE_CHECKING:
     )
     from flintmq.remoting.client.access import AclSigner
     from flintmq.remoting.client.admin import AdminClient
+    from flintmq.remoting.client.allocation import (
+        AllocateStrategy,
+        allocate_averagely,
+        allocate_by_circle,
+        allocate_by_config,
+        allocate_by_consistent_hash,
+        allocate_by_machine_room,
+        allocate_nearby,
+    )
     from flintmq.remoting.client.broker_api import PullResult, PullStatus
     from flintmq.remoting.client.consumer import Consumer
     from flintmq.remoting.client.consumer_settings import ConsumeResult, ConsumerSettings
+    from flintmq.remoting.client.handlers import Consumers
     from flintmq.remoting.client.instance import ClientInstance
     from flintmq.remoting.client.message import Message, MessageExt
     from flintmq.remoting.client.producer import Producer
@@ -34,10 +44,12 @@ if TYPE_CHECKING:
 __all__ = [
     "AclSigner",
     "AdminClient",
+    "AllocateStrategy",
     "ClientInstance",
     "ConsumeResult",
     "Consumer",
     "ConsumerSettings",
+    "Consumers",
     "FlintError",
     "Message",
     "MessageExt",
@@ -58,15 +70,31 @@ __all__ = [
     "TransactionProducer",
     "TransactionResult",
     "TransactionState",
+    "allocate_averagely",
+    "allocate_by_circle",
+    "allocate_by_config",
+    "allocate_by_consistent_hash",
+    "allocate_by_machine_room",
+    "allocate_nearby",
     "make_reply",
 ]
 
 _HOMES = {
     ".access": ("AclSigner",),
     ".admin": ("AdminClient",),
+    ".allocation": (
+        "AllocateStrategy",
+        "allocate_averagely",
+        "allocate_by_circle",
+        "allocate_by_config",
+        "allocate_by_consistent_hash",
+        "allocate_by_machine_room",
+        "allocate_nearby",
+    ),
     ".broker_api": ("PullResult", "PullStatus"),
     ".consumer": ("Consumer",),
     ".consumer_settings": ("ConsumeResult", "ConsumerSettings"),
+    ".handlers": ("Consumers",),
     ".instance": ("ClientInstance",),
     ".message": ("Message", "MessageExt", "MessageQueue"),
     ".producer": ("Producer",),

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final, Literal
 
 import attrs
 
-from flintmq.core.broker.topic_config import MessageQueue
+from flintmq.remoting.client.allocation import AllocateStrategy, allocate_averagely
 from flintmq.remoting.client.message import MessageExt
 
 CLUSTERING: Final = "CLUSTERING"
@@ -34,26 +34,6 @@ Listener = Callable[[MessageExt], "ConsumeResult | Awaitable[ConsumeResult | Non
 BatchListener = Callable[[list[MessageExt]], "ConsumeResult | int | Awaitable[ConsumeResult | int | None] | None"]
 """Consume messages of one queue, in its order: all of them (SUCCESS, None), none (LATER), or so many from the first on (a
 number); the others are delivered again later. Called as a :data:`Listener` is."""
-
-
-AllocateStrategy = Callable[[str, Sequence[str], Sequence[MessageQueue]], list[MessageQueue]]
-"""(client id, all members, all queues) → the queues of this client."""
-
-
-def allocate_averagely(client_id: str, members: Sequence[str], queues: Sequence[MessageQueue]) -> list[MessageQueue]:
-    """RocketMQ's default: neighbouring queues, evenly; the first members get one more when it does not come out even.
-
-    Members and queues are put in order first. A client that is not a member gets nothing.
-    """
-    ordered = sorted(members)
-    if client_id not in ordered:
-        return []
-    index = ordered.index(client_id)
-    share, rest = divmod(len(queues), len(ordered))
-    start = index * share + min(index, rest)
-    return sorted(queues, key=lambda queue: (queue.topic, queue.broker_name, queue.queue_id))[
-        start : start + share + (index < rest)
-    ]
 
 
 @attrs.frozen(kw_only=True)
@@ -97,3 +77,4 @@ class ConsumerSettings:
     offset_folder: Path = attrs.field(factory=lambda: Path.home() / ".rocketmq_offsets")
     """BROADCASTING keeps offsets there, in ``<client id>/<group>/offsets.json``."""
     allocate: AllocateStrategy = allocate_averagely
+    """Which queues are this member's; all members of a group must share by the same strategy."""

@@ -22,7 +22,7 @@ from flintmq.client import sync
 from flintmq.remoting.client.blocking import shared_loop
 from flintmq.remoting.client.instance import InstanceUser
 
-CLASSES = ("AdminClient", "Consumer", "Producer", "PullConsumer", "TransactionProducer")
+CLASSES = ("AdminClient", "Consumer", "Consumers", "Producer", "PullConsumer", "TransactionProducer")
 LOOP_ONLY = {"Consumer": {"process_queues", "is_started"}}
 """What the asynchronous class has for those who are on its loop."""
 FROM_FIRST = sync.ConsumerSettings(consume_from="CONSUME_FROM_FIRST_OFFSET")
@@ -79,6 +79,25 @@ def test_every_client_of_the_library_has_its_class_here() -> None:
     for name in others:
         assert getattr(sync, name) is getattr(aio, name)
     assert not hasattr(sync, "ClientInstance")
+
+
+def test_declared_functions_run_until_another_thread_ends_them(name_server: str, topic: str) -> None:
+    """``run`` is the main program's last line; it returns when the consumers are closed, and they have left their group."""
+    consumers = sync.Consumers(name_server)
+    came = threading.Semaphore(0)
+
+    @consumers.handler(topic, group="declared", settings=FROM_FIRST)
+    def handle(message: sync.MessageExt) -> None:
+        came.release()
+
+    running = threading.Thread(target=consumers.run)
+    running.start()
+    with sync.Producer("p", name_server) as producer:
+        producer.send(sync.Message(topic, b"x"))
+    assert came.acquire(timeout=30)
+    consumers.close()
+    running.join(30)
+    assert not running.is_alive()
 
 
 # --- sending ---

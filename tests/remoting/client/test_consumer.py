@@ -10,8 +10,6 @@ from typing import Any
 
 import attrs
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.errors import JsonSyntaxError, RefusedError
@@ -22,7 +20,6 @@ from flintmq.remoting.client.consumer_settings import (
     FROM_FIRST,
     FROM_TIMESTAMP,
     ConsumerSettings,
-    allocate_averagely,
 )
 from flintmq.remoting.client.consumer_settings import ConsumeResult as Result
 from flintmq.remoting.client.message import MessageExt
@@ -509,18 +506,3 @@ def test_pulling_by_hand(fake_peer: Any, fake_broker: Any) -> None:
                 await consumer.pull(Q0, 0)
 
     run(fake_peer, fake_broker, test)
-
-
-@given(st.integers(1, 9), st.integers(0, 30), st.randoms())
-def test_every_queue_has_exactly_one_owner_and_shares_are_even(members: int, queues: int, shuffle: Any) -> None:
-    ids = [f"c{number}" for number in range(members)]
-    all_queues = [MessageQueue("b", number, "T") for number in range(queues)]
-    shares = []
-    for client_id in ids:
-        seen_ids, seen_queues = list(ids), list(all_queues)
-        shuffle.shuffle(seen_ids)
-        shuffle.shuffle(seen_queues)
-        shares.append(allocate_averagely(client_id, seen_ids, seen_queues))
-    assert [queue for share in shares for queue in share] == all_queues
-    assert max(map(len, shares)) - min(map(len, shares)) <= 1
-    assert allocate_averagely("stranger", ids, all_queues) == []

@@ -1,0 +1,196 @@
+"""Functions that consume topics, declared where they stand, and run together."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
+from typing import Any, TypeVar
+
+import attrs
+
+from flintmq.core.broker.subscription import TAG
+from flintmq.remoting.client.consumer import Consumer
+from flintmq.remoting.client.consumer_settings import BROADCASTING, BatchListener, ConsumerSettings, Listener
+from flintmq.remoting.client.instance import ClientInstance, InstanceUser
+
+L = TypeVar("L", bound=Listener)
+B = TypeVar("B", bound=BatchListener)
+
+
+@attrs.define
+class _Group:
+    """What was declared for one consumer group."""
+
+    name: str
+    settings: ConsumerSettings | None
+    takes_lists: bool
+    is_async: bool
+    handlers: dict[str, Callable[[Any], Any]] = attrs.field(factory=dict)
+    """By topic."""
+    subscriptions: list[tuple[str, str, str]] = attrs.field(factory=list)
+    """Topic, expression and its type."""
+
+    def consumer(self, options: dict[str, Any]) -> Consumer:
+        """Return the member of this group."""
+        return Consumer(
+            self.name,
+            listener=None if self.takes_lists else self._dispatcher(),
+            batch_listener=self._dispatcher() if self.takes_lists else None,
+            settings=self.settings,
+            **options,
+        )
+
+    def _dispatcher(self) -> Callable[[Any], Any]:
+        """Return what hands a message, or a list of one topic, to the handler of its topic."""
+        if len(self.handlers) == 1:
+            return next(iter(self.handlers.values()))
+        handlers, takes_lists = self.handlers, self.takes_lists
+
+        def handler(messages: Any) -> Callable[[Any], Any]:
+            return handlers[(messages[0] if takes_lists else messages).topic]
+
+        if not self.is_async:
+            return lambda messages: handler(messages)(messages)
+
+        async def dispatch(messages: Any) -> Any:
+            outcome: Awaitable[Any] = handler(messages)(messages)
+            return await outcome
+
+        return dispatch
+
+
+class Consumers(InstanceUser):
+    """Consumers of any number of groups, each declared with its function. Loop thread only.
+
+    ::
+
+        consumers = Consumers("127.0.0.1:9876")
+
+        @consumers.handler("Orders", group="billing", expression="new || paid")
+        async def bill(message): ...
+
+        @consumers.batch_handler("Orders", group="archive")
+        async def archive(messages): ...
+
+        asyncio.run(consumers.run())        # or: async with consumers: ...
+
+    The functions stay what they are, so that tests call them. Groups share one client, with one connection to each broker.
+
+    Args:
+        name_servers, client, instance_options: see :class:`~flintmq.remoting.client.instance.InstanceUser`.
+    """
+
+    def __init__(
+        self, name_servers: str | Sequence[str] = (), *, client: ClientInstance | None = None, **instance_options: Any
+    ) -> None:
+        super().__init__(name_servers, client=client, **instance_options)
+        self._name_servers = name_servers
+        self._instance_options = instance_options
+        self._groups: dict[str, _Group] = {}
+        self._running = AsyncExitStack()
+        self._closed = asyncio.Event()
+
+    def handler(
+        self,
+        topic: str,
+        *,
+        group: str,
+        expression: str = "*",
+        expression_type: str = TAG,
+        settings: ConsumerSettings | None = None,
+    ) -> Callable[[L], L]:
+        """Declare that a function consumes a topic, one message a call.
+
+        Args:
+            topic: what to consume.
+            group: the consumer group. It may consume several topics, each by a function of its own.
+            expression: which messages (``*``, ``A || B``, or SQL92).
+            expression_type: ``TAG`` or ``SQL92``.
+            settings: of the group: order, concurrency, broadcasting and so on; given once for all topics of the group.
+
+        Raises:
+            ValueError: the group has a function for the topic already, or another kind of function, or other settings; or the
+                consumers run already.
+        """
+        return self._declaration(topic, group, expression, expression_type, settings, takes_lists=False)
+
+    def batch_handler(
+        self,
+        topic: str,
+        *,
+        group: str,
+        expression: str = "*",
+        expression_type: str = TAG,
+        settings: ConsumerSettings | None = None,
+    ) -> Callable[[B], B]:
+        """Declare that a function consumes a topic, up to ``settings.consume_batch_size`` messages a call.
+
+        Args, Raises:
+            see :meth:`handler`.
+        """
+        return self._declaration(topic, group, expression, expression_type, settings, takes_lists=True)
+
+    def _declaration(
+        self,
+        topic: str,
+        group: str,
+        expression: str,
+        expression_type: str,
+        settings: ConsumerSettings | None,
+        *,
+        takes_lists: bool,
+    ) -> Callable[[Any], Any]:
+        def declare(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+            is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
+            made = _Group(group, settings, takes_lists, is_async)
+            known = self._groups.setdefault(group, made)
+            if self._groups_run:
+                raise ValueError(f"group {group}: declare it before the consumers are started")
+            if topic in known.handlers:
+                raise ValueError(f"group {group} has a function for topic {topic} already: {known.handlers[topic]!r}")
+            if settings is not None and settings != (known.settings or settings):
+                raise ValueError(f"group {group} has other settings already: give them once for all its topics")
+            if (takes_lists, is_async) != (known.takes_lists, known.is_async):
+                raise ValueError(
+                    f"group {group}: its functions are all coroutine functions or none, and all take lists or none"
+                )
+            known.settings = known.settings or settings
+            known.handlers[topic] = function
+            known.subscriptions.append((topic, expression, expression_type))
+            return function
+
+        return declare
+
+    @property
+    def _groups_run(self) -> bool:
+        return bool(self.client.consumers)
+
+    async def start(self) -> None:
+        """Join every group and begin to consume. Raises as :meth:`Consumer.subscribe`; nothing runs then."""
+        async with AsyncExitStack() as running:
+            for group in self._groups.values():
+                consumer = await running.enter_async_context(group.consumer(self._options(group)))
+                for topic, expression, expression_type in group.subscriptions:
+                    await consumer.subscribe(topic, expression, expression_type)
+            self._running = running.pop_all()
+        self._closed.clear()
+
+    def _options(self, group: _Group) -> dict[str, Any]:
+        if (
+            group.settings is not None and group.settings.message_model == BROADCASTING
+        ):  # it finds its offsets again by a client id of its own
+            return {"name_servers": self._name_servers or self.client.routes.name_servers, **self._instance_options}
+        return {"client": self.client}
+
+    async def close(self) -> None:
+        """Leave every group, commit, and close the connections; :meth:`run` returns. Idempotent."""
+        await self._running.aclose()
+        self._closed.set()
+        await super().close()
+
+    async def run(self) -> None:
+        """Consume until :meth:`close`, or until this is cancelled; then in good order. It catches no signal."""
+        async with self:
+            await self._closed.wait()
