@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from flintmq.tests.interop.client_matrix.sites import Room, Sites
+from .sites import Room, Sites
 
 
 @pytest.fixture(scope="session")

@@ -80,12 +80,23 @@ def start_site(name: str, work: Path, held: ExitStack) -> Site:
         settings = [f"tls.server.certPath={tls[0]}", f"tls.server.keyPath={tls[1]}", "tls.server.mode=permissive"]
         broker = held.enter_context(EmbeddedBroker(work / "store", settings=[*BROKER, *settings]))
         return Site(name, broker.name_server_address, lambda: _secured_flintmq(work, broker.name_server_address))
-    line, extra = _LINES[name]
-    fetch_jars(line)
+    jars_of(name)
     peer = java_peer(name, work)
     held.enter_context(peer.name_server())
-    held.enter_context(peer.broker(work / "store", *BROKER, *JAVA, *extra, kill=True))  # 5.3 takes 25 s to end
+    held.enter_context(peer.broker(work / "store", *java_settings(name), kill=True))  # 5.3 takes 25 s to end
+    asyncio.run(registered(peer.namesrv))
     return Site(name, peer.namesrv, lambda: _secured_java(name, work, peer.namesrv))
+
+
+async def registered(name_server: str) -> None:
+    """Wait until a name server knows a broker: those of 5.3 begin before."""
+    async with AdminClient(name_server) as admin:
+        await until(admin.masters, "the broker to register")
+
+
+def jars_of(name: str) -> Path:
+    """Return the folder of the jars of a broker's line; of 4.9 for FlintMQ's."""
+    return fetch_jars(_LINES.get(name, _LINES[JAVA_49])[0])
 
 
 def java_peer(name: str, work: Path) -> Peer:

@@ -1,0 +1,243 @@
+"""What this client sends the Java client consumes with equal bytes and properties, and the reverse, at each broker."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flintmq.core.record.sys_flag import COMPRESSED
+from flintmq.remoting.client import (
+    Consumer,
+    ConsumeResult,
+    Message,
+    MessageExt,
+    Producer,
+    TransactionProducer,
+    TransactionState,
+)
+
+from .java_client import Consumed, JavaClient
+from .sites import LIMIT_S, SITES, Room, Sites, jars_of, until
+from .test_sending import BODIES, ODD
+
+pytestmark = [pytest.mark.slow, pytest.mark.java, pytest.mark.timeout(180)]
+
+KEYS = ["key", "ключ-7", *(f"order-{number}" for number in range(20)), " blank ", "\U0001f680"]
+
+
+@pytest.fixture(scope="module", params=list(SITES))
+def site_name(request: pytest.FixtureRequest) -> str:
+    """The broker at which both clients meet."""
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def java(site_name: str, sites: Sites, tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaClient]:
+    """The Java client of the broker's line; of 4.9 at FlintMQ's."""
+    work = tmp_path_factory.mktemp("java-client")
+    jars = jars_of(site_name)
+    with JavaClient(jars, work, sites.room(site_name, work).address) as client:
+        yield client
+
+
+@pytest.fixture
+def room(site_name: str, sites: Sites, tmp_path: Path) -> Room:
+    """A room at the broker that the Java client knows, too."""
+    return sites.room(site_name, tmp_path)
+
+
+def kinds(topic: str, properties: Mapping[str, str] = ODD) -> list[Message]:
+    """A message of each kind; the last one is delayed. None is empty: Java's consumers stop at such a message for good."""
+    plain = [
+        Message(topic, body, tags="größe", keys=f"{name} zweiter-key", properties={**properties, "name": name}, flag=42)
+        for name, body in BODIES.items()
+        if body
+    ]
+    return [*plain, Message(topic, b"bare"), Message(topic, b"delayed", delay_level=1)]
+
+
+def sent_by_user(properties: Any) -> dict[str, str]:
+    """The properties that the sender named itself."""
+    return {name: value for name, value in properties.items() if name in ODD or name == "name"}
+
+
+def seen_by(message: MessageExt | Consumed) -> tuple[object, ...]:
+    """What must be equal, whoever consumes."""
+    return (message.topic, message.body, message.tags, message.keys, message.flag, sent_by_user(message.properties))
+
+
+def wanted(message: Message) -> tuple[object, ...]:
+    """What was sent, in the form of :func:`seen_by`."""
+    return (message.topic, message.body, message.tags, message.keys, message.flag, dict(message.properties))
+
+
+def test_java_consumes_what_this_client_sends(room: Room, java: JavaClient) -> None:
+    async def run() -> None:
+        topic = await room.topic()
+        messages = kinds(topic)
+        await java.join(room.group(), topic)
+        async with Producer(room.group("p"), room.address, compress_over_bytes=100_000) as producer:
+            sent = {(await producer.send(message)).msg_id: message for message in messages}
+            batch = [Message(topic, b"batch %d" % number, tags="b", keys=f"k{number}") for number in range(5)]
+            result = await producer.send_batch(batch)
+            sent |= dict(zip(result.msg_id.split(","), batch, strict=True))
+        found = await java.next(room.group(), len(sent))
+        assert {message.msg_id: seen_by(message) for message in found} == {
+            msg_id: wanted(message) for msg_id, message in sent.items()
+        }
+        # As this client sees it: the host and time of birth are one and the same for both.
+        mine = {message.msg_id: message for message in await room.consume(topic, len(sent), group=room.group("py"))}
+        for message in found:
+            own = mine[message.msg_id]
+            assert bool(own.sys_flag & COMPRESSED) == (own.body == BODIES["large"])
+            assert (own.born_host, own.born_timestamp_ms, own.queue_id, own.queue_offset) == (
+                message.born_host,
+                message.born_timestamp_ms,
+                message.queue_id,
+                message.queue_offset,
+            )
+        await java.leave(room.group())
+
+    asyncio.run(run())
+
+
+def test_this_client_consumes_what_java_sends(room: Room, java: JavaClient) -> None:
+    async def run() -> None:
+        topic = await room.topic()
+        # Java's producer sends no property without a value.
+        messages = kinds(topic, {name: value for name, value in ODD.items() if value.strip()})
+        sent = {(await java.send(message))[0]: wanted(message) for message in messages}
+        await java.call("batch", topic, b"one", b"\xff\x00", b"three")
+        await java.join(room.group("java"), topic)
+        found = await room.consume(topic, len(sent) + 3)
+        theirs = {(m.queue_id, m.queue_offset): m for m in await java.next(room.group("java"), len(found))}
+        assert {m.msg_id: seen_by(m) for m in found if m.tags != "batch"} == sent
+        assert sorted(m.body for m in found if m.tags == "batch") == [b"one", b"three", b"\xff\x00"]
+        for message in found:  # a batch of 5.3's client has one id for all, as that client sees it, too
+            other = theirs[message.queue_id, message.queue_offset]
+            assert (message.msg_id, message.born_host, seen_by(message)) == (
+                other.msg_id,
+                other.born_host,
+                seen_by(other),
+            )
+        assert [m.body[:1] for m in found if m.sys_flag & COMPRESSED] == [BODIES["large"][:1]]
+        await java.leave(room.group("java"))
+
+    asyncio.run(run())
+
+
+def test_both_choose_one_queue_for_a_sharding_key(room: Room, java: JavaClient) -> None:
+    async def run() -> None:
+        topic = await room.topic(queues=7)
+        async with Producer(room.group(), room.address) as producer:
+            for key in KEYS:
+                mine = await producer.send(Message(topic, b"x"), sharding_key=key)
+                _, theirs = await java.send(Message(topic, b"y"), sharding_key=key)
+                assert mine.queue.queue_id == theirs, key
+
+    asyncio.run(run())
+
+
+def test_a_failed_message_comes_again_at_either(room: Room, java: JavaClient) -> None:
+    """Java's failure is retried by Java with what Python sent, and the reverse."""
+
+    async def run() -> None:
+        topic = await room.topic(queues=1)
+        await java.join(room.group("java"), topic)
+        tries: list[MessageExt] = []
+        done = asyncio.Event()
+
+        async def listen(message: MessageExt) -> ConsumeResult:
+            tries.append(message)
+            if message.reconsume_times == 0:
+                return ConsumeResult.LATER
+            done.set()
+            return ConsumeResult.SUCCESS
+
+        async with (
+            Producer(room.group("p"), room.address) as producer,
+            Consumer(room.group("py"), room.address, listen, settings=room.settings()) as consumer,
+        ):
+            await consumer.subscribe(topic)
+            message = Message(topic, b"again", tags="fail-once", keys="k", properties=ODD)
+            sent = await producer.send(message)
+            first, second = await java.next(room.group("java"), 2)
+            await asyncio.wait_for(done.wait(), LIMIT_S)
+        for before, after in ((first, second), (tries[0], tries[1])):
+            assert (before.reconsume_times, after.reconsume_times) == (0, 1)
+            assert before.msg_id == after.msg_id == sent.msg_id
+            assert seen_by(before) == seen_by(after) == wanted(message)
+        await java.leave(room.group("java"))
+
+    asyncio.run(run())
+
+
+def test_transactions_of_either_are_consumed_by_the_other(room: Room, java: JavaClient) -> None:
+    async def run() -> None:
+        topic = await room.topic(queues=1)
+        await java.join(room.group("java"), topic)
+        for state in ("ROLLBACK_MESSAGE", "COMMIT_MESSAGE"):
+            await java.send(Message(topic, f"java {state}".encode(), tags="t", keys="k"), transaction=state)
+        check = TransactionState.ROLLBACK
+        async with TransactionProducer(room.group("t"), room.address, check=lambda _message: check) as producer:
+            for outcome in (TransactionState.ROLLBACK, TransactionState.COMMIT):
+                message = Message(topic, f"python {outcome.name}".encode(), tags="t", keys="k")
+                await producer.send_in_transaction(message, lambda _message, _id, outcome=outcome: outcome)
+            found = await java.next(room.group("java"), 2)
+        mine = await room.consume(topic, 2)
+        for messages in (found, mine):
+            assert sorted(message.body for message in messages) == [b"java COMMIT_MESSAGE", b"python COMMIT"]
+            assert {(message.tags, message.keys) for message in messages} == {("t", ("k",))}
+        await java.leave(room.group("java"))
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("strategy", ["AVG"])
+def test_members_in_both_languages_share_the_queues(room: Room, java: JavaClient, strategy: str) -> None:
+    """Each queue is one member's, whatever language it is in: nothing is consumed twice, and nothing is left."""
+
+    async def run() -> None:
+        topic, group = await room.topic(queues=8), room.group()
+        seen: list[bytes] = []
+
+        async def listen(message: MessageExt) -> None:
+            seen.append(message.body)
+
+        members = [
+            Consumer(group, room.address, listen, settings=room.settings(), client_id=f"{name}@python")
+            for name in ("0", "zz")  # one before the Java member's, one behind it
+        ]
+        await java.join(group, topic, strategy=strategy)
+        for member in members:
+            await member.subscribe(topic)
+            await member.start()
+
+        async def shared_out() -> bool:
+            held = [{queue.queue_id for queue in m.process_queues if queue.topic == topic} for m in members]
+            held.append(await java.held(group, topic))
+            return sum(map(len, held)) == 8 and set().union(*held) == set(range(8)) and all(held)
+
+        try:
+            await until(shared_out, "the queues to be shared out")
+            async with Producer(room.group("p"), room.address) as producer:
+                queues = await producer.queues(topic)
+                for number in range(80):
+                    await producer.send(Message(topic, b"%d" % number), queues[number % 8])
+            theirs = len(await java.held(group, topic)) * 10
+            found = [message.body for message in await java.next(group, theirs)]
+
+            async def consumed() -> bool:
+                return len(seen) + theirs >= 80
+
+            await until(consumed, "the other messages")
+            assert sorted(map(int, [*seen, *found])) == list(range(80))
+        finally:
+            await asyncio.gather(*(member.close() for member in members))
+            await java.leave(group)
+
+    asyncio.run(run())
