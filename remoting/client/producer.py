@@ -14,7 +14,7 @@ from flintmq.remoting.client.message import Message, MessageExt
 from flintmq.remoting.client.prepared import MESSAGE_MAX_BYTES, Preparer
 from flintmq.remoting.client.request_reply import make_reply
 from flintmq.remoting.client.send_result import PartlySentError, SendResult
-from flintmq.remoting.client.sending import Sender
+from flintmq.remoting.client.sending import LatencyBackoff, Sender
 
 SEND_TIMEOUT_MS: Final = 3_000
 
@@ -28,6 +28,10 @@ class Producer(InstanceUser):
         compress_over_bytes: bodies at least this long are compressed; None: never.
         max_message_bytes: longer bodies are refused here.
         default_topic_queue_nums: queues asked for when sending creates the topic.
+        latency_backoff: whether a broker that was slow, or failed, is let alone for a time, 30 s to 10 min, where the topic has
+            queues elsewhere (``sendLatencyFaultEnable`` of the Java client).
+        retry_when_not_durable: whether another broker is tried when one has stored a message but not made it durable in
+            time (``retryAnotherBrokerWhenNotStoreOK``). It is stored twice then.
         linger_ms: how long a send waits for others to its topic, to go with them in one request; 0: for those that begin in
             the same turn of the event loop; None: each goes by itself. Messages that a batch cannot hold (delayed,
             compressed, replies) always do.
@@ -45,6 +49,8 @@ class Producer(InstanceUser):
         compress_over_bytes: int | None = None,
         max_message_bytes: int = MESSAGE_MAX_BYTES,
         default_topic_queue_nums: int = 4,
+        latency_backoff: bool = False,
+        retry_when_not_durable: bool = False,
         linger_ms: float | None = None,
         linger_max_bytes: int = LINGER_MAX_BYTES,
         **instance_options: Any,
@@ -52,7 +58,15 @@ class Producer(InstanceUser):
         super().__init__(name_servers, client=client, **instance_options)
         self.group = group
         self._preparer = Preparer(compress_over_bytes, max_message_bytes)
-        self._sender = Sender(self.client, group, retries, default_topic_queue_nums)
+        backoff = LatencyBackoff(self.client.clock) if latency_backoff else None
+        self._sender = Sender(
+            self.client,
+            group,
+            retries,
+            default_topic_queue_nums,
+            backoff,
+            retry_when_not_durable=retry_when_not_durable,
+        )
         self._gatherer = (
             None if linger_ms is None else Gatherer(self._sender, self._preparer, linger_ms, linger_max_bytes)
         )

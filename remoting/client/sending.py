@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections.abc import Sequence
 from typing import Final
 
 import attrs
@@ -12,6 +13,7 @@ from msgspec.structs import replace
 from flintmq.config.rocketmq.system_topics import AUTO_CREATE_TOPIC
 from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.errors import RefusedError, RemotingError, RemotingTimeoutError
+from flintmq.core.io.clock import Clock
 from flintmq.remoting.client.instance import ClientInstance
 from flintmq.remoting.client.prepared import Prepared
 from flintmq.remoting.client.route import TopicRoute, make_topic_route
@@ -35,6 +37,41 @@ RETRY_CODES: Final = frozenset(
 _FIELDS_MAX: Final = 4_096
 
 
+_BACKOFFS_MS: Final = ((15_000, 600_000), (3_000, 180_000), (2_000, 120_000), (1_000, 60_000), (550, 30_000))
+"""What took so long is let alone for so long (MQFaultStrategy: latencyMax, notAvailableDuration)."""
+_FAILURE_MS: Final = 30_000
+"""What a failure counts as."""
+
+
+class LatencyBackoff:
+    """Remembers which brokers were slow, or failed, and lets them alone for a time. Loop thread only."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._free_at_s: dict[str, float] = {}
+
+    def answered(self, broker_name: str, latency_ms: float) -> None:
+        """Take note of how long a broker took."""
+        duration_ms = next((duration_ms for limit_ms, duration_ms in _BACKOFFS_MS if latency_ms >= limit_ms), 0)
+        if duration_ms:
+            self._free_at_s[broker_name] = self._clock.monotonic_s() + duration_ms / 1000
+        else:
+            self._free_at_s.pop(broker_name, None)
+
+    def failed(self, broker_name: str) -> None:
+        """Take note that a broker did not answer, or could not store."""
+        self.answered(broker_name, _FAILURE_MS)
+
+    def choose(self, queues: Sequence[MessageQueue]) -> Sequence[MessageQueue]:
+        """Return the queues of brokers that are not let alone; of the one that is free first where all are."""
+        if not self._free_at_s:
+            return queues
+        now_s, free_at_s = self._clock.monotonic_s(), self._free_at_s
+        free = [queue for queue in queues if free_at_s.get(queue.broker_name, now_s) <= now_s]
+        first_name = min((queue.broker_name for queue in queues), key=lambda name: free_at_s.get(name, now_s))
+        return free or [queue for queue in queues if queue.broker_name == first_name]
+
+
 @attrs.frozen
 class Sender:
     """Sends for one producer group. Loop thread only."""
@@ -45,6 +82,9 @@ class Sender:
     """Further brokers to try when a send fails."""
     default_topic_queue_nums: int = 4
     """Queues asked for when sending creates the topic."""
+    backoff: LatencyBackoff | None = None
+    retry_when_not_durable: bool = False
+    """Whether another broker is tried where one has stored a message, but not as durably as it should."""
     _fields: dict[MessageQueue, dict[str, str]] = attrs.field(factory=dict, init=False)
     """The extFields of a plain send to a queue: only its time and its properties differ."""
     _turn: itertools.count[int] = attrs.field(factory=lambda: itertools.count(random.getrandbits(16)), init=False)
@@ -63,22 +103,54 @@ class Sender:
         route = await self.route(prepared.topic)
         failed_broker: str | None = None
         failure: RefusedError | RemotingError | None = None
-        for _ in range(1 if queue else 1 + self.retries):
+        stored: tuple[MessageQueue, RemotingCommand] | None = None
+        for attempt in range(1 if queue else 1 + self.retries):
             left_ms = (deadline_s - clock.monotonic_s()) * 1000
             if left_ms <= 0:
                 break
             target = queue or self.next_queue(route, failed_broker)
             try:
-                address = route.address(target.broker_name)
-                return target, await self.client.ask(address, self.command(prepared, target), left_ms, *STORED)
+                stored = target, await self._ask(route, prepared, target, left_ms)
             except RefusedError as refused:
                 if refused.code not in RETRY_CODES:
-                    raise
+                    if stored is None:
+                        raise
+                    break
                 failure = refused
             except RemotingError as lost:
                 failure = lost
+            else:
+                if not self._tries_elsewhere(stored, route) or queue or attempt == self.retries:
+                    return stored
             failed_broker = target.broker_name
+        if stored is not None:
+            return stored
         raise failure or RemotingTimeoutError(f"topic {prepared.topic} was not sent to within {timeout_ms} ms")
+
+    def _tries_elsewhere(self, stored: tuple[MessageQueue, RemotingCommand], route: TopicRoute) -> bool:
+        queue, answer = stored
+        return (
+            self.retry_when_not_durable
+            and answer.code != ResponseCode.SUCCESS
+            and any(other.broker_name != queue.broker_name for other in route.write_queues)
+        )
+
+    async def _ask(
+        self, route: TopicRoute, prepared: Prepared, queue: MessageQueue, timeout_ms: float
+    ) -> RemotingCommand:
+        """Ask the broker of a queue, and note how long it took."""
+        backoff, clock = self.backoff, self.client.clock
+        begin_s = clock.monotonic_s()
+        try:
+            address = route.address(queue.broker_name)
+            answer = await self.client.ask(address, self.command(prepared, queue), timeout_ms, *STORED)
+        except (RefusedError, RemotingError) as failure:
+            if backoff is not None and (not isinstance(failure, RefusedError) or failure.code in RETRY_CODES):
+                backoff.failed(queue.broker_name)
+            raise
+        if backoff is not None:
+            backoff.answered(queue.broker_name, (clock.monotonic_s() - begin_s) * 1000)
+        return answer
 
     def command(self, prepared: Prepared, queue: MessageQueue) -> RemotingCommand:
         """Return the request that sends to a queue."""
@@ -125,8 +197,11 @@ class Sender:
 
     def next_queue(self, route: TopicRoute, failed_broker: str | None = None) -> MessageQueue:
         """Return the next queue in turn; one at another broker than the one that just failed, if there is any."""
-        every = route.queues_to_write()
-        queues = [queue for queue in every if queue.broker_name != failed_broker] or every
+        queues: Sequence[MessageQueue] = route.queues_to_write()
+        if failed_broker is not None:
+            queues = [queue for queue in queues if queue.broker_name != failed_broker] or queues
+        if self.backoff is not None:
+            queues = self.backoff.choose(queues)
         return queues[next(self._turn) % len(queues)]
 
     async def chosen(self, topic: str, queue: MessageQueue | None, sharding_key: str | None) -> MessageQueue | None:
