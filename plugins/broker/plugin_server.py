@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
 from functools import partial
@@ -14,7 +13,7 @@ from flintmq.config.sections.service import AdmissionSection
 from flintmq.core.io.clock import Clock
 from flintmq.core.kernel.blame import PLUGIN_FAULTS
 from flintmq.core.kernel.kernel import Kernel
-from flintmq.core.kernel.plugin_shapes import DEFAULT_PROCESSOR, PROCESSOR, check_not_awaitable
+from flintmq.core.kernel.plugin_shapes import DEFAULT_PROCESSOR, PROCESSOR, check_not_awaitable, is_async
 from flintmq.core.kernel.ports.processor import Handler, Request, Response
 from flintmq.core.kernel.registry import ProcessorSpec, Registered, Registry, ServerPart
 from flintmq.plugins.broker.authenticators import Authenticators
@@ -170,7 +169,7 @@ class PluginServer:
         account = self.kernel.account(entry)
 
         def watch(handler: Handler, on_loop: bool) -> Handler:
-            return account.watched(handler, is_async=inspect.iscoroutinefunction(handler), on_loop=on_loop)
+            return account.watched(handler, is_async=is_async(handler), on_loop=on_loop)
 
         return watch
 

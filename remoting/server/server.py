@@ -265,11 +265,13 @@ class RemotingServer:
 
     async def _finish(self, request: Request, answer: Awaitable[Response | None], pool: Pool) -> None:
         channel = request.channel
+        result: Response | None = None
         try:
             result = await answer
             if result is not None:
                 channel.respond(request, result)
         except PLUGIN_FAULTS as error:
+            drop(result)
             self._failed((request,), error)
         finally:
             pool.waiting -= 1

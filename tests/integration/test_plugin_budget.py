@@ -6,6 +6,7 @@ meanwhile. What is not essential is off in the end; what decides whether somethi
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import threading
@@ -163,6 +164,17 @@ class Processor(Kind):
         return wire.ask(CODE)
 
 
+class AsyncProcessor(Processor):
+    """Its time on the loop is that of its steps."""
+
+    def handlers(self) -> Mapping[int, Callable[[Request], Any]]:
+        return {CODE: self.handle_later}
+
+    async def handle_later(self, request: Request) -> Any:
+        await asyncio.sleep(0)
+        return self.handle(request)
+
+
 class DefaultProcessor(Processor):
     @hookimpl
     def flintmq_request_processors(self, register: Any) -> None: ...
@@ -285,6 +297,7 @@ KINDS: tuple[type[Kind], ...] = (
     IndexBuilder,
     Filter,
     Processor,
+    AsyncProcessor,
     DefaultProcessor,
     Listener,
     IntakeStep,
@@ -310,7 +323,11 @@ def mine(told: Mapping[str, str]) -> dict[str, Any]:
 @pytest.mark.parametrize("misdeed", MISDEEDS)
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_a_bad_plugin_is_named_and_bounded_and_the_broker_serves(
-    configure: Callable[..., Any], connect: Callable[[Any], Wire], kind: type[Kind], misdeed: str
+    configure: Callable[..., Any],
+    connect: Callable[[Any], Wire],
+    caplog: pytest.LogCaptureFixture,
+    kind: type[Kind],
+    misdeed: str,
 ) -> None:
     plugin = kind(MISDEEDS[misdeed])
     with flintmq.Broker(configure(*BUDGET, *kind.settings), plugins=[plugin]) as broker:
@@ -336,6 +353,7 @@ def test_a_bad_plugin_is_named_and_bounded_and_the_broker_serves(
                 assert answer.code != 0, "it must not let pass what it could not look at"
         else:
             assert "mine" in told["switched_off"] or "MINE" in told["switched_off"]
+            assert any(str(getattr(record, "event", "")).startswith("plugin.off") for record in caplog.records)
             plugin.act = lambda: pytest.fail("it is called though it is off")
             plugin.provoke(wire)
             assert other.send("Others", b"again").code == 0
@@ -487,8 +505,6 @@ class Waits(Service):
         await self._maybe("withdraw")
 
     async def _maybe(self, method: str) -> None:
-        import asyncio
-
         if method == self.method:
             try:
                 await asyncio.Event().wait()
