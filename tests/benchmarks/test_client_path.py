@@ -1,0 +1,20 @@
+"""The benchmark of the client's stages is only worth something while it runs, and while each stage does its work."""
+
+from __future__ import annotations
+
+from .client_path import MANY, PULL, measure, stages
+
+
+def test_it_measures_every_stage() -> None:
+    """A stage that raises, or costs nothing, measures nothing."""
+    found = measure(repeats=1)
+    assert set(found) == set(stages())
+    assert all(cost_us > 0 for cost_us in found.values())
+
+
+def test_stages_do_what_they_say() -> None:
+    """Results and messages come out, as many as went in."""
+    works = {name: work for name, (work, _) in stages().items()}
+    assert len(works["gathered: results"]()) == MANY  # type: ignore[arg-type]
+    messages = works["consume: messages of an answer"]()
+    assert len(messages) == PULL  # type: ignore[arg-type]
