@@ -14,11 +14,12 @@ from collections.abc import Callable
 from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.record.host import pack_host
 from flintmq.core.record.record import MessageExtBrokerInner, encode_record, record_size
+from flintmq.remoting.client.instance import ClientInstance
 from flintmq.remoting.client.message import Message, MessageExt, decode_messages
 from flintmq.remoting.client.prepared import Preparer
 from flintmq.remoting.client.process_queue import CacheLimits, ProcessQueue
-from flintmq.remoting.client.producer import Producer
 from flintmq.remoting.client.send_result import send_result, send_results
+from flintmq.remoting.client.sending import Sender
 from flintmq.remoting.wire.command import decode_command, encode_command, request, response
 from flintmq.remoting.wire.headers_message import SendMessageResponseHeader
 
@@ -63,7 +64,7 @@ def _cost_us(work: Callable[[], object], messages: int) -> float:
 
 def stages() -> dict[str, tuple[Callable[[], object], int]]:
     """Return what is measured, by name, with the messages that each call is for."""
-    producer, preparer = Producer("g", "127.0.0.1:9876"), Preparer()
+    sender, preparer = Sender(ClientInstance("127.0.0.1:9876"), "g"), Preparer()
     prepared = preparer.one(MESSAGE)
     items = [preparer.item(MESSAGE) for _ in range(MANY)]
     msg_ids = [msg_id for msg_id, _ in items]
@@ -74,11 +75,11 @@ def stages() -> dict[str, tuple[Callable[[], object], int]]:
     decoded = decode_messages(records, "broker-a")
     return {
         "send: check and encode": (lambda: preparer.one(MESSAGE), 1),
-        "send: request": (lambda: encode_command(producer._command(prepared, QUEUE)), 1),
+        "send: request": (lambda: encode_command(sender.command(prepared, QUEUE)), 1),
         "send: answer": (lambda: decode_command(one), 1),
         "send: result": (lambda: send_result(prepared.msg_id, QUEUE, answer), 1),
         "gathered: check and encode": (lambda: [preparer.item(MESSAGE) for _ in range(MANY)], MANY),
-        "gathered: request": (lambda: encode_command(producer._command(preparer.joined(MESSAGE, items), QUEUE)), MANY),
+        "gathered: request": (lambda: encode_command(sender.command(preparer.joined(MESSAGE, items), QUEUE)), MANY),
         "gathered: results": (lambda: send_results(msg_ids, QUEUE, decode_command(many)), MANY),
         "consume: messages of an answer": (lambda: decode_messages(records, "broker-a"), PULL),
         "consume: properties as well": (
