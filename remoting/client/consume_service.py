@@ -31,6 +31,7 @@ from flintmq.remoting.client.consumer_settings import (
 from flintmq.remoting.client.instance import ClientInstance, log
 from flintmq.remoting.client.message import MessageExt
 from flintmq.remoting.client.process_queue import ProcessQueue
+from flintmq.remoting.client.trace import Tracer
 
 Unit = tuple[ProcessQueue, Sequence[MessageExt]]
 """Messages of one queue that a listener gets in one call."""
@@ -61,6 +62,7 @@ class Membership:
     settings: ConsumerSettings
     client: ClientInstance
     api: BrokerApi
+    tracer: Tracer | None = None
     subscriptions: dict[str, SubscriptionData] = attrs.field(factory=dict)
     """By topic."""
     counts: defaultdict[str, Counts] = attrs.field(factory=lambda: defaultdict(Counts))
@@ -296,13 +298,18 @@ class ConsumeService:
         clock, counts = self._member.client.clock, self._member.counts[held.queue.topic]
         held.last_consume_timestamp_ms = clock.now_ms()
         begin_s = clock.monotonic_s()
+        tracer = self._member.tracer
+        traced = tracer.consuming(messages) if tracer is not None else None
+        raised = False
         try:
             consumed = await self._consumed(messages)
         except Exception:  # a failure of the listener means: again later
             log.exception(
                 "consuming %d messages of %s from %s on failed", len(messages), held.queue, messages[0].msg_id
             )
-            consumed = 0
+            consumed, raised = 0, True
+        if tracer is not None and traced is not None:
+            tracer.consumed(traced, None if raised else consumed)
         counts.consume_time_s += clock.monotonic_s() - begin_s
         counts.consumed += consumed
         counts.failed += len(messages) - consumed

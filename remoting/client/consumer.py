@@ -25,6 +25,7 @@ from flintmq.remoting.client.message import MessageExt, decode_messages
 from flintmq.remoting.client.offset_store import BrokerOffsetStore, FileOffsetStore, OffsetStore, commit_offsets
 from flintmq.remoting.client.process_queue import ProcessQueue
 from flintmq.remoting.client.rebalancer import Rebalancer
+from flintmq.remoting.client.trace import Tracer
 from flintmq.remoting.client.transport import RequestHandler
 from flintmq.remoting.client.unique_id import make_client_id
 from flintmq.remoting.wire.bodies import (
@@ -59,6 +60,7 @@ class Consumer(InstanceUser):
         batch_listener: consumes messages of one queue, up to ``settings.consume_batch_size`` a call, in place of a listener.
         settings: the defaults are RocketMQ's.
         offset_store: keeps the offsets; by default the one of the message model.
+        trace: whether to write what became of each message to the trace topic, or to the topic of this name.
         name_servers, client, instance_options: see :class:`~flintmq.remoting.client.instance.InstanceUser`;
             no ``client`` is shared with another member of the group.
     """
@@ -73,6 +75,7 @@ class Consumer(InstanceUser):
         settings: ConsumerSettings | None = None,
         client: ClientInstance | None = None,
         offset_store: OffsetStore | None = None,
+        trace: str | bool = False,
         **instance_options: Any,
     ) -> None:
         self.group = group
@@ -81,7 +84,11 @@ class Consumer(InstanceUser):
             instance_options.setdefault("client_id", make_client_id(instance_name="DEFAULT"))
         super().__init__(name_servers, client=client, **instance_options)
         self.member = Membership(
-            group=group, settings=self.settings, client=self.client, api=BrokerApi(self.client, group)
+            group=group,
+            settings=self.settings,
+            client=self.client,
+            api=BrokerApi(self.client, group),
+            tracer=Tracer(self.client, group, trace) if trace else None,
         )
         self.started_at_ms = 0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -133,6 +140,8 @@ class Consumer(InstanceUser):
             self.client.consumers.pop(self.group, None)
             self.client.forget_group(self.group)
             await self.client.unregister(consumer_group=self.group)
+        if self.member.tracer is not None:
+            await self.member.tracer.close()
         await super().close()
 
     async def subscribe(self, topic: str, expression: str = "*", expression_type: str = TAG) -> None:

@@ -276,8 +276,9 @@ class Gatherer:
             return None
 
     def _joined(self, part: Sequence[_Entry], items: Sequence[tuple[str, BatchItem]]) -> Prepared:
-        first = part[0].message
-        return self._preparer.one(first) if len(part) == 1 else self._preparer.joined(first, items)
+        if len(part) == 1:
+            return self._preparer.one(part[0].message)
+        return self._preparer.joined([entry.message for entry in part], items)
 
     async def _send(self, prepared: Prepared, entries: Sequence[_Entry], queue: MessageQueue | None) -> None:
         try:

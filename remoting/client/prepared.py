@@ -49,8 +49,13 @@ class Prepared:
     sys_flag: int = 0
     flag: int = 0
     batch: bool = False
-    messages: int = 1
-    """How many messages it stores."""
+    sources: Sequence[Message] = ()
+    """The messages that it stores."""
+
+    @property
+    def messages(self) -> int:
+        """How many messages it stores."""
+        return len(self.sources)
 
 
 @attrs.frozen
@@ -71,7 +76,7 @@ class Preparer:
             body, sys_flag = compress(body)
         properties = _properties_text(message, uniq_key)
         code = RequestCode.SEND_REPLY_MESSAGE_V2 if is_reply(message) else RequestCode.SEND_MESSAGE_V2
-        return Prepared(code, message.topic, uniq_key, body, properties, sys_flag, message.flag)
+        return Prepared(code, message.topic, uniq_key, body, properties, sys_flag, message.flag, sources=(message,))
 
     def goes_in_batch(self, message: Message) -> bool:
         """Return whether a message is stored from a batch as it is by itself: a batch is neither delayed nor compressed."""
@@ -91,30 +96,31 @@ class Preparer:
         """Return the send of messages that are stored together."""
         if not 0 < len(messages) <= BATCH_MAX_MESSAGES:
             raise ValueError(f"a batch has 1 to {BATCH_MAX_MESSAGES} messages, not {len(messages)}")
-        return self.joined(messages[0], [*_items(messages)])
+        return self.joined(messages, [*_items(messages)])
 
     def batches(self, messages: Sequence[Message]) -> list[Prepared]:
         """Return the sends of as few batches as hold the messages, in order."""
         made: list[Prepared] = []
         part: list[tuple[str, BatchItem]] = []
-        part_bytes = 0
-        for uniq_key, item in _items(messages):
+        part_bytes = begin = 0
+        for at, (uniq_key, item) in enumerate(_items(messages)):
             if part and (part_bytes + item.size_bytes > self.max_message_bytes or len(part) == BATCH_MAX_MESSAGES):
-                made.append(self.joined(messages[0], part))
-                part, part_bytes = [], 0
+                made.append(self.joined(messages[begin:at], part))
+                part, part_bytes, begin = [], 0, at
             part.append((uniq_key, item))
             part_bytes += item.size_bytes
         if part:
-            made.append(self.joined(messages[0], part))
+            made.append(self.joined(messages[begin:], part))
         return made
 
-    def joined(self, like: Message, items: Sequence[tuple[str, BatchItem]]) -> Prepared:
-        """Return the send of a batch whose items are made; ``like`` is one of its messages."""
+    def joined(self, messages: Sequence[Message], items: Sequence[tuple[str, BatchItem]]) -> Prepared:
+        """Return the send of a batch whose items are made."""
+        like = messages[0]
         body = encode_batch(item for _, item in items)
         self._check_length(len(body))
         wait = properties_to_string({WAIT: "true" if like.wait_store else "false"})
         ids = ",".join(uniq_key for uniq_key, _ in items)
-        return Prepared(RequestCode.SEND_BATCH_MESSAGE, like.topic, ids, body, wait, batch=True, messages=len(items))
+        return Prepared(RequestCode.SEND_BATCH_MESSAGE, like.topic, ids, body, wait, batch=True, sources=messages)
 
     def _check_length(self, length_bytes: int) -> None:
         if length_bytes > self.max_message_bytes:

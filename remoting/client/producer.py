@@ -15,6 +15,7 @@ from flintmq.remoting.client.prepared import MESSAGE_MAX_BYTES, Preparer
 from flintmq.remoting.client.request_reply import make_reply
 from flintmq.remoting.client.send_result import PartlySentError, SendResult
 from flintmq.remoting.client.sending import LatencyBackoff, Sender
+from flintmq.remoting.client.trace import Tracer
 
 SEND_TIMEOUT_MS: Final = 3_000
 
@@ -32,6 +33,7 @@ class Producer(InstanceUser):
             queues elsewhere (``sendLatencyFaultEnable`` of the Java client).
         retry_when_not_durable: whether another broker is tried when one has stored a message but not made it durable in
             time (``retryAnotherBrokerWhenNotStoreOK``). It is stored twice then.
+        trace: whether to write what became of each message to the trace topic, or to the topic of this name.
         linger_ms: how long a send waits for others to its topic, to go with them in one request; 0: for those that begin in
             the same turn of the event loop; None: each goes by itself. Messages that a batch cannot hold (delayed,
             compressed, replies) always do.
@@ -51,6 +53,7 @@ class Producer(InstanceUser):
         default_topic_queue_nums: int = 4,
         latency_backoff: bool = False,
         retry_when_not_durable: bool = False,
+        trace: str | bool = False,
         linger_ms: float | None = None,
         linger_max_bytes: int = LINGER_MAX_BYTES,
         **instance_options: Any,
@@ -59,6 +62,7 @@ class Producer(InstanceUser):
         self.group = group
         self._preparer = Preparer(compress_over_bytes, max_message_bytes)
         backoff = LatencyBackoff(self.client.clock) if latency_backoff else None
+        self._tracer = Tracer(self.client, group, trace) if trace else None
         self._sender = Sender(
             self.client,
             group,
@@ -66,6 +70,7 @@ class Producer(InstanceUser):
             default_topic_queue_nums,
             backoff,
             retry_when_not_durable=retry_when_not_durable,
+            on_stored=self._tracer.sent if self._tracer is not None else None,
         )
         self._gatherer = (
             None if linger_ms is None else Gatherer(self._sender, self._preparer, linger_ms, linger_max_bytes)
@@ -82,6 +87,8 @@ class Producer(InstanceUser):
         """Send what was gathered, leave the group and close the connections. Idempotent."""
         if self._gatherer is not None:
             await self._gatherer.close()
+        if self._tracer is not None:
+            await self._tracer.close()
         if self.group in self.client.producer_groups:
             self.client.producer_groups.discard(self.group)
             await self.client.unregister(producer_group=self.group)

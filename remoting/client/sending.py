@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import attrs
@@ -85,6 +85,8 @@ class Sender:
     backoff: LatencyBackoff | None = None
     retry_when_not_durable: bool = False
     """Whether another broker is tried where one has stored a message, but not as durably as it should."""
+    on_stored: Callable[[Prepared, MessageQueue, str, RemotingCommand, int], None] | None = None
+    """Called with what was stored, where, at which address, the answer, and when that began (ms since 1970)."""
     _fields: dict[MessageQueue, dict[str, str]] = attrs.field(factory=dict, init=False)
     """The extFields of a plain send to a queue: only its time and its properties differ."""
     _turn: itertools.count[int] = attrs.field(factory=lambda: itertools.count(random.getrandbits(16)), init=False)
@@ -140,7 +142,7 @@ class Sender:
     ) -> RemotingCommand:
         """Ask the broker of a queue, and note how long it took."""
         backoff, clock = self.backoff, self.client.clock
-        begin_s = clock.monotonic_s()
+        begin_s, begin_ms = clock.monotonic_s(), clock.now_ms()
         try:
             address = route.address(queue.broker_name)
             answer = await self.client.ask(address, self.command(prepared, queue), timeout_ms, *STORED)
@@ -148,6 +150,8 @@ class Sender:
             if backoff is not None and (not isinstance(failure, RefusedError) or failure.code in RETRY_CODES):
                 backoff.failed(queue.broker_name)
             raise
+        if self.on_stored is not None:
+            self.on_stored(prepared, queue, address, answer, begin_ms)
         if backoff is not None:
             backoff.answered(queue.broker_name, (clock.monotonic_s() - begin_s) * 1000)
         return answer

@@ -14,7 +14,7 @@ import enum
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import attrs
 
@@ -44,6 +44,11 @@ class TransactionState(enum.Enum):
     """Not decided yet: the broker asks later."""
 
 
+_TRACED_STATES: Final = {
+    TransactionState.COMMIT: "COMMIT_MESSAGE",
+    TransactionState.ROLLBACK: "ROLLBACK_MESSAGE",
+    TransactionState.UNKNOWN: "UNKNOW",
+}
 LocalTransaction = Callable[[Message, str], "TransactionState | Awaitable[TransactionState]"]
 """Does the local part, given the message and the transaction's id; a function or a coroutine function."""
 TransactionCheck = Callable[[MessageExt], "TransactionState | Awaitable[TransactionState]"]
@@ -167,6 +172,10 @@ class TransactionProducer(Producer):
             await self.client.remoting.invoke_oneway(address, request(RequestCode.END_TRANSACTION, header))
         except (RemotingError, RefusedError) as failure:
             log.warning("transaction %s: the broker did not learn its end and will ask: %s", sent.msg_id, failure)
+            return
+        if self._tracer is not None:
+            topic, transaction_id = sent.queue.topic, sent.transaction_id or sent.msg_id
+            self._tracer.ended(topic, sent.msg_id, transaction_id, address, _TRACED_STATES[state], is_checked=False)
 
     async def _asked(self, command: RemotingCommand, address: str, message: MessageExt) -> None:
         """39: tells the broker what became of a transaction."""
@@ -187,6 +196,15 @@ class TransactionProducer(Producer):
             transaction_id=asked.transaction_id,
         )
         await self.client.remoting.invoke_oneway(address, request(RequestCode.END_TRANSACTION, header))
+        if self._tracer is not None:
+            self._tracer.ended(
+                message.topic,
+                message.msg_id,
+                asked.transaction_id or "",
+                address,
+                _TRACED_STATES[state],
+                is_checked=True,
+            )
 
 
 async def _dispatch_check(client: ClientInstance, command: RemotingCommand, address: str) -> None:

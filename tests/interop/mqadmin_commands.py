@@ -62,6 +62,7 @@ COMMANDS = (
     _command("queryMsgByKey -t {topic} -k k2", r"^[0-9A-F]{{32,}} +0 +1$"),
     _command("queryMsgByOffset -t {topic} -b {name} -i 0 -o 1", r"Keys: +.k2."),
     _command("queryMsgTraceById -i {traced_key}", r"^Pub +"),
+    _command("queryMsgTraceById -i {traced_here}", r"^Pub +traced_here +127.0.0.1 .* success"),
     _command("printMsg -t {topic} -d true", "BODY: first", "BODY: third", "maxOffset=3"),
     _command("printMsgByQueue -t {topic} -a {name} -i 0 -p true -d true -f true", "BODY: second", "Tag: T +Count: 2"),
     _command("consumeMessage -t {topic} -b {name} -i 0 -o 0 -c 3", "BODY: first", "BODY: third"),

@@ -86,6 +86,8 @@ async def looked_at(name_server: str, names: dict[str, str], signed: bool) -> As
         names["offset_id"] = first.offset_msg_id
         names["unique_key"] = first.properties["UNIQ_KEY"]
         names["traced_key"] = traced.properties["UNIQ_KEY"]
+        async with Producer("traced_here", name_server, hooks=hooks, trace=True) as traces:
+            names["traced_here"] = (await traces.send(Message(f"{TOPIC}_2", b"traced"))).msg_id
         yield
 
 

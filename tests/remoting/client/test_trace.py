@@ -1,0 +1,155 @@
+"""Traces say what became of messages in the Java client's words, and neither hold up nor fail what they are about."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from flintmq.remoting.client.consumer import Consumer
+from flintmq.remoting.client.consumer_settings import ConsumerSettings
+from flintmq.remoting.client.message import Message, MessageExt, decode_messages
+from flintmq.remoting.client.producer import Producer
+from flintmq.remoting.client.transaction_producer import TransactionProducer, TransactionState
+from flintmq.remoting.wire.command import RemotingCommand, response
+
+TRACE = "RMQ_SYS_TRACE_TOPIC"
+
+
+def traces(broker: Any, topic: str = TRACE) -> list[tuple[list[str], MessageExt]]:
+    """Return the fields of every line in the trace topic, with the message that holds it."""
+    return [
+        (line.split("\x01"), message)
+        for (name, _), records in list(broker.records.items())
+        for record in records
+        if name == topic
+        for message in decode_messages(record)
+        for line in message.body.decode().split("\x02")
+        if line
+    ]
+
+
+def run(fake_peer: Any, fake_broker: Any, test: Callable[[Any], Awaitable[None]]) -> None:
+    async def with_broker() -> None:
+        async with fake_peer() as peer, asyncio.timeout(20):
+            broker = fake_broker(peer)
+            broker.topics.add(TRACE)
+            await test(broker)
+
+    asyncio.run(with_broker())
+
+
+@pytest.mark.parametrize("linger_ms", [None, 0])
+def test_each_message_that_is_stored_has_a_line(fake_peer: Any, fake_broker: Any, linger_ms: float | None) -> None:
+    """Also those of a batch, which the Java client traces as one that nobody finds."""
+
+    async def test(broker: Any) -> None:
+        async with Producer("pg", broker.peer.address, trace=True, linger_ms=linger_ms) as producer:
+            messages = [Message("T", bytes(number), tags="A", keys=f"k{number} more") for number in range(3)]
+            results = await asyncio.gather(*map(producer.send, messages))
+            batch = await producer.send_batch([Message("T", b"one"), Message("T", b"two")])
+            await producer.send(Message("T", b"later", delay_level=3))
+        found = {fields[5]: (fields, message) for fields, message in traces(broker)}
+        assert len(found) == 6
+        for message, sent in zip(messages, results, strict=True):
+            fields, holder = found[sent.msg_id]
+            kind, _begin_ms, region, group, topic, _, tags, keys, address, length, cost_ms, what, offset_id, ok = fields
+            assert (kind, region, group, topic, tags) == ("Pub", "R", "pg", "T", "A")
+            assert (keys, address, length) == (" ".join(message.keys), broker.peer.address, str(len(message.body)))
+            assert (what, offset_id, ok) == ("0", sent.offset_msg_id, "true")
+            assert int(cost_ms) >= 0
+            assert {sent.msg_id, *message.keys} <= set(holder.keys), "what it is found by"
+        assert set(batch.msg_id.split(",")) <= set(found)
+        assert sorted(fields[11] for fields, _ in found.values()) == ["0"] * 5 + ["3"]
+
+    run(fake_peer, fake_broker, test)
+
+
+def test_what_listeners_do_is_traced(fake_peer: Any, fake_broker: Any) -> None:
+    async def test(broker: Any) -> None:
+        broker.topics.add("%RETRY%cg")
+        for number in range(3):
+            broker.put(
+                "T", 0, b"%d" % number, f"UNIQ_KEY\x01id{number}" + ("\x02TRACE_ON\x01false" if number == 2 else "")
+            )
+        heard: list[bytes] = []
+
+        def listen(message: MessageExt) -> None:
+            heard.append(message.body)
+            if message.body == b"1":
+                raise ValueError("no")
+
+        settings = ConsumerSettings(consume_from="CONSUME_FROM_FIRST_OFFSET")
+        async with Consumer("cg", broker.peer.address, listen, settings=settings, trace="MyTraces") as consumer:
+            broker.topics.add("MyTraces")
+            await consumer.subscribe("T")
+            await broker.peer.until(lambda: len(traces(broker, "MyTraces")) == 4)
+        lines = [fields for fields, _ in traces(broker, "MyTraces")]
+        before = {fields[5]: fields for fields in lines if fields[0] == "SubBefore"}
+        after = {fields[2]: fields for fields in lines if fields[0] == "SubAfter"}
+        assert set(before) == set(after) == {"id0", "id1"}
+        for msg_id, succeeded, code in (("id0", "true", "0"), ("id1", "false", "2")):
+            assert before[msg_id][3:] == ["cg", after[msg_id][1], msg_id, "0", "null"]
+            assert (after[msg_id][4], after[msg_id][6], after[msg_id][8]) == (succeeded, code, "cg")
+
+    run(fake_peer, fake_broker, test)
+
+
+def test_a_transaction_is_traced_to_its_end(fake_peer: Any, fake_broker: Any) -> None:
+    async def test(broker: Any) -> None:
+        async with TransactionProducer(
+            "pg", broker.peer.address, trace=True, check=lambda _: TransactionState.COMMIT
+        ) as producer:
+            result = await producer.send_in_transaction(Message("T", b"x"), lambda *_: TransactionState.ROLLBACK)
+        pub, end = [fields for fields, _ in traces(broker)]
+        assert (pub[0], pub[5], pub[11]) == ("Pub", result.sent.msg_id, "1")
+        assert (end[0], end[5], end[9:]) == (
+            "EndTransaction", result.sent.msg_id, ["2", result.sent.msg_id, "ROLLBACK_MESSAGE", "false"],
+        )  # fmt: skip
+
+    run(fake_peer, fake_broker, test)
+
+
+@pytest.mark.parametrize("trouble", ["refused", "silent", "no topic"])
+def test_a_trace_that_cannot_be_written_fails_nothing(
+    fake_peer: Any, fake_broker: Any, trouble: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor does it hold up sends, however many there are, or a close for long."""
+    monkeypatch.setattr("flintmq.remoting.client.trace._CLOSE_TIMEOUT_S", 0.05)
+
+    async def test(broker: Any) -> None:
+        def answer(asked: RemotingCommand) -> RemotingCommand | None:
+            if (asked.ext_fields or {})["b"] == TRACE:
+                return response(asked, 16, "no") if trouble == "refused" else None
+            stored: RemotingCommand = (broker.send_batch if asked.code == 320 else broker.send)(asked)
+            return stored
+
+        broker.peer.answers[310] = broker.peer.answers[320] = answer
+        if trouble == "no topic":
+            broker.topics.remove(TRACE)
+        async with Producer("pg", broker.peer.address, trace=True, retries=0) as producer:
+            for _ in range(3):
+                await producer.send_batch([Message("T", b"x")] * 1_000)
+            tracer = producer._tracer
+            assert tracer is not None
+            assert len(tracer._waiting) <= 2_048
+        assert not tracer._waiting
+        assert tracer._lost == 3_000
+        assert not any(fields for fields in traces(broker))
+
+    run(fake_peer, fake_broker, test)
+    assert len([record for record in caplog.records if "traces of pg are lost" in record.getMessage()]) == 1
+
+
+def test_nothing_is_traced_unasked(fake_peer: Any, fake_broker: Any) -> None:
+    async def test(broker: Any) -> None:
+        async with Producer("pg", broker.peer.address) as producer:
+            await producer.send(Message("T", b"x"))
+        assert not traces(broker)
+        async with Producer("pg", broker.peer.address, trace=True) as producer:
+            await producer.send(Message(TRACE, b"nor are traces\x01"))
+        assert len(traces(broker)) == 1
+
+    run(fake_peer, fake_broker, test)
