@@ -42,6 +42,7 @@ EVENTS: Final[Mapping[str, str]] = {
     "rebalance of %s failed: %s": "client.rebalance_failed group error",
     "a reply from %s came too late, or answers nothing": "client.reply_too_late sender",
     "the route of %s is gone: %s": "client.route_gone topic error",
+    "traces of %s are lost: %s": "client.traces_lost group error",
     "background work %s failed": "client.task_failed task",
     "transaction %s: the broker did not learn its end and will ask: %s": "client.transaction_end_unknown message error",
     "closing %s: %s": "connection.closed client reason",
