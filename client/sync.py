@@ -32,6 +32,7 @@ from flintmq.remoting.client import FlintError as FlintError
 from flintmq.remoting.client import Message as Message
 from flintmq.remoting.client import MessageExt as MessageExt
 from flintmq.remoting.client import MessageQueue as MessageQueue
+from flintmq.remoting.client import OffsetStore as OffsetStore
 from flintmq.remoting.client import PartlySentError as PartlySentError
 from flintmq.remoting.client import PullResult as PullResult
 from flintmq.remoting.client import PullStatus as PullStatus
@@ -74,6 +75,11 @@ def blocking(
 
     functools.update_wrapper(call, method)
     return call
+
+
+async def _called(work: Callable[[], None]) -> None:
+    """Do something that waits for nothing on the loop's thread."""
+    work()
 
 
 def direct(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Blocking[Any], P], T]:
@@ -241,6 +247,15 @@ class Consumer(Blocking[aio.Consumer]):
     subscribe = blocking(aio.Consumer.subscribe)
     unsubscribe = blocking(aio.Consumer.unsubscribe)
     rebalance = blocking(aio.Consumer.rebalance)
+
+    def suspend(self) -> None:
+        """Pull nothing more until :meth:`resume`; what was pulled is consumed, and the group is not left."""
+        self._wait(_called(self._inner.suspend))
+
+    def resume(self) -> None:
+        """Pull again after :meth:`suspend`."""
+        self._wait(_called(self._inner.resume))
+
     commit = blocking(aio.Consumer.commit)
 
     def __iter__(self) -> Iterator[MessageExt]:

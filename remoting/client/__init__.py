@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from flintmq.remoting.client.handlers import Consumers
     from flintmq.remoting.client.instance import ClientInstance
     from flintmq.remoting.client.message import Message, MessageExt
+    from flintmq.remoting.client.offset_store import OffsetStore
     from flintmq.remoting.client.producer import Producer
     from flintmq.remoting.client.pull_consumer import PullConsumer
     from flintmq.remoting.client.request_reply import make_reply
@@ -54,6 +55,7 @@ __all__ = [
     "Message",
     "MessageExt",
     "MessageQueue",
+    "OffsetStore",
     "PartlySentError",
     "Producer",
     "PullConsumer",
@@ -96,6 +98,7 @@ _HOMES = {
     ".consumer_settings": ("ConsumeResult", "ConsumerSettings"),
     ".handlers": ("Consumers",),
     ".instance": ("ClientInstance",),
+    ".offset_store": ("OffsetStore",),
     ".message": ("Message", "MessageExt", "MessageQueue"),
     ".producer": ("Producer",),
     ".pull_consumer": ("PullConsumer",),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
+import itertools
 from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -28,13 +29,15 @@ from flintmq.remoting.client.consumer_settings import (
     ConsumerSettings,
     Listener,
 )
-from flintmq.remoting.client.instance import ClientInstance, log
+from flintmq.remoting.client.instance import ClientInstance, log, repeat
 from flintmq.remoting.client.message import MessageExt
 from flintmq.remoting.client.process_queue import ProcessQueue
 from flintmq.remoting.client.trace import Tracer
 
 Unit = tuple[ProcessQueue, Sequence[MessageExt]]
 """Messages of one queue that a listener gets in one call."""
+_LOOK_S: Final = 60.0
+"""How often it is looked whether a listener takes too long, at most."""
 _TURN_S: Final = 0.01
 """A worker whose listener never waits gives others a turn so often."""
 StartTask = Callable[[Coroutine[Any, Any, None], str], None]
@@ -121,10 +124,27 @@ class ConsumeService:
         self._in_hand: tuple[MessageExt, asyncio.Future[None]] | None = None
         self._iteration_ended = False
         self._threads: ThreadPoolExecutor | None = None
+        self._goes_on = asyncio.Event()
+        """Set unless pulling is suspended."""
+        self._goes_on.set()
+        self._begun: dict[int, tuple[float, Unit]] = {}
+        """What a listener has, and since when, by the number of the call; not where messages are consumed in order."""
+        self._calls = itertools.count()
+
+    def suspend(self) -> None:
+        """Pull nothing more until :meth:`resume`; what was pulled is consumed."""
+        self._goes_on.clear()
+
+    def resume(self) -> None:
+        """Pull again after :meth:`suspend`."""
+        self._goes_on.set()
 
     def start(self) -> None:
         """Start the workers; orderly messages are consumed by the tasks that pull them."""
         self._iteration_ended = False
+        timeout_s = self._settings.consume_timeout_s
+        if self._has_listener and self._member.is_clustering and not self._settings.orderly:
+            self._start_task(repeat(min(timeout_s, _LOOK_S), self._give_up_slow), "slow")
         if not self._settings.orderly:
             for number in range(self._settings.concurrency if self._has_listener else 1):
                 self._start_task(self._worker(), f"worker-{number}")
@@ -150,6 +170,7 @@ class ConsumeService:
         """Pull and consume until the queue is given up, or its topic is not subscribed to any more."""
         while not held.dropped:
             await held.has_room()
+            await self._goes_on.wait()
             subscription = self._member.subscriptions.get(held.queue.topic)
             if subscription is None:
                 return
@@ -332,13 +353,26 @@ class ConsumeService:
                 resume_s = loop.time() + _TURN_S
 
     async def _consume_concurrently(self, held: ProcessQueue, messages: Sequence[MessageExt]) -> None:
+        number = next(self._calls)
+        self._begun[number] = (self._member.client.clock.monotonic_s(), (held, messages))
         consumed = await self._tried(held, messages)
+        if self._begun.pop(number, None) is None:
+            return  # it took too long: the broker has the messages again
         if consumed < len(messages) and self._member.is_clustering:
             held.done(messages[:consumed])
             for message in messages[consumed:]:
                 await self._send_back(held, message)
         else:
             held.done(messages)
+
+    async def _give_up_slow(self) -> None:
+        """Send back what a listener has had for too long: else one that hangs holds up what its queue commits, for good."""
+        now_s = self._member.client.clock.monotonic_s()
+        for number, (began_s, (held, messages)) in list(self._begun.items()):
+            if now_s - began_s >= self._settings.consume_timeout_s and self._begun.pop(number, None) is not None:
+                log.warning("%s takes longer than consume_timeout_s and is sent back", messages[0].msg_id)
+                for message in messages:
+                    await self._send_back(held, message)
 
     async def _send_back(self, held: ProcessQueue, message: MessageExt) -> None:
         limit = self._settings.max_reconsume_times

@@ -127,7 +127,14 @@ class Consumer(InstanceUser):
 
         Messages that are being consumed concurrently are abandoned and delivered again; an orderly message is finished first.
         An iteration ends; the message that it was at is delivered again.
+
+        Raises:
+            RuntimeError: called by its own listener, for whose end it would wait.
         """
+        if asyncio.current_task() in self._tasks:
+            raise RuntimeError(
+                "close() was called by this consumer's listener, for whose end it waits: begin it as a task of its own"
+            )
         if self._started:
             self._started = False
             tasks = list(self._tasks)
@@ -160,6 +167,14 @@ class Consumer(InstanceUser):
         """Consume no more messages of a topic."""
         self.member.subscriptions.pop(topic, None)
         await self.rebalancer.drop_topic(topic)
+
+    def suspend(self) -> None:
+        """Pull nothing more until :meth:`resume`; what was pulled is consumed, and the group is not left."""
+        self.consumption.suspend()
+
+    def resume(self) -> None:
+        """Pull again after :meth:`suspend`."""
+        self.consumption.resume()
 
     @property
     def is_started(self) -> bool:

@@ -55,6 +55,8 @@ class ConsumerSettings:
     """Tries before a message becomes a dead letter. None: 16, and without end when orderly."""
     delay_level: int = 0
     """The delay level of a failed message; 0: a higher one with each try."""
+    consume_timeout_s: float = 900.0
+    """A message that a listener has had for so long is delivered again, whatever becomes of it; not when orderly."""
     pull_batch_size: int = 32
     max_cached_messages: int = 1_000
     """Per queue, not consumed yet; then pulling pauses."""

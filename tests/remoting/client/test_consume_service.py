@@ -261,3 +261,117 @@ def test_two_kinds_of_listener_are_one_too_many() -> None:
     """Which of them would get a message?"""
     with pytest.raises(ValueError, match="a listener or a batch_listener, not both"):
         Consumer("g", "127.0.0.1:1", lambda _: None, batch_listener=lambda _: None)
+
+
+@pytest.mark.parametrize("in_thread", [False, True])
+def test_a_listener_that_hangs_does_not_hold_up_its_queue(fake_peer: Any, fake_broker: Any, in_thread: bool) -> None:
+    """Its message is sent back once, and what the listener says of it later changes nothing."""
+
+    async def test(broker: Any) -> None:
+        for number in range(3):
+            broker.put("T", 0, b"%d" % number)
+        let_go, plain_let_go = asyncio.Event(), threading.Event()
+        ended: list[bytes] = []
+
+        async def hang(message: MessageExt) -> Result:
+            if message.body == b"0":
+                await let_go.wait()
+            ended.append(message.body)
+            return Result.LATER if message.body == b"0" else Result.SUCCESS
+
+        def plain(message: MessageExt) -> Result:
+            if message.body == b"0":
+                plain_let_go.wait(20)
+            ended.append(message.body)
+            return Result.LATER if message.body == b"0" else Result.SUCCESS
+
+        made = attrs.evolve(FAST, consume_timeout_s=0.1)
+        async with Consumer("g", broker.peer.address, plain if in_thread else hang, settings=made) as consumer:
+            await consumer.subscribe("T")
+            await until_committed(broker, consumer, 3)
+            assert len(broker.peer.of_code(36)) == 1
+            let_go.set()
+            plain_let_go.set()
+            await broker.peer.until(lambda: b"0" in ended)
+            broker.put("T", 0, b"3")
+            await until_committed(broker, consumer, 4)
+        assert len(broker.peer.of_code(36)) == 1
+
+    run(fake_peer, fake_broker, test)
+
+
+def test_a_suspended_consumer_keeps_its_place(fake_peer: Any, fake_broker: Any) -> None:
+    """It is a member still, with heartbeats and queues, and goes on where it was."""
+
+    async def test(broker: Any) -> None:
+        seen: list[bytes] = []
+
+        async def listen(message: MessageExt) -> None:
+            seen.append(message.body)
+
+        async with Consumer("g", broker.peer.address, listen, settings=attrs.evolve(FAST, suspend_ms=1)) as consumer:
+            consumer.suspend()
+            await consumer.subscribe("T")
+            await broker.peer.until(lambda: Q0 in consumer.process_queues)
+            broker.put("T", 0, b"0")
+            for _ in range(50):
+                await asyncio.sleep(0)
+            assert seen == []
+            assert not broker.peer.of_code(35)
+            consumer.resume()
+            await until_committed(broker, consumer, 1)
+        assert seen == [b"0"]
+
+    run(fake_peer, fake_broker, test)
+
+
+def test_a_listener_that_closes_its_consumer_is_told(
+    fake_peer: Any, fake_broker: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It would wait for itself for ever."""
+
+    async def test(broker: Any) -> None:
+        broker.put("T", 0, b"0")
+
+        async def listen(message: MessageExt) -> None:
+            await consumer.close()
+
+        async with Consumer("g", broker.peer.address, listen, settings=FAST) as consumer:
+            await consumer.subscribe("T")
+            await until_committed(broker, consumer, 1)
+
+    run(fake_peer, fake_broker, test)
+    assert "close() was called by this consumer's listener" in caplog.text
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.integers(0, 12), max_size=12))
+def test_cancelled_iterations_lose_nothing(fake_peer: Any, fake_broker: Any, turns: list[int]) -> None:
+    """A web request that ends in the middle of a loop: the next loop begins with the message that was not finished."""
+
+    async def test(broker: Any) -> None:
+        for number in range(8):
+            broker.put("T", 0, b"%d" % number)
+        finished: list[bytes] = []
+
+        async def loop() -> None:
+            async for message in consumer:
+                await asyncio.sleep(0)
+                finished.append(message.body)
+
+        async with Consumer("g", broker.peer.address, settings=FAST) as consumer:
+            await consumer.subscribe("T")
+            await broker.peer.until(lambda: Q0 in consumer.process_queues)
+            for count in turns:
+                looping = asyncio.ensure_future(loop())
+                for _ in range(count):
+                    await asyncio.sleep(0)
+                looping.cancel()
+                await asyncio.gather(looping, return_exceptions=True)
+            looping = asyncio.ensure_future(loop())
+            await broker.peer.until(lambda: set(finished) == {b"%d" % number for number in range(8)})
+            looping.cancel()
+            await asyncio.gather(looping, return_exceptions=True)
+        assert len(finished) <= 8 + len(turns), "at most the one message of each loop that was cut short came twice"
+
+    run(fake_peer, fake_broker, test)
