@@ -24,6 +24,7 @@ EVENTS: Final[Mapping[str, str]] = {
     "listening at %s without access control: anyone who reaches it may do everything (listen.insecure)": "broker.exposed host",
     "broker %s listens on %s, store %s": "broker.listens broker address store",
     "broker %s stopped": "broker.stopped broker",
+    "%s takes longer than consume_timeout_s and is sent back": "client.consume_timeout first_message",
     "the check of transaction %s failed; the broker will ask again": "client.check_failed message",
     "%s asks about a transaction of producer group %s, which is not here": "client.check_not_ours broker group",
     "consuming %d messages of %s from %s on failed": "client.consume_failed messages queue first_message",
