@@ -286,7 +286,7 @@ class Consumer(Blocking[aio.Consumer]):
     async def _next(self, timeout_ms: int | None, again: bool) -> MessageExt | None:
         try:
             async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
-                return await self._inner.consumption.next_message(again=again)
+                return await self._inner.consumption.iteration.next_message(again=again)
         except TimeoutError:
             return None
 

@@ -10,7 +10,7 @@ import contextvars
 import inspect
 import itertools
 from collections import defaultdict, deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
@@ -30,6 +30,7 @@ from flintmq.remoting.client.consumer_settings import (
     Listener,
 )
 from flintmq.remoting.client.instance import ClientInstance, log, repeat
+from flintmq.remoting.client.iteration import Iteration
 from flintmq.remoting.client.message import MessageExt
 from flintmq.remoting.client.process_queue import ProcessQueue
 from flintmq.remoting.client.trace import Tracer
@@ -88,7 +89,7 @@ class ConsumeService:
 
     Args:
         member: the member of the group.
-        listener: consumes messages; None hands them to :meth:`messages`.
+        listener: consumes messages; None hands them to :attr:`iteration`.
         batch_listener: consumes lists of them, in place of a listener.
         start_task: starts the workers.
     """
@@ -105,11 +106,12 @@ class ConsumeService:
         self._member = member
         self._settings = member.settings
         self._has_listener = listener is not None or batch_listener is not None
+        self.iteration = Iteration(has_listener=self._has_listener)
         self._unit_size = 1 if batch_listener is None else member.settings.consume_batch_size
         if batch_listener is not None:
             self._call: Callable[[Any], Any] = batch_listener
         else:
-            self._call = listener or self._wait_for_iterator
+            self._call = listener or self.iteration.hand_over
         self._takes_lists = batch_listener is not None
         self._is_async = inspect.iscoroutinefunction(self._call) or inspect.iscoroutinefunction(
             type(self._call).__call__
@@ -120,9 +122,6 @@ class ConsumeService:
         """Pulled, and handed to no worker yet."""
         self._idle: deque[asyncio.Future[None]] = deque()
         """Workers that wait for a unit."""
-        self._hand_over: asyncio.Queue[tuple[MessageExt, asyncio.Future[None]] | None] = asyncio.Queue()
-        self._in_hand: tuple[MessageExt, asyncio.Future[None]] | None = None
-        self._iteration_ended = False
         self._threads: ThreadPoolExecutor | None = None
         self._goes_on = asyncio.Event()
         """Set unless pulling is suspended."""
@@ -141,24 +140,13 @@ class ConsumeService:
 
     def start(self) -> None:
         """Start the workers; orderly messages are consumed by the tasks that pull them."""
-        self._iteration_ended = False
+        self.iteration.begin()
         timeout_s = self._settings.consume_timeout_s
         if self._has_listener and self._member.is_clustering and not self._settings.orderly:
             self._start_task(repeat(min(timeout_s, _LOOK_S), self._give_up_slow), "slow")
         if not self._settings.orderly:
             for number in range(self._settings.concurrency if self._has_listener else 1):
                 self._start_task(self._worker(), f"worker-{number}")
-
-    def end_iteration(self) -> None:
-        """Let go of the messages that were handed to an iteration, and end it: who waits for a message gets None."""
-        self._iteration_ended = True
-        handed = [self._in_hand]
-        while not self._hand_over.empty():
-            handed.append(self._hand_over.get_nowait())
-        for one in filter(None, handed):
-            one[1].cancel()
-        self._in_hand = None
-        self._hand_over.put_nowait(None)
 
     def close(self) -> None:
         """Hand no more messages to the threads of a plain function; those that it consumes now are finished."""
@@ -226,46 +214,6 @@ class ConsumeService:
         counts.pull_time_s += clock.monotonic_s() - begin_s
         return result.messages
 
-    async def messages(self) -> AsyncIterator[MessageExt]:
-        """Iterate over the messages; one counts as consumed when the next one is asked for.
-
-        The message that ended a loop, by ``break`` or by an exception, comes again in the next loop.
-
-        Raises:
-            TypeError: there is a listener.
-        """
-        message = await self.next_message(again=True)
-        while message is not None:
-            yield message
-            message = await self.next_message()
-
-    async def next_message(self, *, again: bool = False) -> MessageExt | None:
-        """Return the next message, which makes the one before count as consumed; with ``again`` that one once more.
-
-        Returns:
-            None once the consumer is closed.
-
-        Raises:
-            TypeError: there is a listener.
-        """
-        if self._has_listener:
-            raise TypeError("a consumer with a listener hands its messages to the listener")
-        if self._in_hand is not None:
-            message, consumed = self._in_hand
-            if not consumed.done():  # else its queue was given up meanwhile
-                if again:
-                    return message
-                consumed.set_result(None)
-        self._in_hand = None
-        while True:
-            handed = await self._hand_over.get()
-            if handed is not None and not handed[1].done():
-                self._in_hand = handed
-                return handed[0]
-            if handed is None and self._iteration_ended:
-                self._hand_over.put_nowait(None)  # for who else waits
-                return None
-
     async def consume(self, message: MessageExt) -> ConsumeResult:
         """Hand one message to the listener, with its topic before any retry. Raises what the listener raises."""
         return ConsumeResult.SUCCESS if await self._consumed((message,)) else ConsumeResult.LATER
@@ -305,14 +253,6 @@ class ConsumeService:
             log.info("%s is left to others, this process ends: %s", messages[0].msg_id, ending)
             consumed = loop.create_future()  # until this consumer is cancelled
         return await consumed
-
-    async def _wait_for_iterator(self, message: MessageExt) -> None:
-        consumed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        if self._iteration_ended:
-            consumed.cancel()  # and so the task that pulls, or consumes: nobody takes the message
-        else:
-            self._hand_over.put_nowait((message, consumed))
-        await consumed
 
     async def _tried(self, held: ProcessQueue, messages: Sequence[MessageExt]) -> int:
         """Return how many messages of a unit, from the first on, were consumed; none where the listener raised."""

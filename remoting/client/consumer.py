@@ -141,7 +141,7 @@ class Consumer(InstanceUser):
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            self.consumption.end_iteration()
+            self.consumption.iteration.end()
             await self.rebalancer.drop_all()
             self.consumption.close()
             self.client.consumers.pop(self.group, None)
@@ -192,8 +192,8 @@ class Consumer(InstanceUser):
         return self.rebalancer.process_queues
 
     def __aiter__(self) -> AsyncIterator[MessageExt]:
-        """Iterate over the messages; see :meth:`~flintmq.remoting.client.consume_service.ConsumeService.messages`."""
-        return self.consumption.messages()
+        """Iterate over the messages; see :meth:`~flintmq.remoting.client.iteration.Iteration.messages`."""
+        return self.consumption.iteration.messages()
 
     async def rebalance(self) -> None:
         """Compute which queues are this member's, begin those it gained and give up those it lost."""

@@ -14,7 +14,9 @@ PAGE = Path(str(flintmq.__file__)).parent / "docs" / "client.md"
 SNIPPET = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL)
 
 
-def test_every_snippet_does_what_the_page_says(name_server: str, create_topic: Callable[[str, int], None]) -> None:
+def test_every_snippet_does_what_the_page_says(
+    name_server: str, create_topic: Callable[[str, int], None], tmp_path: Path
+) -> None:
     """In a process of its own, as a reader would run it: it also has to end by itself."""
     create_topic("Orders", 4)
     create_topic("Prices", 1)
@@ -22,7 +24,8 @@ def test_every_snippet_does_what_the_page_says(name_server: str, create_topic: C
     assert len(snippets) == PAGE.read_text("utf-8").count("```python")
     for code, printed in snippets:
         script = code.replace("127.0.0.1:9876", name_server)
-        done = subprocess.run([sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, timeout=60)
+        command = [sys.executable, "-W", "error", "-c", script]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path)
         assert done.returncode == 0, code + done.stderr
         assert not done.stderr, code + done.stderr
         if printed:
