@@ -109,18 +109,28 @@ class AdminClient(QueueOffsets, InstanceUser):
         topic: str,
         *,
         queues: int = 8,
+        write_queues: int | None = None,
         perm: int = perm.READ_WRITE,
         order: bool = False,
         topic_sys_flag: int = 0,
         address: str | None = None,
         cluster: str | None = None,
     ) -> None:
-        """Create a topic, or change it."""
+        """Create a topic, or change it.
+
+        Args:
+            topic: its name.
+            queues: how many can be read, and written to.
+            write_queues: how many can be written to where those are fewer: a topic gets fewer queues without a loss when those
+                that go are written to no more first, and taken away when they are consumed.
+            perm, order, topic_sys_flag: of the topic.
+            address, cluster: where; see the class.
+        """
         header = CreateTopicRequestHeader(
             topic=topic,
             default_topic=AUTO_CREATE_TOPIC,
             read_queue_nums=queues,
-            write_queue_nums=queues,
+            write_queue_nums=queues if write_queues is None else write_queues,
             perm=perm,
             topic_filter_type="SINGLE_TAG",
             topic_sys_flag=topic_sys_flag,

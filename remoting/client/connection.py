@@ -19,6 +19,9 @@ from flintmq.remoting.wire.frame import FrameDecoder
 
 WRITE_BYTES: Final = 64 * 1024
 """Frames are joined to writes of about this size: fewer system calls, and no large copies."""
+SILENCE_S: Final = 3.0
+"""A peer that leaves requests unanswered for so long, and sends nothing else either, is taken for lost: the path to it may have
+been cut without a word, and the kernel would go on trying for a quarter of an hour."""
 CLOSE_TIMEOUT_S: Final = 1.0
 """A peer that does not read may not hold up a close for longer."""
 
@@ -74,7 +77,9 @@ class ClientConnection(asyncio.Protocol):
         self._writable = asyncio.Event()
         """Set while it can be written to, and when it is lost: then nobody needs to wait any more."""
         self._closed = asyncio.Event()
-        self._active_at_s = self._loop.time()
+        self._active_at_s = self._received_at_s = self._loop.time()
+        self._silent_since_s: float | None = None
+        """When the first request was sent that ran out of time while nothing came from the peer."""
         self._idle_timer: asyncio.TimerHandle | None = None
         self._reason = "closed"
 
@@ -95,7 +100,8 @@ class ClientConnection(asyncio.Protocol):
         self._arm_idle_timer()
 
     def data_received(self, data: bytes) -> None:
-        self._active_at_s = self._loop.time()
+        self._active_at_s = self._received_at_s = self._loop.time()
+        self._silent_since_s = None
         try:
             for frame in self._decoder.feed(data):
                 self._command_received(decode_command(frame))
@@ -209,7 +215,14 @@ class ClientConnection(asyncio.Protocol):
         now_s = self._loop.time()
         for waiting in self.waiting.values():
             if waiting.deadline_s <= now_s and not waiting.answered.done():
+                asked_at_s = waiting.deadline_s - waiting.timeout_ms / 1000
+                if self._received_at_s < asked_at_s and self._silent_since_s is None:
+                    self._silent_since_s = asked_at_s
                 waiting.answered.set_exception(timed_out(self.address, waiting.code, waiting.timeout_ms))
+        if self._silent_since_s is not None and now_s - self._silent_since_s >= SILENCE_S:
+            self._reason = f"no answer for {now_s - self._silent_since_s:.1f} s"
+            self.abort()  # as RocketMQ's client does (clientCloseSocketIfTimeout): the next request opens another
+            return
         left = [waiting.deadline_s for waiting in self.waiting.values() if not waiting.answered.done()]
         if left:
             self._expire_at(min(left))

@@ -12,7 +12,7 @@ from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
 from flintmq.core.log_events import name_events
 from flintmq.remoting.client.message import MessageExt
 from flintmq.remoting.client.request_reply import Requests
-from flintmq.remoting.client.route import RouteCache, parse_name_servers
+from flintmq.remoting.client.route import ROUTE_MAX_AGE_S, RouteCache, parse_name_servers
 from flintmq.remoting.client.transport import RemotingClient, RequestHandler, RpcHook
 from flintmq.remoting.client.unique_id import make_client_id
 from flintmq.remoting.wire.bodies import ConsumerData, HeartbeatData, ProducerData
@@ -48,6 +48,8 @@ class ClientInstance:
         hooks: see every request and answer (an ``AclSigner``, for example).
         clock: where the time comes from.
         heartbeat_interval_s: how often brokers receive a heartbeat.
+        route_interval_s: how old a route may get before a name server is asked again: how soon a client learns of new queues
+            and brokers (pollNameServerInterval).
         remoting_options: for :class:`RemotingClient`.
     """
 
@@ -59,6 +61,7 @@ class ClientInstance:
         hooks: Sequence[RpcHook] = (),
         clock: Clock = SYSTEM_CLOCK,
         heartbeat_interval_s: float = HEARTBEAT_INTERVAL_S,
+        route_interval_s: float = ROUTE_MAX_AGE_S,
         **remoting_options: Any,
     ) -> None:
         name_events()
@@ -67,7 +70,7 @@ class ClientInstance:
         self.remoting = RemotingClient(**remoting_options)
         for hook in hooks:
             self.remoting.add_hook(hook)
-        self.routes = RouteCache(self.remoting, parse_name_servers(name_servers), clock)
+        self.routes = RouteCache(self.remoting, parse_name_servers(name_servers), clock, max_age_s=route_interval_s)
         self.requests = Requests(self)
         self.producer_groups: set[str] = set()
         self.consumers: dict[str, Callable[[], ConsumerData]] = {}
@@ -108,7 +111,9 @@ class ClientInstance:
     def start_heartbeats(self) -> None:
         """Start telling brokers regularly. Further calls do nothing."""
         if not any(task.get_name() == "heartbeats" for task in self._tasks):
-            self.start_task(repeat(self._heartbeat_interval_s, self._refresh_and_send), "heartbeats")
+            self.start_task(repeat(self._heartbeat_interval_s, self.send_heartbeats), "heartbeats")
+            # Apart: name servers that do not answer would hold up every heartbeat by their timeout, once for each topic.
+            self.start_task(repeat(self._heartbeat_interval_s, self._refresh_routes), "routes")
 
     async def send_heartbeats(self, addresses: Sequence[str] | None = None) -> int:
         """Send brokers a heartbeat with the client's groups.
@@ -171,13 +176,12 @@ class ClientInstance:
         await asyncio.gather(*tasks, return_exceptions=True)
         await self.remoting.close()
 
-    async def _refresh_and_send(self) -> None:
+    async def _refresh_routes(self) -> None:
         for route in self.routes.known():
             try:
                 await self.routes.route(route.topic)
             except RefusedError as failure:
                 log.info("the route of %s is gone: %s", route.topic, failure)
-        await self.send_heartbeats()
 
 
 async def repeat(interval_s: float, work: Callable[[], Awaitable[object]]) -> None:

@@ -85,7 +85,10 @@ class Rebalancer:
         queues = (await self._member.client.routes.route(topic)).read_queues
         if not self._member.is_clustering:
             return list(queues)
-        return self._settings.allocate(self._member.client.client_id, await self._member.api.members(topic), queues)
+        # Java's brokers name a member twice, for two minutes, that lost its connection and came back: half its queues would be
+        # nobody's.
+        members = list(dict.fromkeys(await self._member.api.members(topic)))
+        return self._settings.allocate(self._member.client.client_id, members, queues)
 
     async def _update(self, topic: str, assigned: Sequence[MessageQueue]) -> None:
         wanted = set(assigned)

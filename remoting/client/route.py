@@ -124,6 +124,7 @@ class RouteCache:
         clock: how old a route is.
         timeout_ms: how long a name server may take.
         choose: gives a number below the one it is given: where to begin.
+        max_age_s: an older route is asked for again.
     """
 
     def __init__(
@@ -134,21 +135,25 @@ class RouteCache:
         timeout_ms: int = 3_000,
         *,
         choose: Callable[[int], int] = random.randrange,
+        max_age_s: float = ROUTE_MAX_AGE_S,
     ) -> None:
         self._remoting = remoting
         self.name_servers = tuple(name_servers)
         self._chosen = choose(len(self.name_servers)) if self.name_servers else 0
         self._clock = clock
         self._timeout_ms = timeout_ms
+        self._max_age_s = max_age_s
         self._routes: dict[str, tuple[float, TopicRoute]] = {}
 
-    async def route(self, topic: str, *, max_age_s: float = ROUTE_MAX_AGE_S) -> TopicRoute:
-        """Return the topic's route, asked for when the one known is older than ``max_age_s``.
+    async def route(self, topic: str, *, max_age_s: float | None = None) -> TopicRoute:
+        """Return the topic's route, asked for when the one known is older than ``max_age_s`` (None: the usual age).
 
-        A known route outlives name servers that do not answer.
+        A known route outlives name servers that do not answer, and those that have just begun and were not told of the topic
+        yet (MQClientInstance.updateTopicRouteInfoFromNameServer); it counts as new then, so that not every send asks again,
+        and waits. With an age of 0 the name server's word counts.
 
         Raises:
-            RefusedError: TOPIC_NOT_EXIST, or what else the name server says.
+            RefusedError: TOPIC_NOT_EXIST, or what else the name server says; no route is known.
             RemotingError: no name server answers, and no route is known.
         """
         fresh = self.fresh(topic, max_age_s=max_age_s)
@@ -157,17 +162,24 @@ class RouteCache:
         now_s = self._clock.monotonic_s()
         try:
             route = make_topic_route(topic, await self.fetch(topic))
-        except RemotingError:
-            if topic in self._routes:
-                return self._routes[topic][1]
-            raise
+        except (RemotingError, RefusedError) as failure:
+            is_gone = isinstance(failure, RefusedError) and (
+                failure.code != ResponseCode.TOPIC_NOT_EXIST or max_age_s == 0
+            )
+            if is_gone or topic not in self._routes:
+                raise
+            route = self._routes[topic][1]
         self._routes[topic] = (now_s, route)
         return route
 
-    def fresh(self, topic: str, *, max_age_s: float = ROUTE_MAX_AGE_S) -> TopicRoute | None:
+    def fresh(self, topic: str, *, max_age_s: float | None = None) -> TopicRoute | None:
         """Return the topic's route where :meth:`route` would return it without asking; else None."""
         known = self._routes.get(topic)
-        return known[1] if known is not None and self._clock.monotonic_s() - known[0] < max_age_s else None
+        if known is None or self._clock.monotonic_s() - known[0] >= (
+            self._max_age_s if max_age_s is None else max_age_s
+        ):
+            return None
+        return known[1]
 
     async def fetch(self, topic: str) -> TopicRouteData:
         """Return the topic's route as a name server knows it now. Raises as :meth:`route`."""

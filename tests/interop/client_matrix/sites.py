@@ -49,6 +49,7 @@ JAVA: Final = (
     "maxHashSlotNum=1000",
     "maxIndexNum=4000",
     "flushConsumerOffsetInterval=500",
+    "registerNameServerPeriod=10000",
 )
 _LINES: Final = {
     JAVA_49: ({"PEER_LINE": "4"}, ()),

@@ -179,6 +179,19 @@ def test_members_share_the_queues_and_a_notice_makes_them_share_anew(fake_peer: 
     run(fake_peer, fake_broker, test)
 
 
+def test_a_member_that_the_broker_names_twice_has_every_queue(fake_peer: Any, fake_broker: Any) -> None:
+    """As Java's brokers do for two minutes when it lost its connection, and the broker does not know."""
+
+    async def test(broker: Any) -> None:
+        async with Consumer("g", broker.peer.address, Listener(), settings=FAST, client_id="me") as consumer:
+            broker.members["g"] += ["me", "me"]
+            await consumer.subscribe("T")
+            await consumer.rebalance()
+            assert {queue for queue in consumer.process_queues if queue.topic == "T"} == {Q0, Q1}
+
+    run(fake_peer, fake_broker, test)
+
+
 def test_failed_messages_are_sent_back(fake_peer: Any, fake_broker: Any) -> None:
     async def test(broker: Any) -> None:
         broker.queue_nums = 1

@@ -81,10 +81,11 @@ def test_run_goes_on_until_it_is_ended(fake_peer: Any, fake_broker: Any) -> None
         with pytest.raises(asyncio.CancelledError):
             await running
         assert len(broker.peer.of_code(35)) == 1
+        heartbeats = len(broker.peer.of_code(34))
         again = Consumers(broker.peer.address)
         again.handler("T", group="g", settings=FAST)(handle)
         running = asyncio.ensure_future(again.run())
-        await broker.peer.until(lambda: bool(again.client.consumers))
+        await broker.peer.until(lambda: len(broker.peer.of_code(34)) > heartbeats)  # a broker is known, and can be told
         await again.close()
         await running
         assert len(broker.peer.of_code(35)) == 2

@@ -16,8 +16,9 @@ from flintmq.core.route.route_data import BrokerData, QueueData, TopicRouteData
 from flintmq.core.testing.clock import ManualClock
 from flintmq.remoting.client import AdminClient, Consumer, Producer, PullConsumer
 from flintmq.remoting.client.route import RouteCache, TopicRoute, make_topic_route
+from flintmq.remoting.client.transport import RemotingClient
 from flintmq.remoting.wire.codes import RequestCode
-from flintmq.remoting.wire.command import RemotingCommand, request
+from flintmq.remoting.wire.command import RemotingCommand, request, response
 
 SERVERS = ("a:1", "b:1", "c:1")
 
@@ -176,3 +177,24 @@ def test_an_ordered_topic_is_sent_to_as_its_configuration_lists() -> None:
     for wrong in ("b", "b:", ":2", "b:two"):
         with pytest.raises(RefusedError, match="write broker-a:4;broker-b:4"):
             route_of(4, wrong)
+
+
+def test_a_known_route_outlives_name_servers_that_do_not_know_it_yet(fake_peer: Any, fake_broker: Any) -> None:
+    """One that has just begun knows no topic until brokers have registered; and not every send in between must ask."""
+
+    async def run() -> None:
+        async with fake_peer() as peer, RemotingClient() as remoting:
+            fake_broker(peer)
+            clock = ManualClock()
+            routes = RouteCache(remoting, [peer.address], clock, max_age_s=10)
+            route = await routes.route("T")
+            clock.advance_ms(11_000)
+            peer.answers[105] = lambda asked: response(asked, 17, "No topic route info")
+            assert [await routes.route("T") for _ in range(3)] == [route] * 3
+            assert len(peer.of_code(105)) == 2
+            with pytest.raises(RefusedError, match="No topic route info"):
+                await routes.route("T", max_age_s=0)
+            with pytest.raises(RefusedError, match="No topic route info"):
+                await routes.route("another")
+
+    asyncio.run(run())

@@ -319,3 +319,36 @@ def test_cancelled_requests_leave_nothing_behind(fake_peer: type[Peer], cancelle
         assert client._in_flight == 0
 
     with_peer(fake_peer, test)
+
+
+def test_a_connection_on_which_nothing_comes_any_more_is_given_up(fake_peer: type[Peer], monkeypatch: Any) -> None:
+    """A path that is cut without a word: heartbeats would keep the dead connection, and every request would time out on it."""
+    monkeypatch.setattr("flintmq.remoting.client.connection.SILENCE_S", 0.05)
+
+    async def test(peer: Peer, client: RemotingClient) -> None:
+        peer.answers[1] = lambda _: None
+        await client.invoke(peer.address, request(2), 5_000)
+        for _ in range(2):  # the first one is too short to say so
+            with pytest.raises(RemotingTimeoutError):
+                await client.invoke(peer.address, request(1), 30)
+        assert (await client.invoke(peer.address, request(2), 5_000)).code == 0
+        assert peer.connections_made == 2
+
+    with_peer(fake_peer, test)
+
+
+def test_a_slow_answer_does_not_end_a_connection_that_lives(fake_peer: type[Peer], monkeypatch: Any) -> None:
+    """Others' answers come on it, as those of heartbeats do beside a pull that is held."""
+    monkeypatch.setattr("flintmq.remoting.client.connection.SILENCE_S", 0.05)
+
+    async def test(peer: Peer, client: RemotingClient) -> None:
+        peer.answers[1] = lambda _: None
+        asking = asyncio.ensure_future(client.invoke(peer.address, request(1), 60))
+        await asyncio.sleep(0.02)
+        assert (await client.invoke(peer.address, request(2), 5_000)).code == 0
+        with pytest.raises(RemotingTimeoutError):
+            await asking
+        assert (await client.invoke(peer.address, request(2), 5_000)).code == 0
+        assert peer.connections_made == 1
+
+    with_peer(fake_peer, test)
