@@ -40,7 +40,7 @@ Unit = tuple[ProcessQueue, Sequence[MessageExt]]
 _LOOK_S: Final = 60.0
 """How often it is looked whether a listener takes too long, at most."""
 _TURN_S: Final = 0.01
-"""A worker whose listener never waits gives others a turn so often."""
+"""Workers whose listener never waits let the loop do something else so often, or after one call each."""
 StartTask = Callable[[Coroutine[Any, Any, None], str], None]
 """Start work that ends with the consumer, under a name."""
 
@@ -129,6 +129,9 @@ class ConsumeService:
         self._begun: dict[int, tuple[float, Unit]] = {}
         """What a listener has, and since when, by the number of the call; not where messages are consumed in order."""
         self._calls = itertools.count()
+        self._turn_ends_s = 0.0
+        """When the workers let the loop do something else, by the loop's time."""
+        self._turn_is_due = False
 
     def suspend(self) -> None:
         """Pull nothing more until :meth:`resume`; what was pulled is consumed."""
@@ -278,19 +281,23 @@ class ConsumeService:
 
     async def _worker(self) -> None:
         loop = asyncio.get_running_loop()
-        resume_s = loop.time() + _TURN_S
         while True:
             while not self._units:
                 idle = loop.create_future()
                 self._idle.append(idle)
                 await idle
-                resume_s = loop.time() + _TURN_S
             held, messages = self._units.popleft()
             if not held.dropped:
                 await self._consume_concurrently(held, messages)
-            if loop.time() > resume_s:  # a listener that never waits would keep heartbeats and pulls from their turn
+            if loop.time() > self._turn_ends_s:  # a listener that never waits would keep heartbeats and pulls from theirs
+                if not self._turn_is_due:
+                    self._turn_is_due = True
+                    loop.call_soon(self._begin_turn)
                 await asyncio.sleep(0)
-                resume_s = loop.time() + _TURN_S
+
+    def _begin_turn(self) -> None:
+        self._turn_is_due = False
+        self._turn_ends_s = asyncio.get_running_loop().time() + _TURN_S
 
     async def _consume_concurrently(self, held: ProcessQueue, messages: Sequence[MessageExt]) -> None:
         number = next(self._calls)
