@@ -289,7 +289,9 @@ class ConsumeService:
             held, messages = self._units.popleft()
             if not held.dropped:
                 await self._consume_concurrently(held, messages)
-            if loop.time() > self._turn_ends_s:  # a listener that never waits would keep heartbeats and pulls from theirs
+            if (
+                loop.time() > self._turn_ends_s
+            ):  # a listener that never waits would keep heartbeats and pulls from theirs
                 if not self._turn_is_due:
                     self._turn_is_due = True
                     loop.call_soon(self._begin_turn)
