@@ -116,3 +116,21 @@ def _use_without_a_loop(room: Room, topic: str) -> None:
     assert sorted(numbers(found)) == list(range(7))
     with sync.AdminClient(room.address) as admin:
         assert sum(queue.max_queue_offset for queue in admin.topic_stats(topic).values()) == 7
+
+
+@feature("access", "traced: what became of a message is found in the trace topic")
+async def test_trace(room: Room) -> None:
+    topic = await room.topic(queues=1)
+    async with Producer(room.group("p"), room.address, trace=True) as producer:
+        sent = await producer.send(Message(topic, b"traced", keys="k-9"))
+    await room.consume(topic, 1, trace=True)
+
+    async def traced() -> bool:
+        found = [m.body.decode() for m in await room.stored("RMQ_SYS_TRACE_TOPIC", 1) if sent.msg_id in m.body.decode()]
+        return {text.partition("\x01")[0] for body in found for text in body.split("\x02")} >= {
+            "Pub",
+            "SubBefore",
+            "SubAfter",
+        }
+
+    await until(traced, "the traces")

@@ -18,6 +18,9 @@ from flintmq.remoting.client import (
     Producer,
     TransactionProducer,
     TransactionState,
+    allocate_averagely,
+    allocate_by_circle,
+    allocate_by_consistent_hash,
 )
 
 from .java_client import Consumed, JavaClient
@@ -197,7 +200,14 @@ def test_transactions_of_either_are_consumed_by_the_other(room: Room, java: Java
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("strategy", ["AVG"])
+STRATEGIES = {
+    "AVG": allocate_averagely,
+    "AVG_BY_CIRCLE": allocate_by_circle,
+    "CONSISTENT_HASH": allocate_by_consistent_hash(),
+}
+
+
+@pytest.mark.parametrize("strategy", list(STRATEGIES))
 def test_members_in_both_languages_share_the_queues(room: Room, java: JavaClient, strategy: str) -> None:
     """Each queue is one member's, whatever language it is in: nothing is consumed twice, and nothing is left."""
 
@@ -209,7 +219,13 @@ def test_members_in_both_languages_share_the_queues(room: Room, java: JavaClient
             seen.append(message.body)
 
         members = [
-            Consumer(group, room.address, listen, settings=room.settings(), client_id=f"{name}@python")
+            Consumer(
+                group,
+                room.address,
+                listen,
+                settings=room.settings(allocate=STRATEGIES[strategy]),
+                client_id=f"{name}@python",
+            )
             for name in ("0", "zz")  # one before the Java member's, one behind it
         ]
         await java.join(group, topic, strategy=strategy)
@@ -220,7 +236,7 @@ def test_members_in_both_languages_share_the_queues(room: Room, java: JavaClient
         async def shared_out() -> bool:
             held = [{queue.queue_id for queue in m.process_queues if queue.topic == topic} for m in members]
             held.append(await java.held(group, topic))
-            return sum(map(len, held)) == 8 and set().union(*held) == set(range(8)) and all(held)
+            return sum(map(len, held)) == 8 and set().union(*held) == set(range(8)) and bool(held[-1])
 
         try:
             await until(shared_out, "the queues to be shared out")
