@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar
 
 from flintmq.core.broker.subscription import SubscriptionData
@@ -55,6 +55,7 @@ from flintmq.remoting.client import make_reply as make_reply
 from flintmq.remoting.client.blocking import shared_loop
 from flintmq.remoting.client.instance import InstanceUser
 from flintmq.remoting.client.producer import SEND_TIMEOUT_MS
+from flintmq.remoting.client.route import NameServers
 
 S = TypeVar("S")
 C = TypeVar("C", bound=InstanceUser)
@@ -183,7 +184,7 @@ class TransactionProducer(Producer):
     def __init__(
         self,
         group: str,
-        name_servers: str | Sequence[str] = (),
+        name_servers: NameServers = (),
         *,
         check: Callable[[MessageExt], TransactionState],
         **options: Any,

@@ -118,6 +118,7 @@ EVENTS: Final[Mapping[str, str]] = {
     "topics, groups and offsets of the master at %s: %s": "replication.tables_missing master error",
     "the tables of the master at %s cannot be taken over: %s": "replication.tables_wrong master error",
     "request %d of %s failed: %s": "request.failed code client error",
+    "request %d of a client in this process failed": "request.failed_in_process code",
     "%s deleted": "retention.deleted path",
     "%s goes: %s": "retention.file_goes path reason",
     "%s could not be deleted, %d files wait: %s": "retention.not_deleted path waiting error",

@@ -63,6 +63,9 @@ class BrokerSection:
 class ListenSection:
     """``listen:`` — sockets."""
 
+    enable: bool = option(True)
+    """Takes connections. ``false`` is for a broker inside a program, all clients of which are in the same process: it has no
+    port, and no name server to register with."""
     host: str = option("127.0.0.1", rocketmq="bindAddress", pattern=r"\S+", expects="a host name or address")
     """The address to listen at; ``0.0.0.0`` is every interface."""
     port: int = option(10911, rocketmq="listenPort", minimum=0, maximum=65535)

@@ -12,10 +12,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flintmq.config import BrokerConfig, LoadedConfig
+from flintmq.config import BrokerConfig, ConfigError, LoadedConfig
 from flintmq.core.broker.address import BrokerAddress
 from flintmq.core.broker.state import BrokerState
-from flintmq.core.errors import FlintError, RefusedError
+from flintmq.core.errors import FlintError, RefusedError, RemotingConnectError
 from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
 from flintmq.core.io.disk import Disk
 from flintmq.core.io.os_disk import OS_DISK
@@ -31,6 +31,7 @@ from flintmq.plugins.broker.loop_watchdog import LoopWatchdog
 from flintmq.plugins.broker.plugin_server import Pools
 from flintmq.plugins.broker.secure_links import TLS_RELOAD_S, server_tls
 from flintmq.plugins.broker.service import Service, Timers
+from flintmq.remoting.client.transport import IN_PROCESS
 from flintmq.remoting.server.descriptors import bind, bind_with_vip
 from flintmq.remoting.server.pool import Pool
 from flintmq.remoting.server.server import RemotingServer
@@ -38,6 +39,7 @@ from flintmq.remoting.wire.codes import RequestCode
 
 if TYPE_CHECKING:
     from flintmq.plugins.broker.in_process import InProcessPut, PutBatch, Puttable
+    from flintmq.plugins.broker.in_process_clients import InProcessClients
     from flintmq.plugins.broker.loading import PluginSettings
 
 log = logging.getLogger("flintmq.broker")
@@ -85,6 +87,7 @@ class Broker(Service):
         self._disk = disk
         self.pools = Pools(self._held, self.loaded.config.admission)
         self._put: InProcessPut | None = None
+        self._clients: InProcessClients | None = None
         self._kernel: Kernel | None = None
         self._assembly: Assembly | None = None
 
@@ -127,7 +130,7 @@ class Broker(Service):
 
     @property
     def port(self) -> int:
-        """The port it listens on."""
+        """The port it listens on; 0 where it does not (``listen.enable: false``)."""
         return self.state.address.listening_port if self._assembly is not None else 0
 
     @property
@@ -145,16 +148,17 @@ class Broker(Service):
         config = self.loaded.config
         kernel, settings = load_plugins(self.loaded, self._plugins, self._clock)
         listen = config.listen
-        exposed = check_exposure(
+        _check_alone(config)
+        exposed = listen.enable and check_exposure(
             listen.host,
             host_key="listen.host",
             acl_key="acl.enable",
             has_acl=bool(config.authenticators_in_force),
             insecure=listen.insecure,
         )
-        tls = server_tls(config)
-        sockets = self._bind()
-        host, port = sockets[0].getsockname()[:2]
+        tls = server_tls(config) if listen.enable else None
+        sockets = self._bind() if listen.enable else []
+        host, port = sockets[0].getsockname()[:2] if sockets else (listen.host, 0)
         made = self._assemble(kernel, settings, await broker_address(listen, host, port))
         made.state.store.fenced.subscribe(self._fenced)
         self._watch_loop(kernel)
@@ -172,7 +176,12 @@ class Broker(Service):
         self._held.push_async_callback(made.services.withdraw)
         await made.services.ready()
         kernel.ready(self)
-        log.info("broker %s listens on %s, store %s", config.broker.name, self.address, self.store_path)
+        log.info(
+            "broker %s listens on %s, store %s",
+            config.broker.name,
+            self.address if sockets else "no port",
+            self.store_path,
+        )
 
     async def check(self, ledger: Ledger | None = None) -> None:
         """Make everything that a start makes of plugins, and release it: for ``flintmq config check`` and ``plugins --trace``.
@@ -275,6 +284,51 @@ class Broker(Service):
             self._put = InProcessPut(self.state)
         return self._put.put(batch)
 
+    def connect(self, address: str) -> socket.socket:
+        """Return a socket that is connected with this broker, without the network.
+
+        It is what ``Producer("shop", broker)`` and the other clients ask for when they need a connection (docs/embedding.md).
+        Requests over it count as any other's: they are signed where the broker asks for signatures. Thread-safe, and waits for
+        nothing.
+
+        Args:
+            address: of this broker, whatever its routes name it; :data:`~flintmq.remoting.client.transport.IN_PROCESS` for what
+                a name server answers, of this broker alone.
+
+        Raises:
+            RemotingConnectError: the broker does not run, or stops; or this is a child that was forked; or too many files are
+                open.
+        """
+        from flintmq.plugins.broker.in_process_clients import pair  # a broker that is served has no such clients
+
+        try:
+            self._check_running()
+        except RefusedError as refused:
+            raise RemotingConnectError(refused.remark) from refused
+        ours, theirs = pair()
+        asks_for_routes = address == IN_PROCESS
+        if not self.is_elsewhere:
+            self._join(theirs, asks_for_routes)
+            return ours
+        try:
+            self.state.loop.call_soon_threadsafe(self._join, theirs, asks_for_routes)
+        except RuntimeError as error:
+            ours.close()
+            theirs.close()
+            raise RemotingConnectError("the broker has stopped") from error
+        return ours
+
+    def _join(self, sock: socket.socket, asks_for_routes: bool) -> None:
+        if not self._runs:  # it stops: the client reads the end of the connection
+            sock.close()
+            return
+        if self._clients is None:
+            from flintmq.plugins.broker.in_process_clients import InProcessClients
+
+            self._clients = InProcessClients(self.state, self.server)
+            self._held.push_async_callback(self._clients.close)
+        self._clients.join(sock, asks_for_routes=asks_for_routes)
+
     # stop
 
     async def stop(self) -> None:
@@ -282,3 +336,13 @@ class Broker(Service):
             self.kernel.stopping(self)
             await super().stop()
             log.info("broker %s stopped", self.loaded.config.broker.name)
+
+
+def _check_alone(config: BrokerConfig) -> None:
+    """Raise ``ConfigError`` where a broker that does not listen is to be known to name servers or slaves."""
+    if not config.listen.enable and (config.namesrv.addresses or config.replicates):
+        raise ConfigError(
+            "'listen.enable' false is for a broker that only its own process uses: it cannot register with name servers "
+            "(namesrv.addresses), nor replicate (ha.enable, broker.role)",
+            key="listen.enable",
+        )

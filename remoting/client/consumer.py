@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from typing import Any
 
 from flintmq.core.broker.subscription import TAG, SubscriptionData, build_subscription
@@ -25,6 +25,7 @@ from flintmq.remoting.client.message import MessageExt, decode_messages
 from flintmq.remoting.client.offset_store import BrokerOffsetStore, FileOffsetStore, OffsetStore, commit_offsets
 from flintmq.remoting.client.process_queue import ProcessQueue
 from flintmq.remoting.client.rebalancer import Rebalancer
+from flintmq.remoting.client.route import NameServers
 from flintmq.remoting.client.trace import Tracer
 from flintmq.remoting.client.transport import RequestHandler
 from flintmq.remoting.client.unique_id import make_client_id
@@ -68,7 +69,7 @@ class Consumer(InstanceUser):
     def __init__(
         self,
         group: str,
-        name_servers: str | Sequence[str] = (),
+        name_servers: NameServers = (),
         listener: Listener | None = None,
         *,
         batch_listener: BatchListener | None = None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import Any, TypeVar
 
@@ -14,6 +14,7 @@ from flintmq.core.broker.subscription import TAG
 from flintmq.remoting.client.consumer import Consumer
 from flintmq.remoting.client.consumer_settings import BROADCASTING, BatchListener, ConsumerSettings, Listener
 from flintmq.remoting.client.instance import ClientInstance, InstanceUser
+from flintmq.remoting.client.route import NameServers
 
 L = TypeVar("L", bound=Listener)
 B = TypeVar("B", bound=BatchListener)
@@ -83,7 +84,7 @@ class Consumers(InstanceUser):
     """
 
     def __init__(
-        self, name_servers: str | Sequence[str] = (), *, client: ClientInstance | None = None, **instance_options: Any
+        self, name_servers: NameServers = (), *, client: ClientInstance | None = None, **instance_options: Any
     ) -> None:
         super().__init__(name_servers, client=client, **instance_options)
         self._name_servers = name_servers
@@ -181,7 +182,7 @@ class Consumers(InstanceUser):
         if (
             group.settings is not None and group.settings.message_model == BROADCASTING
         ):  # it finds its offsets again by a client id of its own
-            return {"name_servers": self._name_servers or self.client.routes.name_servers, **self._instance_options}
+            return {"name_servers": self._name_servers or self.client.name_servers, **self._instance_options}
         return {"client": self.client}
 
     async def close(self) -> None:

@@ -12,7 +12,7 @@ from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
 from flintmq.core.log_events import name_events
 from flintmq.remoting.client.message import MessageExt
 from flintmq.remoting.client.request_reply import Requests
-from flintmq.remoting.client.route import ROUTE_MAX_AGE_S, RouteCache, parse_name_servers
+from flintmq.remoting.client.route import ROUTE_MAX_AGE_S, NameServers, RouteCache, parse_name_servers
 from flintmq.remoting.client.transport import RemotingClient, RequestHandler, RpcHook
 from flintmq.remoting.client.unique_id import make_client_id
 from flintmq.remoting.wire.bodies import ConsumerData, HeartbeatData, ProducerData
@@ -43,7 +43,8 @@ class ClientInstance:
     A producer or consumer makes its own unless it is given one; its maker closes it.
 
     Args:
-        name_servers: ``host:port;host:port`` or a sequence of addresses.
+        name_servers: ``host:port;host:port``, a sequence of addresses, or an embedded broker of this process, which is then
+            reached without the network and without a name server (docs/embedding.md).
         client_id: must be unique among the members of a group; made up by default.
         hooks: see every request and answer (an ``AclSigner``, for example).
         clock: where the time comes from.
@@ -55,7 +56,7 @@ class ClientInstance:
 
     def __init__(
         self,
-        name_servers: str | Sequence[str],
+        name_servers: NameServers,
         *,
         client_id: str | None = None,
         hooks: Sequence[RpcHook] = (),
@@ -67,6 +68,10 @@ class ClientInstance:
         name_events()
         self.client_id = client_id or make_client_id()
         self.clock = clock
+        self.name_servers = name_servers
+        """As they were given."""
+        if not isinstance(name_servers, Sequence):
+            remoting_options["in_process"] = name_servers
         self.remoting = RemotingClient(**remoting_options)
         for hook in hooks:
             self.remoting.add_hook(hook)
@@ -198,13 +203,14 @@ class InstanceUser:
     """Holds a :class:`ClientInstance`. Loop thread only.
 
     Args:
-        name_servers: ``host:port;host:port`` or a sequence of addresses; not looked at when a ``client`` is handed over.
+        name_servers: ``host:port;host:port``, a sequence of addresses, or an embedded broker; not looked at when a
+            ``client`` is handed over.
         client: an instance shared with others; it is not closed with this user.
         instance_options: for a :class:`ClientInstance` of its own.
     """
 
     def __init__(
-        self, name_servers: str | Sequence[str] = (), *, client: ClientInstance | None = None, **instance_options: Any
+        self, name_servers: NameServers = (), *, client: ClientInstance | None = None, **instance_options: Any
     ) -> None:
         self.client = client or ClientInstance(name_servers, **instance_options)
         self._owns_client = client is None

@@ -13,6 +13,7 @@ from flintmq.remoting.client.linger import LINGER_MAX_BYTES, Gatherer
 from flintmq.remoting.client.message import Message, MessageExt
 from flintmq.remoting.client.prepared import MESSAGE_MAX_BYTES, Preparer
 from flintmq.remoting.client.request_reply import make_reply
+from flintmq.remoting.client.route import NameServers
 from flintmq.remoting.client.send_result import PartlySentError, SendResult
 from flintmq.remoting.client.sending import LatencyBackoff, Sender
 from flintmq.remoting.client.trace import Tracer
@@ -44,7 +45,7 @@ class Producer(InstanceUser):
     def __init__(
         self,
         group: str,
-        name_servers: str | Sequence[str] = (),
+        name_servers: NameServers = (),
         *,
         client: ClientInstance | None = None,
         retries: int = 2,

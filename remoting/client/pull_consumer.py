@@ -23,6 +23,7 @@ from flintmq.remoting.client.broker_api import BrokerApi, PullResult, PullStatus
 from flintmq.remoting.client.consumer_settings import FROM_FIRST, FROM_LAST
 from flintmq.remoting.client.instance import ClientInstance, InstanceUser, log
 from flintmq.remoting.client.message import MessageExt
+from flintmq.remoting.client.route import NameServers
 
 POLL_TIMEOUT_MS: Final = 5_000
 """RocketMQ's ``pollTimeoutMillis``."""
@@ -52,7 +53,7 @@ class PullConsumer(QueueOffsets, InstanceUser):
     def __init__(
         self,
         group: str,
-        name_servers: str | Sequence[str] = (),
+        name_servers: NameServers = (),
         *,
         client: ClientInstance | None = None,
         **instance_options: Any,

@@ -14,7 +14,7 @@ from flintmq.core.errors import RefusedError, RemotingConnectError, RemotingErro
 from flintmq.core.io.clock import Clock
 from flintmq.core.record.java_hash import java_hash
 from flintmq.core.route.route_data import TopicRouteData
-from flintmq.remoting.client.transport import RemotingClient
+from flintmq.remoting.client.transport import IN_PROCESS, InProcessServer, RemotingClient
 from flintmq.remoting.wire.codes import RequestCode, ResponseCode
 from flintmq.remoting.wire.command import RemotingCommand, request
 from flintmq.remoting.wire.headers_route import GetRouteInfoRequestHeader
@@ -103,8 +103,14 @@ def _ordered_queues(topic: str, order_topic_conf: str | None) -> tuple[MessageQu
     return tuple(queues)
 
 
-def parse_name_servers(name_servers: str | Sequence[str]) -> tuple[str, ...]:
+NameServers = str | Sequence[str] | InProcessServer
+"""``host:port;host:port``, a sequence of addresses, or an embedded broker, which needs no name server."""
+
+
+def parse_name_servers(name_servers: NameServers) -> tuple[str, ...]:
     """``host:port;host:port`` as a tuple. Raises ``ValueError`` when there is none."""
+    if not isinstance(name_servers, Sequence):
+        return (IN_PROCESS,)
     parts = name_servers.replace(",", ";").split(";") if isinstance(name_servers, str) else name_servers
     addresses = tuple(part.strip() for part in parts if part.strip())
     if not addresses:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import enum
 import inspect
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Final
 
@@ -28,6 +28,7 @@ from flintmq.core.record.sys_flag import TRANSACTION_PREPARED as PREPARED_FLAG
 from flintmq.remoting.client.instance import ClientInstance, log
 from flintmq.remoting.client.message import Message, MessageExt, decode_messages
 from flintmq.remoting.client.producer import SEND_TIMEOUT_MS, Producer
+from flintmq.remoting.client.route import NameServers
 from flintmq.remoting.client.send_result import SendResult, SendStatus
 from flintmq.remoting.wire.codes import RequestCode, ResponseCode
 from flintmq.remoting.wire.command import RemotingCommand, request
@@ -78,9 +79,7 @@ class TransactionProducer(Producer):
         options: for :class:`Producer`.
     """
 
-    def __init__(
-        self, group: str, name_servers: str | Sequence[str] = (), *, check: TransactionCheck, **options: Any
-    ) -> None:
+    def __init__(self, group: str, name_servers: NameServers = (), *, check: TransactionCheck, **options: Any) -> None:
         super().__init__(group, name_servers, **options)
         self._check = check
         self._known_to: set[str] = set()

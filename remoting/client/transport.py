@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import socket
 import ssl
 from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
@@ -37,6 +38,25 @@ class RpcHook(Protocol):
     def after_response(self, address: str, command: RemotingCommand, answer: RemotingCommand) -> None: ...
 
 
+class InProcessServer(Protocol):
+    """A server in this process, which clients reach without the network: an embedded broker."""
+
+    def connect(self, address: str) -> socket.socket:
+        """Return a connected socket, the other end of which the server serves. Thread-safe, and does not wait.
+
+        Args:
+            address: of the broker, as routes name it; :data:`IN_PROCESS` for what a name server answers.
+
+        Raises:
+            RemotingConnectError: the server does not run.
+        """
+        ...
+
+
+IN_PROCESS: Final = "in-process:0"
+"""The name server's address at an :class:`InProcessServer`."""
+
+
 def parse_address(address: str) -> tuple[str, int]:
     """``host:port`` taken apart; an IPv6 host may stand in brackets. Raises ``RemotingConnectError``."""
     host, _, port = address.strip().rpartition(":")
@@ -56,6 +76,7 @@ class RemotingClient:
         connect_timeout_ms: how long opening a connection may take.
         ssl_context: TLS for every connection; None for plain ones.
         max_frame_bytes: the longest frame accepted.
+        in_process: every address is at this server, which is asked for connections in place of the network; without TLS.
     """
 
     def __init__(
@@ -66,11 +87,13 @@ class RemotingClient:
         connect_timeout_ms: int = CONNECT_TIMEOUT_MS,
         ssl_context: ssl.SSLContext | None = None,
         max_frame_bytes: int = limits.FRAME_MAX_BYTES,
+        in_process: InProcessServer | None = None,
     ) -> None:
         self._idle_timeout_s = idle_timeout_s
         self._connect_timeout_s = connect_timeout_ms / 1000
         self._ssl_context = ssl_context
         self._max_frame_bytes = max_frame_bytes
+        self._in_process = in_process
         self._max_in_flight = max_in_flight
         self._in_flight = 0
         self._freed = asyncio.Event()
@@ -189,24 +212,26 @@ class RemotingClient:
             task.exception()  # the callers that wait have it; there may be none left
 
     async def _connect(self, address: str) -> ClientConnection:
-        host, port = parse_address(address)
         connection = ClientConnection(
             address, self._request_received, self._connection_lost, self._idle_timeout_s, self._max_frame_bytes
         )
         try:
             async with asyncio.timeout(self._connect_timeout_s):
-                await asyncio.get_running_loop().create_connection(
-                    lambda: connection,
-                    host,
-                    port,
-                    ssl=self._ssl_context,
-                )
+                await self._open(address, connection)
         except TimeoutError as failure:
             raise RemotingConnectError(f"{address} did not answer within {self._connect_timeout_s:g} s") from failure
         except OSError as failure:
             raise RemotingConnectError(f"nobody answers at {address}: {failure}") from failure
         self._connections[address] = connection
         return connection
+
+    async def _open(self, address: str, connection: ClientConnection) -> None:
+        loop = asyncio.get_running_loop()
+        if self._in_process is not None:
+            await loop.create_connection(lambda: connection, sock=self._in_process.connect(address))
+            return
+        host, port = parse_address(address)
+        await loop.create_connection(lambda: connection, host, port, ssl=self._ssl_context)
 
     def _connection_lost(self, connection: ClientConnection) -> None:
         self.connections_lost += 1

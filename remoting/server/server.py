@@ -35,7 +35,7 @@ from flintmq.remoting.server.request_gate import (
     ServerHooks,
 )
 from flintmq.remoting.server.request_table import RequestTable
-from flintmq.remoting.server.socket_turns import SocketListener, SocketTurns
+from flintmq.remoting.server.socket_turns import SocketListener, SocketTransport, SocketTurns
 from flintmq.remoting.wire.refusal import refusal_of, unsupported
 
 if TYPE_CHECKING:
@@ -126,17 +126,30 @@ class RemotingServer:
             sock: closed with the server.
             tls: encrypted connections are taken too, or alone; None takes plain ones only.
         """
-        loop = asyncio.get_running_loop()
-        if self._turns is None:
-            self._turns = self.postponed.turns = SocketTurns(loop)
+        turns = self._begin()
         if tls is not None:
             from flintmq.remoting.server.tls_listener import TlsListener
 
-            self._listeners.append(TlsListener(sock, self._new_channel, tls, self._backlog, turns=self._turns))
+            self._listeners.append(TlsListener(sock, self._new_channel, tls, self._backlog, turns=turns))
         else:
-            self._listeners.append(SocketListener(self._turns, sock, self._new_channel, self._backlog))
+            self._listeners.append(SocketListener(turns, sock, self._new_channel, self._backlog))
+
+    def join(self, sock: socket.socket, peer: tuple[str, int]) -> None:
+        """Serve a connection whose other end is in this process.
+
+        Args:
+            sock: connected; closed with the connection.
+            peer: the host and the port that the other end is to have, in logs, records and lists of clients.
+        """
+        SocketTransport(self._begin(), sock, self._new_channel(), peer)
+
+    def _begin(self) -> SocketTurns:
+        loop = asyncio.get_running_loop()
+        if self._turns is None:
+            self._turns = self.postponed.turns = SocketTurns(loop)
         if self._sweeper is None:
             self._sweeper = self.clock.call_later(loop, _SWEEP_S, self._sweep)
+        return self._turns
 
     def _new_channel(self) -> ServerChannel:
         return HookedChannel(self) if self.hooks.after else ServerChannel(self)

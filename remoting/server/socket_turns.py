@@ -125,11 +125,15 @@ class SocketTransport(asyncio.Transport):
         turns: reports when bytes have arrived, and when the socket takes bytes again.
         sock: connected; closed with the transport.
         protocol: called in the same order as by asyncio's own transports.
+        peer: the address of the other end, where it is in this process and has none.
     """
 
-    def __init__(self, turns: SocketTurns, sock: socket.socket, protocol: asyncio.Protocol) -> None:
+    def __init__(
+        self, turns: SocketTurns, sock: socket.socket, protocol: asyncio.Protocol, peer: tuple[str, int] | None = None
+    ) -> None:
         sock.setblocking(False)
-        super().__init__({"socket": sock, "sockname": _name(sock.getsockname), "peername": _name(sock.getpeername)})
+        names = {"sockname": _name(sock.getsockname), "peername": peer or _name(sock.getpeername)}
+        super().__init__({"socket": sock, **names})
         self._turns = turns
         self._sock = sock
         self._file_number = sock.fileno()

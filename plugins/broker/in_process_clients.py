@@ -1,0 +1,131 @@
+"""Clients of the same process: connections that are pairs of sockets, and what a name server would tell them of this broker.
+
+A pair of sockets takes no port and no address. Everything behind it is what a connection over the network has: the frames, the
+limits, the access rules, held pulls, requests to the client, a stop that lets answers leave.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from itertools import count
+from typing import TYPE_CHECKING, Final
+
+from flintmq.core.errors import RemotingConnectError
+from flintmq.core.kernel.ports.processor import Request, declared_by
+from flintmq.core.record.host import unpack_host
+from flintmq.core.route.kv_config import KVConfigManager
+from flintmq.core.route.route_manager import RouteInfoManager
+from flintmq.remoting.processors.namesrv import NamesrvConfigProcessor, NamesrvRouteProcessor, NamesrvSettings
+from flintmq.remoting.server.descriptors import is_below_ceiling
+from flintmq.remoting.server.pool import Pool
+from flintmq.remoting.server.request_gate import ServerHooks
+from flintmq.remoting.server.server import RemotingServer
+
+if TYPE_CHECKING:
+    from flintmq.core.broker.state import BrokerState
+
+log = logging.getLogger("flintmq.broker")
+
+_CAPACITY: Final = 10_000
+_PORTS: Final = 65_536
+
+
+def pair() -> tuple[socket.socket, socket.socket]:
+    """Return two connected sockets, within the descriptors that connections may have.
+
+    Raises:
+        RemotingConnectError: there are no descriptors left for them.
+    """
+    try:
+        ours, theirs = socket.socketpair()
+    except OSError as error:
+        raise RemotingConnectError(f"no connection within this process: {error}") from error
+    if not is_below_ceiling(max(ours.fileno(), theirs.fileno())):
+        ours.close()
+        theirs.close()
+        raise RemotingConnectError("no descriptor is free that a connection may have (ulimit -n)")
+    ours.setblocking(False)
+    return ours, theirs
+
+
+class InProcessClients:
+    """The side of one broker on which the clients of its process are. Loop thread.
+
+    Args:
+        state: the broker.
+        server: answers requests to the broker.
+    """
+
+    def __init__(self, state: BrokerState, server: RemotingServer) -> None:
+        self._state = state
+        self._server = server
+        self._host = unpack_host(state.store_host)[0]
+        self._numbers = count(1)
+        self._is_stale = True
+        """Whether topics have changed since they were entered into the routes."""
+        self._routes = RouteInfoManager(state.clock)
+        self._names = self._name_server()
+        state.topics.changed.subscribe(self._topics_changed)
+
+    def join(self, sock: socket.socket, *, asks_for_routes: bool) -> None:
+        """Serve a connection; in the place of its client's port stands a number of its own."""
+        server = self._names if asks_for_routes else self._server
+        server.join(sock, (self._host, next(self._numbers) % _PORTS))
+
+    async def close(self) -> None:
+        """Close the connections over which routes are asked for. The server closes its own."""
+        await self._names.close()
+
+    def _name_server(self) -> RemotingServer:
+        """Return what answers as a name server that only this broker registers with. It asks for no signatures."""
+        config, kv, pool = self._state.config, KVConfigManager(), Pool("in_process_routes", _CAPACITY)
+        listen = config.listen
+        server = RemotingServer(
+            self._state.clock,
+            max_frame_bytes=listen.max_frame_bytes,
+            max_connections=listen.max_connections,
+            max_connections_per_address=listen.max_connections_per_address,
+            max_buffered_bytes=listen.max_buffered_bytes,
+            idle_timeout_ms=listen.idle_timeout_ms,
+            backlog=listen.backlog,
+            authenticators=(),
+            on_closed=lambda channel: None,
+            on_failed=lambda request, error: _failed(request, error),
+            on_authenticator_failed=lambda authenticator, request, error: None,
+        )
+        for processor in (
+            NamesrvRouteProcessor(self._routes, kv),
+            NamesrvConfigProcessor(kv, NamesrvSettings(config.nameserver)),
+        ):
+            server.table.add_processor(processor, declared_by(type(processor)), lambda name: pool, "in-process routes")
+        server.hook(ServerHooks(before=(self._refresh,)), lambda hook, request, error: _failed(request, error))
+        return server
+
+    def _topics_changed(self) -> None:
+        self._is_stale = True
+
+    def _refresh(self, request: Request) -> None:
+        """Enter the broker's topics into the routes, where they have changed."""
+        if not self._is_stale:
+            return
+        self._is_stale = False
+        state, broker = self._state, self._state.config.broker
+        wrapper = state.topics.wrapper(broker.permission)
+        self._routes.topics.remove_broker(broker.name)
+        self._routes.register(
+            cluster=broker.cluster,
+            broker_name=broker.name,
+            broker_id=broker.id,
+            broker_address=state.advertised_address,
+            ha_server_address="",
+            channel=request.channel,
+            data_version=wrapper.data_version,
+            topics=None,
+        )
+        for config in wrapper.topic_config_table.values():
+            self._routes.topics.put(broker.name, config)
+
+
+def _failed(request: Request, error: BaseException) -> None:
+    log.error("request %d of a client in this process failed", request.code, exc_info=error)
