@@ -19,7 +19,7 @@ import asyncio
 import functools
 import inspect
 from collections.abc import Callable, Coroutine, Iterator, Mapping
-from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar, Unpack
 
 from flintmq.core.broker.subscription import SubscriptionData
 from flintmq.core.running_loop import running_loop
@@ -54,8 +54,13 @@ from flintmq.remoting.client import allocate_nearby as allocate_nearby
 from flintmq.remoting.client import make_reply as make_reply
 from flintmq.remoting.client.blocking import shared_loop
 from flintmq.remoting.client.instance import InstanceUser
-from flintmq.remoting.client.producer import SEND_TIMEOUT_MS
+from flintmq.remoting.client.producer import SEND_TIMEOUT_MS, ProducerOptions
 from flintmq.remoting.client.route import NameServers
+
+__all__ = []
+__all__ += aio.__all__
+__all__.remove("ClientInstance")  # both live on a loop
+__all__.remove("RemotingClient")
 
 S = TypeVar("S")
 C = TypeVar("C", bound=InstanceUser)
@@ -67,10 +72,10 @@ _SELF: Final = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
 
 def blocking(
     method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]],
-) -> Callable[Concatenate[Blocking[Any], P], T]:
+) -> Callable[Concatenate[Blocking[InstanceUser], P], T]:
     """Return the method of a class here that waits for what the asynchronous method returns: same name, same parameters."""
 
-    def call(self: Blocking[Any], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    def call(self: Blocking[InstanceUser], /, *args: P.args, **kwargs: P.kwargs) -> T:
         work: Coroutine[Any, Any, T] = getattr(self._inner, method.__name__)(*args, **kwargs)
         return self._wait(work)
 
@@ -83,10 +88,10 @@ async def _called(work: Callable[[], None]) -> None:
     work()
 
 
-def direct(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Blocking[Any], P], T]:
+def direct(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Blocking[InstanceUser], P], T]:
     """Return the method of a class here that calls one of the asynchronous class which waits for nothing."""
 
-    def call(self: Blocking[Any], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    def call(self: Blocking[InstanceUser], /, *args: P.args, **kwargs: P.kwargs) -> T:
         found: T = getattr(self._inner, method.__name__)(*args, **kwargs)
         return found
 
@@ -112,7 +117,10 @@ def made_of(
 
 
 class Blocking(Generic[C_co]):
-    """A client whose calls wait. Thread-safe; use it in a ``with`` statement, or call :meth:`close` in the end."""
+    """A client whose calls wait. Thread-safe; use it in a ``with`` statement, or call :meth:`close` in the end.
+
+    Calls are ``Final``: what a type checker infers of the asynchronous method is then the declared type.
+    """
 
     _inner: C_co
 
@@ -120,8 +128,8 @@ class Blocking(Generic[C_co]):
         self._inner = inner
         self._loop = shared_loop()
 
-    start = blocking(InstanceUser.start)
-    close = blocking(InstanceUser.close)
+    start: Final = blocking(InstanceUser.start)
+    close: Final = blocking(InstanceUser.close)
 
     @property
     def client(self) -> aio.ClientInstance:
@@ -162,13 +170,13 @@ class Producer(Blocking[aio.Producer]):
         """The producer group."""
         return self._inner.group
 
-    queues = blocking(aio.Producer.queues)
-    send = blocking(aio.Producer.send)
-    send_batch = blocking(aio.Producer.send_batch)
-    send_all = blocking(aio.Producer.send_all)
-    send_oneway = blocking(aio.Producer.send_oneway)
-    request = blocking(aio.Producer.request)
-    reply = blocking(aio.Producer.reply)
+    queues: Final = blocking(aio.Producer.queues)
+    send: Final = blocking(aio.Producer.send)
+    send_batch: Final = blocking(aio.Producer.send_batch)
+    send_all: Final = blocking(aio.Producer.send_all)
+    send_oneway: Final = blocking(aio.Producer.send_oneway)
+    request: Final = blocking(aio.Producer.request)
+    reply: Final = blocking(aio.Producer.reply)
 
 
 class TransactionProducer(Producer):
@@ -187,7 +195,7 @@ class TransactionProducer(Producer):
         name_servers: NameServers = (),
         *,
         check: Callable[[MessageExt], TransactionState],
-        **options: Any,
+        **options: Unpack[ProducerOptions],
     ) -> None:
 
         async def check_in_thread(message: MessageExt) -> TransactionState:
@@ -211,8 +219,8 @@ class TransactionProducer(Producer):
         is_stored = sent.status is SendStatus.SEND_OK  # else nothing local must depend on it
         return self.end(sent, local(message, sent.msg_id) if is_stored else TransactionState.ROLLBACK)
 
-    send_half = blocking(aio.TransactionProducer.send_half)
-    end = blocking(aio.TransactionProducer.end)
+    send_half: Final = blocking(aio.TransactionProducer.send_half)
+    end: Final = blocking(aio.TransactionProducer.end)
 
 
 class Consumer(Blocking[aio.Consumer]):
@@ -245,9 +253,9 @@ class Consumer(Blocking[aio.Consumer]):
         """The subscriptions by topic, as they are now."""
         return dict(self._inner.subscriptions)
 
-    subscribe = blocking(aio.Consumer.subscribe)
-    unsubscribe = blocking(aio.Consumer.unsubscribe)
-    rebalance = blocking(aio.Consumer.rebalance)
+    subscribe: Final = blocking(aio.Consumer.subscribe)
+    unsubscribe: Final = blocking(aio.Consumer.unsubscribe)
+    rebalance: Final = blocking(aio.Consumer.rebalance)
 
     def suspend(self) -> None:
         """Pull nothing more until :meth:`resume`; what was pulled is consumed, and the group is not left."""
@@ -257,7 +265,7 @@ class Consumer(Blocking[aio.Consumer]):
         """Pull again after :meth:`suspend`."""
         self._wait(_called(self._inner.resume))
 
-    commit = blocking(aio.Consumer.commit)
+    commit: Final = blocking(aio.Consumer.commit)
 
     def __iter__(self) -> Iterator[MessageExt]:
         return self.messages()
@@ -309,9 +317,9 @@ class Consumers(Blocking[aio.Consumers]):
     def __init__(self, inner: aio.Consumers) -> None:
         super().__init__(inner)
 
-    handler = direct(aio.Consumers.handler)
-    batch_handler = direct(aio.Consumers.batch_handler)
-    run = blocking(aio.Consumers.run)
+    handler: Final = direct(aio.Consumers.handler)
+    batch_handler: Final = direct(aio.Consumers.batch_handler)
+    run: Final = blocking(aio.Consumers.run)
 
 
 class PullConsumer(Blocking[aio.PullConsumer]):
@@ -331,17 +339,17 @@ class PullConsumer(Blocking[aio.PullConsumer]):
         """The assigned queues, each with the queue offset of the next message that :meth:`poll` returns of it."""
         return self._inner.positions
 
-    queues = blocking(aio.PullConsumer.queues)
-    pull = blocking(aio.PullConsumer.pull)
-    assign = blocking(aio.PullConsumer.assign)
-    seek = blocking(aio.PullConsumer.seek)
-    seek_to_time = blocking(aio.PullConsumer.seek_to_time)
-    poll = blocking(aio.PullConsumer.poll)
-    committed = blocking(aio.PullConsumer.committed)
-    commit = blocking(aio.PullConsumer.commit)
-    min_offset = blocking(aio.PullConsumer.min_offset)
-    max_offset = blocking(aio.PullConsumer.max_offset)
-    search_offset = blocking(aio.PullConsumer.search_offset)
+    queues: Final = blocking(aio.PullConsumer.queues)
+    pull: Final = blocking(aio.PullConsumer.pull)
+    assign: Final = blocking(aio.PullConsumer.assign)
+    seek: Final = blocking(aio.PullConsumer.seek)
+    seek_to_time: Final = blocking(aio.PullConsumer.seek_to_time)
+    poll: Final = blocking(aio.PullConsumer.poll)
+    committed: Final = blocking(aio.PullConsumer.committed)
+    commit: Final = blocking(aio.PullConsumer.commit)
+    min_offset: Final = blocking(aio.PullConsumer.min_offset)
+    max_offset: Final = blocking(aio.PullConsumer.max_offset)
+    search_offset: Final = blocking(aio.PullConsumer.search_offset)
 
 
 class AdminClient(Blocking[aio.AdminClient]):
@@ -351,25 +359,25 @@ class AdminClient(Blocking[aio.AdminClient]):
     def __init__(self, inner: aio.AdminClient) -> None:
         super().__init__(inner)
 
-    topic_route = blocking(aio.AdminClient.topic_route)
-    cluster_info = blocking(aio.AdminClient.cluster_info)
-    topic_list = blocking(aio.AdminClient.topic_list)
-    masters = blocking(aio.AdminClient.masters)
-    master = blocking(aio.AdminClient.master)
-    create_topic = blocking(aio.AdminClient.create_topic)
-    delete_topic = blocking(aio.AdminClient.delete_topic)
-    topic_configs = blocking(aio.AdminClient.topic_configs)
-    topic_stats = blocking(aio.AdminClient.topic_stats)
-    create_group = blocking(aio.AdminClient.create_group)
-    delete_group = blocking(aio.AdminClient.delete_group)
-    consumer_connections = blocking(aio.AdminClient.consumer_connections)
-    contradictions = blocking(aio.AdminClient.contradictions)
-    consume_stats = blocking(aio.AdminClient.consume_stats)
-    reset_offset = blocking(aio.AdminClient.reset_offset)
-    runtime_info = blocking(aio.AdminClient.runtime_info)
-    broker_config = blocking(aio.AdminClient.broker_config)
-    query_by_key = blocking(aio.AdminClient.query_by_key)
-    view_message = blocking(aio.AdminClient.view_message)
-    min_offset = blocking(aio.AdminClient.min_offset)
-    max_offset = blocking(aio.AdminClient.max_offset)
-    search_offset = blocking(aio.AdminClient.search_offset)
+    topic_route: Final = blocking(aio.AdminClient.topic_route)
+    cluster_info: Final = blocking(aio.AdminClient.cluster_info)
+    topic_list: Final = blocking(aio.AdminClient.topic_list)
+    masters: Final = blocking(aio.AdminClient.masters)
+    master: Final = blocking(aio.AdminClient.master)
+    create_topic: Final = blocking(aio.AdminClient.create_topic)
+    delete_topic: Final = blocking(aio.AdminClient.delete_topic)
+    topic_configs: Final = blocking(aio.AdminClient.topic_configs)
+    topic_stats: Final = blocking(aio.AdminClient.topic_stats)
+    create_group: Final = blocking(aio.AdminClient.create_group)
+    delete_group: Final = blocking(aio.AdminClient.delete_group)
+    consumer_connections: Final = blocking(aio.AdminClient.consumer_connections)
+    contradictions: Final = blocking(aio.AdminClient.contradictions)
+    consume_stats: Final = blocking(aio.AdminClient.consume_stats)
+    reset_offset: Final = blocking(aio.AdminClient.reset_offset)
+    runtime_info: Final = blocking(aio.AdminClient.runtime_info)
+    broker_config: Final = blocking(aio.AdminClient.broker_config)
+    query_by_key: Final = blocking(aio.AdminClient.query_by_key)
+    view_message: Final = blocking(aio.AdminClient.view_message)
+    min_offset: Final = blocking(aio.AdminClient.min_offset)
+    max_offset: Final = blocking(aio.AdminClient.max_offset)
+    search_offset: Final = blocking(aio.AdminClient.search_offset)

@@ -48,8 +48,8 @@ if TYPE_CHECKING:
 PROJECT = "flintmq"
 S = TypeVar("S")
 S_co = TypeVar("S_co", covariant=True)
-hookspec = pluggy.HookspecMarker(PROJECT)
-hookimpl = pluggy.HookimplMarker(PROJECT)
+hookspec: pluggy.HookspecMarker = pluggy.HookspecMarker(PROJECT)
+hookimpl: pluggy.HookimplMarker = pluggy.HookimplMarker(PROJECT)
 
 
 @attrs.frozen(kw_only=True)

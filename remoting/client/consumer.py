@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Mapping
-from typing import Any
+from typing import Any, Unpack
 
 from flintmq.core.broker.subscription import TAG, SubscriptionData, build_subscription
 from flintmq.core.broker.topic_config import MessageQueue
@@ -20,7 +20,7 @@ from flintmq.core.errors import RefusedError
 from flintmq.remoting.client.broker_api import BrokerApi
 from flintmq.remoting.client.consume_service import ConsumeService, Membership
 from flintmq.remoting.client.consumer_settings import BROADCASTING, BatchListener, ConsumerSettings, Listener
-from flintmq.remoting.client.instance import ClientInstance, InstanceUser, repeat
+from flintmq.remoting.client.instance import ClientInstance, InstanceOptions, InstanceUser, repeat
 from flintmq.remoting.client.message import MessageExt, decode_messages
 from flintmq.remoting.client.offset_store import BrokerOffsetStore, FileOffsetStore, OffsetStore, commit_offsets
 from flintmq.remoting.client.process_queue import ProcessQueue
@@ -77,26 +77,26 @@ class Consumer(InstanceUser):
         client: ClientInstance | None = None,
         offset_store: OffsetStore | None = None,
         trace: str | bool = False,
-        **instance_options: Any,
+        **instance_options: Unpack[InstanceOptions],
     ) -> None:
         self.group = group
-        self.settings = settings or ConsumerSettings()
+        self.settings: ConsumerSettings = settings or ConsumerSettings()
         if self.settings.message_model == BROADCASTING:  # its offsets are found again by this name
             instance_options.setdefault("client_id", make_client_id(instance_name="DEFAULT"))
         super().__init__(name_servers, client=client, **instance_options)
-        self.member = Membership(
+        self.member: Membership = Membership(
             group=group,
             settings=self.settings,
             client=self.client,
             api=BrokerApi(self.client, group),
             tracer=Tracer(self.client, group, trace) if trace else None,
         )
-        self.started_at_ms = 0
+        self.started_at_ms: int = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._started = False
         self._offsets = offset_store or self._default_offset_store()
-        self.consumption = ConsumeService(self.member, listener, batch_listener, self._start)
-        self.rebalancer = Rebalancer(self.member, self._offsets, self.consumption.run)
+        self.consumption: ConsumeService = ConsumeService(self.member, listener, batch_listener, self._start)
+        self.rebalancer: Rebalancer = Rebalancer(self.member, self._offsets, self.consumption.run)
 
     # --- life ---
 

@@ -6,14 +6,14 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 
 import attrs
 
 from flintmq.core.broker.subscription import TAG
 from flintmq.remoting.client.consumer import Consumer
 from flintmq.remoting.client.consumer_settings import BROADCASTING, BatchListener, ConsumerSettings, Listener
-from flintmq.remoting.client.instance import ClientInstance, InstanceUser
+from flintmq.remoting.client.instance import ClientInstance, InstanceOptions, InstanceUser
 from flintmq.remoting.client.route import NameServers
 
 L = TypeVar("L", bound=Listener)
@@ -84,7 +84,11 @@ class Consumers(InstanceUser):
     """
 
     def __init__(
-        self, name_servers: NameServers = (), *, client: ClientInstance | None = None, **instance_options: Any
+        self,
+        name_servers: NameServers = (),
+        *,
+        client: ClientInstance | None = None,
+        **instance_options: Unpack[InstanceOptions],
     ) -> None:
         super().__init__(name_servers, client=client, **instance_options)
         self._name_servers = name_servers

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Any, Final, Self
+from typing import Any, Final, Self, Unpack
 
 from flintmq.core.errors import FlintError, RefusedError, RemotingError
 from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
@@ -13,7 +13,7 @@ from flintmq.core.log_events import name_events
 from flintmq.remoting.client.message import MessageExt
 from flintmq.remoting.client.request_reply import Requests
 from flintmq.remoting.client.route import ROUTE_MAX_AGE_S, NameServers, RouteCache, parse_name_servers
-from flintmq.remoting.client.transport import RemotingClient, RequestHandler, RpcHook
+from flintmq.remoting.client.transport import RemotingClient, RemotingOptions, RequestHandler, RpcHook
 from flintmq.remoting.client.unique_id import make_client_id
 from flintmq.remoting.wire.bodies import ConsumerData, HeartbeatData, ProducerData
 from flintmq.remoting.wire.codes import RequestCode, ResponseCode
@@ -35,6 +35,16 @@ def checked(answer: RemotingCommand, *accepted: int) -> RemotingCommand:
     if answer.code == ResponseCode.SUCCESS or answer.code in accepted:
         return answer
     raise RefusedError(answer.code, answer.remark or f"response code {answer.code}", reason="broker.refused")
+
+
+class InstanceOptions(RemotingOptions, total=False):
+    """What :class:`ClientInstance` takes beside the name servers, for the types of those that hand it on."""
+
+    client_id: str | None
+    hooks: Sequence[RpcHook]
+    clock: Clock
+    heartbeat_interval_s: float
+    route_interval_s: float
 
 
 class ClientInstance:
@@ -63,20 +73,22 @@ class ClientInstance:
         clock: Clock = SYSTEM_CLOCK,
         heartbeat_interval_s: float = HEARTBEAT_INTERVAL_S,
         route_interval_s: float = ROUTE_MAX_AGE_S,
-        **remoting_options: Any,
+        **remoting_options: Unpack[RemotingOptions],
     ) -> None:
         name_events()
-        self.client_id = client_id or make_client_id()
+        self.client_id: str = client_id or make_client_id()
         self.clock = clock
-        self.name_servers = name_servers
+        self.name_servers: NameServers = name_servers
         """As they were given."""
         if not isinstance(name_servers, Sequence):
             remoting_options["in_process"] = name_servers
-        self.remoting = RemotingClient(**remoting_options)
+        self.remoting: RemotingClient = RemotingClient(**remoting_options)
         for hook in hooks:
             self.remoting.add_hook(hook)
-        self.routes = RouteCache(self.remoting, parse_name_servers(name_servers), clock, max_age_s=route_interval_s)
-        self.requests = Requests(self)
+        self.routes: RouteCache = RouteCache(
+            self.remoting, parse_name_servers(name_servers), clock, max_age_s=route_interval_s
+        )
+        self.requests: Requests = Requests(self)
         self.producer_groups: set[str] = set()
         self.consumers: dict[str, Callable[[], ConsumerData]] = {}
         """Group → the content of its next heartbeat."""
@@ -210,9 +222,13 @@ class InstanceUser:
     """
 
     def __init__(
-        self, name_servers: NameServers = (), *, client: ClientInstance | None = None, **instance_options: Any
+        self,
+        name_servers: NameServers = (),
+        *,
+        client: ClientInstance | None = None,
+        **instance_options: Unpack[InstanceOptions],
     ) -> None:
-        self.client = client or ClientInstance(name_servers, **instance_options)
+        self.client: ClientInstance = client or ClientInstance(name_servers, **instance_options)
         self._owns_client = client is None
 
     async def start(self) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Final, Unpack
 
 from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.errors import RefusedError, RemotingError, RemotingTimeoutError
-from flintmq.remoting.client.instance import ClientInstance, InstanceUser
+from flintmq.remoting.client.instance import ClientInstance, InstanceOptions, InstanceUser
 from flintmq.remoting.client.linger import LINGER_MAX_BYTES, Gatherer
 from flintmq.remoting.client.message import Message, MessageExt
 from flintmq.remoting.client.prepared import MESSAGE_MAX_BYTES, Preparer
@@ -19,6 +19,21 @@ from flintmq.remoting.client.sending import LatencyBackoff, Sender
 from flintmq.remoting.client.trace import Tracer
 
 SEND_TIMEOUT_MS: Final = 3_000
+
+
+class ProducerOptions(InstanceOptions, total=False):
+    """What :class:`Producer` takes beside its group and the name servers, for the types of those that hand it on."""
+
+    client: ClientInstance | None
+    retries: int
+    compress_over_bytes: int | None
+    max_message_bytes: int
+    default_topic_queue_nums: int
+    latency_backoff: bool
+    retry_when_not_durable: bool
+    trace: str | bool
+    linger_ms: float | None
+    linger_max_bytes: int
 
 
 class Producer(InstanceUser):
@@ -57,7 +72,7 @@ class Producer(InstanceUser):
         trace: str | bool = False,
         linger_ms: float | None = None,
         linger_max_bytes: int = LINGER_MAX_BYTES,
-        **instance_options: Any,
+        **instance_options: Unpack[InstanceOptions],
     ) -> None:
         super().__init__(name_servers, client=client, **instance_options)
         self.group = group

@@ -14,14 +14,14 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Literal
+from typing import Final, Literal, Unpack
 
 from flintmq.core.broker.subscription import TAG, SubscriptionData, build_subscription
 from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.errors import FlintError
 from flintmq.remoting.client.broker_api import BrokerApi, PullResult, PullStatus, QueueOffsets
 from flintmq.remoting.client.consumer_settings import FROM_FIRST, FROM_LAST
-from flintmq.remoting.client.instance import ClientInstance, InstanceUser, log
+from flintmq.remoting.client.instance import ClientInstance, InstanceOptions, InstanceUser, log
 from flintmq.remoting.client.message import MessageExt
 from flintmq.remoting.client.route import NameServers
 
@@ -56,7 +56,7 @@ class PullConsumer(QueueOffsets, InstanceUser):
         name_servers: NameServers = (),
         *,
         client: ClientInstance | None = None,
-        **instance_options: Any,
+        **instance_options: Unpack[InstanceOptions],
     ) -> None:
         super().__init__(name_servers, client=client, **instance_options)
         self.group = group

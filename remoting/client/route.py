@@ -144,7 +144,7 @@ class RouteCache:
         max_age_s: float = ROUTE_MAX_AGE_S,
     ) -> None:
         self._remoting = remoting
-        self.name_servers = tuple(name_servers)
+        self.name_servers: tuple[str, ...] = tuple(name_servers)
         self._chosen = choose(len(self.name_servers)) if self.name_servers else 0
         self._clock = clock
         self._timeout_ms = timeout_ms

@@ -61,7 +61,7 @@ class PartlySentError(FlintError):
             f"the first {stored_messages} messages to {topic} are stored, in {len(results)} batches, then a batch failed: "
             f"send again from message {stored_messages} on"
         )
-        self.results = tuple(results)
+        self.results: tuple[SendResult, ...] = tuple(results)
         self.stored_messages = stored_messages
 
 

@@ -14,7 +14,7 @@ import enum
 import inspect
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, Final
+from typing import Final, Unpack
 
 import attrs
 
@@ -27,7 +27,7 @@ from flintmq.core.record.sys_flag import TRANSACTION_COMMIT, TRANSACTION_NOT, TR
 from flintmq.core.record.sys_flag import TRANSACTION_PREPARED as PREPARED_FLAG
 from flintmq.remoting.client.instance import ClientInstance, log
 from flintmq.remoting.client.message import Message, MessageExt, decode_messages
-from flintmq.remoting.client.producer import SEND_TIMEOUT_MS, Producer
+from flintmq.remoting.client.producer import SEND_TIMEOUT_MS, Producer, ProducerOptions
 from flintmq.remoting.client.route import NameServers
 from flintmq.remoting.client.send_result import SendResult, SendStatus
 from flintmq.remoting.wire.codes import RequestCode, ResponseCode
@@ -79,7 +79,9 @@ class TransactionProducer(Producer):
         options: for :class:`Producer`.
     """
 
-    def __init__(self, group: str, name_servers: NameServers = (), *, check: TransactionCheck, **options: Any) -> None:
+    def __init__(
+        self, group: str, name_servers: NameServers = (), *, check: TransactionCheck, **options: Unpack[ProducerOptions]
+    ) -> None:
         super().__init__(group, name_servers, **options)
         self._check = check
         self._known_to: set[str] = set()

@@ -7,7 +7,7 @@ import inspect
 import socket
 import ssl
 from collections.abc import Awaitable, Callable
-from typing import Final, Protocol
+from typing import Final, Protocol, TypedDict
 
 from flintmq.core import limits
 from flintmq.core.errors import RefusedError, RemotingConnectError, RemotingError
@@ -33,9 +33,9 @@ RequestHandler = Callable[[RemotingCommand, str], "RemotingCommand | Awaitable[R
 class RpcHook(Protocol):
     """Sees every request before it is written and every answer: signatures, traces."""
 
-    def before_request(self, address: str, command: RemotingCommand) -> None: ...
+    def before_request(self, address: str, command: RemotingCommand, /) -> None: ...
 
-    def after_response(self, address: str, command: RemotingCommand, answer: RemotingCommand) -> None: ...
+    def after_response(self, address: str, command: RemotingCommand, answer: RemotingCommand, /) -> None: ...
 
 
 class InProcessServer(Protocol):
@@ -63,6 +63,17 @@ def parse_address(address: str) -> tuple[str, int]:
     if not host or not port.isdecimal():
         raise RemotingConnectError(f"{address!r} is not a host:port")
     return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+class RemotingOptions(TypedDict, total=False):
+    """What :class:`RemotingClient` takes, for the types of those that hand it on."""
+
+    max_in_flight: int
+    idle_timeout_s: float
+    connect_timeout_ms: int
+    ssl_context: ssl.SSLContext | None
+    max_frame_bytes: int
+    in_process: InProcessServer | None
 
 
 class RemotingClient:
@@ -104,7 +115,7 @@ class RemotingClient:
         self._hooks: list[RpcHook] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
-        self.connections_lost = 0
+        self.connections_lost: int = 0
         """How many connections have ended: a user that relies on a server knowing this client compares it."""
 
     def register_processor(self, code: int, handler: RequestHandler) -> None:

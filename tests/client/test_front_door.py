@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
+import re
 import subprocess
 import sys
+from collections.abc import Set
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 import flintmq
 import flintmq.client
+from flintmq.client import sync
 from flintmq.remoting import client as library
+from flintmq.remoting.client.instance import ClientInstance, InstanceOptions
+from flintmq.remoting.client.producer import Producer, ProducerOptions
+from flintmq.remoting.client.transport import RemotingClient, RemotingOptions
+
+ROOT = Path(__file__).parents[2]
+TYPED = ROOT / "tests" / "support" / "typed_client.py"
+LOOP_ONLY = {"ClientInstance", "RemotingClient"}
 
 
 @pytest.mark.parametrize("name", sorted(library.__all__))
@@ -39,3 +53,69 @@ def test_a_name_costs_what_it_needs() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_the_synchronous_door_lists_what_it_gives_out() -> None:
+    """A star import takes neither asyncio nor what lives on a loop."""
+    assert set(sync.__all__) == set(library.__all__) - LOOP_ONLY
+    assert all(hasattr(sync, name) for name in sync.__all__)
+
+
+def test_the_public_names_are_those_of_the_page() -> None:
+    """Users rely on what docs/compatibility.md names: a name that is missing there could go without a word."""
+    page = (ROOT / "docs" / "compatibility.md").read_text()
+    rows = {
+        first: set(re.findall(r"`(\w+)`", rest)) for first, rest in re.findall(r"^\| (.+?) \| (.+) \|$", page, re.M)
+    }
+    assert rows["`flintmq.client`"] == set(library.__all__)
+    assert rows["`flintmq`"] == set(flintmq.__all__) - set(library.__all__)
+    assert rows["`flintmq.client.sync`"] == LOOP_ONLY
+    assert rows["`flintmq.core.testing`"] == {path.stem for path in (ROOT / "core" / "testing").glob("*_kit.py")}
+    plugins = (ROOT / "plugins" / "testing").glob("*.py")
+    fixtures = {name for path in plugins for name in re.findall(r"^def (flintmq_\w+)", path.read_text(), re.M)}
+    assert rows["fixtures of pytest"] == fixtures
+    for module in re.findall(r"^\| `(flintmq[\w.]*)` \|", page, re.M):
+        importlib.import_module(module)
+
+
+# --- types ---
+
+
+@pytest.mark.parametrize("door", ["aio", "sync"])
+def test_the_checked_types_are_those_of_every_name(door: str) -> None:
+    """tools/typecheck.sh has mypy and pyright look at a file of calls; what does not stand there is looked at by nobody."""
+    used = set(re.findall(rf"\b{door}\.(\w+)", TYPED.read_text()))
+    assert set((sync if door == "sync" else library).__all__) <= used
+
+
+def test_the_checked_types_are_those_of_the_root() -> None:
+    """Its names beside the client library's."""
+    used = set(re.findall(r"\bflintmq\.(\w+)", TYPED.read_text()))
+    assert set(flintmq.__all__) - set(library.__all__) <= used
+
+
+@pytest.mark.parametrize("name", sorted(library.__all__))
+def test_a_signature_says_what_it_takes(name: str) -> None:
+    """``Any`` takes a mistake without a word, and an editor has nothing to complete."""
+    one: Any = getattr(library, name)
+    functions = (
+        [one] if inspect.isfunction(one) else [m for n, m in vars(one).items() if n[0] != "_" or n == "__init__"]
+    )
+    for function in functions:
+        said = getattr(function.fget if isinstance(function, property) else function, "__annotations__", {})
+        assert not [part for part, annotation in said.items() if re.search(r"\bAny\b(?!,)", str(annotation))], function
+
+
+@pytest.mark.parametrize(
+    ("options", "handed_on", "taken_by"),
+    [
+        (RemotingOptions, frozenset(), RemotingClient),
+        (InstanceOptions, RemotingOptions.__annotations__.keys(), ClientInstance),
+        (ProducerOptions, InstanceOptions.__annotations__.keys(), Producer),
+    ],
+)
+def test_options_that_are_handed_on_are_all_typed(options: Any, handed_on: Set[str], taken_by: type) -> None:
+    """One that is added to a constructor and not to its options is refused by type checkers, where others hand it on."""
+    parameters = inspect.signature(taken_by).parameters.values()
+    taken = {one.name for one in parameters if one.kind is inspect.Parameter.KEYWORD_ONLY}
+    assert options.__annotations__.keys() - handed_on == taken

@@ -1,0 +1,62 @@
+"""What users' editors say of the public names is held by a tool; a tool that finds nothing would hold nothing."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+LOST = """__all__ = ["first"]
+
+
+def first(items, count: int = 0):
+    return items[count]
+"""
+
+
+@pytest.fixture
+def public_types() -> ModuleType:
+    """Return the tool."""
+    return importlib.import_module("public_types")
+
+
+def test_what_cannot_run_says_why(
+    public_types: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whoever has no Node.js can work all the same, and is told what is not checked."""
+    monkeypatch.setenv("PATH", "")
+    assert public_types.main([]) == 0
+    assert "public types are not checked: " in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_lost_type_is_found(public_types: ModuleType, tmp_path: Path) -> None:
+    """A function that was given out without types has users guess."""
+    if reason := public_types.missing():
+        pytest.skip(reason)
+    package = tmp_path / ".overlay" / "lost"
+    package.mkdir(parents=True)
+    (package / "py.typed").touch()
+    (package / "__init__.py").write_text(LOST)
+    score, said = public_types.problems_of("lost", 1.0, tmp_path)
+    assert score < 1
+    assert any("lost.first" in one for one in said)
+    assert said[-1].startswith("lost: ")
+    assert "finds no public name" in public_types.problems_of("gone", 1.0, tmp_path)[1][0]
+
+
+@pytest.mark.slow
+def test_a_wrong_type_is_found(public_types: ModuleType, tmp_path: Path) -> None:
+    """With the checkout's own settings: an ignored error that does not occur is one, too."""
+    if reason := public_types.missing():
+        pytest.skip(reason)
+    (tmp_path / "pyproject.toml").write_text((public_types.ROOT / "pyproject.toml").read_text())
+    used = tmp_path / "tests" / "support" / "typed_client.py"
+    used.parent.mkdir(parents=True)
+    used.write_text('from typing import assert_type\n\nassert_type(len(""), str)\nlen("")  # type: ignore[arg-type]\n')
+    done = public_types.pyright(root=tmp_path)
+    assert done.returncode == 1
+    assert "reportAssertTypeFailure" in done.stdout
+    assert "reportUnnecessaryTypeIgnoreComment" in done.stdout

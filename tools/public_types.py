@@ -1,0 +1,86 @@
+"""Has pyright, which is what many editors run, check the public names; ``tools/typecheck.sh`` calls it.
+
+First the calls of ``tests/support/typed_client.py``, then how many names of each public module have a type that is declared
+(``pyright --verifytypes``); the others may have one that each checker infers. Without pyright or Node.js it says so and
+checks nothing.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+FLOORS: Final = {
+    "flintmq.client": 1.0,
+    "flintmq.client.sync": 1.0,
+    "flintmq.core.kernel.hookspecs": 0.9,
+    "flintmq.core.kernel.ports": 0.9,
+    "flintmq.core.testing": 0.8,
+    "flintmq.plugins.testing": 0.8,
+}
+"""Module → the least share of its public names whose type is declared. None may be unknown."""
+
+
+def missing() -> str:
+    """Return why pyright cannot run here; "" where it can."""
+    if importlib.util.find_spec("pyright") is None:
+        return "pyright is not installed (pip install -e '.[dev]')"
+    return "" if shutil.which("node") else "there is no Node.js, which pyright runs on"
+
+
+def pyright(*arguments: str, root: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    """Run pyright on a checkout, whose .overlay is where the package lies."""
+    return subprocess.run(
+        [sys.executable, "-m", "pyright", *arguments],
+        cwd=root,
+        env={**os.environ, "PYTHONPATH": str(root / ".overlay"), "PYRIGHT_PYTHON_IGNORE_WARNINGS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def problems_of(module: str, floor: float, root: Path = ROOT) -> tuple[float, list[str]]:
+    """Return the share of a module's public names whose type is declared, and what is wrong with it."""
+    done = pyright("--verifytypes", module, "--ignoreexternal", "--outputjson", root=root)
+    found = json.loads(done.stdout)["typeCompleteness"]
+    counts = found["exportedSymbolCounts"]
+    total = sum(counts.values())
+    if not total:
+        return 0.0, [f"{module}: pyright finds no public name: {done.stderr}"]
+    score = counts["withKnownType"] / total
+    said = [
+        f"{symbol['name']}: {one['message']}"
+        for symbol in found["symbols"]
+        if symbol["isExported"] and not symbol["isTypeKnown"] and (floor == 1 or not symbol["isTypeAmbiguous"])
+        for one in symbol["diagnostics"]
+    ]
+    if score < floor:
+        said.append(f"{module}: {score:.1%} of {total} public names have a declared type; at least {floor:.0%} are to")
+    return score, said
+
+
+def main(_arguments: list[str]) -> int:
+    """Check all, and print the score of each module."""
+    if reason := missing():
+        print(f"public types are not checked: {reason}", file=sys.stderr)
+        return 0
+    used = pyright()
+    said = [] if used.returncode == 0 else [used.stdout]
+    for module, floor in FLOORS.items():
+        score, more = problems_of(module, floor)
+        print(f"{module}: {score:.1%}")
+        said += more
+    print(*said, sep="\n", file=sys.stderr, end="\n" if said else "")
+    return bool(said)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
