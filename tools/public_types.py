@@ -59,7 +59,7 @@ def problems_of(module: str, floor: float, root: Path = ROOT) -> tuple[float, li
     said = [
         f"{symbol['name']}: {one['message']}"
         for symbol in found["symbols"]
-        if symbol["isExported"] and not symbol["isTypeKnown"] and (floor == 1 or not symbol["isTypeAmbiguous"])
+        if not symbol["isTypeKnown"] and (floor == 1 or (symbol["isExported"] and not symbol["isTypeAmbiguous"]))
         for one in symbol["diagnostics"]
     ]
     if score < floor:

@@ -106,7 +106,7 @@ class ConsumeService:
         self._member = member
         self._settings = member.settings
         self._has_listener = listener is not None or batch_listener is not None
-        self.iteration = Iteration(has_listener=self._has_listener)
+        self.iteration: Iteration = Iteration(has_listener=self._has_listener)
         self._unit_size = 1 if batch_listener is None else member.settings.consume_batch_size
         if batch_listener is not None:
             self._call: Callable[[Any], Any] = batch_listener
