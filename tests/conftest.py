@@ -6,6 +6,7 @@ import gc
 import importlib.util
 import logging
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -79,7 +80,25 @@ def is_whole(config: pytest.Config) -> bool:
     return bool(config.getoption("--slow") or config.getoption("--longest"))
 
 
+def keep_bytecode(config: pytest.Config) -> None:
+    """Have the hundreds of processes that tests start compile each module once, where bytecode is not wanted beside sources.
+
+    It is kept until pytest ends, in a folder of its own. Workers of xdist are told by their environment.
+    """
+    if not sys.dont_write_bytecode:
+        return
+    folder = tempfile.TemporaryDirectory(prefix="flintmq-bytecode-", ignore_cleanup_errors=True)
+    patch = pytest.MonkeyPatch()
+    config.add_cleanup(folder.cleanup)
+    config.add_cleanup(patch.undo)
+    patch.setattr(sys, "dont_write_bytecode", False)
+    patch.setattr(sys, "pycache_prefix", folder.name)
+    patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+    patch.setenv("PYTHONPYCACHEPREFIX", folder.name)
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    keep_bytecode(config)
     if not config.getoption("--hypothesis-profile"):
         hypothesis.settings.load_profile("whole" if is_whole(config) else "sample")
 

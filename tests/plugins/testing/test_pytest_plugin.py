@@ -74,3 +74,27 @@ def test_a_pytest_that_uses_none_of_it_pays_nothing() -> None:
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = [name for name in run.stdout.split() if name.partition(".")[0] == "flintmq"]
     assert loaded == ["flintmq", "flintmq.plugins", "flintmq.plugins.testing", "flintmq.plugins.testing.pytest_plugin"]
+
+
+def test_nothing_of_it_is_compiled_for_its_assertions(pytester: pytest.Pytester) -> None:
+    """pytest would compile all of FlintMQ anew, three times the price of a test with a broker."""
+    pytester.makeconftest("import flintmq.core.io.clock")
+    pytester.makepyfile("""
+        import sys
+
+        def test_a_broker(flintmq_broker):
+            names = [name for name in sys.modules if name.startswith("flintmq.")]
+            assert len(names) > 100
+            loaders = {name: type(sys.modules[name].__loader__).__module__ for name in (__name__, *names)}
+            assert "rewrite" in loaders.pop(__name__)
+            loaders.pop("flintmq.plugins.testing.pytest_plugin")  # which pytest itself imports, with its parents
+            assert {name for name, loader in loaders.items() if "rewrite" in loader} <= PARENTS
+
+        PARENTS = {"flintmq.plugins", "flintmq.plugins.testing"}
+    """)
+    code = (
+        "import sys, pytest; assert pytest.main([]) == 0; print(*(type(finder).__module__ for finder in sys.meta_path))"
+    )
+    done = pytester.run(sys.executable, "-c", code)
+    assert done.ret == 0, done.outlines
+    assert "flintmq" not in done.outlines[-1], "what was there for a run ends with it"
