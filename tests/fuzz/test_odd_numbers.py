@@ -25,6 +25,7 @@ import flintmq
 from flintmq.core.errors import StoreError
 from flintmq.plugins.delay.plugin import DelayService
 from flintmq.plugins.filters.plugin import FilterService
+from flintmq.plugins.testing.embedded import UnsyncedDisk
 from flintmq.remoting.server.server import RemotingServer
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.command import encode_command, request
@@ -278,7 +279,7 @@ def test_a_file_with_an_odd_value_is_a_clear_error_at_the_start(tmp_path: Path, 
     refused = 0
 
     async def start() -> None:
-        async with flintmq.Broker(config) as broker:
+        async with flintmq.Broker(config, disk=UnsyncedDisk()) as broker:
             broker.state.topics.persist()
             broker.state.groups.persist()
             broker.state.offsets.commit("U", "G", 0, 1)

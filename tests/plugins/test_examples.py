@@ -147,6 +147,7 @@ def test_queues_and_index_in_a_database_serve_a_broker_over_a_kill(tmp_path: Pat
 
     def broker(name: str) -> flintmq.Broker:
         more = ["listen.port=0", "listen.vip=false", "topics.default_queue_nums=1", "index.builder=sqlite"]
+        more += ["store.commit_log_file_bytes=1MiB", "store.max_message_bytes=64KiB"]  # it is copied, byte for byte
         return flintmq.Broker(flintmq.load_config(None, [f"store.path={tmp_path / name}", *more], {}))
 
     with broker("store") as first:
