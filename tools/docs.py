@@ -29,6 +29,7 @@ from flintmq.remoting.wire.codes import PUSHED, RequestCode
 sys.path.insert(0, str(Path(__file__).parent))
 
 from log_events import lines as find_lines
+from reference import cli_reference, client_reference
 from refusals import Refusal
 from refusals import refusals as find_refusals
 
@@ -233,6 +234,8 @@ def log_events() -> str:
 
 
 PAGES = {
+    "client-reference.md": client_reference,
+    "commands.md": cli_reference,
     "log-events.md": log_events,
     "refusals.md": refusals,
     "settings.md": settings,

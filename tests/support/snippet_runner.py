@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -30,7 +31,8 @@ class PageRunner:
     block whose first line is a comment with a file's name is written to that file. A Python block is run as a script, a
     YAML block is loaded as a broker's configuration, and a console block's commands (the lines that begin with ``$``)
     must end with 0 and print the lines that follow them, in which numbers and ``…`` stand for anything. A command that
-    serves goes on until the page ends.
+    serves goes on until the page ends. What a page puts into the background, with its id in a file ``*.pid``, it ends
+    itself, and the runner where the page fails before.
 
     Args:
         folder: an empty folder.
@@ -61,6 +63,9 @@ class PageRunner:
         for server in self._servers:
             if server.stdout is not None:
                 server.stdout.close()
+        for left in self._folder.glob("*.pid") if error is not None else ():
+            with contextlib.suppress(ProcessLookupError, ValueError):
+                os.kill(int(left.read_text()), signal.SIGKILL)
         if error is None:
             assert not any(codes), f"servers ended with {codes}"
 

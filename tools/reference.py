@@ -1,0 +1,267 @@
+"""The pages about the client library and the command line, of docstrings and the commands' help; ``tools/docs.py`` writes them.
+
+Markdown that is written, and not a plugin of the site's generator: so the pages can be read where they lie, as all others.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import textwrap
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from flintmq.client import sync
+from flintmq.plugins.cli.commands import COMMANDS
+from flintmq.plugins.cli.parser import ACCESS_SECTION, AccessOption, LazyGroup
+from flintmq.remoting import client as library
+
+_ROLE = re.compile(r":\w+:`~?(?:[\w.]*\.)?(\w+)`")
+_SECTION = re.compile(r"((?:Args|Raises|Returns|Yields)(?:, Raises)?):")
+_DOC_PAGE = re.compile(r"\bdocs/([\w/-]+\.md)\b")
+
+
+def client_reference() -> str:
+    """docs/client-reference.md."""
+    lines = [
+        "# The client, name by name",
+        "",
+        "Every name of `flintmq.client`. Methods that are marked `async` are awaited there; in `flintmq.client.sync` they have",
+        "the same parameters, and wait. What lives on an event loop is not in `flintmq.client.sync`: "
+        + " and ".join(f"`{name}`" for name in library.__all__ if name not in sync.__all__)
+        + ".",
+        "The guide, with examples, is [client.md](client.md). Written by `tools/docs.py` from the docstrings.",
+    ]
+    for name in library.__all__:
+        one = getattr(library, name)
+        lines += ["", f"## `{name}`", ""]
+        if inspect.isclass(one):
+            lines += _class(one)
+        elif inspect.isfunction(one):
+            lines += [*_signature(name, one), *_markdown(inspect.getdoc(one) or "")]
+        else:
+            told = " ".join(_told_in(inspect.getmodule(library.allocate_averagely)).get(name, "").split())
+            lines += ["```text", f"{name} = {_plain(str(one))}", "```", "", told]
+    return "\n".join(line.rstrip() for line in lines).rstrip() + "\n"
+
+
+def cli_reference() -> str:
+    """docs/commands.md."""
+    lines = [
+        "# Commands",
+        "",
+        "What every `--help` says. Exit codes: 0 ok, 1 failed, 2 wrong usage or configuration, 3 store, 4 network,",
+        "5 store fenced. Commands of plugins are not here. Written by `tools/docs.py`.",
+    ]
+    access: dict[str, str] = {}
+    root = LazyGroup(COMMANDS)
+    for words, command in _commands(root, click.Context(root, info_name="flintmq")):
+        context = click.Context(command, info_name=words)
+        lines += ["", f"## `{words}`", "", *_paragraphs(command.help or "")]
+        rows = []
+        for parameter in command.params:
+            record = parameter.get_help_record(context)
+            if isinstance(parameter, AccessOption) and record is not None:
+                access[record[0]] = record[1]
+            elif record is not None:
+                rows.append(f"| `{_cell(record[0])}` | {_cell(record[1])} |")
+        if any(isinstance(parameter, AccessOption) for parameter in command.params):
+            rows.append(f"| | and those for [access control and TLS](#{ACCESS_SECTION.lower().replace(' ', '-')}) |")
+        if rows:
+            lines += ["", "| option | meaning |", "|---|---|", *rows]
+        examples = [line.strip() for line in (command.epilog or "").splitlines()[2:]]
+        if examples:
+            lines += ["", "```text", *examples, "```"]
+    lines += ["", f"## {ACCESS_SECTION}", "", "| option | meaning |", "|---|---|"]
+    lines += [f"| `{_cell(option)}` | {_cell(told)} |" for option, told in access.items()]
+    return "\n".join(lines) + "\n"
+
+
+# --- the client ---
+
+
+def _class(one: type) -> Iterator[str]:
+    """Write a class: how it is made, what it is, its values, its methods."""
+    made = "" if issubclass(one, Exception) and one.__init__ is Exception.__init__ else one.__name__
+    fields = _told_in(one)
+    if made and not _is_choice(one) and not getattr(one, "_is_protocol", False):
+        yield from _signature(made, one)
+    yield from _markdown(inspect.getdoc(one) or "")
+    if fields:
+        yield from ["", "| | |", "|---|---|"]
+        yield from (f"| `{name}` | {_cell(told)} |" for name, told in fields.items())
+    for name, member in _members(one):
+        if isinstance(member, property):
+            yield from ["", f"### `{one.__name__}.{name}`", ""]
+            yield from _markdown(inspect.getdoc(member) or "")
+        else:
+            yield from ["", f"### `{one.__name__}.{name}()`", ""]
+            yield from _signature(name, member)
+            yield from _markdown(inspect.getdoc(member) or "")
+
+
+def _is_choice(one: type) -> bool:
+    return hasattr(one, "__members__")
+
+
+def _members(one: type) -> Iterator[tuple[str, Any]]:
+    """Yield the public methods and properties of a class, its own first, in the order in which they are defined."""
+    seen = set()
+    for owner in one.__mro__:
+        if owner.__module__.startswith("flintmq"):
+            for name, member in vars(owner).items():
+                if (
+                    not name.startswith("_")
+                    and name not in seen
+                    and (inspect.isfunction(member) or isinstance(member, property))
+                ):
+                    seen.add(name)
+                    if inspect.getdoc(member):
+                        yield name, member
+
+
+def _signature(name: str, one: Any) -> Iterator[str]:
+    """Write what something takes and returns, a parameter a line where there are several."""
+    signature = inspect.signature(one)
+    taken = [parameter for parameter in signature.parameters.values() if parameter.name != "self"]
+    parameters = [_parameter(parameter) for parameter in taken]
+    kinds = [parameter.kind for parameter in taken]
+    if inspect.Parameter.KEYWORD_ONLY in kinds:
+        parameters.insert(kinds.index(inspect.Parameter.KEYWORD_ONLY), "*")
+    returned = signature.return_annotation
+    after = "" if inspect.isclass(one) or returned is inspect.Signature.empty else f" -> {_plain(_written(returned))}"
+    begin = f"{'async ' if inspect.iscoroutinefunction(one) else ''}{name}("
+    flat = f"{begin}{', '.join(parameters)}){after}"
+    yield "```text"
+    yield from [flat] if len(flat) <= 100 else [begin, *(f"    {parameter}," for parameter in parameters), f"){after}"]
+    yield "```"
+    yield ""
+
+
+def _parameter(one: inspect.Parameter) -> str:
+    stars = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}.get(one.kind, "")
+    typed = "" if one.annotation is one.empty else f": {_plain(_written(one.annotation))}"
+    if one.default is one.empty:
+        return f"{stars}{one.name}{typed}"
+    return f"{stars}{one.name}{typed} = {'…' if 'NOTHING' in repr(one.default) else _plain(repr(one.default))}"
+
+
+def _written(annotation: Any) -> str:
+    return annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+
+
+def _plain(text: str) -> str:
+    """Return an annotation or a default as somebody would write it."""
+    text = re.sub(r"<(?:\w+\.)*(\w+\.\w+): [^>]*>", r"\1", text)  # a member of an enumeration
+    text = re.sub(r"<[^>]*? object at 0x[0-9a-f]+>", "…", text)
+    text = re.sub(r"<function (\w+) at 0x[0-9a-f]+>", r"\1", text)
+    text = re.sub(r"\b(?:[a-z_]+\.)+(?=[A-Z])", "", text)
+    return text.replace("typing.", "").replace("~", "")
+
+
+def _told_in(one: Any) -> dict[str, str]:
+    """Return what the source says of each value of a class or module: the text that stands under it."""
+    try:
+        body = ast.parse(textwrap.dedent(inspect.getsource(one))).body
+    except (OSError, TypeError):
+        return {}
+    if inspect.isclass(one) and isinstance(body[0], ast.ClassDef):
+        body = body[0].body
+    told: dict[str, str] = {}
+    for place, node in enumerate(body):
+        target = (
+            node.targets[0]
+            if isinstance(node, ast.Assign)
+            else node.target
+            if isinstance(node, ast.AnnAssign)
+            else None
+        )
+        if isinstance(target, ast.Name) and not target.id.startswith("_"):
+            below = body[place + 1] if place + 1 < len(body) else None
+            is_text = (
+                isinstance(below, ast.Expr)
+                and isinstance(below.value, ast.Constant)
+                and isinstance(below.value.value, str)
+            )
+            kind = ast.unparse(node.annotation) if isinstance(node, ast.AnnAssign) else ""
+            said = _inline(" ".join(below.value.value.split())) if is_text else ""  # type: ignore[union-attr]
+            told[target.id] = f"{f'`{kind}`. ' if kind else ''}{said}"
+    return told
+
+
+def _markdown(doc: str) -> Iterator[str]:
+    """Turn a docstring into Markdown: sections into lists, literal blocks into code, roles into plain names."""
+    in_list = in_code = begun = False
+    blank = 0
+    for line in doc.splitlines():
+        indented = line.startswith("    ")
+        if in_code:
+            if indented or not line:
+                blank += not line
+                if line:
+                    yield from [""] * (blank if begun else 0)
+                    yield line[4:]
+                    blank, begun = 0, True
+                continue
+            yield from ["```", ""]
+            in_code = False
+        if line.rstrip().endswith("::"):
+            lead = _inline(line.rstrip()[:-2])
+            if lead:
+                yield f"{lead}:"
+                yield ""
+            yield "```text"
+            in_code, in_list, begun, blank = True, False, False, 0
+        elif section := _SECTION.fullmatch(line):
+            in_list = True
+            yield f"**{section[1]}**"
+            yield ""
+        elif in_list and indented and not line.startswith("     "):
+            name, colon, told = line.strip().partition(":")
+            yield (
+                f"* `{name}`:{_inline(told)}"
+                if colon and re.fullmatch(r"[\w, .*]+", name)
+                else f"* {_inline(line.strip())}"
+            )
+        elif in_list and indented:
+            yield f"  {_inline(line.strip())}"
+        else:
+            in_list = in_list and not line
+            yield _inline(line)
+    if in_code:
+        yield "```"
+
+
+def _inline(text: str) -> str:
+    return _DOC_PAGE.sub(r"[\1](\1)", _ROLE.sub(r"`\1`", text)).replace("``", "`")
+
+
+# --- the commands ---
+
+
+def _commands(
+    group: click.Group, context: click.Context, words: str = "flintmq"
+) -> Iterator[tuple[str, click.Command]]:
+    """Yield every command with its words, in the order of the help."""
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        yield f"{words} {name}", command
+        if isinstance(command, click.Group):
+            yield from _commands(command, context, f"{words} {name}")
+
+
+def _paragraphs(text: str) -> Iterator[str]:
+    """Write the text of a help; what keeps its lines there is a block here."""
+    for paragraph in inspect.cleandoc(text).split("\n\n"):
+        if paragraph.startswith("\b"):
+            yield from ["", "```text", *paragraph.splitlines()[1:], "```"]
+        else:
+            yield from ["", " ".join(paragraph.split()).replace("*", "\\*").replace("<", "&lt;")]
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
