@@ -138,6 +138,7 @@ class Consumer(InstanceUser):
             )
         if self._started:
             self._started = False
+            await self.consumption.iteration.settle()
             tasks = list(self._tasks)
             for task in tasks:
                 task.cancel()

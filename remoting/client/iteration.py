@@ -24,6 +24,8 @@ class Iteration:
         self._handed: asyncio.Queue[tuple[MessageExt, asyncio.Future[None]] | None] = asyncio.Queue()
         self._in_hand: tuple[MessageExt, asyncio.Future[None]] | None = None
         self._has_ended = False
+        self._settling: set[asyncio.Future[None]] = set()
+        """Of messages that are consumed, and whose worker does not know it yet."""
 
     def begin(self) -> None:
         """Take messages, after :meth:`end`, too."""
@@ -47,7 +49,15 @@ class Iteration:
             consumed.cancel()  # and so the task that pulls, or consumes: nobody takes the message
         else:
             self._handed.put_nowait((message, consumed))
-        await consumed
+        try:
+            await consumed
+        finally:
+            self._settling.discard(consumed)
+
+    async def settle(self) -> None:
+        """Return when every message that counts as consumed is known to be by the worker that handed it over."""
+        while self._settling:  # noqa: ASYNC110 - the next turn of the loop ends it
+            await asyncio.sleep(0)
 
     async def messages(self) -> AsyncIterator[MessageExt]:
         """Iterate over the messages; one counts as consumed when the next one is asked for.
@@ -79,6 +89,7 @@ class Iteration:
                 if again:
                     return message
                 consumed.set_result(None)
+                self._settling.add(consumed)
         self._in_hand = None
         while True:
             handed = await self._handed.get()

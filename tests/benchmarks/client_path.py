@@ -79,7 +79,10 @@ def stages() -> dict[str, tuple[Callable[[], object], int]]:
         "send: answer": (lambda: decode_command(one), 1),
         "send: result": (lambda: send_result(prepared.msg_id, QUEUE, answer), 1),
         "gathered: check and encode": (lambda: [preparer.item(MESSAGE) for _ in range(MANY)], MANY),
-        "gathered: request": (lambda: encode_command(sender.command(preparer.joined(MESSAGE, items), QUEUE)), MANY),
+        "gathered: request": (
+            lambda: encode_command(sender.command(preparer.joined([MESSAGE] * MANY, items), QUEUE)),
+            MANY,
+        ),
         "gathered: results": (lambda: send_results(msg_ids, QUEUE, decode_command(many)), MANY),
         "consume: messages of an answer": (lambda: decode_messages(records, "broker-a"), PULL),
         "consume: properties as well": (
