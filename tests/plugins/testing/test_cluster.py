@@ -110,6 +110,24 @@ def test_one_clock_is_the_time_of_all(tmp_path: Path) -> None:
         assert [message.body for message in cluster.messages("T")] == [b"later", b"later"]
 
 
+def test_time_passes_for_slaves_and_for_those_that_are_down(tmp_path: Path) -> None:
+    """A slave copies what fell due on its master; a master that was down then delivers when it is back."""
+    clock = VirtualClock()
+    with EmbeddedCluster(tmp_path, clock=clock, with_faults=True) as cluster:
+        cluster.create_topic("T", 1)
+        up, down, (slave,) = cluster["broker-a"], cluster["broker-b"], cluster.slaves("broker-a")
+        for master in cluster:
+            master.put([flintmq.Message("T", b"level", delay_level=18)])
+            master.put([flintmq.Message("T", b"timer", properties={"TIMER_DELAY_MS": "5400000"})])
+        down.stop()
+        clock.advance("2h")
+        assert [message.body for message in up.messages("T")] == [b"timer", b"level"]
+        until(lambda: bodies(slave) == {b"timer", b"level"})
+        down.start()
+        clock.advance("1s")
+        assert bodies(down) == {b"timer", b"level"}
+
+
 def test_a_member_that_does_not_start_takes_the_others_along(tmp_path: Path) -> None:
     """Nothing is left that listens."""
     cluster = EmbeddedCluster(tmp_path, settings=("flush.strategy=no-such",))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 import flintmq
 from flintmq.client.sync import Message, Producer, RemotingError, RemotingTimeoutError
 from flintmq.core.errors import RefusedError
+from flintmq.core.testing.clock import VirtualClock
 from flintmq.plugins.testing.embedded import EmbeddedBroker
 from flintmq.plugins.testing.fault import Fault
 from flintmq.plugins.testing.faults import Faults
@@ -207,6 +209,35 @@ def test_stop_and_start_keep_everything(broker: EmbeddedBroker, producer: Produc
     assert broker.address == address
     send_until_stored(producer, b"after")
     assert bodies(broker) == [b"before", b"after"]
+
+
+@pytest.mark.parametrize("strategy", ["group_commit", "flush_real_time", "commit_real_time"])
+def test_what_waits_for_its_time_outlives_a_crash_and_every_fault(tmp_path: Path, strategy: str) -> None:
+    """Faults and the clock in one test: advance() comes back whatever is broken, and what was synced comes at its time."""
+    clock = VirtualClock()
+    settings = [f"flush.strategy={strategy}"]
+    with EmbeddedBroker(tmp_path, settings=settings, clock=clock, with_faults=True) as broker:
+        faults = broker.faults
+        due_ms = clock.now_ms() + 7_200_000
+        broker.put([flintmq.Message("T", b"level", delay_level=18)])
+        broker.put([flintmq.Message("T", b"timer", properties={"TIMER_DELAY_MS": "7200000"})])
+        clock.advance("1h")
+        faults.crash()
+        with faults.cut(), faults.fill_disk():
+            clock.advance("30m")
+        broker.stop()
+        clock.advance("29m")
+        broker.start()
+        assert broker.messages("T") == []
+        clock.advance("1m")
+        found = broker.messages("T")
+        assert {message.body for message in found} == {b"level", b"timer"}
+        assert all(0 <= message.store_timestamp_ms - due_ms <= 1_000 for message in found)
+        fault = faults.fail_sync()
+        with contextlib.suppress(RefusedError):
+            broker.put([flintmq.Message("T", b"fences the store")])
+        fault.wait()
+        clock.advance("1h")
 
 
 def test_a_broker_without_faults_says_so(tmp_path: Path) -> None:
