@@ -22,10 +22,9 @@ from flintmq.tests.support.blocking_client import blocking_client
 ROOT = Path(str(flintmq.__file__)).parent
 SERVERS = ("client", "config", "core", "dispatchers", "flush", "remoting", "plugins")
 TOOLS = ("core/testing", "plugins/cli", "plugins/bench", "plugins/spark/session.py",
-         "plugins/spark/worker_python.py", "plugins/supervisor/supervisor.py")  # fmt: skip
+         "plugins/spark/worker_python.py")  # fmt: skip
 """Run by people, never by a server: ``session.py`` starts Spark for a program that asks for a session, ``worker_python.py``
-asks the Python that Spark would run in it what it has, ``supervisor.py`` starts the brokers of ``flintmq run --brokers``, as
-they were configured on the command line."""
+asks the Python that Spark would run in it what it has."""
 BANNED_MODULES = {"subprocess", "pty", "pickle", "shelve", "marshal", "dill", "cloudpickle", "xmlrpc", "code", "codeop"}
 STARTS = ("subprocess.", "asyncio.create_subprocess")
 BANNED_CALLS = {"eval", "exec", "compile", "__import__"}
