@@ -27,6 +27,7 @@ EVENTS: Final[Mapping[str, str]] = {
     "%s takes longer than consume_timeout_s and is sent back": "client.consume_timeout first_message",
     "the check of transaction %s failed; the broker will ask again": "client.check_failed message",
     "%s asks about a transaction of producer group %s, which is not here": "client.check_not_ours broker group",
+    "listeners of %s take longer than close_timeout_s: their messages come again": "client.close_timeout group",
     "consuming %d messages of %s from %s on failed": "client.consume_failed messages queue first_message",
     "%s is left to others, this process ends: %s": "client.left_to_others message reason",
     "%s was not made a dead letter: %s": "client.no_dead_letter message error",

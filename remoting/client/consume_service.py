@@ -126,6 +126,12 @@ class ConsumeService:
         self._goes_on = asyncio.Event()
         """Set unless pulling is suspended."""
         self._goes_on.set()
+        self._is_ending = False
+        """Whether no message is begun any more."""
+        self._busy = 0
+        """Workers that have a unit."""
+        self._none_busy = asyncio.Event()
+        self._none_busy.set()
         self._begun: dict[int, tuple[float, Unit]] = {}
         """What a listener has, and since when, by the number of the call; not where messages are consumed in order."""
         self._calls = itertools.count()
@@ -143,6 +149,7 @@ class ConsumeService:
 
     def start(self) -> None:
         """Start the workers; orderly messages are consumed by the tasks that pull them."""
+        self._is_ending = False
         self.iteration.begin()
         timeout_s = self._settings.consume_timeout_s
         if self._has_listener and self._member.is_clustering and not self._settings.orderly:
@@ -150,6 +157,19 @@ class ConsumeService:
         if not self._settings.orderly:
             for number in range(self._settings.concurrency if self._has_listener else 1):
                 self._start_task(self._worker(), f"worker-{number}")
+
+    async def drain(self, timeout_s: float) -> None:
+        """Begin no more messages, and wait so long at most for those that listeners have."""
+        self._is_ending = True
+        self._units.clear()
+        if timeout_s and self._has_listener:
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await self._none_busy.wait()
+            except TimeoutError:
+                log.warning(
+                    "listeners of %s take longer than close_timeout_s: their messages come again", self._member.group
+                )
 
     def close(self) -> None:
         """Hand no more messages to the threads of a plain function; those that it consumes now are finished."""
@@ -186,6 +206,8 @@ class ConsumeService:
 
     def _submit(self, units: Sequence[Unit]) -> None:
         """Hand units to workers, or to those who will be free first."""
+        if self._is_ending:
+            return
         self._units.extend(units)
         for _ in units:
             while self._idle and self._idle[0].done():  # cancelled
@@ -288,7 +310,14 @@ class ConsumeService:
                 await idle
             held, messages = self._units.popleft()
             if not held.dropped:
-                await self._consume_concurrently(held, messages)
+                self._busy += 1
+                self._none_busy.clear()
+                try:
+                    await self._consume_concurrently(held, messages)
+                finally:
+                    self._busy -= 1
+                    if not self._busy:
+                        self._none_busy.set()
             if (
                 loop.time() > self._turn_ends_s
             ):  # a listener that never waits would keep heartbeats and pulls from theirs

@@ -126,7 +126,8 @@ class Consumer(InstanceUser):
     async def close(self) -> None:
         """Stop consuming, commit, leave the group and close the connections. Idempotent.
 
-        Messages that are being consumed concurrently are abandoned and delivered again; an orderly message is finished first.
+        Messages that are being consumed concurrently are waited for as long as ``close_timeout_s`` of the settings says, else
+        abandoned and delivered again; an orderly message is finished first.
         An iteration ends; the message that it was at is delivered again.
 
         Raises:
@@ -138,10 +139,13 @@ class Consumer(InstanceUser):
             )
         if self._started:
             self._started = False
-            await self.consumption.iteration.settle()
-            tasks = list(self._tasks)
-            for task in tasks:
-                task.cancel()
+            try:
+                await self.consumption.iteration.settle()
+                await self.consumption.drain(self.settings.close_timeout_s)
+            finally:
+                tasks = list(self._tasks)
+                for task in tasks:
+                    task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             self.consumption.iteration.end()
             await self.rebalancer.drop_all()

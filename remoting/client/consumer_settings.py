@@ -57,6 +57,9 @@ class ConsumerSettings:
     """The delay level of a failed message; 0: a higher one with each try."""
     consume_timeout_s: float = 900.0
     """A message that a listener has had for so long is delivered again, whatever becomes of it; not when orderly."""
+    close_timeout_s: float = 0.0
+    """How long ``close()`` waits for the messages that listeners have, so that they are committed. 0 abandons them: they come
+    again (awaitTerminationMillisWhenShutdown). An orderly message is always finished."""
     pull_batch_size: int = 32
     max_cached_messages: int = 1_000
     """Per queue, not consumed yet; then pulling pauses."""

@@ -346,6 +346,67 @@ def test_a_listener_that_closes_its_consumer_is_told(
     assert "close() was called by this consumer's listener" in caplog.text
 
 
+@pytest.mark.parametrize("in_thread", [False, True])
+@pytest.mark.parametrize("close_timeout_s", [0.0, 10.0])
+def test_a_close_waits_for_what_listeners_have_where_it_is_to(
+    fake_peer: Any, fake_broker: Any, close_timeout_s: float, in_thread: bool
+) -> None:
+    """A program that ends in good order bills nobody twice; what no listener has begun comes to another member."""
+
+    async def test(broker: Any) -> None:
+        for number in range(8):
+            broker.put("T", 0, b"%d" % number)
+        begun, finished = asyncio.Event(), []
+        loop, goes_on = asyncio.get_running_loop(), threading.Event()
+
+        def in_a_thread(message: MessageExt) -> None:
+            loop.call_soon_threadsafe(begun.set)
+            goes_on.wait(10)
+            finished.append(message.body)
+
+        async def on_the_loop(message: MessageExt) -> None:
+            await asyncio.to_thread(in_a_thread, message)
+
+        made = attrs.evolve(FAST, concurrency=1, close_timeout_s=close_timeout_s)
+        consumer = Consumer("g", broker.peer.address, in_a_thread if in_thread else on_the_loop, settings=made)
+        await consumer.start()
+        await consumer.subscribe("T")
+        await begun.wait()
+        closing = asyncio.ensure_future(consumer.close())
+        for _ in range(20):
+            await asyncio.sleep(0)
+        goes_on.set()
+        await closing
+        assert broker.offsets.get(("g", "T", 0), 0) == (1 if close_timeout_s else 0)
+        if close_timeout_s:
+            assert finished == [b"0"]
+
+    run(fake_peer, fake_broker, test)
+
+
+def test_a_listener_that_hangs_holds_up_a_close_for_so_long_only(
+    fake_peer: Any, fake_broker: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Supervisors kill what does not end."""
+
+    async def test(broker: Any) -> None:
+        broker.put("T", 0, b"0")
+        begun = asyncio.Event()
+
+        async def listen(message: MessageExt) -> None:
+            begun.set()
+            await asyncio.Event().wait()
+
+        made = attrs.evolve(FAST, close_timeout_s=0.05)
+        async with Consumer("g", broker.peer.address, listen, settings=made) as consumer:
+            await consumer.subscribe("T")
+            await begun.wait()
+        assert not broker.offsets.get(("g", "T", 0))
+
+    run(fake_peer, fake_broker, test)
+    assert "longer than close_timeout_s" in caplog.text
+
+
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.integers(0, 12), max_size=12))
 def test_cancelled_iterations_lose_nothing(fake_peer: Any, fake_broker: Any, turns: list[int]) -> None:

@@ -1,0 +1,1 @@
+"""Orders in a database, told to others by messages."""

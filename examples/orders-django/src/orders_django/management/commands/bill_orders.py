@@ -1,0 +1,41 @@
+"""``bill_orders``: consumes orders until SIGTERM or Ctrl-C."""
+
+from __future__ import annotations
+
+import signal
+import threading
+
+from django.conf import settings
+from django.core.management.base import BaseCommand
+from django.db import connection
+
+from flintmq.client.sync import Consumers, ConsumerSettings, MessageExt
+from orders_django.models import Bill
+
+FROM_FIRST = ConsumerSettings(consume_from="CONSUME_FROM_FIRST_OFFSET", close_timeout_s=10, concurrency=2)
+
+
+class Command(BaseCommand):
+    """Runs beside the web server, as a process of its own."""
+
+    help = "Bills orders until SIGTERM or Ctrl-C."
+
+    def handle(self, **_options: object) -> None:
+        """Consume; in the end the ``with`` statement waits for the message in hand and commits."""
+        end = threading.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: end.set())
+        consumers = Consumers(settings.FLINTMQ_NAME_SERVERS)
+        consumers.handler("Orders", group="billing", settings=FROM_FIRST)(bill)
+        with consumers:
+            self.stdout.write("consuming")
+            end.wait()
+        self.stdout.write("ended")
+
+
+def bill(message: MessageExt) -> None:
+    """Bill an order. A message that comes again finds its bill; what is raised here has it come again later."""
+    try:
+        Bill.objects.get_or_create(order_id=int(message.body))
+    finally:
+        connection.close()  # listeners run in threads, and a connection belongs to one

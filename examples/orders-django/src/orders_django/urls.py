@@ -1,0 +1,7 @@
+"""Where it answers."""
+
+from django.urls import path
+
+from orders_django.views import place_order
+
+urlpatterns = [path("orders", place_order)]

@@ -1,0 +1,26 @@
+"""What the service answers."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from django.db import transaction
+from django.http import HttpRequest, JsonResponse
+from django.views.decorators.csrf import csrf_exempt
+from django.views.decorators.http import require_POST
+
+from orders_django.messages import order_placed
+from orders_django.models import Order
+
+
+@csrf_exempt
+@require_POST
+def place_order(request: HttpRequest) -> JsonResponse:
+    """Store an order, and tell of it when it is committed: of one that is rolled back nobody hears."""
+    with transaction.atomic():
+        order = Order.objects.create(article=request.POST["article"])
+        transaction.on_commit(partial(order_placed, order.pk))
+        if not order.article:
+            transaction.set_rollback(True)
+            return JsonResponse({"error": "an order needs an article"}, status=400)
+    return JsonResponse({"id": order.pk}, status=202)

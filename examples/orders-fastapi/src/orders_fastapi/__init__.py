@@ -1,0 +1,1 @@
+"""A service that takes orders over HTTP and bills them in the background."""

@@ -1,0 +1,1 @@
+"""A pool of threads that sends orders, and a listener that bills them."""
