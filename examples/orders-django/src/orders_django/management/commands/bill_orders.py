@@ -29,6 +29,7 @@ class Command(BaseCommand):
         consumers.handler("Orders", group="billing", settings=FROM_FIRST)(bill)
         with consumers:
             self.stdout.write("consuming")
+            self.stdout.flush()
             end.wait()
         self.stdout.write("ended")
 
