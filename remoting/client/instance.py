@@ -13,7 +13,7 @@ from flintmq.core.log_events import name_events
 from flintmq.remoting.client.message import MessageExt
 from flintmq.remoting.client.request_reply import Requests
 from flintmq.remoting.client.route import ROUTE_MAX_AGE_S, NameServers, RouteCache, parse_name_servers
-from flintmq.remoting.client.transport import RemotingClient, RemotingOptions, RequestHandler, RpcHook
+from flintmq.remoting.client.transport import InProcessServer, RemotingClient, RemotingOptions, RequestHandler, RpcHook
 from flintmq.remoting.client.unique_id import make_client_id
 from flintmq.remoting.wire.bodies import ConsumerData, HeartbeatData, ProducerData
 from flintmq.remoting.wire.codes import RequestCode, ResponseCode
@@ -80,7 +80,7 @@ class ClientInstance:
         self.clock = clock
         self.name_servers: NameServers = name_servers
         """As they were given."""
-        if not isinstance(name_servers, Sequence):
+        if isinstance(name_servers, InProcessServer):
             remoting_options["in_process"] = name_servers
         self.remoting: RemotingClient = RemotingClient(**remoting_options)
         for hook in hooks:

@@ -109,7 +109,7 @@ NameServers = str | Sequence[str] | InProcessServer
 
 def parse_name_servers(name_servers: NameServers) -> tuple[str, ...]:
     """``host:port;host:port`` as a tuple. Raises ``ValueError`` when there is none."""
-    if not isinstance(name_servers, Sequence):
+    if isinstance(name_servers, InProcessServer):
         return (IN_PROCESS,)
     parts = name_servers.replace(",", ";").split(";") if isinstance(name_servers, str) else name_servers
     addresses = tuple(part.strip() for part in parts if part.strip())

@@ -7,7 +7,7 @@ import inspect
 import socket
 import ssl
 from collections.abc import Awaitable, Callable
-from typing import Final, Protocol, TypedDict
+from typing import Final, Protocol, TypedDict, runtime_checkable
 
 from flintmq.core import limits
 from flintmq.core.errors import RefusedError, RemotingConnectError, RemotingError
@@ -38,6 +38,7 @@ class RpcHook(Protocol):
     def after_response(self, address: str, command: RemotingCommand, answer: RemotingCommand, /) -> None: ...
 
 
+@runtime_checkable
 class InProcessServer(Protocol):
     """A server in this process, which clients reach without the network: an embedded broker."""
 

@@ -10,6 +10,7 @@ import gc
 import os
 import socket
 import threading
+import time
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -38,9 +39,14 @@ from flintmq.client import (
 )
 from flintmq.config import ConfigError
 from flintmq.core.errors import RefusedError, RemotingConnectError, RemotingError
+from flintmq.core.kernel.hookspecs import RegisterProcessor, hookimpl
+from flintmq.core.kernel.ports.processor import Request, Response
+from flintmq.core.response_code import ResponseCode
 from flintmq.remoting.client.blocking import shared_loop
 from flintmq.remoting.client.transport import IN_PROCESS
+from flintmq.remoting.wire.command import request as command
 
+CODE = 9_001
 ALONE = ("listen.enable=false", "listen.vip=true")
 QUICK = ConsumerSettings(consume_from="CONSUME_FROM_FIRST_OFFSET", rebalance_interval_s=0.05)
 ORDERLY = ConsumerSettings(consume_from="CONSUME_FROM_FIRST_OFFSET", rebalance_interval_s=0.05, orderly=True)
@@ -457,3 +463,52 @@ def test_a_child_that_was_forked_gets_no_connection(configure: Any, monkeypatch:
         with pytest.raises(RemotingConnectError, match="forked"):
             broker.connect(IN_PROCESS)
         monkeypatch.undo()
+
+
+@pytest.mark.parametrize("wrong", [3, None, object()])
+def test_what_is_neither_addresses_nor_a_broker_is_refused_at_once(wrong: Any) -> None:
+    """Not with the first message, where the name of an attribute would be all there is to read."""
+    with pytest.raises(TypeError):
+        sync.Producer("shop", wrong)
+
+
+class HangingPlugin:
+    """Answers a code of its own when it is let, which it says when it has begun."""
+
+    plugin_name = "hanging"
+
+    def __init__(self) -> None:
+        self.begun = threading.Event()
+
+    @hookimpl
+    def flintmq_request_processors(self, register: RegisterProcessor) -> None:
+        register("hanging", [CODE], lambda server: self)
+
+    def handlers(self) -> dict[int, Any]:
+        return {CODE: self.answer}
+
+    async def answer(self, request: Request) -> Response:
+        self.begun.set()
+        await asyncio.Event().wait()
+        return Response()
+
+
+def test_a_stop_waits_no_longer_than_it_is_told(configure: Any) -> None:
+    """A request that is never answered ends with the connection, not with its client's timeout; and only at its own broker."""
+    plugin = HangingPlugin()
+
+    async def ask(broker: flintmq.Broker) -> Any:
+        async with AdminClient(broker) as admin:
+            return await admin.client.remoting.invoke(broker.address, command(CODE), 30_000)
+
+    with no_socket_left(), ThreadPoolExecutor(1) as threads:
+        config = configure(*ALONE, "broker.shutdown_timeout_ms=200", store="a")
+        with flintmq.Broker(configure(*ALONE, store="b")) as plain:
+            with flintmq.Broker(config, plugins=[plugin]) as hanging:
+                asked = threads.submit(asyncio.run, ask(hanging))
+                assert plugin.begun.wait(10)
+                assert asyncio.run(ask(plain)).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+                begin_s = time.monotonic()
+            assert time.monotonic() - begin_s < 10
+            with pytest.raises(RemotingError, match="is lost"):
+                asked.result(10)
