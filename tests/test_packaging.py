@@ -39,6 +39,13 @@ def test_every_subpackage_is_installed() -> None:
     assert listed == found
 
 
+def test_type_checkers_are_told_that_there_are_types() -> None:
+    """Without the file in the wheel every public name is ``Any`` to those who installed it."""
+    data = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
+    assert "py.typed" in data["flintmq"]
+    assert (ROOT / "py.typed").exists()
+
+
 def test_no_module_lies_outside_a_package() -> None:
     """A folder without ``__init__.py`` works in a checkout and is missing once installed."""
     for folder in CODE:
