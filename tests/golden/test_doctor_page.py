@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,6 @@ def test_the_page_shows_what_the_commands_print(crash: Any, tmp_path: Path, monk
     crashed(crash, "second-file-bad", tmp_path / "store")
     for copy in ("master", "slave"):
         crashed(crash, "kill9", tmp_path / copy)
-    assert shutil.which("flintmq") is not None
     with PageRunner(tmp_path) as runner:
         for snippet in snippets.snippets(ROOT, PAGE):
             try:
