@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, Unpack
 
 from flintmq.config.rocketmq.system_topics import AUTO_CREATE_TOPIC
 from flintmq.core.broker import perm
@@ -14,9 +14,9 @@ from flintmq.core.record.host import decode_message_id
 from flintmq.core.record.properties import UNIQ_KEY
 from flintmq.core.route.route_data import ClusterInfo, TopicRouteData
 from flintmq.remoting.client.broker_api import QueueOffsets
-from flintmq.remoting.client.instance import ClientInstance, InstanceUser, checked
+from flintmq.remoting.client.instance import ClientInstance, InstanceOptions, InstanceUser, checked
 from flintmq.remoting.client.message import MessageExt, decode_messages
-from flintmq.remoting.client.route import MASTER_ID
+from flintmq.remoting.client.route import MASTER_ID, NameServers
 from flintmq.remoting.wire.bodies import (
     ConsumerConnection,
     ConsumeStats,
@@ -55,8 +55,24 @@ class AdminClient(QueueOffsets, InstanceUser):
     takes ``address`` it speaks to that broker, else to the masters of ``cluster``, else to all masters.
 
     Args:
-        name_servers, client, instance_options: see :class:`~flintmq.remoting.client.instance.InstanceUser`.
+        name_servers, client, instance_options: see :class:`~flintmq.remoting.client.instance.InstanceUser`; but no namespace.
+
+    Raises:
+        ValueError: the client has a namespace.
     """
+
+    def __init__(
+        self,
+        name_servers: NameServers = (),
+        *,
+        client: ClientInstance | None = None,
+        **instance_options: Unpack[InstanceOptions],
+    ) -> None:
+        super().__init__(name_servers, client=client, **instance_options)
+        if self.client.namespace.name:
+            raise ValueError(
+                "an AdminClient knows topics and groups by their whole names, such as NAMESPACE%TOPIC: leave out namespace"
+            )
 
     # --- name servers ---
 

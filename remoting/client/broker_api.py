@@ -85,24 +85,35 @@ class QueueOffsets:
 
     async def max_offset(self, queue: MessageQueue) -> int:
         """Return the offset the queue's next message will have."""
-        header = QueueRequestHeader(topic=queue.topic, queue_id=queue.queue_id, broker_name=queue.broker_name)
+        header = QueueRequestHeader(
+            topic=self._wrap(queue.topic), queue_id=queue.queue_id, broker_name=queue.broker_name
+        )
         return await self._queue_offset(queue, RequestCode.GET_MAX_OFFSET, header)
 
     async def min_offset(self, queue: MessageQueue) -> int:
         """Return the offset of the queue's first message that is still there."""
-        header = QueueRequestHeader(topic=queue.topic, queue_id=queue.queue_id, broker_name=queue.broker_name)
+        header = QueueRequestHeader(
+            topic=self._wrap(queue.topic), queue_id=queue.queue_id, broker_name=queue.broker_name
+        )
         return await self._queue_offset(queue, RequestCode.GET_MIN_OFFSET, header)
 
     async def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
         """Return the offset of the message that was stored nearest to a time."""
         header = SearchOffsetRequestHeader(
-            topic=queue.topic, queue_id=queue.queue_id, timestamp_ms=timestamp_ms, broker_name=queue.broker_name
+            topic=self._wrap(queue.topic),
+            queue_id=queue.queue_id,
+            timestamp_ms=timestamp_ms,
+            broker_name=queue.broker_name,
         )
         return await self._queue_offset(queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
 
     async def _queue_offset(self, queue: MessageQueue, code: int, header: CommandHeader) -> int:
         answer = await self.client.ask(await self._address(queue), request(code, header))
         return decode_header(QueueOffsetResponseHeader, answer.ext_fields).queue_offset
+
+    def _wrap(self, resource: str) -> str:
+        """Return the name of a topic or group as servers know it."""
+        return self.client.namespace.wrap(resource)
 
     async def _address(self, queue: MessageQueue, broker_id: int = MASTER_ID) -> str:
         return (await self.client.routes.route(queue.topic)).address(queue.broker_name, broker_id)
@@ -138,6 +149,8 @@ class BrokerApi(QueueOffsets):
             queue, queue_offset, subscription=subscription, max_messages=max_messages, suspend_ms=suspend_ms
         )
         messages = decode_messages(found.records, queue.broker_name)
+        if self.client.namespace.name:
+            messages = list(map(self.client.namespace.unwrap_message, messages))
         return PullResult(
             status=found.status,
             messages=tuple(message for message in messages if _matches(message, subscription)),
@@ -164,8 +177,8 @@ class BrokerApi(QueueOffsets):
             timeout_ms: how long the answer may take; twice ``suspend_ms`` where that is more.
         """
         header = PullMessageRequestHeader(
-            consumer_group=self.group,
-            topic=queue.topic,
+            consumer_group=self._wrap(self.group),
+            topic=self._wrap(queue.topic),
             queue_id=queue.queue_id,
             queue_offset=queue_offset,
             max_msg_nums=max_messages,
@@ -199,7 +212,10 @@ class BrokerApi(QueueOffsets):
     async def committed(self, queue: MessageQueue) -> int | None:
         """Return the group's stored offset; None when there is none."""
         header = QueryConsumerOffsetRequestHeader(
-            consumer_group=self.group, topic=queue.topic, queue_id=queue.queue_id, broker_name=queue.broker_name
+            consumer_group=self._wrap(self.group),
+            topic=self._wrap(queue.topic),
+            queue_id=queue.queue_id,
+            broker_name=queue.broker_name,
         )
         answer = await self.client.ask(
             await self._address(queue),
@@ -215,8 +231,8 @@ class BrokerApi(QueueOffsets):
         """Store the group's offset: of the next message it wants. Without ``wait`` the broker does not answer whether
         it was stored."""
         header = UpdateConsumerOffsetRequestHeader(
-            consumer_group=self.group,
-            topic=queue.topic,
+            consumer_group=self._wrap(self.group),
+            topic=self._wrap(queue.topic),
             queue_id=queue.queue_id,
             commit_consumer_offset=consumer_offset,
             broker_name=queue.broker_name,
@@ -230,7 +246,9 @@ class BrokerApi(QueueOffsets):
     async def members(self, topic: str) -> list[str]:
         """Return the ids of the group's clients, as a broker of the topic knows them."""
         route = await self.client.routes.route(topic)
-        command = request(RequestCode.GET_CONSUMER_LIST_BY_GROUP, ConsumerGroupRequestHeader(consumer_group=self.group))
+        command = request(
+            RequestCode.GET_CONSUMER_LIST_BY_GROUP, ConsumerGroupRequestHeader(consumer_group=self._wrap(self.group))
+        )
         failure: RemotingError | None = None
         for broker_name in route.broker_addrs:
             try:
@@ -246,7 +264,9 @@ class BrokerApi(QueueOffsets):
         locked: set[MessageQueue] = set()
         for mine, body in self._by_broker(queues):
             answer = await self.client.ask(await self._address(mine), request(RequestCode.LOCK_BATCH_MQ, body=body))
-            locked.update(LockBatchResponseBody.decode(answer.body).lock_ok_mq_set)
+            locked.update(
+                map(self.client.namespace.unwrap_queue, LockBatchResponseBody.decode(answer.body).lock_ok_mq_set)
+            )
         return locked
 
     async def unlock(self, queues: Sequence[MessageQueue]) -> None:
@@ -259,16 +279,17 @@ class BrokerApi(QueueOffsets):
         """Yield one queue of each broker, and the body that names all of that broker."""
         for broker_name in sorted({queue.broker_name for queue in queues}):
             mine = [queue for queue in queues if queue.broker_name == broker_name]
-            yield mine[0], LockBatchRequestBody(self.client.client_id, self.group, mine).encode()
+            wrapped = list(map(self.client.namespace.wrap_queue, mine))
+            yield mine[0], LockBatchRequestBody(self.client.client_id, self._wrap(self.group), wrapped).encode()
 
     async def send_back(self, message: MessageExt, delay_level: int, max_reconsume_times: int) -> None:
         """Has a message come again later: after ``delay_level``, 0 growing with the tries, negative never (dead letter)."""
         header = ConsumerSendMsgBackRequestHeader(
             commit_log_offset_bytes=message.commit_log_offset_bytes,
-            group=self.group,
+            group=self._wrap(self.group),
             delay_level=delay_level,
             origin_msg_id=message.msg_id,
-            origin_topic=message.topic,
+            origin_topic=self._wrap(message.topic),
             max_reconsume_times=max_reconsume_times,
             broker_name=message.broker_name,
         )

@@ -260,11 +260,10 @@ class ConsumeService:
         takes = "a ConsumeResult, None or how many it has consumed" if self._takes_lists else "a ConsumeResult or None"
         raise TypeError(f"the listener of {self._member.group} returns {takes}, not {outcome!r}")
 
-    @staticmethod
-    def _as_sent(message: MessageExt) -> MessageExt:
+    def _as_sent(self, message: MessageExt) -> MessageExt:
         """Return a message that comes again with the topic it had at first."""
         original = message.properties.get(RETRY_TOPIC)
-        return replace(message, topic=original) if original else message
+        return replace(message, topic=self._member.client.namespace.unwrap(original)) if original else message
 
     async def _in_thread(self, argument: Any, messages: Sequence[MessageExt]) -> Any:
         """Call a plain function in one of as many threads as messages are consumed at a time: the loop's own are few."""

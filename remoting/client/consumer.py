@@ -214,20 +214,28 @@ class Consumer(InstanceUser):
     def _default_offset_store(self) -> OffsetStore:
         if self.member.is_clustering:
             return BrokerOffsetStore(self.member.api)
-        return FileOffsetStore(self.settings.offset_folder / self.client.client_id / self.group / "offsets.json")
+        return FileOffsetStore(
+            self.settings.offset_folder / self.client.client_id / self._wrapped_group / "offsets.json"
+        )
 
     def _describe(self) -> ConsumerData:
         return ConsumerData(
             consume_from_where=self.settings.consume_from,
             consume_type="CONSUME_PASSIVELY",
-            group_name=self.group,
+            group_name=self._wrapped_group,
             message_model=self.settings.message_model,
-            subscription_data_set=list(self.subscriptions.values()),
+            subscription_data_set=list(map(self.client.namespace.wrap_subscription, self.subscriptions.values())),
         )
+
+    @property
+    def _wrapped_group(self) -> str:
+        """The group as servers know it."""
+        return self.client.namespace.wrap(self.group)
 
     async def _check(self, subscription: SubscriptionData) -> None:
         route = await self.client.routes.route(subscription.topic)
-        body = CheckClientRequestBody(self.client.client_id, self.group, None, subscription)
+        wrapped = self.client.namespace.wrap_subscription(subscription)
+        body = CheckClientRequestBody(self.client.client_id, self._wrapped_group, None, wrapped)
         if not route.broker_addrs:
             raise RefusedError(17, f"topic {subscription.topic} has no broker", reason="route.no-broker")
         command = request(RequestCode.CHECK_CLIENT_CONFIG, body=body.encode())
@@ -256,22 +264,29 @@ class ConsumerRequests:
         self._consumer.rebalancer.soon()
 
     async def _reset_offset(self, command: RemotingCommand, address: str) -> None:
-        await self._consumer.rebalancer.reset_offsets(ResetOffsetBody.decode(command.body).offset_table)
+        table = ResetOffsetBody.decode(command.body).offset_table
+        unwrap = self._consumer.client.namespace.unwrap_queue
+        await self._consumer.rebalancer.reset_offsets(
+            {unwrap(queue): queue_offset for queue, queue_offset in table.items()}
+        )
 
     def _status(self, command: RemotingCommand, address: str) -> RemotingCommand:
         header = decode_header(GetConsumerStatusRequestHeader, command.ext_fields)
+        namespace = self._consumer.client.namespace
         offsets = {
-            queue: held.commit_offset
+            namespace.wrap_queue(queue): held.commit_offset
             for queue, held in self._consumer.process_queues.items()
-            if queue.topic == header.topic
+            if queue.topic == namespace.unwrap(header.topic)
         }
         return response(command, ResponseCode.SUCCESS, body=GetConsumerStatusBody({}, offsets).encode())
 
     def _running_info(self, command: RemotingCommand, address: str) -> RemotingCommand:
         consumer = self._consumer
+        namespace = consumer.client.namespace
         info = ConsumerRunningInfo(
             mq_table={
-                queue: held.info(locked=consumer.settings.orderly) for queue, held in consumer.process_queues.items()
+                namespace.wrap_queue(queue): held.info(locked=consumer.settings.orderly)
+                for queue, held in consumer.process_queues.items()
             },
             properties={
                 "PROP_NAMESERVER_ADDR": ";".join(consumer.client.routes.name_servers),
@@ -281,8 +296,8 @@ class ConsumerRequests:
                 "PROP_CLIENT_VERSION": version_name(MQ_VERSION),
                 "PROP_CONSUMER_START_TIMESTAMP": str(consumer.started_at_ms),
             },
-            status_table={topic: self._statistics(topic) for topic in consumer.subscriptions},
-            subscription_set=list(consumer.subscriptions.values()),
+            status_table={namespace.wrap(topic): self._statistics(topic) for topic in consumer.subscriptions},
+            subscription_set=list(map(namespace.wrap_subscription, consumer.subscriptions.values())),
         )
         return response(command, ResponseCode.SUCCESS, body=info.encode())
 
@@ -303,7 +318,8 @@ class ConsumerRequests:
         consumer = self._consumer
         begin_s = consumer.client.clock.monotonic_s()
         result = ConsumeMessageDirectlyResult(order=consumer.settings.orderly, consume_result="CR_SUCCESS")
-        (message,) = decode_messages(command.body, header.broker_name or "")
+        (stored,) = decode_messages(command.body, header.broker_name or "")
+        message = consumer.client.namespace.unwrap_message(stored)
         try:
             outcome = await consumer.consumption.consume(message)
         except Exception as failure:  # it is the answer

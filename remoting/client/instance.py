@@ -11,6 +11,7 @@ from flintmq.core.errors import FlintError, RefusedError, RemotingError
 from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
 from flintmq.core.log_events import name_events
 from flintmq.remoting.client.message import MessageExt
+from flintmq.remoting.client.namespace import Namespace
 from flintmq.remoting.client.request_reply import Requests
 from flintmq.remoting.client.route import ROUTE_MAX_AGE_S, NameServers, RouteCache, parse_name_servers
 from flintmq.remoting.client.transport import InProcessServer, RemotingClient, RemotingOptions, RequestHandler, RpcHook
@@ -45,6 +46,7 @@ class InstanceOptions(RemotingOptions, total=False):
     clock: Clock
     heartbeat_interval_s: float
     route_interval_s: float
+    namespace: str
 
 
 class ClientInstance:
@@ -61,7 +63,11 @@ class ClientInstance:
         heartbeat_interval_s: how often brokers receive a heartbeat.
         route_interval_s: how old a route may get before a name server is asked again: how soon a client learns of new queues
             and brokers (pollNameServerInterval).
+        namespace: of the topics and groups, which servers then know as ``NAMESPACE%NAME``; empty: none.
         remoting_options: for :class:`RemotingClient`.
+
+    Raises:
+        ValueError: there is no address; or the namespace is none that brokers take.
     """
 
     def __init__(
@@ -73,6 +79,7 @@ class ClientInstance:
         clock: Clock = SYSTEM_CLOCK,
         heartbeat_interval_s: float = HEARTBEAT_INTERVAL_S,
         route_interval_s: float = ROUTE_MAX_AGE_S,
+        namespace: str = "",
         **remoting_options: Unpack[RemotingOptions],
     ) -> None:
         name_events()
@@ -85,8 +92,13 @@ class ClientInstance:
         self.remoting: RemotingClient = RemotingClient(**remoting_options)
         for hook in hooks:
             self.remoting.add_hook(hook)
+        self.namespace: Namespace = Namespace(namespace)
         self.routes: RouteCache = RouteCache(
-            self.remoting, parse_name_servers(name_servers), clock, max_age_s=route_interval_s
+            self.remoting,
+            parse_name_servers(name_servers),
+            clock,
+            max_age_s=route_interval_s,
+            namespace=self.namespace,
         )
         self.requests: Requests = Requests(self)
         self.producer_groups: set[str] = set()
@@ -117,7 +129,7 @@ class ClientInstance:
         self, command: RemotingCommand, address: str
     ) -> RemotingCommand | Awaitable[RemotingCommand | None] | None:
         ext_fields = command.ext_fields or {}
-        group = ext_fields.get("consumerGroup") or ext_fields.get("group") or ""
+        group = self.namespace.unwrap(ext_fields.get("consumerGroup") or ext_fields.get("group") or "")
         handler = self._group_handlers.get((command.code, group))
         if handler is None:
             raise RefusedError(
@@ -144,7 +156,7 @@ class ClientInstance:
         heartbeat = HeartbeatData(
             self.client_id,
             [describe() for describe in self.consumers.values()],
-            [ProducerData(group) for group in sorted(self.producer_groups)],
+            [ProducerData(self.namespace.wrap(group)) for group in sorted(self.producer_groups)],
         )
         if not heartbeat.consumer_data_set and not heartbeat.producer_data_set:
             return 0
@@ -165,7 +177,9 @@ class ClientInstance:
     async def unregister(self, *, producer_group: str | None = None, consumer_group: str | None = None) -> None:
         """Tell every known broker that a group has lost this member. Brokers that do not answer are logged."""
         header = UnregisterClientRequestHeader(
-            client_id=self.client_id, producer_group=producer_group, consumer_group=consumer_group
+            client_id=self.client_id,
+            producer_group=producer_group and self.namespace.wrap(producer_group),
+            consumer_group=consumer_group and self.namespace.wrap(consumer_group),
         )
         for address in self.routes.broker_addresses():
             try:

@@ -88,7 +88,10 @@ class Rebalancer:
         # Java's brokers name a member twice, for two minutes, that lost its connection and came back: half its queues would be
         # nobody's.
         members = list(dict.fromkeys(await self._member.api.members(topic)))
-        return self._settings.allocate(self._member.client.client_id, members, queues)
+        namespace = self._member.client.namespace  # consistent hashes are of names as servers know them
+        wrapped = list(map(namespace.wrap_queue, queues))
+        share = self._settings.allocate(self._member.client.client_id, members, wrapped)
+        return list(map(namespace.unwrap_queue, share))
 
     async def _update(self, topic: str, assigned: Sequence[MessageQueue]) -> None:
         wanted = set(assigned)

@@ -14,6 +14,7 @@ from flintmq.core.errors import RefusedError, RemotingConnectError, RemotingErro
 from flintmq.core.io.clock import Clock
 from flintmq.core.record.java_hash import java_hash
 from flintmq.core.route.route_data import TopicRouteData
+from flintmq.remoting.client.namespace import NO_NAMESPACE, Namespace
 from flintmq.remoting.client.transport import IN_PROCESS, InProcessServer, RemotingClient
 from flintmq.remoting.wire.codes import RequestCode, ResponseCode
 from flintmq.remoting.wire.command import RemotingCommand, request
@@ -131,6 +132,7 @@ class RouteCache:
         timeout_ms: how long a name server may take.
         choose: gives a number below the one it is given: where to begin.
         max_age_s: an older route is asked for again.
+        namespace: of the topics.
     """
 
     def __init__(
@@ -142,7 +144,9 @@ class RouteCache:
         *,
         choose: Callable[[int], int] = random.randrange,
         max_age_s: float = ROUTE_MAX_AGE_S,
+        namespace: Namespace = NO_NAMESPACE,
     ) -> None:
+        self._namespace = namespace
         self._remoting = remoting
         self.name_servers: tuple[str, ...] = tuple(name_servers)
         self._chosen = choose(len(self.name_servers)) if self.name_servers else 0
@@ -189,7 +193,7 @@ class RouteCache:
 
     async def fetch(self, topic: str) -> TopicRouteData:
         """Return the topic's route as a name server knows it now. Raises as :meth:`route`."""
-        header = GetRouteInfoRequestHeader(topic=topic, accept_standard_json_only=True)
+        header = GetRouteInfoRequestHeader(topic=self._namespace.wrap(topic), accept_standard_json_only=True)
         answer = await self.ask(request(RequestCode.GET_ROUTEINFO_BY_TOPIC, header))
         if answer.code != ResponseCode.SUCCESS:
             raise RefusedError(answer.code, answer.remark or f"no route of topic {topic}", reason="route.missing")

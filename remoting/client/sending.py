@@ -162,8 +162,8 @@ class Sender:
         fields = self._fields.get(queue) if is_plain else None
         if fields is None:
             header = SendMessageRequestHeaderV2(
-                producer_group=self.group,
-                topic=prepared.topic,
+                producer_group=self.client.namespace.wrap(self.group),
+                topic=self.client.namespace.wrap(prepared.topic),
                 default_topic=AUTO_CREATE_TOPIC,
                 default_topic_queue_nums=self.default_topic_queue_nums,
                 queue_id=queue.queue_id,

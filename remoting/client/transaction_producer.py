@@ -137,7 +137,11 @@ class TransactionProducer(Producer):
         """
         if message.delay_level > 0:
             raise ValueError("a message in a transaction cannot be delayed")
-        marked = {**message.properties, TRANSACTION_PREPARED: "true", PRODUCER_GROUP: self.group}
+        marked = {
+            **message.properties,
+            TRANSACTION_PREPARED: "true",
+            PRODUCER_GROUP: self.client.namespace.wrap(self.group),
+        }
         prepared = self._preparer.one(attrs.evolve(message, properties=marked))
         prepared = attrs.evolve(prepared, sys_flag=prepared.sys_flag | PREPARED_FLAG)
         await self._introduce(message.topic)
@@ -160,7 +164,7 @@ class TransactionProducer(Producer):
 
     async def _end(self, sent: SendResult, state: TransactionState) -> None:
         header = EndTransactionRequestHeader(
-            producer_group=self.group,
+            producer_group=self.client.namespace.wrap(self.group),
             tran_state_table_offset=sent.queue_offset,
             commit_log_offset_bytes=decode_message_id(sent.offset_msg_id).commit_log_offset_bytes,
             commit_or_rollback=state.value,
@@ -188,7 +192,7 @@ class TransactionProducer(Producer):
             log.exception("the check of transaction %s failed; the broker will ask again", message.msg_id)
             return
         header = EndTransactionRequestHeader(
-            producer_group=self.group,
+            producer_group=self.client.namespace.wrap(self.group),
             tran_state_table_offset=asked.tran_state_table_offset,
             commit_log_offset_bytes=asked.commit_log_offset_bytes,
             commit_or_rollback=state.value,
@@ -214,8 +218,8 @@ async def _dispatch_check(client: ClientInstance, command: RemotingCommand, addr
         messages = decode_messages(command.body)
     except RecordError as error:
         raise RefusedError(ResponseCode.SYSTEM_ERROR, f"no half message: {error}", reason="body.malformed") from error
-    group = messages[0].properties.get(PRODUCER_GROUP, "") if messages else ""
+    group = client.namespace.unwrap(messages[0].properties.get(PRODUCER_GROUP, "")) if messages else ""
     if group in client.transaction_checks:
-        await client.transaction_checks[group](command, address, messages[0])
+        await client.transaction_checks[group](command, address, client.namespace.unwrap_message(messages[0]))
     else:
         log.warning("%s asks about a transaction of producer group %s, which is not here", address, group)

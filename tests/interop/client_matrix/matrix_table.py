@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from . import test_access, test_by_hand, test_consuming, test_sending
+from . import test_access, test_by_hand, test_consuming, test_conveniences, test_sending
 from .sites import SITES, Feature
 
-MODULES: tuple[ModuleType, ...] = (test_sending, test_consuming, test_by_hand, test_access)
+MODULES: tuple[ModuleType, ...] = (
+    test_sending,
+    test_consuming,
+    test_by_hand,
+    test_access,
+    test_conveniences,
+)
 
 
 def features() -> list[Feature]:

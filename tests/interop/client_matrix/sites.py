@@ -178,9 +178,9 @@ class Room:
         """Return the name of a group of this test."""
         return f"{self.name}-{which}"
 
-    async def topic(self, queues: int = 4, which: str = "t", **options: Any) -> str:
+    async def topic(self, queues: int = 4, which: str = "t", named: str = "", **options: Any) -> str:
         """Create a topic, and return its name when the name server knows it."""
-        topic = f"{self.name}-{which}"
+        topic = named or f"{self.name}-{which}"
         async with AdminClient(self.address, hooks=options.pop("hooks", ())) as admin:
             targets = {} if "cluster" in options else {"address": next(iter((await admin.masters()).values()))}
             await admin.create_topic(topic, queues=queues, **targets, **options)

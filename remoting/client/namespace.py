@@ -1,0 +1,95 @@
+"""Names of topics and groups within a namespace, as clients of RocketMQ 4.9 write them (``NamespaceUtil``).
+
+Programs use plain names; brokers and name servers see ``NAMESPACE%TOPIC`` and ``%RETRY%NAMESPACE%GROUP``. What speaks to
+servers wraps, and unwraps what comes from them; everything else in the client knows plain names only.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import attrs
+from msgspec.structs import replace
+
+from flintmq.config.rocketmq.system_topics import SYSTEM_TOPICS
+from flintmq.core.broker.subscription import SubscriptionData
+from flintmq.core.broker.topic_config import MessageQueue
+from flintmq.core.broker.topic_name import (
+    DLQ_PREFIX,
+    RETRY_PREFIX,
+    SYSTEM_GROUP_PREFIX,
+    SYSTEM_TOPIC_PREFIX,
+    check_group_name,
+    reply_topic,
+)
+from flintmq.core.errors import RefusedError
+from flintmq.remoting.client.message import MessageExt
+
+_SEPARATOR: Final = "%"
+_REPLIES: Final = reply_topic("")
+"""What the names of the topics end with that replies go to: a broker's own, though the Java client wraps them."""
+
+
+def _checked(_instance: object, _attribute: object, name: str) -> None:
+    if name:
+        try:
+            check_group_name(name)
+        except RefusedError as refused:
+            raise ValueError(f"namespace: {refused.remark}") from refused
+        if _SEPARATOR in name:
+            raise ValueError(f"namespace {name!r} contains '{_SEPARATOR}', which separates it from the names in it")
+
+
+@attrs.frozen
+class Namespace:
+    """A namespace; without a name, every name stays what it is. Raises ``ValueError`` for a name that brokers refuse."""
+
+    name: str = attrs.field(default="", validator=_checked)
+
+    def wrap(self, resource: str) -> str:
+        """Return the name of a topic or group as servers know it; those of brokers' own, and wrapped ones, stay."""
+        if not self.name or not resource or _is_system(resource):
+            return resource
+        prefix, plain = _parted(resource)
+        start = f"{self.name}{_SEPARATOR}"
+        return resource if plain.startswith(start) else f"{prefix}{start}{plain}"
+
+    def unwrap(self, resource: str) -> str:
+        """Return the name of a topic or group as programs know it."""
+        if not self.name:
+            return resource
+        prefix, plain = _parted(resource)
+        return prefix + plain.removeprefix(f"{self.name}{_SEPARATOR}")
+
+    def wrap_queue(self, queue: MessageQueue) -> MessageQueue:
+        """Return a queue of the topic as servers know it."""
+        return MessageQueue(queue.broker_name, queue.queue_id, self.wrap(queue.topic)) if self.name else queue
+
+    def unwrap_queue(self, queue: MessageQueue) -> MessageQueue:
+        """Return a queue of the topic as programs know it."""
+        return MessageQueue(queue.broker_name, queue.queue_id, self.unwrap(queue.topic)) if self.name else queue
+
+    def wrap_subscription(self, subscription: SubscriptionData) -> SubscriptionData:
+        """Return a subscription to the topic as servers know it."""
+        return replace(subscription, topic=self.wrap(subscription.topic)) if self.name else subscription
+
+    def unwrap_message(self, message: MessageExt) -> MessageExt:
+        """Return a message with its topic as programs know it."""
+        return replace(message, topic=self.unwrap(message.topic)) if self.name else message
+
+
+NO_NAMESPACE: Final = Namespace()
+
+
+def _is_system(resource: str) -> bool:
+    return (
+        resource in SYSTEM_TOPICS
+        or resource.startswith((SYSTEM_TOPIC_PREFIX, SYSTEM_GROUP_PREFIX))
+        or resource.endswith(_REPLIES)
+    )
+
+
+def _parted(resource: str) -> tuple[str, str]:
+    """Return the prefix of retries or dead letters, where there is one, and the name behind it."""
+    prefix = next((prefix for prefix in (RETRY_PREFIX, DLQ_PREFIX) if resource.startswith(prefix)), "")
+    return prefix, resource[len(prefix) :]
