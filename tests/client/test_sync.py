@@ -44,6 +44,14 @@ def silent_server() -> Iterator[socket.socket]:
         yield server
 
 
+@pytest.fixture
+def ctrl_c() -> Iterator[None]:
+    """Have an interrupt raise KeyboardInterrupt: a shell has the jobs that it starts in the background ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 # --- the classes are the same ---
 
 
@@ -321,6 +329,7 @@ def test_a_timeout_ends_the_wait(silent_server: socket.socket) -> None:
             consumer.queues("T")
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_an_interrupt_ends_the_wait_and_the_work(silent_server: socket.socket) -> None:
     """Ctrl-C in a call that waits for a server: the caller gets KeyboardInterrupt, and no request is left behind."""
     main = threading.main_thread().ident
