@@ -4,6 +4,7 @@
 # (../shared/peer; FLINTMQ_SHARED names another place). FLINTMQ and PYTHON name the programs to run.
 #   FLUSH=async   ASYNC_FLUSH and flush_real_time (the default), FLUSH=sync SYNC_FLUSH and group_commit,
 #   FLUSH=pool    the transient store pool and commit_real_time; both pools of three buffers
+#   BROKERS=2     measures `flintmq run --brokers 2`, beside RocketMQ's broker and a single one of FlintMQ; two generators send to each
 #   PREPARE=...   a command that is given both name servers before anything is measured
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -14,9 +15,9 @@ peer=$(cd "${FLINTMQ_SHARED:-../shared}/peer" && pwd)
 flintmq=${FLINTMQ:-flintmq}
 work=$(mktemp -d)
 base=$((12000 + RANDOM % 1000 * 8))
-served=
+served=()
 finish() {
-  if [[ -n $served ]]; then kill -TERM "$served" 2>/dev/null || true; wait "$served" || true; fi
+  for pid in "${served[@]}"; do kill -TERM "$pid" 2>/dev/null || true; wait "$pid" || true; done
   for name in java java-start java-namesrv; do "$peer/stop.sh" "$work/$name" >/dev/null 2>&1 || true; done
   rm -rf "$work"
 }
@@ -47,10 +48,20 @@ cat >"$work/stop" <<END
 for name in java java-start; do [ ! -e "$work/\$name.run/pid" ] || "$peer/stop.sh" "$work/\$name"; done
 END
 chmod +x "$work/start" "$work/stop"
-"$flintmq" run --store "$work/flintmq" --namesrv-port 0 --port 0 --log-level error "${ours[@]}" >"$work/out" &
-served=$!
-until grep -q '^READY ' "$work/out"; do kill -0 "$served"; sleep 0.1; done
-namesrv=$(sed -n 's/^READY namesrv=\([^ ]*\).*/\1/p' "$work/out")
+run() {  # run NAME OPTION...: a FlintMQ; its name server is in $namesrv, its process in $pid
+  "$flintmq" run --store "$work/$1" --namesrv-port 0 --port 0 --log-level error "${ours[@]}" "${@:2}" >"$work/$1.out" &
+  pid=$!
+  served+=("$pid")
+  until grep -q '^READY ' "$work/$1.out"; do kill -0 "$pid"; sleep 0.1; done
+  namesrv=$(sed -n 's/^READY namesrv=\([^ ]*\).*/\1/p' "$work/$1.out")
+}
+also=() several=()
+if [[ ${BROKERS:-1} != 1 ]]; then
+  run single
+  also=(--also "$namesrv" --also-pid "$pid" --generators "$BROKERS")
+  several=(--brokers "$BROKERS")
+fi
+run flintmq "${several[@]}"
 if [[ -n ${PREPARE:-} ]]; then $PREPARE "$namesrv" "$NAMESRV"; fi
-"${PYTHON:-python}" tools/bench_compare.py -n "$namesrv" --pid "$served" --against "$NAMESRV" --against-pid "$(cat "$work/java.run/pid")" \
+"${PYTHON:-python}" tools/bench_compare.py -n "$namesrv" --pid "$pid" "${also[@]}" --against "$NAMESRV" --against-pid "$(cat "$work/java.run/pid")" \
   --client "$peer/bench.sh" --generator "$work/loadgen" --against-start "$work/start" --against-stop "$work/stop" "$@"

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares FlintMQ with another broker that speaks RocketMQ: the same load on both, in turn, and the ratio of each round.
+"""Compares FlintMQ with other brokers that speak RocketMQ: the same load on all, in turn, and the ratios of each round.
 
     tools/bench_compare.py --against HOST:9876 --against-pid PID [--rows send-4x8,consume] [--json]
 
@@ -41,8 +41,10 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser("bench_compare.py", description=(__doc__ or "").partition("\n")[0])
     made.add_argument("--against", metavar="HOST:PORT", help="the name server of the other broker")
     made.add_argument("--against-pid", type=int, metavar="PID", help="the other broker's process")
+    made.add_argument("--also", metavar="HOST:PORT", help="the name server of a third one, such as a single FlintMQ")
+    made.add_argument("--also-pid", type=int, metavar="PID", help="the third one's process")
     made.add_argument("-n", "--namesrv", metavar="HOST:PORT", help="of the FlintMQ to measure; else one is started")
-    made.add_argument("--pid", type=int, help="the process of the FlintMQ that -n names")
+    made.add_argument("--pid", type=int, help="the process of the FlintMQ that -n names; what it started counts, too")
     made.add_argument("--rows", metavar="A,B,...", help=f"some of: {ROW_NAMES}")
     made.add_argument("--seconds", type=float, default=3.0, metavar="S", help="of one measurement")
     made.add_argument("--warmup", type=float, default=1.0, metavar="S", help="before each measurement")
@@ -53,6 +55,9 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--generator", default="", metavar="COMMAND", help="single sends by a program like loadgen.c")
     made.add_argument(
         "--set", action="append", dest="settings", metavar="KEY=VALUE", help="of the FlintMQ started here"
+    )
+    made.add_argument(
+        "--generators", type=int, default=1, metavar="N", help="how many generators send at the same time"
     )
     made.add_argument("--json", action="store_true", help="one line per row and no table")
     made.add_argument("--loop", default="auto", metavar="NAME", help="the client's: auto, asyncio or uvloop")
@@ -66,19 +71,22 @@ def compare(words: argparse.Namespace) -> None:
     if words.against is not None:
         other = Side("the other broker", checked_name_servers(words.against), words.against_pid)
     setting = _setting(words, other)
+    compared = {} if other is None else {"theirs": other}
+    if words.also is not None:
+        compared["also"] = Side("the third broker", checked_name_servers(words.also), words.also_pid)
     found: list[Row] = []
     with broker_to_measure(words.namesrv, words.pid, words.settings or ()) as (name_server, own_pid):
         ours = Side("FlintMQ", name_server, own_pid)
         for spec in chosen:
             if spec.name == "start":
                 _stop_other(other, words.against_stop)
-            found.append(compare_row(spec, setting, ours, other, words.rounds))
+            found.append(compare_row(spec, setting, {"ours": ours, **compared}, words.rounds))
             print_json(found[-1].as_json()) if words.json else warn(f"measured {spec.name}: {spec.title}")
     means = geometric_means(found)
     if not words.json:
         print_table(
-            ("row", "figure", "FlintMQ#", "other#", "ratio#", "95 %#"),
-            [line for row in found for line in _lines(row)] + _mean_lines(means),
+            ("row", "figure", "FlintMQ#", "other#", "ratio#", "95 %#", *(_ALSO if "also" in compared else ())),
+            [line for row in found for line in _lines(row, "also" in compared)] + _mean_lines(means),
             title=f"{words.rounds} rounds of {words.seconds:g} s, 128 bytes; medians; a ratio below 1: less than the other's",
         )
     elif means:
@@ -101,6 +109,7 @@ def _setting(words: argparse.Namespace, other: Side | None) -> Setting:
         in_process=lambda: {"put_us": round(run(put_us(words.seconds, 128)), 3)},
         client=words.client,
         generator=words.generator,
+        generators=words.generators,
     )
 
 
@@ -130,17 +139,25 @@ def _stop_other(other: Side | None, stop: str) -> None:
             pass
 
 
-def _lines(row: Row) -> list[tuple[object, ...]]:
+_ALSO = ("third#", "ratio to it#", "95 % of it#")
+
+
+def _lines(row: Row, with_third: bool) -> list[tuple[object, ...]]:
     found: list[tuple[object, ...]] = []
     document = row.as_json()
     for name in row.spec.figures:
         entry = document.get(name, {})
         if entry:
-            interval = entry.get("ratio_95")
-            figures = (_short(entry.get(which)) for which in ("ours", "theirs", "ratio"))
-            bounds = f"{interval[0]:.3g} to {interval[1]:.3g}" if interval else "-"
-            found.append(("" if found else row.spec.title, name, *figures, bounds))
-    return found or [(row.spec.title, "not measured", "-", "-", "-", "-")]
+            cells = [_short(entry.get(which)) for which in ("ours", "theirs", "ratio")] + [_bounds(entry, "ratio_95")]
+            if with_third:
+                cells += [_short(entry.get(which)) for which in ("also", "ratio_also")]
+                cells.append(_bounds(entry, "ratio_also_95"))
+            found.append(("" if found else row.spec.title, name, *cells))
+    return found or [(row.spec.title, "not measured", *["-"] * (7 if with_third else 4))]
+
+
+def _bounds(entry: dict[str, Any], name: str) -> str:
+    return "{:.3g} to {:.3g}".format(*entry[name]) if name in entry else "-"
 
 
 def _mean_lines(means: dict[str, Any]) -> list[tuple[object, ...]]:

@@ -124,7 +124,31 @@ def machine_busy_s() -> float:
 
 
 def process_cpu_s(pid: int) -> float:
-    """Return the processor time of a process and its threads so far. Raises ``OSError`` when it does not exist."""
+    """Return the processor time, in seconds, of a process and of those that it started and that live.
+
+    Raises:
+        OSError: the process does not exist.
+    """
+    return sum(map(_own_cpu_s, processes_of(pid)))
+
+
+def processes_of(pid: int) -> list[int]:
+    """Return a process and all that it and its children started, as far as they live: a supervisor's brokers are its children.
+
+    Raises:
+        OSError: the process does not exist.
+    """
+    found = [pid]
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        try:
+            children = (task / "children").read_text("ascii").split()
+            found += [process for child in children for process in processes_of(int(child))]
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # a thread or a child that has ended meanwhile
+    return found
+
+
+def _own_cpu_s(pid: int) -> float:
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 

@@ -111,6 +111,24 @@ def test_compare_with_the_load_of_other_programs(tool: RunTool, name_server: str
     assert "cannot be run" in json.loads(outcome.out.splitlines()[0])["why_not"]
 
 
+def test_a_third_broker_and_several_generators(tool: RunTool, name_server: str, tmp_path: Path) -> None:
+    """The rates of generators that send at the same time are added, and the ratios to both others are told."""
+    program = tmp_path / "load"
+    program.write_text(FAKE.replace("{python}", sys.executable))
+    program.chmod(0o755)
+    outcome = tool(
+        *("bench_compare", "-n", name_server, "--against", name_server, "--also", name_server),
+        *("--rows", "send-4x8,memory", "--rounds", 3, "--seconds", 0.01, "--generator", program, "--generators", 2),
+        *("--pid", os.getpid(), "--json"),
+    )
+    assert outcome.code == 0, outcome.err
+    send, memory = map(json.loads, outcome.out.splitlines())
+    everywhere = dict.fromkeys(("ours", "theirs", "also"), 64_000)
+    ratios = {"ratio": 1, "ratio_95": [1, 1], "ratio_also": 1, "ratio_also_95": [1, 1]}
+    assert send["rate"] == everywhere | ratios
+    assert "the process of the third broker is not known" in memory["why_not"]
+
+
 def test_rows_of_the_client_need_it(tool: RunTool) -> None:
     """A row that cannot be measured is refused before the others take their time."""
     outcome = tool("bench_compare", "--rows", "java-async")

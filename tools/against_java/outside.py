@@ -15,6 +15,7 @@ import shlex
 import subprocess
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 from flintmq.core.errors import FlintError, RemotingError
@@ -55,39 +56,54 @@ def run_client(command: str, words: Sequence[str], name_server: str, pid: int | 
     }
 
 
-def run_generator(
-    command: str, port: int, connections: int, inflight: int, size_bytes: int, seconds: float, pid: int | None
+def run_generators(
+    command: str,
+    ports: Sequence[int],
+    connections: int,
+    inflight: int,
+    size_bytes: int,
+    seconds: float,
+    pid: int | None,
 ) -> dict[str, float | None]:
-    """One run of the generator, of about so many seconds.
+    """One run of about so many seconds, of a generator for each port, all at the same time.
+
+    The rate is the sum of theirs, the quantiles those of the slowest.
 
     Raises:
         RemotingError: the command cannot be run.
         FlintError: sends were refused.
     """
-    words = [*shlex.split(command), str(port), str(connections), str(inflight)]
-    probe = _json_of([*words, str(PROBE_MESSAGES), str(size_bytes)])
-    count = max(PROBE_MESSAGES, int(probe["rate"] * seconds))
+    words = [[*shlex.split(command), str(port), str(connections), str(inflight)] for port in ports]
+
+    def run(counts: Sequence[int]) -> list[dict[str, Any]]:
+        with ThreadPoolExecutor(len(ports)) as threads:
+            commands = [[*each, str(count), str(size_bytes)] for each, count in zip(words, counts, strict=True)]
+            return list(threads.map(_json_of, commands))
+
+    probes = run([PROBE_MESSAGES] * len(ports))
     before_s = process_cpu_s(pid) if pid is not None else 0.0
-    said = _json_of([*words, str(count), str(size_bytes)])
+    said = run([max(PROBE_MESSAGES, int(probe["rate"] * seconds)) for probe in probes])
     spent_s = process_cpu_s(pid) - before_s if pid is not None else None
-    if said["bad"]:
-        raise FlintError(f"{said['bad']} of {said['n']} sends of the generator were refused")
+    sent, bad = sum(one["n"] for one in said), sum(one["bad"] for one in said)
+    if bad:
+        raise FlintError(f"{bad} of {sent} sends of the generator were refused")
     return {
-        "rate": said["rate"],
-        "p50_ms": round(said["p50us"] / 1000, 4),
-        "p99_ms": round(said["p99us"] / 1000, 4),
-        "broker_cpu_us": None if spent_s is None else round(spent_s / said["n"] * 1e6, 3),
-        "client_cpu_us": said["lg_cpu_us"],
+        "rate": sum(one["rate"] for one in said),
+        "p50_ms": round(max(one["p50us"] for one in said) / 1000, 4),
+        "p99_ms": round(max(one["p99us"] for one in said) / 1000, 4),
+        "broker_cpu_us": None if spent_s is None else round(spent_s / sent * 1e6, 3),
+        "client_cpu_us": round(sum(one["lg_cpu_us"] * one["n"] for one in said) / sent, 3),
     }
 
 
-async def generator_port(name_server: str) -> int:
-    """Where the generator connects to; its topic is made first."""
+async def generator_ports(name_server: str) -> list[int]:
+    """Where generators connect to, a port for each broker; their topic is made first."""
     client = ClientInstance(name_server)
     try:
         settings = BenchSettings(bench="send", topic=GENERATOR_TOPIC, queues=4)
         route = await bench_route(AdminClient(client=client), settings)
-        return parse_address(route.address(route.write_queues[0].broker_name))[1]
+        names = sorted({queue.broker_name for queue in route.write_queues})
+        return [parse_address(route.address(name))[1] for name in names]
     finally:
         await client.close()
 

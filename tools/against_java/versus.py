@@ -1,4 +1,4 @@
-"""The rows of ``tools/bench_compare.py``: two brokers, in turn, round after round, and the ratio of each round.
+"""The rows of ``tools/bench_compare.py``: two brokers or three, in turn, round after round, and the ratios of each round.
 
 A row is a function that measures one broker once and returns figures by name. Which of them is compared, and whether more or
 less of it is better, stands in :data:`ROWS`; the generator's own cost is a figure like any other.
@@ -17,10 +17,11 @@ from typing import Any, Final, Protocol
 
 import attrs
 
-from against_java.outside import fresh_topic, generator_port, run_client, run_generator
+from against_java.outside import fresh_topic, generator_ports, run_client, run_generators
 from flintmq.core.errors import FlintError, RemotingError
 from flintmq.plugins.bench.figures import ratio
 from flintmq.plugins.bench.latency import run_latency
+from flintmq.plugins.bench.machine import processes_of
 from flintmq.plugins.bench.run import BenchSettings, run_bench
 
 Figures = Mapping[str, float | None]
@@ -40,11 +41,12 @@ _LATENCY: Final = ("p50_ms", "p99_ms", "p999_ms", "broker_cpu_us", "client_cpu_u
 
 @attrs.frozen
 class Side:
-    """One of the two brokers."""
+    """One of those that are compared: a broker, or several under one name server."""
 
     name: str
     name_server: str
     pid: int | None
+    """Of the broker, or of what started several."""
 
 
 class Starts(Protocol):
@@ -69,6 +71,8 @@ class Setting:
     """The command of the Java client, see :mod:`.outside`."""
     generator: str = ""
     """The command of a generator that costs less than ours, for the rows of sends."""
+    generators: int = 1
+    """How many of these send at the same time; where there are several brokers each sends to one of them."""
 
 
 @attrs.frozen
@@ -89,8 +93,10 @@ class RowSpec:
 def _send(connections: int, inflight: int, batch: int = 1) -> Callable[[Setting, Side], Figures]:
     def measure(setting: Setting, side: Side) -> Figures:
         if setting.generator and batch == 1:
-            port = setting.run(generator_port(side.name_server))
-            return run_generator(setting.generator, port, connections, inflight, SIZE_BYTES, setting.seconds, side.pid)
+            ports = setting.run(generator_ports(side.name_server))
+            chosen = [ports[number % len(ports)] for number in range(max(setting.generators, len(ports)))]
+            load = (connections, inflight, SIZE_BYTES, setting.seconds)
+            return run_generators(setting.generator, chosen, *load, side.pid)
         bench = BenchSettings(
             bench="send",
             topic=TOPIC,
@@ -198,14 +204,16 @@ def _memory(setting: Setting, side: Side) -> Figures:
 
 
 def memory_mib(pid: int) -> dict[str, float | None]:
-    """Resident memory of a process; mapped files count in ``rss_mib`` while they are in the page cache. Raises OSError."""
-    found: dict[str, float | None] = {}
-    for line in Path(f"/proc/{pid}/status").read_text("ascii").splitlines():
-        name, _, rest = line.partition(":")
-        if name in ("VmRSS", "RssAnon"):
-            key = "rss_mib" if name == "VmRSS" else "anonymous_mib"
-            found[key] = round(int(rest.split()[0]) / 1024, 1)
-    return found
+    """Resident memory of a process and of those that it started; mapped files count in ``rss_mib`` while they are in the page
+    cache. Raises OSError."""
+    keys = {"VmRSS": "rss_mib", "RssAnon": "anonymous_mib"}
+    found = dict.fromkeys(keys.values(), 0.0)
+    for process in processes_of(pid):
+        for line in Path(f"/proc/{process}/status").read_text("ascii").splitlines():
+            name, _, rest = line.partition(":")
+            if name in keys:
+                found[keys[name]] += int(rest.split()[0]) / 1024
+    return {name: round(mib, 1) for name, mib in found.items()}
 
 
 def _start(setting: Setting, side: Side) -> Figures:
@@ -261,30 +269,26 @@ class Row:
     """One row's figures, round by round."""
 
     spec: RowSpec
-    ours: tuple[Figures, ...]
-    theirs: tuple[Figures, ...]
+    measured: Mapping[str, tuple[Figures, ...]]
+    """By which side it is: ``ours``, ``theirs`` and, where there is a third one, ``also``."""
     why_not: str = ""
-    """Why the other broker, or both, were not measured."""
+    """Why some of them were not measured."""
 
     def as_json(self) -> dict[str, Any]:
-        """One line: medians of both, and the median of the rounds' ratios with the interval of their mean."""
-        found: dict[str, Any] = {"bench": "compare", "row": self.spec.name, "rounds": len(self.ours)}
+        """One line: medians of all, and of the rounds' ratios with the intervals of their means.
+
+        ``ratio`` is ours to theirs, ``ratio_also`` ours to the third one's.
+        """
+        found: dict[str, Any] = {"bench": "compare", "row": self.spec.name, "rounds": len(self.measured["ours"])}
         if self.why_not:
             found["why_not"] = self.why_not
         for name in self.spec.figures:
-            mine, other = _values(self.ours, name), _values(self.theirs, name)
-            entry: dict[str, Any] = {}
-            if mine:
-                entry["ours"] = round(statistics.median(mine), 4)
-            if other:
-                entry["theirs"] = round(statistics.median(other), 4)
-            if mine and len(mine) == len(other):
-                pairs = [a / b for a, b in zip(mine, other, strict=True) if b > 0]
-                interval = ratio(mine, other)
-                if pairs:
-                    entry["ratio"] = round(statistics.median(pairs), 4)
-                if interval is not None and len(pairs) > 1:
-                    entry["ratio_95"] = [interval.as_json()["low"], interval.as_json()["high"]]
+            values = {side: _values(rounds, name) for side, rounds in self.measured.items()}
+            entry: dict[str, Any] = {
+                side: round(statistics.median(those), 4) for side, those in values.items() if those
+            }
+            for side, called in (("theirs", "ratio"), ("also", "ratio_also")):
+                entry |= _ratio(called, values["ours"], values.get(side, []))
             if entry:
                 found[name] = entry
         return found
@@ -302,20 +306,33 @@ def geometric_means(rows: Iterable[Row]) -> dict[str, Any]:
     return {"bench": "compare", "row": "java-geometric-mean", "rows": count, **found} if found else {}
 
 
+def _ratio(called: str, ours: Sequence[float], others: Sequence[float]) -> dict[str, Any]:
+    """The ratio of ours to another side's, and its interval; nothing where a round of one of them is missing."""
+    pairs = [a / b for a, b in zip(ours, others, strict=False) if b > 0] if len(ours) == len(others) else []
+    if not pairs:
+        return {}
+    found: dict[str, Any] = {called: round(statistics.median(pairs), 4)}
+    interval = ratio(ours, others)
+    if interval is not None and len(pairs) > 1:
+        found[f"{called}_95"] = [interval.as_json()["low"], interval.as_json()["high"]]
+    return found
+
+
 def _values(rounds: Sequence[Figures], name: str) -> list[float]:
     return [value for one in rounds if (value := one.get(name)) is not None]
 
 
-def compare_row(spec: RowSpec, setting: Setting, ours: Side, theirs: Side | None, rounds: int) -> Row:
-    """Measures one row, the two brokers in turn; who begins changes with every round.
+def compare_row(spec: RowSpec, setting: Setting, compared: Mapping[str, Side], rounds: int) -> Row:
+    """Measures one row, the brokers in turn; who begins changes with every round.
 
     A broker that cannot be measured in this row costs the row, and the reason is told.
     """
-    found: dict[str, list[Figures]] = {"ours": [], "theirs": []}
-    sides = [("ours", ours)] + ([("theirs", theirs)] if theirs is not None and not spec.ours_only else [])
+    found: dict[str, list[Figures]] = {which: [] for which in compared}
+    sides = [(which, side) for which, side in compared.items() if which == "ours" or not spec.ours_only]
     why_not: dict[str, str] = {}
     for number in range(rounds):
-        for which, side in sides if number % 2 == 0 else sides[::-1]:
+        first = number % len(sides)
+        for which, side in sides[first:] + sides[:first]:
             if which in why_not:
                 continue
             try:
@@ -323,7 +340,8 @@ def compare_row(spec: RowSpec, setting: Setting, ours: Side, theirs: Side | None
             except (FlintError, OSError) as error:
                 why_not[which] = f"{side.name}: {error}"
                 found[which].clear()
-    return Row(spec, tuple(found["ours"]), tuple(found["theirs"]), "; ".join(why_not.values()))
+    measured = {which: tuple(figures) for which, figures in found.items()}
+    return Row(spec, measured, "; ".join(why_not.values()))
 
 
 @contextlib.contextmanager
