@@ -56,6 +56,20 @@ def test_wakeups_before_a_round_are_one_wakeup() -> None:
     assert thread.rounds == 2
 
 
+def test_a_thread_rests_after_each_round_and_a_stop_ends_the_rest() -> None:
+    """Work that is cheaper by the heap is not done for each wake-up; and a stop does not wait for the rest's end."""
+    thread = Counting()
+    thread.rest_s = 600.0
+    thread.start()
+    thread.wakeup()
+    assert thread.round_done.acquire(timeout=5)
+    thread.wakeup()
+    assert not thread.round_done.acquire(timeout=0.05)
+    assert thread.end(5)
+    assert thread.rounds == 1
+    assert thread.finished == 1
+
+
 def test_wakeups_from_many_threads_never_raise() -> None:
     """The binary semaphore is a bare lock: releasing it twice raises, which nobody may see."""
     thread = Counting()
