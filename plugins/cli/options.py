@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 import os
-import sys
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final, TextIO, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
 from flintmq.config.errors import ConfigError
 from flintmq.config.units import parse_duration
+from flintmq.plugins.cli import log_output
 from flintmq.plugins.cli.exits import CommandError, ExitCode
 from flintmq.plugins.cli.parser import AccessOption
 
@@ -105,10 +104,20 @@ def name_servers(command: F) -> F:
     )(access(command))
 
 
-def log_level(default: str) -> Callable[[F], F]:
-    """Give a command ``--log-level`` and ``--log-format``, which take effect before the command runs."""
+def log_level(default: str, *, with_file: bool = False) -> Callable[[F], F]:
+    """Give a command ``--log-level``, ``--log-format`` and maybe ``--log-file``, which take effect before the command runs."""
 
     def given(command: F) -> F:
+        if with_file:
+            command = click.option(
+                "--log-file",
+                type=PATH,
+                metavar="FILE",
+                expose_value=False,
+                is_eager=True,
+                callback=_noted(_FILE_KEY),
+                help="Log there instead of to stderr; a file that is moved away is begun again.",
+            )(command)
         for option in (
             click.option(
                 "--log-format",
@@ -116,7 +125,7 @@ def log_level(default: str) -> Callable[[F], F]:
                 default="text",
                 expose_value=False,
                 is_eager=True,  # the level, which sets up the log, is looked at after it
-                callback=_note_format,
+                callback=_noted(_FORMAT_KEY),
                 help="json: a line of JSON each, with the event's id and fields.",
             ),
             click.option(
@@ -125,7 +134,7 @@ def log_level(default: str) -> Callable[[F], F]:
                 default=default,
                 expose_value=False,
                 callback=_configure_logging,
-                help="What is logged to stderr; debug adds tracebacks.",
+                help="What is logged; debug adds tracebacks.",
             ),
         ):
             command = option(command)
@@ -135,59 +144,20 @@ def log_level(default: str) -> Callable[[F], F]:
 
 
 _FORMAT_KEY: Final = "flintmq.log_format"
+_FILE_KEY: Final = "flintmq.log_file"
 
 
-def _note_format(ctx: click.Context, _parameter: object, log_format: str) -> None:
-    ctx.meta[_FORMAT_KEY] = log_format
+def _noted(key: str) -> Callable[[click.Context, object, object], None]:
+    """Return what notes an option's value for the one that sets up the log."""
+
+    def note(ctx: click.Context, _parameter: object, value: object) -> None:
+        ctx.meta[key] = value
+
+    return note
 
 
 def _configure_logging(ctx: click.Context, _parameter: object, level: str) -> None:
-    """Have FlintMQ's and asyncio's loggers write to stderr; the level and format of the last call count."""
-    flintmq = logging.getLogger("flintmq")
-    flintmq.setLevel(level.upper())
-    for logger in (flintmq, logging.getLogger("asyncio")):
-        logger.handlers[:] = [one for one in logger.handlers if not isinstance(one, _StderrHandler)]
-        logger.addHandler(_StderrHandler(ctx.meta.get(_FORMAT_KEY) == "json"))
-
-
-def log_arguments() -> list[str]:
-    """Return the options by which another process logs as this one does."""
-    flintmq = logging.getLogger("flintmq")
-    is_json = any(isinstance(one, _StderrHandler) and one.is_json for one in flintmq.handlers)
-    level = logging.getLevelName(flintmq.level).lower()
-    return ["--log-level", level, *(("--log-format", "json") if is_json else ())]
-
-
-def name_in_log(name: str) -> None:
-    """Have every line of this process's log say whose it is, where several processes write to one log."""
-    for handler in logging.getLogger("flintmq").handlers + logging.getLogger("asyncio").handlers:
-        if isinstance(handler, _StderrHandler):
-            handler.name_lines(name)
-
-
-_FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
-
-
-class _StderrHandler(logging.StreamHandler):  # type: ignore[type-arg]
-    """Writes to what stderr is at the time. The class tells FlintMQ's handlers from others."""
-
-    def __init__(self, is_json: bool) -> None:
-        logging.Handler.__init__(self)
-        self.is_json = is_json
-        self.name_lines("")
-
-    def name_lines(self, name: str) -> None:
-        """Have lines say whose they are; an empty name is left out."""
-        if self.is_json:
-            from flintmq.core.log_events import JsonFormatter
-
-            self.setFormatter(JsonFormatter(name))
-        else:
-            self.setFormatter(logging.Formatter(_FORMAT.replace("%(name)s", f"{name} %(name)s") if name else _FORMAT))
-
-    @property
-    def stream(self) -> TextIO:
-        return sys.stderr
+    log_output.configure(level, is_json=ctx.meta.get(_FORMAT_KEY) == "json", file=ctx.meta.get(_FILE_KEY))
 
 
 def as_timestamp_ms(_ctx: object, parameter: click.Parameter, text: str | None) -> int | None:

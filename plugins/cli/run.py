@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from flintmq.plugins.broker.addresses import reachable_host
-from flintmq.plugins.cli import options
+from flintmq.plugins.cli import log_output, options
 from flintmq.plugins.cli.exits import warn
 from flintmq.plugins.cli.parser import Command, uncollected
 from flintmq.plugins.cli.serving import FenceWatch, Start, load, serve, store_folder
@@ -29,7 +29,13 @@ BROKERS_MAX: Final = 26
 
 def serving_options(command: F) -> F:
     """Give a command the options of everything that serves."""
-    for option in (options.log_level("info"), options.settings, options.host, options.port, options.config_file):
+    for option in (
+        options.log_level("info", with_file=True),
+        options.settings,
+        options.host,
+        options.port,
+        options.config_file,
+    ):
         command = option(command)
     return command
 
@@ -126,7 +132,7 @@ def _as_arguments(config: Path | None, given: Mapping[str, object], settings: Se
     """Return the arguments by which ``flintmq broker`` gets the configuration that this process has, and logs as it does."""
     file = () if config is None else ("-c", str(config))
     overrides = [f"{key}={value}" for key, value in given.items() if value is not None]
-    return [*options.log_arguments(), *file, *(word for each in (*overrides, *settings) for word in ("--set", each))]
+    return [*log_output.log_arguments(), *file, *(word for each in (*overrides, *settings) for word in ("--set", each))]
 
 
 @click.command(cls=Command)
@@ -184,7 +190,7 @@ def broker(
             from flintmq.plugins.supervisor.supervised import Supervised
 
         observed = (Supervised.parse(supervised),)
-        options.name_in_log(loaded.config.broker.name)
+        log_output.name_in_log(loaded.config.broker.name)
 
     async def start(stack: AsyncExitStack, watch: FenceWatch) -> str:
         if supervised is not None:

@@ -27,6 +27,7 @@ from flintmq.core.io.allocator import give_back_free_memory, give_back_large_blo
 from flintmq.core.kernel.hookspecs import hookimpl
 from flintmq.plugins.broker.service import run_loop_named, tell_ignored
 from flintmq.plugins.cli.exits import CommandError, ExitCode, complain
+from flintmq.plugins.cli.service_manager import ServiceManager
 from flintmq.remoting.server.descriptors import raise_limit
 
 
@@ -132,6 +133,7 @@ def serve(start: Start, loop_name: str) -> None:
         StoreFencedError: a sync failed; everything has been stopped.
         FlintError: what kept a service from starting.
     """
+    manager = ServiceManager.of_environment()
     raise_limit()
     give_back_large_blocks()
     with StopSignals() as stop:
@@ -141,10 +143,10 @@ def serve(start: Start, loop_name: str) -> None:
             raise CommandError(
                 f"listen.loop is {loop_name}, which is not installed: pip install 'flintmq[fast]'", ExitCode.USAGE
             ) from error
-        run(_serve(start, stop))
+        run(_serve(start, stop, manager))
 
 
-async def _serve(start: Start, stop: StopSignals) -> None:
+async def _serve(start: Start, stop: StopSignals, manager: ServiceManager) -> None:
     watch = FenceWatch(stop)
     stopping = asyncio.ensure_future(stop.wait())
     try:
@@ -152,6 +154,7 @@ async def _serve(start: Start, stop: StopSignals) -> None:
             starting = asyncio.ensure_future(start(stack, watch))
             await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
             if stop.wanted:
+                manager.tell("STOPPING=1")
                 starting.cancel()
                 await asyncio.gather(starting, return_exceptions=True)  # what has started is stopped by the stack
                 return
@@ -159,7 +162,9 @@ async def _serve(start: Start, stop: StopSignals) -> None:
             give_back_free_memory()
             gc.freeze()  # a full collection would visit all that stays, and stop the loop for tens of milliseconds
             print(f"READY {words} pid={os.getpid()}", flush=True)
+            manager.tell("READY=1", f"STATUS={words}")
             await stopping
+            manager.tell("STOPPING=1", f"STATUS=stopping{f': {watch.reason}' if watch.reason else ''}")
     finally:
         stopping.cancel()
         if watch.reason is not None:
