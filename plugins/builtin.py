@@ -25,6 +25,7 @@ from flintmq.core.kernel.ports import (
 from flintmq.dispatchers.consume_queue.consume_queue_table import make_consume_queues
 from flintmq.dispatchers.index.index_service import make_index
 from flintmq.plugins.acl.plugin import AclPlugin
+from flintmq.plugins.alarms.plugin import AlarmsPlugin
 from flintmq.plugins.broker.upkeep import UpkeepPlugin
 from flintmq.plugins.delay.plugin import DelayPlugin
 from flintmq.plugins.filters.plugin import FiltersPlugin
@@ -122,6 +123,7 @@ BUILTIN_PLUGINS: tuple[object, ...] = (
     RegistrationPlugin(),
     ReplicationPlugin(),
     RetentionPlugin(),
+    AlarmsPlugin(),
 )
 """The built-in plugins of a broker, for ``Kernel.assemble(builtins=...)``."""
 

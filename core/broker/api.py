@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from flintmq.core.broker.topics import TopicConfigManager
     from flintmq.core.io.clock import Clock
     from flintmq.core.io.config_manager import JsonFile
+    from flintmq.core.kernel.ports.alarm import Alarm
     from flintmq.core.kernel.ports.auth import Authenticator
     from flintmq.core.kernel.ports.filter import MessageFilterFactory
     from flintmq.core.kernel.ports.service import Service
@@ -159,6 +160,10 @@ class BrokerApi(Protocol):
 
     def dispatch(self) -> None:
         """Make what was appended visible as far as it is durable: queues, index, held pulls."""
+        ...
+
+    def alarms(self) -> list[Alarm]:
+        """Return what is wrong now by all that the broker knows, critical alarms first (docs/alarms.md)."""
         ...
 
     def file(self, name: str) -> JsonFile:

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from flintmq.config.sections.models import BrokerConfig
 from flintmq.core.broker.address import BrokerAddress
+from flintmq.core.broker.alarms import gathered
 from flintmq.core.broker.api import PeriodicTimers
 from flintmq.core.broker.consumers import ConsumerTable
 from flintmq.core.broker.groups import SubscriptionGroupManager
@@ -25,7 +26,7 @@ from flintmq.core.broker.topics import TopicConfigManager
 from flintmq.core.errors import RefusedError
 from flintmq.core.io.clock import Clock
 from flintmq.core.io.config_manager import JsonFile
-from flintmq.core.kernel.ports import MessageFilterFactory, Service
+from flintmq.core.kernel.ports import Alarm, MessageFilterFactory, Service
 from flintmq.core.kernel.ports.replication import SupportsReplication
 from flintmq.core.response_code import ResponseCode
 from flintmq.core.store.message_store import MessageStore
@@ -98,6 +99,8 @@ class BrokerState:
         """``host:port`` that the broker registers under, and that clients get unless the address names another one."""
         self.runtime_sources: list[Callable[[], Mapping[str, str]]] = []
         """Further figures for request 28."""
+        self.alarm_sources: list[Callable[[], Iterable[Alarm]]] = []
+        """What knows of things that are wrong."""
         self.answers_as_bytes = True
         """Whether ordinary answers may be written as they are sent: no plugin's hook wants to see them."""
         self._dispatching = False
@@ -147,6 +150,10 @@ class BrokerState:
             reason="filter.unknown",
             measured=known,
         )
+
+    def alarms(self) -> list[Alarm]:
+        """Return what is wrong now, critical alarms first, each once, and only so many."""
+        return gathered(alarm for source in self.alarm_sources for alarm in source())
 
     def file(self, name: str) -> JsonFile:
         """Return the table ``config/<name>`` of the store's folder."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 import attrs
@@ -21,8 +21,10 @@ import attrs
 from flintmq.core.broker.api import PeriodicTimers
 from flintmq.core.errors import JsonTypeError, StoreError
 from flintmq.core.kernel.plugin_shapes import drop
+from flintmq.core.kernel.ports.alarm import Alarm
 from flintmq.core.kernel.ports.service import (
     Service,
+    SupportsAlarms,
     SupportsFigures,
     SupportsFollowing,
     SupportsHealth,
@@ -149,6 +151,16 @@ def _check_answers(service: Service) -> None:
         expect(
             isinstance(trouble, str) and "\n" not in trouble, "health is one line of text, or an empty text", trouble
         )
+    if isinstance(service, SupportsAlarms):
+        drop(alarms := service.alarms())
+        expect(isinstance(alarms, Iterable), "alarms is a plain method that returns alarms", alarms)
+        found = list(alarms)
+        expect(all(isinstance(alarm, Alarm) for alarm in found), "alarms are Alarm objects", found)
+        names = [(alarm.id, alarm.subject) for alarm in found]
+        expect(
+            len(names) == len(set(names)), "each id and subject comes once: the last one would hide the others", names
+        )
+        expect(all(alarm.id and alarm.message for alarm in found), "alarms have an id and a message", found)
 
 
 def _check_following(service: SupportsFollowing) -> None:

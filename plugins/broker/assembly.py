@@ -18,6 +18,7 @@ from flintmq.core.broker.topics import TopicConfigManager, boot_topics
 from flintmq.core.errors import StoreError
 from flintmq.core.io.config_manager import ConfigJournal, JsonFile
 from flintmq.core.log.epochs import MASTER
+from flintmq.plugins.broker.alarm_figures import alarm_figures
 from flintmq.plugins.broker.authenticators import Authenticators
 from flintmq.plugins.broker.plugin_figures import plugin_figures
 from flintmq.plugins.broker.plugin_server import PluginServer
@@ -108,7 +109,8 @@ class Assembly:
         held.push_async_callback(self.services.stop)
         for entry in kernel.registries.intake_steps.all():
             state.intake_steps.add(kernel.guarded(entry, entry.value)(state))
-        state.runtime_sources += [self.services.figures, partial(plugin_figures, kernel)]
+        state.runtime_sources += [self.services.figures, partial(plugin_figures, kernel), partial(alarm_figures, state)]
+        state.alarm_sources.append(self.services.alarms)
         names = config.authenticators_in_force
         authenticators = Authenticators(kernel, settings, config, names, acl_key="acl.enable")
         authenticators.start(timers)

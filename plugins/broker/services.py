@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from itertools import islice
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+import msgspec
+
+from flintmq.core.broker.alarms import ALARMS_MAX, cleaned
 from flintmq.core.errors import PluginError, StoreError
 from flintmq.core.kernel.blame import PLUGIN_FAULTS
 from flintmq.core.kernel.plugin_shapes import SERVICE, is_async, shown, wrong_call
 from flintmq.core.kernel.ports import (
+    Alarm,
     Service,
+    SupportsAlarms,
     SupportsFigures,
     SupportsHealth,
     SupportsPersist,
@@ -35,7 +41,7 @@ _FIGURE_MAX_CHARS: Final = 1_000
 _CANCELLED_S: Final = 1.0
 """How long a method of a service that was cancelled may take to tidy up."""
 _MAY_WAIT: Final = ("start", "stop", "ready", "withdraw")
-_MUST_NOT_WAIT: Final = ("persist", "runtime_info", "health", "positions_for_slaves")
+_MUST_NOT_WAIT: Final = ("persist", "runtime_info", "health", "alarms", "positions_for_slaves")
 
 
 class Services:
@@ -168,6 +174,36 @@ class Services:
             if not entry.owner.built_in:
                 account.spent(begin_s)
         return found
+
+    def alarms(self) -> list[Alarm]:
+        """Return what the services say is wrong."""
+        found: list[Alarm] = []
+        for entry, service in self._made:
+            if not isinstance(service, SupportsAlarms):
+                continue
+            account = self._kernel.account(entry)
+            if account.is_off:
+                continue
+            begin_s = perf_counter()
+            with self._kernel.counting(entry, "alarms"):
+                found += service.alarms() if entry.owner.built_in else _alarms_told(service.alarms())
+            if not entry.owner.built_in:
+                account.spent(begin_s)
+        return found
+
+
+def _alarms_told(alarms: Iterable[Alarm]) -> list[Alarm]:
+    """Return a third party's alarms, of which there are only so many. They are part of an answer: each must be of its form.
+
+    Raises:
+        TypeError: one of them is none.
+        msgspec.ValidationError: a field of one is not of its type.
+    """
+    some = list(islice(alarms, ALARMS_MAX))
+    for alarm in some:
+        if not isinstance(alarm, Alarm):
+            raise TypeError(f"expected alarms to return Alarm objects; found {shown(alarm)}")
+    return msgspec.json.decode(msgspec.json.encode([cleaned(alarm) for alarm in some]), type=list[Alarm])
 
 
 def _check(entry: Registered[ServiceFactory], made: Any) -> None:

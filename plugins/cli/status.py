@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import click
+import msgspec
 
 from flintmq.core.errors import FlintError
+from flintmq.core.kernel.ports.alarm import CRITICAL
+from flintmq.plugins.broker.alarm_figures import alarms_of
 from flintmq.plugins.broker.plugin_figures import plugins_of
 from flintmq.plugins.cli import options
 from flintmq.plugins.cli.connect import with_admin
@@ -33,6 +36,7 @@ def status(topic: str | None, as_json: bool) -> None:
             "brokers": await _brokers(admin),
             "topics": len(await admin.topic_list()),
         }
+        found["alarms"] = [alarm for row in found["brokers"] for alarm in row.pop("alarms", ())]
         if topic is not None:
             found["topic"] = topic
             found["groups"] = await _groups(admin, topic)
@@ -43,7 +47,7 @@ def status(topic: str | None, as_json: bool) -> None:
         print_json(found)
     else:
         _show(found)
-    if any("alarm" in row for row in found["brokers"]):
+    if any(alarm["level"] == CRITICAL for alarm in found["alarms"]) or any("alarm" in row for row in found["brokers"]):
         raise click.exceptions.Exit(ExitCode.FAILED)
 
 
@@ -52,16 +56,17 @@ async def _brokers(admin: AdminClient) -> list[dict[str, Any]]:
     clusters = {name: cluster for cluster, names in info.cluster_addr_table.items() for name in names}
     return [
         {"cluster": clusters.get(name, ""), "broker": name, "id": number, "address": address}
-        | await _figures(admin, address)
+        | await _figures(admin, name, address)
         for name, data in sorted(info.broker_addr_table.items())
         for number, address in sorted(data.broker_addrs.items())
     ]
 
 
-async def _figures(admin: AdminClient, address: str) -> dict[str, Any]:
+async def _figures(admin: AdminClient, broker: str, address: str) -> dict[str, Any]:
     """Return a broker's figures; the error where it does not answer, so that the others are shown all the same."""
     try:
         info = await admin.runtime_info(address)
+        alarms = [{"broker": broker, "address": address, **msgspec.to_builtins(alarm)} for alarm in alarms_of(info)]
     except FlintError as error:
         return {"error": str(error)}
     return {
@@ -79,6 +84,7 @@ async def _figures(admin: AdminClient, address: str) -> dict[str, Any]:
         **plugins_of(info),
         **_supervised(info),
         **_feed(info),
+        "alarms": alarms,
         **({"alarm": info["flintAlarm"]} if "flintAlarm" in info else {}),
     }
 
@@ -173,6 +179,23 @@ def _show(found: dict[str, Any]) -> None:
     for row in brokers:
         if "alarm" in row:
             print(f"ALARM {row['broker']}:{row['id']} {row['address']}: {row['alarm']}")
+    if found["alarms"]:
+        columns = {
+            "broker": "broker",
+            "level": "level",
+            "alarm": "id",
+            "of": "subject",
+            "what is wrong": "message",
+            "see key": "key",
+        }
+        print_rows(found["alarms"], columns, title="alarms")
+    _show_troubles(brokers)
+    if "groups" in found:
+        print_rows(found["groups"], {"group": "group", "lag#": "lag"}, title=f"groups of {found['topic']}")
+
+
+def _show_troubles(brokers: list[dict[str, Any]]) -> None:
+    """Print what brokers say of their landing zones, plugins, restarts and event loops, where there is something."""
     if landings := [
         {"broker": row["broker"], **row["feed"]["landing"]} for row in brokers if "landing" in row.get("feed", {})
     ]:
@@ -211,8 +234,6 @@ def _show(found: dict[str, Any]) -> None:
             "the last time by": "{loop_blocked[by]}",
         }
         print_rows(blocked, columns, title="the event loop stood still")
-    if "groups" in found:
-        print_rows(found["groups"], {"group": "group", "lag#": "lag"}, title=f"groups of {found['topic']}")
 
 
 def _cells(row: dict[str, Any]) -> tuple[object, ...]:

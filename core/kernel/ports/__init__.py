@@ -5,6 +5,7 @@ thread* is the one event loop that owns the log's tail, *the flush thread* is th
 """
 
 from flintmq.core.kernel.ports.access import Caller
+from flintmq.core.kernel.ports.alarm import CRITICAL, WARNING, Alarm
 from flintmq.core.kernel.ports.auth import Authenticator, ReloadingAuthenticator
 from flintmq.core.kernel.ports.dispatch import (
     CommitLogDispatcher,
@@ -39,6 +40,7 @@ from flintmq.core.kernel.ports.queues import (
 )
 from flintmq.core.kernel.ports.service import (
     Service,
+    SupportsAlarms,
     SupportsFigures,
     SupportsFollowing,
     SupportsHealth,
@@ -51,6 +53,9 @@ from flintmq.core.record.dispatch_request import AppendedBatch, AppendUnit, Disp
 from flintmq.core.record.record_batch import RecordBatch
 
 __all__ = [
+    "CRITICAL",
+    "WARNING",
+    "Alarm",
     "AppendUnit",
     "AppendedBatch",
     "Authenticator",
@@ -83,6 +88,7 @@ __all__ = [
     "Sent",
     "Service",
     "StoreFolder",
+    "SupportsAlarms",
     "SupportsCatchUp",
     "SupportsClose",
     "SupportsCommitted",

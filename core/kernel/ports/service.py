@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping
 from typing import Protocol, runtime_checkable
+
+from flintmq.core.kernel.ports.alarm import Alarm
 
 
 class Service(Protocol):
@@ -72,6 +74,19 @@ class SupportsHealth(Protocol):
 
     def health(self) -> str:
         """Return what is wrong in one line; an empty text when nothing is. Request 28 shows it as ``serviceTrouble_<name>``."""
+        ...
+
+
+@runtime_checkable
+class SupportsAlarms(Protocol):
+    """A service that knows of things that need somebody's attention."""
+
+    def alarms(self) -> Iterable[Alarm]:
+        """Return what is wrong now; nothing when all is well.
+
+        Called on the loop's thread with each request 28, which may be once a second: measure with a timer, and return what was
+        found. At most :data:`~flintmq.core.broker.alarms.ALARMS_MAX` of all services together are shown, critical ones first.
+        """
         ...
 
 

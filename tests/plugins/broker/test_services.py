@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from flintmq.config.sections.models import ListenSection, StoreSection
 from flintmq.core.broker.api import BrokerApi
 from flintmq.core.errors import PluginError, RefusedError
 from flintmq.core.kernel.hookspecs import hookimpl
-from flintmq.core.kernel.ports import Sent, SystemTopic
+from flintmq.core.kernel.ports import Alarm, Sent, SystemTopic
 from flintmq.core.record.record import MessageExtBrokerInner
 
 
@@ -174,3 +175,62 @@ def test_an_intake_step_redirects_and_refuses_by_property(tmp_path: Path) -> Non
             assert "HOLD_TOPIC" in broker.state.topics.system_topics
 
     asyncio.run(live())
+
+
+class Alarmed(Noted):
+    """A service with alarms, or with what takes their place."""
+
+    told: Any = list
+
+    def alarms(self) -> Any:
+        return self.told()
+
+
+@pytest.mark.parametrize(
+    ("told", "shown", "error"),
+    [
+        (lambda: [Alarm("mine.odd", "warning", "a\nb", "look there")], ["mine.odd"], ""),
+        (lambda: (Alarm(f"mine.n{number}", "warning", "", "x") for number in itertools.count()), 200, ""),
+        (lambda: [Alarm(7, "warning", "", "x")], [], "must be <class 'str'>"),  # type: ignore[arg-type]
+        (lambda: [Alarm("mine.odd", "warning", "", "x", float("nan"))], [], "Expected `int | float`"),
+        (lambda: ["mine.odd"], [], "expected alarms to return Alarm objects"),
+        (lambda: 7, [], "not iterable"),
+    ],
+)
+def test_alarms_of_a_third_partys_service_are_gathered_or_its_fault(
+    tmp_path: Path, told: Any, shown: list[str] | int, error: str
+) -> None:
+    """Whatever it returns, the broker's other alarms are told, and there are only so many."""
+    feature = Feature()
+
+    async def live() -> tuple[list[Alarm], str]:
+        async with Broker(config(tmp_path), plugins=[feature, AlarmedPlugin(told)]) as broker:
+            alarms = broker.state.alarms()
+            (info,) = (info for info in broker.kernel.describe() if info.name == "alarmed")
+            return alarms, info.last_error
+
+    alarms, last_error = asyncio.run(live())
+    if isinstance(shown, int):
+        assert len(alarms) == shown
+    else:
+        assert [alarm.id for alarm in alarms] == shown
+        assert not any("\n" in alarm.subject for alarm in alarms)
+    assert (error in last_error) if error else not last_error
+
+
+class AlarmedPlugin:
+    """Registers the service."""
+
+    plugin_name = "alarmed"
+
+    def __init__(self, told: Any) -> None:
+        self.told = told
+
+    @hookimpl
+    def flintmq_services(self, register: Any) -> None:
+        def make(api: BrokerApi) -> Alarmed:
+            made = Alarmed(api, "alarmed", [])
+            made.told = self.told
+            return made
+
+        register("alarmed", make)

@@ -179,7 +179,9 @@ def test_status_sounds_an_alarm_for_a_record_that_cannot_be_read(cli: RunCommand
     ):
         broker.put([flintmq.Message("T", b"whole")])
         assert cli("status", "-n", names.address).code == 0
-        assert "alarm" not in cli("status", "-n", names.address, "--json").json["brokers"][0]
+        healthy = cli("status", "-n", names.address, "--json").json
+        assert "alarm" not in healthy["brokers"][0]
+        assert healthy["alarms"] == []
 
         async def damage() -> None:
             store = broker.state.store
@@ -195,6 +197,14 @@ def test_status_sounds_an_alarm_for_a_record_that_cannot_be_read(cli: RunCommand
         (row,) = found.json["brokers"]
         assert "store.damaged" in row["alarm"]
         assert "no record at position" in row["alarm"]
+        (alarm,) = found.json["alarms"]
+        assert {key: alarm[key] for key in ("id", "level", "broker", "address")} == {
+            "id": "store.damaged",
+            "level": "critical",
+            "broker": "broker-a",
+            "address": broker.address,
+        }
+        assert "no record at position" in alarm["message"]
         text = cli("status", "-n", names.address)
         assert text.code == 1
         assert "ALARM broker-a:0" in text.out

@@ -1,0 +1,42 @@
+"""A list of alarms is part of an answer and of a screen: it is bounded, in order, and no name breaks it."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from flintmq.core.broker.alarms import ALARMS_MAX, gathered
+from flintmq.core.kernel.ports.alarm import CRITICAL, WARNING, Alarm
+
+
+def test_critical_alarms_come_first_and_each_once() -> None:
+    """Two services may know the same fact; what is measured last counts."""
+    slow, full = Alarm("a.slow", WARNING, "g", "slow", 1), Alarm("a.full", CRITICAL, "", "full")
+    again = Alarm("a.slow", WARNING, "g", "slower", 2)
+    assert gathered([slow, full, again]) == [full, again]
+
+
+def test_there_are_only_so_many_and_the_last_one_says_so() -> None:
+    """A broker with fifty thousand groups that lag still answers."""
+    many = [Alarm("a.slow", WARNING, f"g{number}", "slow") for number in range(ALARMS_MAX + 50)]
+    found = gathered([*many, Alarm("a.full", CRITICAL, "", "full")])
+    assert len(found) == ALARMS_MAX
+    assert found[0].id == "a.full"
+    assert (found[-1].id, found[-1].level, found[-1].value) == ("alarms.more", WARNING, ALARMS_MAX + 51)
+    assert "52 more" in found[-1].message
+    assert len(gathered(many[:ALARMS_MAX])) == ALARMS_MAX
+
+
+def test_names_of_clients_break_no_line_and_fill_no_answer() -> None:
+    """A group's name comes from a stranger."""
+    (found,) = gathered([Alarm("a.slow", WARNING, "g\n\x1b[2J\ud800" + "x" * 9_999, "slow:\r\n" + "y" * 9_999)])
+    assert found.subject.startswith("g\\n\\x1b[2J\\ud800xxx")
+    assert found.message.startswith("slow:\\r\\nyyy")
+    assert len(found.subject) + len(found.message) < 2_000
+    assert msgspec.json.decode(msgspec.json.encode(found), type=Alarm) == found
+
+
+def test_a_level_is_one_of_two() -> None:
+    """What a plugin misspells would be neither shown in its place nor counted by an exit code."""
+    with pytest.raises(ValueError, match="level"):
+        Alarm("a.slow", "grave", "", "slow")  # type: ignore[arg-type]

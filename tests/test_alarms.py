@@ -1,0 +1,50 @@
+"""Operators look an alarm up by its id: each has a section that says what it means, and names settings that exist."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import flintmq
+from flintmq.config.loading.schema import KEYS
+
+ROOT = Path(str(flintmq.__file__)).resolve().parent
+ID = re.compile(r"[a-z_]+\.[a-z_]+")
+
+
+@pytest.fixture(scope="module")
+def tool() -> Any:
+    sys.path.insert(0, str(ROOT / "tools"))
+    try:
+        import find_alarms
+    finally:
+        sys.path.remove(str(ROOT / "tools"))
+    return find_alarms
+
+
+def test_each_alarm_has_a_section_and_each_section_an_alarm(tool: Any) -> None:
+    found = tool.alarms(ROOT)
+    assert all(ID.fullmatch(one.id) for one in found), [one for one in found if not ID.fullmatch(one.id)]
+    described = tool.sections((ROOT / "docs" / "alarms.md").read_text())
+    assert len(described) == len(set(described))
+    assert {one.id for one in found} == set(described)
+
+
+def test_a_section_says_what_to_do() -> None:
+    """What it means, how it is measured, and what helps: an alarm at night is no time to read the code."""
+    _, *texts = (ROOT / "docs" / "alarms.md").read_text().split("\n### ")
+    for text in texts:
+        if not text.startswith("`alarms.more`"):
+            assert "**Measured**" in text, text
+            assert re.search(r"\*(Critical|Warning)", text), text
+        assert "**Do:**" in text, text
+
+
+def test_keys_that_alarms_name_exist(tool: Any) -> None:
+    known = {*KEYS, "dispatchers"}
+    named = {key for one in tool.alarms(ROOT) for key in one.key.split(", ") if key}
+    assert named - known == set()

@@ -1,0 +1,57 @@
+"""Finds every alarm in the code of the built-in features: id and key. For the test of docs/alarms.md."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import attrs
+
+FOLDERS = ("core", "remoting", "plugins", "dispatchers", "flush")
+NOT_SERVING = ("core/testing/", "plugins/scaffold/templates/")
+
+
+@attrs.frozen(order=True)
+class Found:
+    """One place where an alarm is made."""
+
+    id: str
+    """Empty where it cannot be told from the code alone."""
+    key: str
+    """The setting it names; empty where it names none, or where that cannot be told from the code alone."""
+    place: str
+    """``file:line``."""
+
+
+def alarms(root: Path) -> list[Found]:
+    """Return every one below a checkout, by id."""
+    return sorted(found for name, module in _modules(root) for found in _of_module(module, name))
+
+
+def sections(page: str) -> list[str]:
+    """Return the ids that have a section in the text of docs/alarms.md, in its order."""
+    heads = (line.removeprefix("### ") for line in page.splitlines() if line.startswith("### "))
+    return [head.strip("`") for head in heads]
+
+
+def _modules(root: Path) -> Iterator[tuple[str, ast.Module]]:
+    for folder in FOLDERS:
+        for path in sorted((root / folder).rglob("*.py")):
+            name = path.relative_to(root).as_posix()
+            if not name.startswith(NOT_SERVING):
+                yield name, ast.parse(path.read_text("utf-8"))
+
+
+def _of_module(module: ast.Module, name: str) -> Iterator[Found]:
+    for call in ast.walk(module):
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "Alarm":
+            given = dict(
+                zip(("id", "level", "subject", "message", "value", "unit", "limit", "key"), call.args, strict=False)
+            )
+            given |= {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
+            yield Found(_text(given.get("id")), _text(given.get("key")), f"{name}:{call.lineno}")
+
+
+def _text(node: ast.expr | None) -> str:
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
