@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from flintmq.core.broker.groups import SubscriptionGroupConfig, SubscriptionGroupWrapper
-from flintmq.core.broker.topic_name import RETRY_PREFIX, SYSTEM_GROUP_PREFIX
+from flintmq.core.broker.groups import SubscriptionGroupConfig
+from flintmq.core.broker.topic_name import RETRY_PREFIX
 from flintmq.core.errors import RefusedError
 from flintmq.plugins.cli import options
 from flintmq.plugins.cli.connect import is_missing, with_admin
@@ -15,10 +15,8 @@ from flintmq.plugins.cli.exits import CommandError, warn
 from flintmq.plugins.cli.options import timestamp_ms
 from flintmq.plugins.cli.output import print_done, print_json, print_rows
 from flintmq.plugins.cli.parser import Command, ListingGroup
+from flintmq.plugins.cluster_view.names import kind_of_group
 from flintmq.remoting.client.admin import AdminClient
-from flintmq.remoting.wire.codes import RequestCode
-from flintmq.remoting.wire.command import request
-from flintmq.remoting.wire.json_body import decode_body
 
 group_argument = click.argument("group", help="The consumer group.")
 
@@ -51,9 +49,8 @@ def _warn_of_contradictions(row: dict[str, Any]) -> None:
 async def _groups(admin: AdminClient, everything: bool) -> list[dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for broker_name, address in (await admin.masters()).items():
-        answer = await admin.client.ask(address, request(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG))
-        for group in decode_body(answer.body, SubscriptionGroupWrapper).subscription_group_table:
-            if not everything and _is_system(group):
+        for group in await admin.group_configs(address):
+            if not everything and kind_of_group(group) == "system":
                 continue
             row = found.setdefault(
                 group, {"group": group, "members": [], "topics": [], "brokers": [], "contradictions": []}
@@ -66,17 +63,10 @@ async def _groups(admin: AdminClient, everything: bool) -> list[dict[str, Any]]:
     return [found[group] for group in sorted(found)]
 
 
-def _is_system(group: str) -> bool:
-    return group.startswith(
-        (SYSTEM_GROUP_PREFIX, "SELF_TEST_", "CID_ONS", "CID_ONSAPI", "TOOLS_CONSUMER", "FILTERSRV_")
-    )
-
-
 async def _members(admin: AdminClient, group: str, address: str) -> tuple[list[str], list[str], str]:
     """Return client ids and subscribed topics of the members that a broker knows, and how they contradict each other."""
     try:
-        connections = await admin.consumer_connections(group, address)
-        contradictions = await admin.contradictions(group, address)
+        connections, contradictions = await admin.connected_group(group, address)
     except RefusedError as error:
         if not is_missing(error):
             raise

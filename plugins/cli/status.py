@@ -17,11 +17,8 @@ from flintmq.plugins.cli.exits import ExitCode
 from flintmq.plugins.cli.groups import lags
 from flintmq.plugins.cli.output import print_json, print_rows, print_table
 from flintmq.plugins.cli.parser import Command
+from flintmq.plugins.cluster_view.figures import main_figures, number, replication_of
 from flintmq.remoting.client.admin import AdminClient
-from flintmq.remoting.wire.bodies import GroupList
-from flintmq.remoting.wire.codes import RequestCode
-from flintmq.remoting.wire.command import request
-from flintmq.remoting.wire.headers_admin import TopicRequestHeader
 
 
 @click.command(cls=Command)
@@ -72,15 +69,8 @@ async def _figures(admin: AdminClient, broker: str, address: str) -> dict[str, A
     return {
         "version": info.get("brokerVersionDesc", ""),
         "uptime": info.get("runtime", "").strip("[] "),
-        "put_per_s": _first(info.get("putTps", "")),
-        "get_per_s": _first(info.get("getTransferedTps", "")),
-        "put_today": _number(info, "msgPutTotalTodayNow") - _number(info, "msgPutTotalTodayMorning"),
-        "got_today": _number(info, "msgGetTotalTodayNow") - _number(info, "msgGetTotalTodayMorning"),
-        "commit_log_bytes": _number(info, "commitLogMaxOffset") - _number(info, "commitLogMinOffset"),
-        "dispatch_behind_bytes": _number(info, "dispatchBehindBytes"),
-        "disk_ratio": _first(info.get("commitLogDiskRatio", "")),
-        "earliest_message_timestamp_ms": _number(info, "earliestMessageTimeStamp"),
-        **replication_of(info),
+        **main_figures(info),
+        **({"replication": replication} if (replication := replication_of(info)) else {}),
         **plugins_of(info),
         **_supervised(info),
         **_feed(info),
@@ -89,22 +79,11 @@ async def _figures(admin: AdminClient, broker: str, address: str) -> dict[str, A
     }
 
 
-def replication_of(info: dict[str, str]) -> dict[str, Any]:
-    """Return a broker's part in replication, from its runtime figures; an empty dict without replication."""
-    if "haSlaves" in info:
-        behind = _number(info, "haBehindBytes")
-        master = {"slaves": _number(info, "haSlaves"), "held_offset": _number(info, "haHeldOffset")}
-        return {"replication": {"role": "master", **master, "behind_bytes": behind if behind >= 0 else None}}
-    if "haFollows" in info:
-        return {"replication": {"role": "slave", "follows": info["haFollows"] == "true"}}
-    return {}
-
-
 def _supervised(info: dict[str, str]) -> dict[str, Any]:
     """Return how often a broker was started again, and why; nothing where no supervisor starts it."""
     if "supervisorRestarts" not in info:
         return {}
-    return {"restarts": _number(info, "supervisorRestarts"), "last_end": info.get("supervisorLastEnd", "")}
+    return {"restarts": number(info, "supervisorRestarts"), "last_end": info.get("supervisorLastEnd", "")}
 
 
 def _feed(info: dict[str, str]) -> dict[str, Any]:
@@ -112,45 +91,30 @@ def _feed(info: dict[str, str]) -> dict[str, Any]:
     if "sparkFeedEndOffset" not in info:
         return {}
     feed: dict[str, Any] = {
-        "end_offset": _number(info, "sparkFeedEndOffset"),
-        "messages": _number(info, "sparkFeedMessages"),
+        "end_offset": number(info, "sparkFeedEndOffset"),
+        "messages": number(info, "sparkFeedMessages"),
     }
     if "sparkFeedLandingState" in info:
         feed["landing"] = {
             "state": info["sparkFeedLandingState"],
-            "committed_offset": _number(info, "sparkFeedLandingCommittedOffset"),
-            "lag_bytes": _number(info, "sparkFeedLandingLagBytes"),
-            "lag_ms": _number(info, "sparkFeedLandingLagMillis"),
-            "rows": _number(info, "sparkFeedLandingRows"),
-            "files": _number(info, "sparkFeedLandingFiles"),
-            "failures": _number(info, "sparkFeedLandingFailures"),
-            "lost_bytes": _number(info, "sparkFeedLandingLostBytes"),
+            "committed_offset": number(info, "sparkFeedLandingCommittedOffset"),
+            "lag_bytes": number(info, "sparkFeedLandingLagBytes"),
+            "lag_ms": number(info, "sparkFeedLandingLagMillis"),
+            "rows": number(info, "sparkFeedLandingRows"),
+            "files": number(info, "sparkFeedLandingFiles"),
+            "failures": number(info, "sparkFeedLandingFailures"),
+            "lost_bytes": number(info, "sparkFeedLandingLostBytes"),
             "error": info.get("sparkFeedLandingError", ""),
         }
     return {"feed": feed}
 
 
-def _number(info: dict[str, str], name: str) -> int:
-    text = info.get(name, "").strip()
-    return int(text) if text.lstrip("-").isdecimal() else 0
-
-
-def _first(text: str) -> float:
-    """Return the first of several numbers, which is the rate over the shortest time."""
-    try:
-        return round(float(text.split()[0]), 2)
-    except (IndexError, ValueError):
-        return 0.0
-
-
 async def _groups(admin: AdminClient, topic: str) -> list[dict[str, Any]]:
     """Return the groups that consume a topic, with their lag over all queues."""
     route = await admin.client.routes.route(topic)
-    header = TopicRequestHeader(topic=topic)
     groups: set[str] = set()
     for name in route.broker_addrs:
-        answer = await admin.client.ask(route.address(name), request(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, header))
-        groups.update(GroupList.decode(answer.body).group_list)
+        groups.update(await admin.topic_groups(topic, route.address(name)))
     return [
         {"group": group, "lag": sum(queue["lag"] for queue in await lags(admin, group, topic))}
         for group in sorted(groups)

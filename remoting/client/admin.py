@@ -8,19 +8,18 @@ from typing import Final, Unpack
 from flintmq.config.rocketmq.system_topics import AUTO_CREATE_TOPIC
 from flintmq.core.broker import perm
 from flintmq.core.broker.groups import SubscriptionGroupConfig
-from flintmq.core.broker.topic_config import MessageQueue, TopicConfigSerializeWrapper
+from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.errors import RefusedError, RemotingError
 from flintmq.core.record.host import decode_message_id
 from flintmq.core.record.properties import UNIQ_KEY
 from flintmq.core.route.route_data import ClusterInfo, TopicRouteData
+from flintmq.remoting.client.admin_broker import LONG_TIMEOUT_MS, BrokerQuestions
 from flintmq.remoting.client.broker_api import QueueOffsets
 from flintmq.remoting.client.instance import ClientInstance, InstanceOptions, InstanceUser, checked
 from flintmq.remoting.client.message import MessageExt, decode_messages
 from flintmq.remoting.client.route import MASTER_ID, NameServers
 from flintmq.remoting.wire.bodies import (
-    ConsumerConnection,
     ConsumeStats,
-    KVTable,
     ResetOffsetBody,
     TopicList,
     TopicOffset,
@@ -37,18 +36,16 @@ from flintmq.remoting.wire.headers_admin import (
     TopicRequestHeader,
 )
 from flintmq.remoting.wire.headers_message import (
-    ConsumerGroupRequestHeader,
     QueryMessageRequestHeader,
     ViewMessageRequestHeader,
 )
 from flintmq.remoting.wire.headers_route import DeleteTopicFromNamesrvRequestHeader
 from flintmq.remoting.wire.json_body import decode_body, dumps
 
-LONG_TIMEOUT_MS: Final = 10_000
 ALL_TIME_MS: Final = 2**63 - 1
 
 
-class AdminClient(QueueOffsets, InstanceUser):
+class AdminClient(BrokerQuestions, QueueOffsets, InstanceUser):
     """Asks name servers and brokers. Loop thread only; use it in an ``async with`` statement.
 
     Every method raises ``RemotingError`` when no server answers and ``RefusedError`` when a request is refused. Where a method
@@ -161,11 +158,6 @@ class AdminClient(QueueOffsets, InstanceUser):
         header = DeleteTopicFromNamesrvRequestHeader(topic=topic, cluster_name=cluster)
         await _ask_all(self.client, self.client.routes.name_servers, RequestCode.DELETE_TOPIC_IN_NAMESRV, header)
 
-    async def topic_configs(self, address: str) -> TopicConfigSerializeWrapper:
-        """Return every topic of a broker with its settings."""
-        answer = await self.client.ask(address, request(RequestCode.GET_ALL_TOPIC_CONFIG))
-        return decode_body(answer.body, TopicConfigSerializeWrapper)
-
     async def topic_stats(self, topic: str) -> dict[MessageQueue, TopicOffset]:
         """First and last offset of each of a topic's queues."""
         stats: dict[MessageQueue, TopicOffset] = {}
@@ -190,20 +182,6 @@ class AdminClient(QueueOffsets, InstanceUser):
         header = DeleteSubscriptionGroupRequestHeader(group_name=group, remove_offset=remove_offset)
         await _ask_all(self.client, await self._targets(address, cluster), RequestCode.DELETE_SUBSCRIPTIONGROUP, header)
 
-    async def consumer_connections(self, group: str, address: str) -> ConsumerConnection:
-        """Return the group's members that a broker knows. Refused with CONSUMER_NOT_ONLINE when there are none."""
-        return ConsumerConnection.decode((await self._connections(group, address)).body)
-
-    async def contradictions(self, group: str, address: str) -> str:
-        """Return how the group's members contradict each other in what they subscribe to, in words with their ids;
-        empty when they do not, and where the broker is not FlintMQ's. Refused with CONSUMER_NOT_ONLINE when there are
-        none."""
-        return (await self._connections(group, address)).remark or ""
-
-    async def _connections(self, group: str, address: str) -> RemotingCommand:
-        header = ConsumerGroupRequestHeader(consumer_group=group)
-        return await self.client.ask(address, request(RequestCode.GET_CONSUMER_CONNECTION_LIST, header))
-
     async def consume_stats(self, group: str, topic: str) -> ConsumeStats:
         """Return how far a group has come in each queue of a topic."""
         merged = ConsumeStats()
@@ -223,19 +201,6 @@ class AdminClient(QueueOffsets, InstanceUser):
         for answer in await self._ask_topic(topic, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header):
             offsets.update(ResetOffsetBody.decode(answer.body).offset_table)
         return offsets
-
-    # --- brokers ---
-
-    async def runtime_info(self, address: str) -> dict[str, str]:
-        """Return a broker's counters and gauges (docs/internals/protocol.md, Runtime figures)."""
-        answer = await self.client.ask(address, request(RequestCode.GET_BROKER_RUNTIME_INFO))
-        return KVTable.decode(answer.body).table
-
-    async def broker_config(self, address: str) -> dict[str, str]:
-        """Return a broker's settings."""
-        answer = await self.client.ask(address, request(RequestCode.GET_BROKER_CONFIG))
-        lines = (line.partition("=") for line in answer.body.decode().splitlines() if "=" in line)
-        return {key.strip(): value.strip() for key, _, value in lines if not key.startswith("#")}
 
     # --- messages ---
 

@@ -30,7 +30,7 @@ from flintmq.config import load_config
 from flintmq.core.broker.topic_config import TopicConfig
 from flintmq.core.io import fastjson
 from flintmq.core.testing.clock import ManualClock
-from flintmq.plugins.cli.status import replication_of
+from flintmq.plugins.cluster_view.figures import replication_of
 from flintmq.plugins.delay.plugin import DelayService
 from flintmq.plugins.replication.master import MasterReplication
 from flintmq.plugins.replication.slave import SlaveReplication
@@ -157,7 +157,7 @@ def test_both_tell_how_it_goes(tmp_path: Path, connect: Connect) -> None:
 
     def told(broker: flintmq.Broker) -> Any:
         answer = connect(broker).ask(RequestCode.GET_BROKER_RUNTIME_INFO)
-        return replication_of(msgspec.json.decode(answer.body)["table"])["replication"]
+        return replication_of(msgspec.json.decode(answer.body)["table"])
 
     with flintmq.Broker(master_settings(tmp_path / "m")) as master:
         assert told(master) == {"role": "master", "slaves": 0, "held_offset": 0, "behind_bytes": None}

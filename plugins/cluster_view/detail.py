@@ -1,0 +1,222 @@
+"""Asks for one topic, group or broker in detail, when somebody looks at it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from typing import Final, TypeVar
+
+import attrs
+
+from flintmq.core.broker.topic_config import MessageQueue
+from flintmq.core.errors import FlintError, RefusedError
+from flintmq.core.response_code import ResponseCode
+from flintmq.plugins.cluster_view import conflicts
+from flintmq.plugins.cluster_view.memory import BrokerMemory
+from flintmq.plugins.cluster_view.progress import lag_of
+from flintmq.plugins.cluster_view.values import (
+    BrokerView,
+    Conflict,
+    GroupQueue,
+    GroupView,
+    Member,
+    QueueView,
+    Setting,
+    TopicView,
+)
+from flintmq.remoting.client.admin import AdminClient
+from flintmq.remoting.wire.bodies import Connection, ConsumerRunningInfo, OffsetWrapper
+from flintmq.remoting.wire.codes import version_name
+
+T = TypeVar("T")
+
+MEMBERS_MAX: Final = 200
+"""Members that are asked for what they hold; further ones are listed only."""
+AT_ONCE_MAX: Final = 16
+"""Members that are asked at a time."""
+TOPICS_MAX: Final = 32
+"""Topics without an offset that are asked for one by one."""
+MEMBER_TIMEOUT_MS: Final = 3_000
+
+
+async def ask_each(
+    brokers: Sequence[BrokerMemory], ask: Callable[[BrokerMemory], Awaitable[T]], *missing: int
+) -> tuple[list[tuple[BrokerMemory, T]], tuple[str, ...]]:
+    """Ask brokers side by side.
+
+    Args:
+        brokers: are asked.
+        ask: asks one.
+        missing: response codes by which a broker says that it has nothing of the kind.
+
+    Returns:
+        Who answered what, and in sentences which brokers did not answer.
+    """
+    answers = await asyncio.gather(*(ask(broker) for broker in brokers), return_exceptions=True)
+    found, errors = [], []
+    for broker, answer in zip(brokers, answers, strict=True):
+        if isinstance(answer, RefusedError) and answer.code in missing:
+            continue
+        if isinstance(answer, FlintError):
+            errors.append(f"{broker.name}: {answer}")
+        elif isinstance(answer, BaseException):
+            raise answer
+        else:
+            found.append((broker, answer))
+    return found, tuple(errors)
+
+
+async def broker_detail(admin: AdminClient, row: BrokerView) -> BrokerView:
+    """Return a broker with its settings; without them where it does not tell them."""
+    try:
+        told = await admin.broker_config(row.address)
+    except FlintError as error:
+        return attrs.evolve(row, error=row.error or str(error))
+    config = tuple(Setting(name=name, value=value, origin="") for name, value in sorted(told.items()))
+    return attrs.evolve(row, config=config)
+
+
+async def topic_detail(admin: AdminClient, row: TopicView, brokers: Sequence[BrokerMemory]) -> TopicView:
+    """Return a topic with its queues and all groups that subscribe to it."""
+    (stats, errors), (groups, _) = await asyncio.gather(
+        ask_each(brokers, lambda broker: admin.topic_stats_at(row.name, broker.address), ResponseCode.TOPIC_NOT_EXIST),
+        ask_each(brokers, lambda broker: admin.topic_groups(row.name, broker.address)),
+    )
+    queues = [
+        QueueView(
+            broker=queue.broker_name,
+            queue_id=queue.queue_id,
+            min_queue_offset=ends.min_queue_offset,
+            max_queue_offset=ends.max_queue_offset,
+            last_write_ms=ends.last_update_timestamp_ms,
+        )
+        for _, table in stats
+        for queue, ends in sorted(table.items())
+    ]
+    return attrs.evolve(
+        row,
+        queues=tuple(queues),
+        groups=tuple(sorted({*row.groups, *(group for _, told in groups for group in told)})),
+        messages=sum(queue.max_queue_offset - queue.min_queue_offset for queue in queues),
+        last_write_ms=max((queue.last_write_ms for queue in queues), default=0),
+        errors=errors,
+    )
+
+
+@attrs.frozen
+class _Asked:
+    """A member, and what it reported."""
+
+    connection: Connection
+    info: ConsumerRunningInfo | None
+    error: str
+
+
+async def group_detail(admin: AdminClient, row: GroupView, brokers: Sequence[BrokerMemory]) -> GroupView:
+    """Return a group with its queues, who holds them, its members, and how they contradict each other."""
+    connected, errors = await ask_each(
+        brokers, lambda broker: admin.connected_group(row.name, broker.address), ResponseCode.CONSUMER_NOT_ONLINE
+    )
+    wanted = {topic for _, (found, _) in connected for topic in found.subscription_table}
+    stats, more_errors = await ask_each(brokers, lambda broker: _progress(admin, row.name, broker, wanted))
+    places = {
+        connection.client_id: (broker, connection)
+        for broker, (found, _) in connected
+        for connection in found.connection_set
+    }
+    asked = await _ask_members(admin, row.name, places)
+    holders = {
+        queue: one.connection.client_id
+        for one in asked
+        if one.info is not None
+        for queue, held in one.info.mq_table.items()
+        if not held.dropped
+    }
+    is_broadcast = any(found.message_model == "BROADCASTING" for _, (found, _) in connected)
+    queues = [
+        GroupQueue(
+            topic=queue.topic,
+            broker=queue.broker_name,
+            queue_id=queue.queue_id,
+            consumer_offset=figures.consumer_offset,
+            max_queue_offset=figures.broker_queue_offset,
+            lag=lag_of(figures),
+            last_timestamp_ms=figures.last_timestamp_ms,
+            client_id=None if is_broadcast else holders.get(queue),
+        )
+        for _, told in stats
+        for queue, figures in sorted(told.items(), key=lambda entry: (entry[0].topic, entry[0]))
+    ]
+    members = tuple(_member(one, queues) for one in asked)
+    found_conflicts = _conflicts(members)
+    words = next((words for _, (_, words) in connected if words), "")
+    online = next((found for _, (found, _) in connected if found.connection_set), None)
+    return attrs.evolve(
+        row,
+        queues=tuple(queues),
+        member_list=members,
+        members=len(places) if connected or not errors else row.members,
+        consume_type=online.consume_type if online is not None else "",
+        message_model=online.message_model if online is not None else "",
+        conflicts=found_conflicts,
+        conflict=words or conflicts.describe_conflicts(found_conflicts),
+        lag=sum(queue.lag for queue in queues),
+        stuck=tuple(
+            attrs.evolve(one, client_id=holders.get(MessageQueue(one.broker, one.queue_id, one.topic)))
+            for one in (row.stuck if places else ())
+        ),
+        errors=tuple(dict.fromkeys((*errors, *more_errors))),
+    )
+
+
+async def _progress(
+    admin: AdminClient, group: str, broker: BrokerMemory, wanted: Collection[str]
+) -> dict[MessageQueue, OffsetWrapper]:
+    """Return how far a group has come at a broker: where it has offsets, and where it only subscribes so far."""
+    found = (await admin.consume_stats_at(group, broker.address)).offset_table
+    known = {queue.topic for queue in found}
+    for topic in sorted(topic for topic in wanted if topic in broker.topics and topic not in known)[:TOPICS_MAX]:
+        found |= (await admin.consume_stats_at(group, broker.address, topic)).offset_table
+    return found
+
+
+async def _ask_members(
+    admin: AdminClient, group: str, places: dict[str, tuple[BrokerMemory, Connection]]
+) -> list[_Asked]:
+    """Ask members what they hold, some at a time; with the reason where one does not answer."""
+    room = asyncio.Semaphore(AT_ONCE_MAX)
+
+    async def ask(number: int, broker: BrokerMemory, connection: Connection) -> _Asked:
+        if number >= MEMBERS_MAX:
+            return _Asked(connection, None, f"not asked: only {MEMBERS_MAX} members are")
+        try:
+            async with room:
+                info = await admin.consumer_running_info(group, connection.client_id, broker.address, MEMBER_TIMEOUT_MS)
+        except FlintError as error:
+            return _Asked(connection, None, str(error))
+        return _Asked(connection, info, "")
+
+    return await asyncio.gather(*(ask(number, *places[client_id]) for number, client_id in enumerate(sorted(places))))
+
+
+def _member(asked: _Asked, queues: Sequence[GroupQueue]) -> Member:
+    connection, info = asked.connection, asked.info
+    mine = [queue for queue in queues if queue.client_id == connection.client_id]
+    rates = info.status_table.values() if info is not None else ()
+    return Member(
+        client_id=connection.client_id,
+        address=connection.client_addr,
+        language=connection.language,
+        version=version_name(connection.version),
+        subscriptions=conflicts.subscriptions_of(info.subscription_set) if info is not None else None,
+        queues=sum(not held.dropped for held in info.mq_table.values()) if info is not None else None,
+        lag=sum(queue.lag for queue in mine) if info is not None else None,
+        consume_ok_per_s=sum(one.consume_ok_tps for one in rates) if info is not None else None,
+        consume_failed_per_s=sum(one.consume_failed_tps for one in rates) if info is not None else None,
+        error=asked.error,
+    )
+
+
+def _conflicts(members: Sequence[Member]) -> tuple[Conflict, ...]:
+    told = {member.client_id: member.subscriptions for member in members if member.subscriptions is not None}
+    return conflicts.find_conflicts(told)

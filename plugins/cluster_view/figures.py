@@ -1,0 +1,56 @@
+"""Reads brokers' runtime figures (request 28), FlintMQ's and RocketMQ's. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def number(info: Mapping[str, str], name: str) -> int:
+    """Return a whole number among the figures; 0 for one that is missing or is none."""
+    text = info.get(name, "").strip()
+    return int(text) if text.lstrip("-").isdecimal() else 0
+
+
+def first(text: str) -> float:
+    """Return the first of several numbers, which is the rate over the shortest time; 0 where there is none."""
+    try:
+        return round(float(text.split()[0]), 2)
+    except (IndexError, ValueError):
+        return 0.0
+
+
+def main_figures(info: Mapping[str, str]) -> dict[str, Any]:
+    """Return what ``flintmq status`` and the views have in common of a broker's figures, by the names of its JSON."""
+    return {
+        "put_per_s": first(info.get("putTps", "")),
+        "get_per_s": first(info.get("getTransferedTps", "")),
+        "put_today": number(info, "msgPutTotalTodayNow") - number(info, "msgPutTotalTodayMorning"),
+        "got_today": number(info, "msgGetTotalTodayNow") - number(info, "msgGetTotalTodayMorning"),
+        "commit_log_bytes": number(info, "commitLogMaxOffset") - number(info, "commitLogMinOffset"),
+        "dispatch_behind_bytes": number(info, "dispatchBehindBytes"),
+        "disk_ratio": first(info.get("commitLogDiskRatio", "")),
+        "earliest_message_timestamp_ms": number(info, "earliestMessageTimeStamp"),
+    }
+
+
+def replication_of(info: Mapping[str, str]) -> dict[str, Any]:
+    """Return a broker's part in replication; an empty dict without replication, and of RocketMQ's brokers."""
+    if "haSlaves" in info:
+        behind = number(info, "haBehindBytes")
+        master = {"slaves": number(info, "haSlaves"), "held_offset": number(info, "haHeldOffset")}
+        return {"role": "master", **master, "behind_bytes": behind if behind >= 0 else None}
+    if "haFollows" in info:
+        return {"role": "slave", "follows": info["haFollows"] == "true"}
+    return {}
+
+
+def put_latency_99_ms(info: Mapping[str, str]) -> float | None:
+    """Return within which time 99 of 100 messages were appended in the last minute; None where the broker does not tell."""
+    return first(info["putLatency99"]) if "putLatency99" in info else None
+
+
+def odd_groups(info: Mapping[str, str]) -> dict[str, str]:
+    """Return the groups whose members a FlintMQ broker says subscribe differently, with the ids of those that differ."""
+    entries = (entry.partition(": ") for entry in info.get("contradictorySubscriptions", "").split("; "))
+    return {group: client_ids for group, _, client_ids in entries if client_ids}

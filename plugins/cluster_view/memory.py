@@ -1,0 +1,97 @@
+"""What a view remembers of each broker: its last answers, when they came, and what comes next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import attrs
+
+from flintmq.core.broker.groups import SubscriptionGroupConfig
+from flintmq.core.broker.topic_config import MessageQueue, TopicConfig
+from flintmq.core.route.route_data import MASTER_ID
+from flintmq.plugins.cluster_view.progress import GroupProgress, Meters
+from flintmq.remoting.wire.bodies import TopicOffset
+
+NEVER: Final = float("-inf")
+
+
+@attrs.frozen
+class TopicEnds:
+    """Where a topic's queues at a broker begin and end."""
+
+    queues: Mapping[MessageQueue, TopicOffset]
+    at_s: float
+
+
+@attrs.frozen
+class Connected:
+    """Who of a group is connected with a broker."""
+
+    client_ids: tuple[str, ...]
+    consume_type: str
+    message_model: str
+    conflict: str
+    """How they contradict each other, in a sentence; empty when they do not."""
+    at_s: float
+
+
+NOBODY: Final = ((), "", "", "")
+
+
+@attrs.define
+class BrokerMemory:
+    """A master or slave. What it answered stays when it goes away, until the view forgets it."""
+
+    cluster: str
+    name: str
+    broker_id: int
+    address: str
+    is_registered: bool = True
+    seen_s: float = 0.0
+    """When a name server last named it."""
+    error: str = ""
+    failures: int = 0
+    """In a row."""
+    info: Mapping[str, str] = attrs.Factory(dict)
+    topics: Mapping[str, TopicConfig] = attrs.Factory(dict)
+    groups: Mapping[str, SubscriptionGroupConfig] = attrs.Factory(dict)
+    progress: dict[str, GroupProgress] = attrs.Factory(dict)
+    ends: dict[str, TopicEnds] = attrs.Factory(dict)
+    connected: dict[str, Connected] = attrs.Factory(dict)
+    topic_rates: Meters = attrs.Factory(Meters)
+    """Of all topics, in turns."""
+    consumed_rates: Meters = attrs.Factory(Meters)
+    """Of topics that a group consumes, with every look at the groups' progress."""
+    asked_s: dict[str, float] = attrs.Factory(dict)
+    """Kind of request → when it was last answered."""
+    next_topic: int = 0
+    next_group: int = 0
+
+    @property
+    def is_master(self) -> bool:
+        return self.broker_id == MASTER_ID
+
+    @property
+    def answers(self) -> bool:
+        """Return whether its last request was answered."""
+        return self.is_registered and not self.error
+
+    def due(self, kind: str, now_s: float, interval_s: float) -> bool:
+        """Return whether a kind of request is due."""
+        return now_s - self.asked_s.get(kind, NEVER) >= interval_s
+
+    def age_s(self, kind: str, now_s: float) -> float | None:
+        """Return how old the answer to a kind of request is; None when there is none."""
+        asked_s = self.asked_s.get(kind)
+        return None if asked_s is None else max(0.0, now_s - asked_s)
+
+    @property
+    def queue_count(self) -> int:
+        """Return how many queues of groups its last answer about their progress had."""
+        return sum(len(group.queues) for group in self.progress.values())
+
+    def topic_per_s(self, topic: str) -> float | None:
+        """Return how many messages a topic gets a second; None where that is not known yet."""
+        rate = self.consumed_rates.per_s(topic)
+        return self.topic_rates.per_s(topic) if rate is None else rate

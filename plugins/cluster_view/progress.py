@@ -1,0 +1,118 @@
+"""What is seen only by looking twice: rates, and queues that stand still although messages wait. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import attrs
+
+from flintmq.core.broker.topic_config import MessageQueue
+from flintmq.core.broker.topic_name import RETRY_PREFIX
+from flintmq.remoting.wire.bodies import ConsumeStats, OffsetWrapper
+
+RATE_MIN_S: Final = 1.0
+"""A rate over less time says little."""
+
+
+@attrs.define
+class Meter:
+    """Makes a rate of totals that are read now and then."""
+
+    total: int
+    at_s: float
+    per_s: float | None = None
+
+    def note(self, total: int, at_s: float) -> None:
+        """Take a new total; one that is smaller than the last begins again, as after a restart."""
+        if total < self.total:
+            self.total, self.at_s, self.per_s = total, at_s, None
+        elif at_s - self.at_s >= RATE_MIN_S:
+            self.per_s = (total - self.total) / (at_s - self.at_s)
+            self.total, self.at_s = total, at_s
+
+
+class Meters:
+    """Rates by name; what is no longer told is forgotten."""
+
+    def __init__(self) -> None:
+        self._meters: dict[str, Meter] = {}
+
+    def note(self, name: str, total: int, at_s: float) -> None:
+        """Take a new total of one name."""
+        known = self._meters.get(name)
+        if known is None:
+            self._meters[name] = Meter(total, at_s)
+        else:
+            known.note(total, at_s)
+
+    def keep(self, names: Iterable[str]) -> None:
+        """Forget all other names."""
+        wanted = set(names)
+        self._meters = {name: meter for name, meter in self._meters.items() if name in wanted}
+
+    def per_s(self, name: str) -> float | None:
+        """Return a rate; None where it was not told twice yet."""
+        meter = self._meters.get(name)
+        return None if meter is None else meter.per_s
+
+
+@attrs.define
+class GroupProgress:
+    """How far a group has come at one broker."""
+
+    per_s: float
+    """Messages that it was given lately."""
+    queues: dict[MessageQueue, OffsetWrapper]
+    standing: dict[MessageQueue, tuple[int, float]]
+    """Queue with waiting messages → the consumer offset, and since when it is seen to be there."""
+    lag: int = 0
+    retry_lag: int = 0
+    topics: tuple[str, ...] = ()
+
+    def stuck(self, now_s: float, least_s: float) -> list[tuple[MessageQueue, float]]:
+        """Return the queues whose offset has not moved for so long although messages wait, and for how long."""
+        return [(queue, now_s - since_s) for queue, (_, since_s) in self.standing.items() if now_s - since_s >= least_s]
+
+
+def lag_of(queue: OffsetWrapper) -> int:
+    """Return how many messages of a queue wait for a group."""
+    return max(0, queue.broker_queue_offset - max(0, queue.consumer_offset))
+
+
+def advance(known: GroupProgress | None, stats: Iterable[ConsumeStats], now_s: float) -> GroupProgress:
+    """Return a group's progress after another look.
+
+    Args:
+        known: what it was before; None at the first look.
+        stats: by topic, as the broker tells it now.
+        now_s: when it was told.
+    """
+    before = known.standing if known is not None else {}
+    found = GroupProgress(0.0, {}, {})
+    topics: set[str] = set()
+    for one in stats:
+        found.per_s += one.consume_tps
+        for queue, figures in one.offset_table.items():
+            found.queues[queue] = figures
+            topics.add(queue.topic)
+            behind = lag_of(figures)
+            if not behind:
+                continue
+            found.lag += behind
+            if queue.topic.startswith(RETRY_PREFIX):
+                found.retry_lag += behind
+            stood = before.get(queue)
+            still = stood is not None and stood[0] == figures.consumer_offset
+            found.standing[queue] = stood if still and stood is not None else (figures.consumer_offset, now_s)
+    found.topics = tuple(sorted(topics))
+    return found
+
+
+def ends_by_topic(groups: Mapping[str, GroupProgress]) -> dict[str, int]:
+    """Return per topic that a group consumes the sum of its queues' ends, from which a rate can be had."""
+    ends: dict[str, dict[int, int]] = {}
+    for group in groups.values():
+        for queue, figures in group.queues.items():
+            ends.setdefault(queue.topic, {})[queue.queue_id] = figures.broker_queue_offset
+    return {topic: sum(queues.values()) for topic, queues in ends.items()}

@@ -1,0 +1,145 @@
+"""Administration of one broker: what it alone is asked about its topics, its groups, their clients and itself."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from flintmq.core.broker.groups import SubscriptionGroupConfig, SubscriptionGroupWrapper
+from flintmq.core.broker.topic_config import MessageQueue, TopicConfigSerializeWrapper
+from flintmq.remoting.client.instance import ClientInstance
+from flintmq.remoting.wire.bodies import (
+    BrokerStatsData,
+    ConsumerConnection,
+    ConsumerRunningInfo,
+    ConsumeStats,
+    ConsumeStatsList,
+    GroupList,
+    KVTable,
+    ProducerTableInfo,
+    TopicOffset,
+    TopicStatsTable,
+)
+from flintmq.remoting.wire.codes import RequestCode
+from flintmq.remoting.wire.command import request
+from flintmq.remoting.wire.headers_admin import (
+    GetBrokerConsumeStatsRequestHeader,
+    GetConsumerRunningInfoRequestHeader,
+    GetConsumeStatsRequestHeader,
+    TopicRequestHeader,
+    ViewBrokerStatsDataRequestHeader,
+)
+from flintmq.remoting.wire.headers_message import ConsumerGroupRequestHeader
+from flintmq.remoting.wire.json_body import decode_body
+
+LONG_TIMEOUT_MS: Final = 10_000
+
+
+class BrokerQuestions:
+    """Questions to the broker at ``address``, put by way of a :class:`ClientInstance`. Loop thread only.
+
+    Every method raises ``RemotingError`` when the broker does not answer and ``RefusedError`` when it refuses.
+    """
+
+    client: ClientInstance
+
+    # --- the broker ---
+
+    async def runtime_info(self, address: str) -> dict[str, str]:
+        """Return a broker's counters and gauges (docs/internals/protocol.md, Runtime figures)."""
+        answer = await self.client.ask(address, request(RequestCode.GET_BROKER_RUNTIME_INFO))
+        return KVTable.decode(answer.body).table
+
+    async def broker_config(self, address: str) -> dict[str, str]:
+        """Return a broker's settings."""
+        answer = await self.client.ask(address, request(RequestCode.GET_BROKER_CONFIG))
+        lines = (line.partition("=") for line in answer.body.decode().splitlines() if "=" in line)
+        return {key.strip(): value.strip() for key, _, value in lines if not key.startswith("#")}
+
+    async def broker_stats(self, name: str, key: str, address: str) -> BrokerStatsData:
+        """Return what a broker counted in the last minute, hour and day.
+
+        Args:
+            name: a counter's, such as ``TOPIC_PUT_NUMS``.
+            key: what of, such as a topic. Refused with SYSTEM_ERROR where nothing was ever counted.
+            address: the broker's.
+        """
+        header = ViewBrokerStatsDataRequestHeader(stats_name=name, stats_key=key)
+        answer = await self.client.ask(address, request(RequestCode.VIEW_BROKER_STATS_DATA, header))
+        return decode_body(answer.body, BrokerStatsData)
+
+    async def producers(self, address: str) -> ProducerTableInfo:
+        """Return the members of every producer group that a broker knows."""
+        answer = await self.client.ask(address, request(RequestCode.GET_ALL_PRODUCER_INFO))
+        return ProducerTableInfo.decode(answer.body)
+
+    # --- topics ---
+
+    async def topic_configs(self, address: str) -> TopicConfigSerializeWrapper:
+        """Return every topic of a broker with its settings."""
+        answer = await self.client.ask(address, request(RequestCode.GET_ALL_TOPIC_CONFIG), LONG_TIMEOUT_MS)
+        return decode_body(answer.body, TopicConfigSerializeWrapper)
+
+    async def topic_stats_at(self, topic: str, address: str) -> dict[MessageQueue, TopicOffset]:
+        """Return first and last offset of each queue that a topic has at a broker."""
+        answer = await self.client.ask(
+            address, request(RequestCode.GET_TOPIC_STATS_INFO, TopicRequestHeader(topic=topic))
+        )
+        return TopicStatsTable.decode(answer.body).offset_table
+
+    async def topic_groups(self, topic: str, address: str) -> list[str]:
+        """Return the groups that consume a topic, as far as a broker knows."""
+        header = TopicRequestHeader(topic=topic)
+        answer = await self.client.ask(address, request(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, header))
+        return GroupList.decode(answer.body).group_list
+
+    # --- groups ---
+
+    async def group_configs(self, address: str) -> dict[str, SubscriptionGroupConfig]:
+        """Return every group of a broker with its settings."""
+        answer = await self.client.ask(address, request(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG), LONG_TIMEOUT_MS)
+        return decode_body(answer.body, SubscriptionGroupWrapper).subscription_group_table
+
+    async def consume_stats_at(self, group: str, address: str, topic: str = "") -> ConsumeStats:
+        """Return how far a group has come in the queues that a topic, or each of its topics, has at a broker."""
+        header = GetConsumeStatsRequestHeader(consumer_group=group, topic=topic)
+        answer = await self.client.ask(address, request(RequestCode.GET_CONSUME_STATS, header), LONG_TIMEOUT_MS)
+        return ConsumeStats.decode(answer.body)
+
+    async def all_consume_stats(self, address: str) -> ConsumeStatsList:
+        """Return how far every group has come in every queue that a broker has, by one request."""
+        header = GetBrokerConsumeStatsRequestHeader(is_order=False)
+        answer = await self.client.ask(address, request(RequestCode.GET_BROKER_CONSUME_STATS, header), LONG_TIMEOUT_MS)
+        return ConsumeStatsList.decode(answer.body)
+
+    async def consumer_connections(self, group: str, address: str) -> ConsumerConnection:
+        """Return the group's members that a broker knows. Refused with CONSUMER_NOT_ONLINE when there are none."""
+        return (await self.connected_group(group, address))[0]
+
+    async def contradictions(self, group: str, address: str) -> str:
+        """Return how the group's members contradict each other in what they subscribe to, in words with their ids;
+        empty when they do not, and where the broker is not FlintMQ's. Refused with CONSUMER_NOT_ONLINE when there are
+        none."""
+        return (await self.connected_group(group, address))[1]
+
+    async def connected_group(self, group: str, address: str) -> tuple[ConsumerConnection, str]:
+        """Return what :meth:`consumer_connections` and :meth:`contradictions` return, by one request."""
+        header = ConsumerGroupRequestHeader(consumer_group=group)
+        answer = await self.client.ask(address, request(RequestCode.GET_CONSUMER_CONNECTION_LIST, header))
+        return ConsumerConnection.decode(answer.body), answer.remark or ""
+
+    async def consumer_running_info(
+        self, group: str, client_id: str, address: str, timeout_ms: int = LONG_TIMEOUT_MS
+    ) -> ConsumerRunningInfo:
+        """Return what a member of a group reports about itself: its queues, subscriptions and rates.
+
+        The broker asks the member, which may take its time. Refused with CONSUME_MSG_TIMEOUT when the member does not answer,
+        and where it is too old for the question or gone.
+
+        Args:
+            group, client_id: name the member.
+            address: of a broker that the member is connected with.
+            timeout_ms: how long broker and member together may take.
+        """
+        header = GetConsumerRunningInfoRequestHeader(consumer_group=group, client_id=client_id)
+        answer = await self.client.ask(address, request(RequestCode.GET_CONSUMER_RUNNING_INFO, header), timeout_ms)
+        return ConsumerRunningInfo.decode(answer.body)
