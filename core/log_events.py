@@ -89,6 +89,8 @@ EVENTS: Final[Mapping[str, str]] = {
     "landing has stopped: %s": "landing.stopped reason",
     "landing failed and is tried again: %s": "landing.tried_again error",
     "nobody is served for more than %d ms%s: the event loop is busy with %s": "loop.blocked warn_ms often by",
+    "a request for %s could not be answered": "metrics.not_answered path",
+    "a request for metrics could not be taken: %s": "metrics.not_taken error",
     "name server listens on %s": "namesrv.listens address",
     "name server %s stopped": "namesrv.stopped address",
     "consumer offset of %s in %s queue %d goes back from %d to %d (%s)": "offset.back group topic queue_id before_offset now_offset client",

@@ -29,6 +29,7 @@ from flintmq.plugins.alarms.plugin import AlarmsPlugin
 from flintmq.plugins.broker.upkeep import UpkeepPlugin
 from flintmq.plugins.delay.plugin import DelayPlugin
 from flintmq.plugins.filters.plugin import FiltersPlugin
+from flintmq.plugins.metrics.plugin import MetricsPlugin
 from flintmq.plugins.registration.registration import RegistrationPlugin
 from flintmq.plugins.replication.plugin import ReplicationPlugin
 from flintmq.plugins.retention.plugin import RetentionPlugin
@@ -124,6 +125,7 @@ BUILTIN_PLUGINS: tuple[object, ...] = (
     ReplicationPlugin(),
     RetentionPlugin(),
     AlarmsPlugin(),
+    MetricsPlugin(),
 )
 """The built-in plugins of a broker, for ``Kernel.assemble(builtins=...)``."""
 

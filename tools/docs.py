@@ -24,6 +24,7 @@ from flintmq.core.kernel.ports.processor import RequestDeclaration
 from flintmq.core.log_events import EVENTS, EVENTS_OF
 from flintmq.plugins.broker.processors import ProcessorsPlugin
 from flintmq.plugins.builtin import BUILTIN_PLUGINS, name_server_plugins
+from flintmq.plugins.metrics.families import GROUPS
 from flintmq.remoting.wire.codes import PUSHED, RequestCode
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -233,10 +234,29 @@ def log_events() -> str:
     return "\n".join(lines) + "\n"
 
 
+def metric_names() -> str:
+    """docs/metric-names.md."""
+    lines = [
+        "# Metrics",
+        "",
+        "What `/metrics` tells ([metrics.md](metrics.md)). Every metric has the labels of its group, and those that stand",
+        "beside it. Written by `tools/docs.py` from the definitions in `plugins/metrics/families.py`.",
+    ]
+    for group in GROUPS:
+        labels = ", ".join(f"`{label}`" for label in group.common)
+        lines += ["", f"## {group.title}", "", _cell(group.about), "", f"Labels of all of them: {labels}.", ""]
+        lines += ["| metric | kind | further labels | meaning |", "|---|---|---|---|"]
+        for one in group.families:
+            further = ", ".join(f"`{label}`" for label in one.labels)
+            lines.append(f"| `{one.name}` | {one.kind} | {further} | {_cell(one.meaning)} |")
+    return "\n".join(lines) + "\n"
+
+
 PAGES = {
     "client-reference.md": client_reference,
     "commands.md": cli_reference,
     "log-events.md": log_events,
+    "metric-names.md": metric_names,
     "refusals.md": refusals,
     "settings.md": settings,
     "hooks.md": hooks,

@@ -14,6 +14,7 @@ import attrs
 
 from flintmq.config.errors import ConfigError
 from flintmq.config.fields import option
+from flintmq.config.sections.observe import MetricsSection
 from flintmq.config.sections.security import AclAccount, AclSection, TlsSection
 from flintmq.config.sections.server import BrokerSection, HaSection, ListenSection, NamesrvConfig, NamesrvSection
 from flintmq.config.sections.service import (
@@ -53,6 +54,7 @@ __all__ = [
     "IndexSection",
     "LandingSection",
     "ListenSection",
+    "MetricsSection",
     "NamesrvConfig",
     "NamesrvSection",
     "OffsetsSection",
@@ -126,6 +128,8 @@ class BrokerConfig:
     """Transactional messages."""
     admission: AdmissionSection = attrs.field(factory=AdmissionSection)
     """When the broker is busy."""
+    metrics: MetricsSection = attrs.field(factory=MetricsSection)
+    """What monitoring systems read."""
     plugin_budget: PluginBudgetSection = attrs.field(factory=PluginBudgetSection)
     """What plugins may cost."""
     acl: AclSection = attrs.field(factory=AclSection)

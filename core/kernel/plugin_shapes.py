@@ -23,6 +23,10 @@ from flintmq.core.kernel.plugin_info import PluginOrigin
 Signature = tuple[str, ...]
 """The names of what something is called with, by position."""
 
+READY_WORDS: Final = frozenset({"namesrv", "broker", "brokers", "store", "pid"})
+"""What a READY line says by itself."""
+_WORD_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
+_WORD: Final = re.compile(r"\S{1,1000}")
 _TEXT_MAX_CHARS: Final = 120
 _ADDRESS: Final = re.compile(r" at 0x[0-9a-f]+")
 
@@ -141,6 +145,15 @@ def shown(value: object) -> str:
     except Exception:
         text = f"a {type(value).__name__}"
     return text if len(text) <= _TEXT_MAX_CHARS else f"{text[:_TEXT_MAX_CHARS]}…"
+
+
+def wrong_word(name: object, word: object) -> str:
+    """Return what keeps ``name=word`` from being a word that a service adds to a READY line; empty where nothing does."""
+    if not (isinstance(name, str) and isinstance(word, str)):
+        return f"{shown(name)}: {shown(word)}, which are not both text"
+    if _WORD_NAME.fullmatch(name) is None or name in READY_WORDS:
+        return f"the name {shown(name)}"
+    return "" if _WORD.fullmatch(word) is not None else f"the word {shown(word)}, which is empty, long or has blanks"
 
 
 def drop(value: object) -> None:

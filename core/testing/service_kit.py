@@ -20,7 +20,7 @@ import attrs
 
 from flintmq.core.broker.api import PeriodicTimers
 from flintmq.core.errors import JsonTypeError, StoreError
-from flintmq.core.kernel.plugin_shapes import drop
+from flintmq.core.kernel.plugin_shapes import drop, wrong_word
 from flintmq.core.kernel.ports.alarm import Alarm
 from flintmq.core.kernel.ports.service import (
     Service,
@@ -30,6 +30,7 @@ from flintmq.core.kernel.ports.service import (
     SupportsHealth,
     SupportsPersist,
     SupportsReady,
+    SupportsReadyWords,
     SupportsWithdraw,
 )
 from flintmq.core.testing.failure import KitFailure, expect
@@ -124,6 +125,8 @@ async def _check_life(make: Callable[[PeriodicTimers], Service], *, is_reached: 
     if is_reached:
         if isinstance(service, SupportsReady):
             await _call("ready", service.ready)
+        if isinstance(service, SupportsReadyWords):
+            _check_words(service)
         for _turn in range(_TURNS):
             timers.turn()
             _check_answers(service)
@@ -161,6 +164,14 @@ def _check_answers(service: Service) -> None:
             len(names) == len(set(names)), "each id and subject comes once: the last one would hide the others", names
         )
         expect(all(alarm.id and alarm.message for alarm in found), "alarms have an id and a message", found)
+
+
+def _check_words(service: SupportsReadyWords) -> None:
+    drop(words := service.ready_words())
+    expect(isinstance(words, Mapping), "ready_words is a plain method that returns a mapping", words)
+    for name, word in words.items():
+        wrong = wrong_word(name, word)
+        expect(not wrong, f"ready_words returns words of a READY line: {wrong}", words)
 
 
 def _check_following(service: SupportsFollowing) -> None:

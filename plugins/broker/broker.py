@@ -139,6 +139,11 @@ class Broker(Service):
         return self.state.ha_port
 
     @property
+    def ready_words(self) -> dict[str, str]:
+        """What its services add to the READY line, by name: ``metrics`` → ``127.0.0.1:5557``."""
+        return self._assembled().services.ready_words()
+
+    @property
     def store_path(self) -> Path:
         return Path(self.config.store.path)
 

@@ -86,6 +86,7 @@ def check_required(config: BrokerConfig, kernel: Kernel) -> None:
         ("broker.role", config.broker.role != "async_master", "replication"),
         ("ha.enable", config.ha.enable, "replication"),
         ("namesrv.addresses", bool(config.namesrv.addresses), "registration"),
+        ("metrics.enable", config.metrics.enable, "metrics"),
         ("pull.property_filter", config.pull.property_filter, "filters"),
         ("pull.calc_filter_bitmap", config.pull.calc_filter_bitmap, "filters"),
     )

@@ -14,7 +14,7 @@ import msgspec
 from flintmq.core.broker.alarms import ALARMS_MAX, cleaned
 from flintmq.core.errors import PluginError, StoreError
 from flintmq.core.kernel.blame import PLUGIN_FAULTS
-from flintmq.core.kernel.plugin_shapes import SERVICE, is_async, shown, wrong_call
+from flintmq.core.kernel.plugin_shapes import SERVICE, is_async, shown, wrong_call, wrong_word
 from flintmq.core.kernel.ports import (
     Alarm,
     Service,
@@ -23,6 +23,7 @@ from flintmq.core.kernel.ports import (
     SupportsHealth,
     SupportsPersist,
     SupportsReady,
+    SupportsReadyWords,
     SupportsWithdraw,
 )
 
@@ -41,7 +42,7 @@ _FIGURE_MAX_CHARS: Final = 1_000
 _CANCELLED_S: Final = 1.0
 """How long a method of a service that was cancelled may take to tidy up."""
 _MAY_WAIT: Final = ("start", "stop", "ready", "withdraw")
-_MUST_NOT_WAIT: Final = ("persist", "runtime_info", "health", "alarms", "positions_for_slaves")
+_MUST_NOT_WAIT: Final = ("persist", "runtime_info", "health", "alarms", "ready_words", "positions_for_slaves")
 
 
 class Services:
@@ -87,6 +88,19 @@ class Services:
         for entry, service in self._started:
             if isinstance(service, SupportsReady):
                 await self._begin(entry, "ready", service.ready)
+
+    def ready_words(self) -> dict[str, str]:
+        """Return what the services that were started add to the READY line. The first one to use a name has it."""
+        found: dict[str, str] = {}
+        for entry, service in self._started:
+            if isinstance(service, SupportsReadyWords):
+                with self._kernel.counting(entry, "ready_words"):
+                    words = dict(service.ready_words())
+                    wrong = next(filter(None, (wrong_word(name, word) for name, word in words.items())), "")
+                    if wrong:
+                        raise ValueError(f"expected ready_words to return words of a READY line; found {wrong}")
+                    found = words | found
+        return found
 
     async def _begin(
         self, entry: Registered[ServiceFactory], doing: str, call: Callable[[], Awaitable[None] | None]

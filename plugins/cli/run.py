@@ -79,10 +79,11 @@ def run(
 ) -> None:
     """Run a name server and a broker in one process.
 
-    Prints one line when all serve: READY namesrv=HOST:PORT broker=HOST:PORT store=DIR pid=PID
+    Prints one line when all serve: READY namesrv=HOST:PORT broker=HOST:PORT store=DIR pid=PID. Before pid= stand the addresses
+    of further services that are switched on: metrics=HOST:PORT.
 
-    With --brokers, it has brokers=HOST:PORT,HOST:PORT in place of broker=. Each keeps its store in a folder of its own below
-    --store, their ports lie ten apart, and one that ends is started again.
+    With --brokers, it has brokers=HOST:PORT,HOST:PORT in place of broker=, and likewise those of services. Each broker keeps
+    its store in a folder of its own below --store, their ports lie ten apart, and one that ends is started again.
     """
     with uncollected():
         from flintmq.plugins.broker.broker import Broker
@@ -102,7 +103,8 @@ def run(
         addresses = ";".join((own, *(address for address in loaded.config.namesrv.addresses if address != own)))
         with_own = loaded.with_overrides([f"namesrv.addresses={addresses}"])
         broker = await stack.enter_async_context(Broker(with_own, plugins=(watch,)))
-        return f"{_told(name_server)} broker={broker.address} store={store_folder(loaded)}"
+        own = f"broker={broker.address} store={store_folder(loaded)}"
+        return f"{_told(name_server)} {own}{_as_words(broker.ready_words)}"
 
     serve(start, loaded.config.listen.loop)
 
@@ -123,7 +125,7 @@ def _several(loaded: LoadedConfig, count: int, arguments: Sequence[str]) -> Star
             warn(f"{folder / name} holds messages that nobody can consume while its broker is not started")
         supervisor = await stack.enter_async_context(Supervisor(plans, arguments))
         addresses = ",".join(broker.address for broker in supervisor.brokers)
-        return f"{_told(name_server)} brokers={addresses} store={folder}"
+        return f"{_told(name_server)} brokers={addresses} store={folder}{_as_words(supervisor.ready_words)}"
 
     return start
 
@@ -173,7 +175,8 @@ def broker(
 ) -> None:
     """Run a broker that registers with name servers.
 
-    Prints one line when it serves: READY broker=HOST:PORT store=DIR pid=PID
+    Prints one line when it serves: READY broker=HOST:PORT store=DIR pid=PID. Before pid= stand the addresses of further
+    services that are switched on: metrics=HOST:PORT.
     """
     with uncollected():
         from flintmq.plugins.broker.broker import Broker
@@ -196,7 +199,7 @@ def broker(
         if supervised is not None:
             watch.stop_at_end_of(sys.stdin.fileno())
         served = await stack.enter_async_context(Broker(loaded, plugins=(watch, *observed)))
-        return f"broker={served.address} store={store_folder(loaded)}"
+        return f"broker={served.address} store={store_folder(loaded)}{_as_words(served.ready_words)}"
 
     serve(start, loaded.config.listen.loop)
 
@@ -204,6 +207,11 @@ def broker(
 def _of_broker(store: str | None, port: int | None, host: str | None) -> dict[str, object]:
     """Return the settings that a broker's options stand for."""
     return {"store.path": store, "listen.port": port, "listen.host": host}
+
+
+def _as_words(words: Mapping[str, str]) -> str:
+    """Return what services say of themselves, as a READY line has it."""
+    return "".join(f" {name}={word}" for name, word in words.items())
 
 
 def _told(name_server: NameServer) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import string
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -30,6 +31,8 @@ class BrokerPlan:
     """``key=value`` of what it has for itself, beside what all of them have."""
     has_free_port: bool
     """Whether it takes a free port, which it keeps when it is started again."""
+    free_ports: Mapping[str, str] = attrs.field(factory=dict)
+    """Those of services that are free at first and kept then: the key of the setting, and the word of the READY line."""
 
 
 def plan_brokers(loaded: LoadedConfig, count: int, folder: Path, name_server: str) -> list[BrokerPlan]:
@@ -60,7 +63,9 @@ def plan_brokers(loaded: LoadedConfig, count: int, folder: Path, name_server: st
         "listen.port": config.listen.port,
         "listen.advertised_port": config.listen.advertised_port,
         "listen.ha_port": config.listen.ha_port,
+        "metrics.port": config.metrics.port,
     }
+    free_ports = {"metrics.port": "metrics"} if config.metrics.enable and not config.metrics.port else {}
     has_free_port = not config.listen.port and config.listen.advertised_port is None
     plans = []
     for number, name in enumerate(broker_names(config.broker.name, count)):
@@ -70,7 +75,7 @@ def plan_brokers(loaded: LoadedConfig, count: int, folder: Path, name_server: st
                 settings.append(f"{key}={_port(key, first_port + number * PORTS_APART, name)}")
         if has_free_port and config.listen.ha_port is None:
             settings.append("listen.ha_port=0")  # the port that it keeps may have a neighbour by then
-        plans.append(BrokerPlan(name, folder / name, tuple(settings), has_free_port))
+        plans.append(BrokerPlan(name, folder / name, tuple(settings), has_free_port, free_ports))
     return plans
 
 

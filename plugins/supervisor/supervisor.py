@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
+from flintmq.core.kernel.plugin_shapes import READY_WORDS
 from flintmq.plugins.cli.exits import CommandError, ExitCode
 from flintmq.plugins.supervisor.plan import BrokerPlan
 
@@ -58,6 +59,12 @@ class Supervisor:
         command = (*program, *arguments)
         self.brokers = tuple(SupervisedBroker(plan, command, pauses_s, clock) for plan in plans)
 
+    @property
+    def ready_words(self) -> dict[str, str]:
+        """What the brokers' services say of themselves, by name: what each of them says, in order, with commas between."""
+        names = dict.fromkeys(name for broker in self.brokers for name in broker.ready_words)
+        return {name: ",".join(filter(None, (one.ready_words.get(name) for one in self.brokers))) for name in names}
+
     async def __aenter__(self) -> Self:
         starting = [asyncio.create_task(broker.start(), name=f"start {broker.name}") for broker in self.brokers]
         try:
@@ -95,11 +102,14 @@ class SupervisedBroker:
         self.name = plan.name
         self.address = ""
         """``host:port`` of the broker; empty until it is ready for the first time."""
+        self.ready_words: dict[str, str] = {}
+        """What its services say of themselves; of the start before, while it is started again."""
         self.restarts = 0
         self.last_end = ""
         """How the last process ended; empty while the first one lives."""
         self._settings = list(plan.settings)
         self._keeps_port = plan.has_free_port
+        self._kept_ports = plan.free_ports
         self._command = command
         self._pauses_s = pauses_s
         self._clock = clock
@@ -129,10 +139,14 @@ class SupervisedBroker:
             code = await process.wait()
             known = ExitCode(code) if code in set(ExitCode) and code else ExitCode.FAILED
             raise CommandError(f"{self.name} did not start: it {how_it_ended(code)}", known)
+        self.ready_words = {name: word for name, word in ready.items() if name not in READY_WORDS}
         if not self.address:
             self.address = ready["broker"]
             if self._keeps_port:  # clients know it by now
                 self._settings.append(f"listen.port={self.address.rpartition(':')[2]}")
+            for key, name in self._kept_ports.items():  # what reads them knows them by now, too
+                if name in self.ready_words:
+                    self._settings.append(f"{key}={self.ready_words[name].rpartition(':')[2]}")
 
     def keep(self) -> None:
         """Start it again from now on whenever it ends, until :meth:`stop`."""

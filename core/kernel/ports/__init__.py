@@ -46,6 +46,7 @@ from flintmq.core.kernel.ports.service import (
     SupportsHealth,
     SupportsPersist,
     SupportsReady,
+    SupportsReadyWords,
     SupportsWithdraw,
 )
 from flintmq.core.kernel.ports.system_topic import SystemTopic, TagsCodes, TagsCodesFactory, tags_codes_of
@@ -100,6 +101,7 @@ __all__ = [
     "SupportsPersist",
     "SupportsQuerySteps",
     "SupportsReady",
+    "SupportsReadyWords",
     "SupportsTruncate",
     "SupportsWithdraw",
     "SystemTopic",

@@ -91,6 +91,19 @@ class SupportsAlarms(Protocol):
 
 
 @runtime_checkable
+class SupportsReadyWords(Protocol):
+    """A service that listens somewhere by itself, and says where in the READY line of ``flintmq run`` and ``broker``."""
+
+    def ready_words(self) -> Mapping[str, str]:
+        """Return words by name, such as ``metrics`` → ``127.0.0.1:5557``; without blanks. Asked after ``ready``. Loop thread.
+
+        A name consists of small letters, digits and underscores, and is none of those that the line has by itself:
+        ``namesrv``, ``broker``, ``brokers``, ``store``, ``pid``.
+        """
+        ...
+
+
+@runtime_checkable
 class SupportsFollowing(Protocol):
     """A service whose positions a slave takes over, so that it continues from them once it is the master."""
 

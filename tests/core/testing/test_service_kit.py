@@ -58,6 +58,10 @@ class Counts:
         """Return that nothing is wrong."""
         return ""
 
+    def ready_words(self) -> Mapping[str, str]:
+        """Return where it would listen."""
+        return {"counts": "127.0.0.1:1"}
+
     def positions_for_slaves(self) -> Mapping[str, object]:
         """Return the count."""
         return {"counted": self.position}
@@ -124,6 +128,8 @@ async def _later(*_arguments: object) -> Any:
         ({"runtime_info": _later}, "runtime_info is a plain method"),
         ({"runtime_info": lambda _: {"counted": 1}}, "figures are text"),
         ({"health": lambda _: None}, "health is one line of text"),
+        ({"ready_words": _later}, "ready_words is a plain method"),
+        ({"ready_words": lambda _: {"pid": "1"}}, "words of a READY line: the name 'pid'"),
         ({"positions_for_slaves": _later}, "positions_for_slaves is a plain method"),
         ({"follow": _takes_whatever_comes}, "follow raises JsonTypeError"),
         ({"follow": _spoils}, "a refused follow changes nothing"),

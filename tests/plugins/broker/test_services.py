@@ -234,3 +234,54 @@ class AlarmedPlugin:
             return made
 
         register("alarmed", make)
+
+
+class Worded:
+    """A service that says where it listens."""
+
+    def __init__(self, words: Any) -> None:
+        self.words = words
+
+    def start(self) -> None:
+        pass
+
+    def stop(self) -> None:
+        pass
+
+    def ready_words(self) -> Any:
+        return self.words
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        ({"mine": "127.0.0.1:1"}, ""),
+        ({"pid": "1"}, "found the name 'pid'"),
+        ({"mine": "a b"}, "has blanks"),
+        ({"mine": "x\nREADY"}, "has blanks"),
+        ({"mine": ""}, "is empty"),
+        ({"Mi ne": "x"}, "found the name 'Mi ne'"),
+        ({"mine": 1}, "which are not both text"),
+        (None, "NoneType"),
+    ],
+)
+def test_words_of_the_ready_line_are_words(tmp_path: Path, words: Any, error: str) -> None:
+    """Scripts split the line at blanks and equal signs: a plugin's text must not become another word, or a line."""
+
+    class Speaks:
+        plugin_name = "speaks"
+
+        @hookimpl
+        def flintmq_services(self, register: Any) -> None:
+            register("speaks", lambda api: Worded(words))
+            register("other", lambda api: Worded({"mine": "127.0.0.1:2", "other": "127.0.0.1:3"}))
+
+    async def live() -> None:
+        async with Broker(config(tmp_path), plugins=[Speaks()]) as broker:
+            found = broker.ready_words
+            assert found == {"mine": "127.0.0.1:2" if error else "127.0.0.1:1", "other": "127.0.0.1:3"}
+            (info,) = (info for info in broker.kernel.describe() if info.name == "speaks")
+            assert error in info.last_error
+            assert info.errors == bool(error)
+
+    asyncio.run(live())

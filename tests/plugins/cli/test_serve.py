@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -69,6 +70,27 @@ def test_run_serves_and_stops(tmp_path: Path, cli: RunCommand, small: list[str])
     assert not (store / "abort").exists()
     with serving("run", "--store", store, *small) as (process, ready):
         assert "hello" in cli("consume", "T", "--count", 1, "-n", ready["namesrv"]).out
+        process.terminate()
+        assert finish(process)[0] == 0
+
+
+def test_ready_names_what_services_listen_at(tmp_path: Path, small: list[str]) -> None:
+    """A script that waits for the line reads the figures next."""
+    pytest.importorskip("prometheus_client", reason="the extra metrics is not installed")
+    asked = ("--set", "metrics.enable=true")
+    with serving("run", "--store", tmp_path / "s", *asked, *small) as (process, ready):
+        assert list(ready) == ["namesrv", "broker", "store", "metrics", "pid"]
+        with urllib.request.urlopen(f"http://{ready['metrics']}/readyz", timeout=20) as answer:
+            assert answer.read() == b"ok\n"
+        process.terminate()
+        assert finish(process)[0] == 0
+    with serving("run", "--brokers", "2", "--store", tmp_path / "several", *asked, *small) as (process, ready):
+        assert list(ready) == ["namesrv", "brokers", "store", "metrics", "pid"]
+        of_each = ready["metrics"].split(",")
+        assert len(set(of_each)) == 2
+        for address in of_each:
+            with urllib.request.urlopen(f"http://{address}/metrics", timeout=20) as answer:
+                assert b"flintmq_put_messages_total{" in answer.read()
         process.terminate()
         assert finish(process)[0] == 0
 

@@ -40,6 +40,17 @@ def test_every_port_that_is_given_moves(tmp_path: Path) -> None:
     assert not second.has_free_port
 
 
+def test_a_port_for_metrics_moves_or_stays_free(tmp_path: Path) -> None:
+    """Each broker is read by itself; a monitoring system finds it at the same port after a restart."""
+    first, second = planned(tmp_path, "metrics.enable=true", "metrics.port=5557")
+    assert ("metrics.port=5557" in first.settings, "metrics.port=5567" in second.settings) == (True, True)
+    assert not second.free_ports
+    (free,) = planned(tmp_path, "metrics.enable=true", count=1)
+    assert free.free_ports == {"metrics.port": "metrics"}
+    (off,) = planned(tmp_path, count=1)
+    assert not off.free_ports
+
+
 def test_a_free_port_stays_free(tmp_path: Path) -> None:
     """``port + 1`` of a port that was free at first may be somebody else's when the broker is started again."""
     for plan in planned(tmp_path, "listen.port=0"):

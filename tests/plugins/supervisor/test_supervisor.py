@@ -36,8 +36,14 @@ FAILS_ONCE_MORE = SERVES.replace(
 )
 
 
+SAYS_MORE = SERVES.replace("store=x", "store=x metrics=127.0.0.1:{sys.argv[-1][0]}5557").replace(
+    'print("READY', 'print(f"READY'
+)
+
+
 def supervisor(folder: Path, *names: str, program: str = SERVES, has_free_port: bool = False) -> Supervisor:
-    plans = [BrokerPlan(name, folder / name, (f"broker.name={name}",), has_free_port) for name in names]
+    free = {"metrics.port": "metrics"}
+    plans = [BrokerPlan(name, folder / name, (f"broker.name={name}",), has_free_port, free) for name in names]
     return Supervisor(plans, [str(folder)], program=(sys.executable, "-c", program), pauses_s=PAUSES_S)
 
 
@@ -158,3 +164,16 @@ def test_ends_are_told_in_words() -> None:
     assert how_it_ended(-9) == "was ended by SIGKILL"
     assert how_it_ended(5) == "ended with exit code 5 (its store is fenced)"
     assert how_it_ended(77) == "ended with exit code 77"
+
+
+def test_what_services_say_is_passed_on(tmp_path: Path) -> None:
+    """Metrics of each broker are read at an address of its own, which it keeps when it is started again."""
+
+    async def work() -> None:
+        async with supervisor(tmp_path, "broker-a", "broker-b", program=SAYS_MORE) as both:
+            assert both.ready_words == {"metrics": "127.0.0.1:05557,127.0.0.1:05557"}
+            os.kill(pid_of(both.brokers[0]), signal.SIGKILL)
+            await until(lambda: len(starts(tmp_path)) == 3)
+            assert "--set metrics.port=05557" in starts(tmp_path)[-1]
+
+    asyncio.run(work())

@@ -1,0 +1,110 @@
+"""The service: ``/metrics``, ``/healthz`` and ``/readyz``, from the start of the broker to its stop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final
+
+from flintmq.plugins.broker.addresses import reachable_host
+from flintmq.plugins.metrics.exposition import Exposition
+from flintmq.plugins.metrics.gather import Gatherer
+from flintmq.plugins.metrics.http_server import Answer, HttpServer
+from flintmq.plugins.metrics.snapshot import NoSnapshotError, Samples, Snapshots
+from flintmq.remoting.server.descriptors import bind
+
+if TYPE_CHECKING:
+    from flintmq.core.broker.api import BrokerApi
+
+FULL: Final = "store.disk_full"
+"""The reason of refusals while there is no room: it does not end the broker's readiness."""
+TIMEOUT_S: Final = 2.0
+"""How long a request waits for the loop."""
+
+
+class MetricsService:
+    """Answers monitoring systems. Loop thread, but for what answers requests.
+
+    Args:
+        api: the broker.
+    """
+
+    def __init__(self, api: BrokerApi) -> None:
+        self._api = api
+        self._exposition = Exposition()
+        self._figures = Snapshots(api.loop, Gatherer(api).steps, TIMEOUT_S)
+        self._signs = Snapshots(api.loop, _nothing, TIMEOUT_S)
+        self._server: HttpServer | None = None
+        self._address = ""
+        self._waits_for = "the broker is starting"
+        """Why it is not ready; empty while it is."""
+
+    def start(self) -> None:
+        """Begin to answer, so that probes learn that the broker is starting.
+
+        Raises:
+            RemotingError: the port is in use, or the address is not this machine's.
+        """
+        settings = self._api.config.metrics
+        sock = bind(settings.host, settings.port)
+        host = reachable_host(settings.host)
+        self._address = f"{f'[{host}]' if ':' in host else host}:{sock.getsockname()[1]}"
+        self._server = HttpServer(sock, self.answer)
+        self._server.start()
+
+    def ready(self) -> None:
+        """Tell that clients can reach the broker."""
+        self._waits_for = ""
+
+    def ready_words(self) -> Mapping[str, str]:
+        """Return where metrics are read, as ``host:port``."""
+        return {"metrics": self._address}
+
+    def withdraw(self) -> None:
+        """Tell that clients cannot reach the broker any more."""
+        self._waits_for = "the broker is stopping"
+
+    async def stop(self) -> None:
+        """End the answers, and wait for those under way."""
+        self._figures.close()
+        self._signs.close()
+        if self._server is not None:
+            await asyncio.to_thread(self._server.stop)
+
+    def answer(self, path: str, accept: str) -> Answer:
+        """Return the answer to a request. One of the server's threads.
+
+        Args:
+            path: of the URL.
+            accept: what the client takes.
+        """
+        try:
+            if path == "/metrics":
+                body, content_type = self._exposition.text(self._figures.take().samples, accept)
+                return Answer(HTTPStatus.OK, body, content_type)
+            if path in ("/healthz", "/readyz"):
+                self._signs.take()
+                return self._health() if path == "/healthz" else self._readiness()
+        except NoSnapshotError as error:
+            return Answer.text(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
+        return Answer.text(HTTPStatus.NOT_FOUND, "what is answered here: /metrics, /healthz, /readyz")
+
+    def _health(self) -> Answer:
+        trouble = self._api.store.trouble
+        return Answer.text(HTTPStatus.OK, "ok" if trouble is None else f"alive, but {trouble.remark}")
+
+    def _readiness(self) -> Answer:
+        trouble = self._api.store.trouble
+        if self._waits_for:
+            return Answer.text(HTTPStatus.SERVICE_UNAVAILABLE, self._waits_for)
+        if trouble is None:
+            return Answer.text(HTTPStatus.OK, "ok")
+        if trouble.reason == FULL:  # consumers are served, and have to reach the broker, so that it gets room again
+            return Answer.text(HTTPStatus.OK, f"ready for consumers, but {trouble.remark}")
+        return Answer.text(HTTPStatus.SERVICE_UNAVAILABLE, trouble.remark)
+
+
+def _nothing(_samples: Samples) -> Iterator[None]:
+    """Gather nothing: that the loop answers is the figure."""
+    return iter(())

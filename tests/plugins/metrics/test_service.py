@@ -1,0 +1,199 @@
+"""What a monitoring system reads of a broker, in each state that the broker can be in."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+pytest.importorskip("prometheus_client", reason="the extra metrics is not installed")
+
+from prometheus_client import parser
+from prometheus_client.openmetrics import parser as openmetrics_parser
+
+from flintmq import Broker, Message
+from flintmq.config import BrokerConfig, ConfigError
+from flintmq.config.sections.models import BrokerSection, ListenSection, MetricsSection, StoreSection
+from flintmq.core.errors import RemotingError
+from flintmq.core.retention.retention import DiskFull
+from flintmq.core.testing.service_kit import check_service
+from flintmq.plugins.metrics.service import MetricsService
+
+OPENMETRICS = "application/openmetrics-text; version=1.0.0"
+
+
+def config(root: Path, **metrics: Any) -> BrokerConfig:
+    return BrokerConfig(
+        broker=BrokerSection(name="shop-a", cluster="shop"),
+        listen=ListenSection(port=0, vip=False),
+        store=StoreSection(path=str(root)),
+        metrics=MetricsSection(enable=True, **metrics),
+    )
+
+
+def read(broker: Broker, path: str, accept: str = "*/*") -> tuple[int, str]:
+    request = urllib.request.Request(f"http://{broker.ready_words['metrics']}{path}", headers={"Accept": accept})
+    try:
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+async def ask(broker: Broker, path: str, accept: str = "*/*") -> tuple[int, str]:
+    return await asyncio.to_thread(read, broker, path, accept)
+
+
+def live(root: Path, work: Callable[[Broker], Coroutine[Any, Any, None]], **metrics: Any) -> None:
+    async def run() -> None:
+        async with Broker(config(root, **metrics)) as broker:
+            await work(broker)
+
+    asyncio.run(run())
+
+
+def samples(text: str) -> dict[str, list[Any]]:
+    found: dict[str, list[Any]] = {}
+    for family in parser.text_string_to_metric_families(text):
+        for sample in family.samples:
+            found.setdefault(sample.name, []).append(sample)
+    return found
+
+
+def test_a_scrape_has_the_figures_of_the_moment(tmp_path: Path) -> None:
+    """Parsed by Prometheus's own parser, with the labels that tell brokers apart."""
+
+    async def work(broker: Broker) -> None:
+        await broker.put([Message("T", b"hello"), Message("T", b"world")])
+        code, text = await ask(broker, "/metrics")
+        assert code == 200
+        (put,) = samples(text)["flintmq_put_messages_total"]
+        assert (put.value, put.labels) == (2, {"cluster": "shop", "node_type": "broker", "node_id": "shop-a"})
+        marks = {one.labels["watermark"]: one.value for one in samples(text)["flintmq_watermark_bytes"]}
+        assert marks["wrote"] == broker.state.store.watermarks.wrote > 0
+
+    live(tmp_path, work)
+
+
+def test_openmetrics_where_it_is_asked_for(tmp_path: Path) -> None:
+    """Prometheus asks for it first; its strict parser finds every rule kept."""
+
+    async def work(broker: Broker) -> None:
+        await broker.put([Message("T", b"x")])
+        _, text = await ask(broker, "/metrics", OPENMETRICS)
+        families = {one.name for one in openmetrics_parser.text_string_to_metric_families(text)}
+        assert "flintmq_put_messages" in families
+        assert text.endswith("# EOF\n")
+
+    live(tmp_path, work)
+
+
+def test_a_broker_that_serves_is_alive_and_ready(tmp_path: Path) -> None:
+    """What probes of a container ask."""
+
+    async def work(broker: Broker) -> None:
+        assert await ask(broker, "/healthz") == (200, "ok\n")
+        assert await ask(broker, "/readyz") == (200, "ok\n")
+        assert (await ask(broker, "/"))[0] == 404
+
+    live(tmp_path, work)
+
+
+def test_a_fenced_store_shows_everywhere(tmp_path: Path) -> None:
+    """The scrape answers, readiness ends with the reason, and the process is alive all the same."""
+
+    async def work(broker: Broker) -> None:
+        broker.state.store.watermarks.fence_reason = "sync failed: no such device"
+        code, text = await ask(broker, "/metrics")
+        assert code == 200
+        assert samples(text)["flintmq_fenced"][0].value == 1
+        code, text = await ask(broker, "/readyz")
+        assert code == 503
+        assert "store.fenced" in text
+        assert "sync failed: no such device" in text
+        code, text = await ask(broker, "/healthz")
+        assert code == 200
+        assert text.startswith("alive, but ")
+        assert "store.fenced" in text
+
+    live(tmp_path, work)
+
+
+def test_a_full_disk_leaves_the_broker_to_its_consumers(tmp_path: Path) -> None:
+    """A broker that is taken off the network for it could never be emptied."""
+
+    async def work(broker: Broker) -> None:
+        broker.state.store.disk_full = DiskFull("store", "96 %")
+        code, text = await ask(broker, "/readyz")
+        assert code == 200
+        assert "store.disk_full" in text
+
+    live(tmp_path, work)
+
+
+def test_a_broker_that_starts_or_stops_is_not_ready(tmp_path: Path) -> None:
+    """Before clients can reach it, and after they cannot."""
+
+    async def work(broker: Broker) -> None:
+        service = broker.state.service(MetricsService)
+        service.withdraw()
+        assert await ask(broker, "/readyz") == (503, "the broker is stopping\n")
+        assert await ask(broker, "/healthz") == (200, "ok\n")
+
+    live(tmp_path, work)
+
+
+def test_a_blocked_loop_is_no_life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker whose loop hangs serves nobody: the probe must fail, within a time."""
+    monkeypatch.setattr("flintmq.plugins.metrics.service.TIMEOUT_S", 0.05)
+
+    async def work(broker: Broker) -> None:
+        for path in ("/healthz", "/readyz", "/metrics"):
+            code, text = read(broker, path)  # on the loop's thread, which waits for the answer
+            assert code == 503
+            assert "has not answered within 0.05 s" in text
+
+    live(tmp_path, work)
+
+
+def test_a_port_that_is_taken_stops_the_start(tmp_path: Path) -> None:
+    """With the address; monitoring that silently does not run is worse."""
+
+    async def work(broker: Broker) -> None:
+        port = int(broker.ready_words["metrics"].rpartition(":")[2])
+        with pytest.raises(RemotingError, match=f"cannot listen on 127.0.0.1:{port}"):
+            await Broker(config(tmp_path / "b", port=port)).start()
+
+    live(tmp_path / "a", work)
+
+
+def test_a_missing_package_is_named_with_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error says what to type, and which key it is about."""
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"pip install 'flintmq\[metrics\]'") as caught:
+        asyncio.run(Broker(config(tmp_path)).start())
+    assert caught.value.key == "metrics.enable"
+
+
+def test_metrics_without_the_plugin_are_an_error(tmp_path: Path) -> None:
+    """Rather than a broker that is not watched."""
+    without = attrs.evolve(config(tmp_path), disabled_plugins=("metrics",))
+    with pytest.raises(ConfigError, match=r"'metrics.enable' needs the plugin 'metrics'"):
+        asyncio.run(Broker(without).start())
+
+
+def test_it_keeps_the_rules_of_services(tmp_path: Path) -> None:
+    """Those of the kit, which third parties run."""
+
+    async def work(broker: Broker) -> None:
+        await asyncio.to_thread(check_service, lambda timers: MetricsService(broker.state))
+
+    live(tmp_path, work)
