@@ -90,6 +90,14 @@ COMMANDS: Final[Table] = {
                 "store:diff",
                 "Compare two stores: logs record by record, topics, groups and offsets. Differences are exit code 1.",
             ),
+            "backup": (
+                "store_backup:backup",
+                "Back up a store while its broker runs: whole up to the position it states; the next time only what is new.",
+            ),
+            "restore": (
+                "store_backup:restore",
+                "Make a store of a backup, its queues and index from its log; or check a backup (--verify).",
+            ),
             "cat": ("store:cat", "Print messages as JSON lines, in the log's order, or write them as Parquet."),
             "rebuild": (
                 "store_scale:rebuild",
@@ -107,7 +115,7 @@ COMMANDS: Final[Table] = {
                 "Changes nothing.",
             ),
         },
-        "Check, explain, rebuild, save, compare and print stores that no broker runs on.\n\n"
+        "Check, explain, rebuild, save, compare and print stores that no broker runs on, and back up any.\n\n"
         "Exit codes: 0 sound, same or done; 1 errors found, or stores differ; 2 usage; 3 the store cannot be opened.",
     ),
     "config": (

@@ -71,6 +71,14 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "store repair": ("flintmq store repair ./store",),
     "store salvage": ("flintmq store salvage ./damaged ./saved",),
     "store diff": ("flintmq store diff ./master ./slave",),
+    "store backup": (
+        "flintmq store backup ./store ./backup",
+        "flintmq store backup ./store ./backup --limit 50MiB --prune --verify --json",
+    ),
+    "store restore": (
+        "flintmq store restore ./backup ./restored",
+        "flintmq store restore ./backup --verify",
+    ),
     "store cat": (
         "flintmq store cat ./store --topic Orders --limit 10",
         "flintmq store cat ./store --parquet orders.parquet",
