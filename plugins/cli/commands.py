@@ -23,6 +23,10 @@ COMMANDS: Final[Table] = {
         "status:status",
         "Show clusters, brokers, rates, totals and disks. Ends with 1 when something is wrong with a broker's store.",
     ),
+    "ping": (
+        "ping:ping",
+        "Ask servers whether they are there; any answer will do, a refusal too. Ends with 4 when one does not answer.",
+    ),
     "pipeline": (
         {
             "run": (

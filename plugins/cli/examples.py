@@ -40,6 +40,7 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "groups reset": ("flintmq groups reset billing Orders --to 2026-01-31T12:00",),
     "groups delete": ("flintmq groups delete billing --offsets",),
     "status": ("flintmq status --topic Orders",),
+    "ping": ("flintmq ping", "flintmq ping 127.0.0.1:9876 127.0.0.1:10911 --timeout 500ms"),
     "pipeline run": (
         "flintmq pipeline run examples/pipelines/demo.yaml --dry-run",
         "flintmq pipeline run examples/pipelines/orders-stream.yaml --master 'local[2]' --json",

@@ -1,0 +1,52 @@
+"""``flintmq ping`` is what health checks of containers run: it must tell a server that answers from one that does not."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+import flintmq
+
+from .conftest import SMALL, RunCommand
+
+
+def test_brokers_and_name_servers_answer(cli: RunCommand, name_server: str) -> None:
+    """Each of them, with the time that it took."""
+    (broker,) = (row["address"] for row in cli("status", "-n", name_server, "--json").json["brokers"])
+    found = cli("ping", broker, name_server, "--json")
+    assert found.code == 0
+    assert [row["address"] for row in found.json] == [broker, name_server]
+    assert all(row["error"] is None and 0 < row["answered_ms"] < 3_000 for row in found.json)
+    assert f"{broker} answered after " in cli("ping", broker).out
+
+
+def test_who_refuses_lives(tmp_path: Path, cli: RunCommand) -> None:
+    """A health check has no account."""
+    accounts = tmp_path / "acl.yml"
+    accounts.write_text("accounts:\n- {accessKey: administrator, secretKey: long-enough-1, admin: true}\n")
+    accounts.chmod(0o600)
+    settings = [*SMALL, f"store.path={tmp_path / 's'}", "acl.enable=true", f"acl.file={accounts}"]
+    with flintmq.Broker(flintmq.load_config(None, settings, {})) as broker:
+        assert cli("ping", broker.address).code == 0
+
+
+def test_one_that_does_not_answer_is_4(cli: RunCommand, name_server: str) -> None:
+    """Nobody listens at one; the other one takes the connection and says nothing, as a process does that hangs."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        found = cli("ping", "127.0.0.1:1", address, name_server, "--timeout", "200ms", "--json")
+    assert found.code == 4
+    refused, hangs, well = found.json
+    assert "127.0.0.1:1" in refused["error"]
+    assert hangs["error"]
+    assert well["error"] is None
+
+
+@pytest.mark.parametrize("address", ["localhost", "a:b", "127.0.0.1:70000"])
+def test_what_is_no_address_is_2(cli: RunCommand, address: str) -> None:
+    """A misspelt check must not look like a broker that is ill."""
+    outcome = cli("ping", address)
+    assert outcome.code == 2
+    assert f"'{address}' is not HOST:PORT" in outcome.err
