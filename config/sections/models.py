@@ -19,6 +19,7 @@ from flintmq.config.sections.security import AclAccount, AclSection, TlsSection
 from flintmq.config.sections.server import BrokerSection, HaSection, ListenSection, NamesrvConfig, NamesrvSection
 from flintmq.config.sections.service import (
     AdmissionSection,
+    AlarmsSection,
     DelaySection,
     GroupsSection,
     OffsetsSection,
@@ -42,6 +43,7 @@ __all__ = [
     "AclAccount",
     "AclSection",
     "AdmissionSection",
+    "AlarmsSection",
     "BrokerConfig",
     "BrokerSection",
     "CommitRealTimeSection",
@@ -130,6 +132,8 @@ class BrokerConfig:
     """When the broker is busy."""
     metrics: MetricsSection = attrs.field(factory=MetricsSection)
     """What monitoring systems read."""
+    alarms: AlarmsSection = attrs.field(factory=AlarmsSection)
+    """What is told as wrong."""
     plugin_budget: PluginBudgetSection = attrs.field(factory=PluginBudgetSection)
     """What plugins may cost."""
     acl: AclSection = attrs.field(factory=AclSection)

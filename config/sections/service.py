@@ -164,6 +164,17 @@ class AdmissionSection:
     """Administrative requests that may wait."""
 
 
+@attrs.frozen(kw_only=True)
+class AlarmsSection:
+    """``alarms:`` — what ``flintmq status``, consoles and metrics show as wrong (docs/alarms.md)."""
+
+    lag_messages: int = option(10_000, minimum=0, maximum=2**60)
+    """Messages in a topic that a group has not consumed, from which on a lag that grows is an alarm; 0 never is."""
+    lag_window_ms: int = option(5 * 60_000, minimum=10_000, maximum=DAY_MS)
+    """How long a lag is looked at: it must have been above ``lag_messages`` all the time, never below what it was at the
+    beginning, and have grown by a tenth, or by ``lag_messages``."""
+
+
 _BUDGETS = ("errors", "window_ms", "call_ms", "loop_percent", "loop_window_ms", "off_ms", "life_ms")
 
 

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Final
 
 import attrs
+import msgspec
 
+from flintmq.core.broker.topic_name import retry_topic
 from flintmq.core.client_log import printable
-from flintmq.core.kernel.ports.alarm import CRITICAL, Alarm
+from flintmq.core.kernel.ports.alarm import CRITICAL, WARNING, Alarm
+from flintmq.core.retention.retention import DiskUsage, RetentionPolicy, judge_disk, judge_space
 
 ALARMS_MAX: Final = 200
 """Alarms of one broker that are shown. They are part of an answer, and more help nobody."""
 _NAME_MAX_CHARS: Final = 300
 _MESSAGE_MAX_CHARS: Final = 1_000
+_MEMBERS_TOLD: Final = 3
+_TOPICS_TOLD: Final = 3
+_EXPRESSION_MAX_CHARS: Final = 60
+_SAME_DISK: Final = 0.01
 
 
 def gathered(alarms: Iterable[Alarm]) -> list[Alarm]:
@@ -55,3 +64,142 @@ def dispatch_stopped(error: str, behind_bytes: int) -> Alarm:
     """Return the alarm for dispatch that stands still, and is tried again."""
     text = f"dispatch stands still, so consumers get nothing new and sends are refused: {error}"
     return Alarm("dispatch.stopped", CRITICAL, "", text, behind_bytes, "bytes", key="dispatchers")
+
+
+# disks
+
+
+def disk_used(folder: str, used_ratio: float, *, nearly_full_ratio: float, full_ratio: float) -> Alarm | None:
+    """Return the alarm for a disk by its used share alone, as a RocketMQ broker tells it; None where there is room.
+
+    Args:
+        folder: what lies on the disk.
+        used_ratio: its used share, 0 to 1.
+        nearly_full_ratio: the share above which a broker deletes messages that have not expired
+            (RocketMQ: ``rocketmq.broker.diskSpaceCleanForciblyRatio``, 0.85).
+        full_ratio: the share above which it refuses to write (``rocketmq.broker.diskSpaceWarningLevelRatio``, 0.9).
+    """
+    if used_ratio > full_ratio:
+        return _disk_full(folder, used_ratio, "ratio", full_ratio, "store.disk_full_ratio")
+    if used_ratio > nearly_full_ratio:
+        return _disk_nearly_full(folder, used_ratio, nearly_full_ratio)
+    return None
+
+
+def disks(log_disks: Sequence[DiskUsage], queue_disk: DiskUsage | None, policy: RetentionPolicy) -> list[Alarm]:
+    """Return the alarms for the disks of a store, by the limits of retention, each disk once.
+
+    Where the commit log lies on several disks, a full one is a warning while another one takes the files.
+    """
+    found: dict[Path, Alarm] = {}
+    if queue_disk is not None and any(_is_same_disk(queue_disk, usage) for usage in log_disks):
+        queue_disk = None
+    strict = msgspec.structs.replace(policy, clean_forcibly=True)
+    refuses = judge_space(log_disks, None, policy).full is not None
+    for usage in [*log_disks, *([queue_disk] if queue_disk is not None else [])]:
+        space = judge_disk(usage, strict)
+        folder, ratio = str(usage.folder), usage.used_ratio
+        if space.full is not None and (refuses or usage is queue_disk):
+            if space.full.key == "store.disk_min_free_bytes":
+                alarm = _disk_full(folder, usage.free_bytes, "bytes", policy.min_free_bytes, space.full.key)
+            else:
+                alarm = _disk_full(folder, ratio, "ratio", policy.full_ratio, space.full.key)
+        elif space.forcibly:
+            alarm = _disk_nearly_full(folder, ratio, policy.forcible_ratio)
+        else:
+            continue
+        found.setdefault(usage.folder, alarm)
+    return list(found.values())
+
+
+def _is_same_disk(one: DiskUsage, other: DiskUsage) -> bool:
+    """Return whether two folders seem to lie on one disk; they were measured one after the other."""
+    return one.total_bytes == other.total_bytes and abs(one.used_ratio - other.used_ratio) < _SAME_DISK
+
+
+def _disk_full(folder: str, value: float, unit: str, limit: float, key: str) -> Alarm:
+    used = f"{value:.1%} used" if unit == "ratio" else f"{value:,} bytes free"
+    text = f"the disk of {folder} is full ({used}) and sends are refused: free some room there, or let messages expire sooner"
+    return Alarm("disk.full", CRITICAL, folder, text, value, unit, limit, key)
+
+
+def _disk_nearly_full(folder: str, ratio: float, limit: float) -> Alarm:
+    text = (
+        f"the disk of {folder} is {ratio:.1%} used, and messages are deleted before they expire: free some room there, or "
+        "keep messages for a shorter time (store.file_reserved_hours)"
+    )
+    return Alarm("disk.nearly_full", WARNING, folder, text, ratio, "ratio", limit, "store.disk_forcible_ratio")
+
+
+# groups
+
+Subscription = tuple[str, str, str]
+"""Topic, type of the expression (``TAG``, ``SQL92`` …), expression."""
+
+
+def conflict(group: str, members: Mapping[str, Collection[Subscription]]) -> Alarm | None:
+    """Return the alarm for a group whose members subscribe differently; None when all agree.
+
+    Args:
+        group: the consumer group.
+        members: what each member subscribes to, by client id. The group's retry topic does not count: clients add it by
+            themselves, some of them only after their start.
+    """
+    own_topic = retry_topic(group)
+    wanted = {client: frozenset(one for one in each if one[0] != own_topic) for client, each in members.items()}
+    counts = Counter(wanted.values())
+    if len(counts) < 2:
+        return None
+    usual = max(counts, key=lambda each: (counts[each], sorted(each)))
+    odd = sorted(client for client, each in wanted.items() if each != usual)
+    told = [f"{client} {_difference(usual, wanted[client])}" for client in odd[:_MEMBERS_TOLD]]
+    more = [f"{len(odd) - _MEMBERS_TOLD} members more"] if len(odd) > _MEMBERS_TOLD else []
+    text = (
+        f"members of group {group} subscribe differently, so it misses messages: unlike most of {len(wanted)}, "
+        f"{'; '.join(told + more)}. Give all members the same topics and expressions, or groups of their own"
+    )
+    return Alarm("group.conflict", WARNING, group, text, len(odd), "members")
+
+
+def _difference(usual: frozenset[Subscription], own: frozenset[Subscription]) -> str:
+    """Return how a member's subscriptions differ from those of most, in words; the first few topics."""
+    theirs, ours = ({topic: (kind, text) for topic, kind, text in each} for each in (usual, own))
+    parts = []
+    for topic in sorted(theirs.keys() | ours.keys()):
+        if topic not in ours:
+            parts.append(f"does not subscribe to {topic}")
+        elif topic not in theirs:
+            parts.append(f"subscribes to {topic}, too")
+        elif ours[topic] != theirs[topic]:
+            parts.append(f"reads {topic} by {_expression(*ours[topic])}, not {_expression(*theirs[topic])}")
+    left_out = len(parts) - _TOPICS_TOLD
+    return " and ".join(parts[:_TOPICS_TOLD]) + (f" and {left_out} topics more" if left_out > 0 else "")
+
+
+def _expression(kind: str, text: str) -> str:
+    short = text if len(text) <= _EXPRESSION_MAX_CHARS else f"{text[:_EXPRESSION_MAX_CHARS]}..."
+    return f"'{short}'" if kind in ("", "TAG") else f"{kind[:_EXPRESSION_MAX_CHARS]} '{short}'"
+
+
+def lag_growing(
+    group: str, topic: str, lag: int, grown: int, *, within_s: float, limit: int, members: int | None = None
+) -> Alarm:
+    """Return the alarm for a group that falls further and further behind.
+
+    Args:
+        group: the consumer group.
+        topic: where it is furthest behind.
+        lag: how many messages it has not consumed there.
+        grown: how many more that is than at the beginning of the window.
+        within_s: how long the window is.
+        limit: the lag from which on this is told.
+        members: how many members are connected; None when that is unknown.
+    """
+    if members == 0:
+        advice = f"it has no members: start them, or delete the group (flintmq groups delete {group})"
+    else:
+        some = f"its {members} members" if members is not None else "its members"
+        advice = f"{some} do not keep up: add some, or look what slows them down (flintmq groups show {group})"
+    ago = f"{within_s / 60:.0f} minutes" if within_s >= 120 else f"{within_s:.0f} seconds"
+    text = f"group {group} is {lag:,} messages behind in topic {topic}, {grown:,} more than {ago} ago; {advice}"
+    return Alarm("consumer.lag_growing", WARNING, group, text, lag, "messages", limit, "alarms.lag_messages")

@@ -146,6 +146,15 @@ class ConsumerGroupInfo:
         more = [f"{len(odd) - limit} more"] if len(odd) > limit else []
         return f"most subscribe to {_text(usual)}, but {', '.join(named + more)}"
 
+    def expressions_by_member(self) -> dict[str, Expressions]:
+        """Return what each member subscribes to, by client id; one that is connected twice has a number behind it."""
+        found: dict[str, Expressions] = {}
+        for channel, expressions in self._expressions.items():
+            if channel in self.members:
+                name = self.members[channel].client_id
+                found[f"{name} ({len(found) + 1})" if name in found else name] = expressions
+        return found
+
     def contradictions(self) -> list[str]:
         """Ids of members whose subscriptions differ from those most members have: such a group loses messages."""
         if not self.is_contradictory:
@@ -328,6 +337,10 @@ class ConsumerTable:
         """Per group with contradictory subscriptions the ids of the members that differ from the others."""
         found = {info.group_name: info.contradictions() for info in self._groups.values()}
         return {group: client_ids for group, client_ids in found.items() if client_ids}
+
+    def contradictory(self) -> Iterator[ConsumerGroupInfo]:
+        """Return the groups whose members subscribe differently."""
+        return (self._groups[group] for group in self._told)
 
     def runtime_info(self) -> dict[str, str]:
         """For request 28: groups whose members subscribe differently, with those members' ids."""

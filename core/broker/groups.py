@@ -62,6 +62,14 @@ BUILT_IN_GROUPS: Final = (
 """Groups every broker has."""
 
 
+_BUILT_IN_NAMES: Final = frozenset(config.group_name for config in BUILT_IN_GROUPS)
+
+
+def is_system_group(group: str) -> bool:
+    """Return whether a group is the broker's, or its tools', and no application's."""
+    return group in _BUILT_IN_NAMES or group.startswith(SYSTEM_GROUP_PREFIX)
+
+
 class SubscriptionGroupManager(VersionedTable[SubscriptionGroupConfig]):
     """The table of consumer groups. Loop thread; written as the topics are.
 

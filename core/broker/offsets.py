@@ -135,6 +135,10 @@ class ConsumerOffsetManager:
         """Return every queue's offset of a group in a topic; a copy."""
         return dict(self._table.get(topic, {}).get(group, {}))
 
+    def topics(self) -> list[str]:
+        """Return the topics in which any group has offsets."""
+        return list(self._table)
+
     def which_topic_by_consumer(self, group: str) -> set[str]:
         """Topics the group has offsets in."""
         return {topic for topic, groups in self._table.items() if group in groups}

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from flintmq.core.kernel.hookspecs import RegisterService, hookimpl
+from flintmq.plugins.alarms.group_alarms import GroupAlarms
 from flintmq.plugins.alarms.store_alarms import StoreAlarms
 
 
 class AlarmsPlugin:
-    """Registers the watch over the store."""
+    """Registers the watches over the store and over consumer groups."""
 
     plugin_name = "alarms"
 
     @hookimpl
     def flintmq_services(self, register: RegisterService) -> None:
         register("store_alarms", StoreAlarms)
+        register("group_alarms", GroupAlarms)

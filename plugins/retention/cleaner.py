@@ -18,9 +18,10 @@ from typing import Final, Protocol, runtime_checkable
 
 import msgspec
 
+from flintmq.core.broker.alarms import disks
 from flintmq.core.errors import StoreError
 from flintmq.core.io.disk import Disk
-from flintmq.core.kernel.ports import QueueReader
+from flintmq.core.kernel.ports import Alarm, QueueReader
 from flintmq.core.log.multi_path_queue import MultiPathMappedFileQueue
 from flintmq.core.record import record as rec
 from flintmq.core.retention.retention import (
@@ -94,6 +95,8 @@ class CleanCommitLogService:
         self._clock = store.clock
         self.manual_rounds = 0
         """Rounds left in which expired files are deleted at any hour (code 329)."""
+        self.alarms: list[Alarm] = []
+        """What is wrong with the disks, by the last measurement."""
         self._bin = FileBin(store.disk, store.background)
         self._index_bin = FileBin(store.disk, store.background)
         self._round: Iterator[None] | None = None
@@ -147,7 +150,9 @@ class CleanCommitLogService:
         log_disks = [
             usage for folder in commit_log_folders(store.config.store) if (usage := self._usage(folder)) is not None
         ]
-        space = judge_space(log_disks, self._usage(store.consume_queues.root), policy)
+        queue_disk = self._usage(store.consume_queues.root)
+        space = judge_space(log_disks, queue_disk, policy)
+        self.alarms = disks(log_disks, queue_disk, policy)
         files = store.commit_log.queue
         if isinstance(files, MultiPathMappedFileQueue):
             files.full_folders = full_folders(log_disks, policy)

@@ -17,6 +17,7 @@ from flintmq.remoting.wire.codes import RequestCode
 
 if TYPE_CHECKING:
     from flintmq.core.broker.api import BrokerApi
+    from flintmq.core.kernel.ports import Alarm
     from flintmq.core.store.message_store import MessageStore
 
 RESIDENT_CHECK_S: Final = 1.0
@@ -86,6 +87,10 @@ class RetentionService:
         timers.pace(self._api.config.store.clean_resource_interval_ms / 1000, self.cleaner.tick, "retention")
         # Memory is filled by the world, not by the hours that a clock is advanced: they bring nothing to do.
         timers.pace(RESIDENT_CHECK_S, self._pages.tick, "resident pages", lambda: math.inf)
+
+    def alarms(self) -> list[Alarm]:
+        """Return what was wrong with the disks when they were measured last."""
+        return self.cleaner.alarms
 
     def stop(self) -> None:
         """Do nothing: the timers have ended."""

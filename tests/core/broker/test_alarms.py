@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 import pytest
 
-from flintmq.core.broker.alarms import ALARMS_MAX, gathered
+from flintmq.config.sections.models import StoreSection
+from flintmq.core.broker.alarms import ALARMS_MAX, conflict, disk_used, disks, gathered
 from flintmq.core.kernel.ports.alarm import CRITICAL, WARNING, Alarm
+from flintmq.core.retention.retention import DiskUsage, RetentionPolicy
 
 
 def test_critical_alarms_come_first_and_each_once() -> None:
@@ -40,3 +44,100 @@ def test_a_level_is_one_of_two() -> None:
     """What a plugin misspells would be neither shown in its place nor counted by an exit code."""
     with pytest.raises(ValueError, match="level"):
         Alarm("a.slow", "grave", "", "slow")  # type: ignore[arg-type]
+
+
+# disks
+
+GIB = 1 << 30
+POLICY = RetentionPolicy.of(StoreSection())
+
+
+def usage(used_ratio: float, folder: str = "/a", total_bytes: int = 20 * GIB) -> DiskUsage:
+    used = int(total_bytes * used_ratio)
+    return DiskUsage(Path(folder), total_bytes, used, total_bytes - used)
+
+
+@pytest.mark.parametrize(
+    ("disk", "found"),
+    [
+        (usage(0.80), None),
+        (usage(0.86), ("disk.nearly_full", WARNING, "ratio", "store.disk_forcible_ratio")),
+        (usage(0.91), ("disk.full", CRITICAL, "ratio", "store.disk_full_ratio")),
+        (usage(0.95, total_bytes=1_000 * GIB), None),  # 50 GiB are free: others fill the disk
+        (usage(0.50, total_bytes=64 << 20), ("disk.full", CRITICAL, "bytes", "store.disk_min_free_bytes")),
+    ],
+)
+def test_a_disk_is_judged_as_retention_judges_it(disk: DiskUsage, found: tuple[str, str, str, str] | None) -> None:
+    """The alarm comes when sends are refused, or messages go before their time, and not by limits of its own."""
+    alarms = disks([disk], msgspec.structs.replace(disk, folder=Path("/a/queues")), POLICY)
+    assert [(one.id, one.level, one.unit, one.key) for one in alarms] == ([found] if found else [])
+    assert all(one.subject == "/a" and "/a" in one.message for one in alarms)
+
+
+def test_a_full_disk_beside_one_with_room_is_a_warning() -> None:
+    """New files of the log are made on the other one, so nobody is refused."""
+    full, roomy = usage(0.95), usage(0.10, "/b")
+    assert [(one.id, one.subject) for one in disks([full, roomy], roomy, POLICY)] == [("disk.nearly_full", "/a")]
+    both = disks([full, usage(0.97, "/b")], None, POLICY)
+    assert [(one.id, one.subject) for one in both] == [("disk.full", "/a"), ("disk.full", "/b")]
+
+
+def test_a_ratio_alone_is_enough() -> None:
+    """A RocketMQ broker tells nothing else."""
+    limits = {"nearly_full_ratio": 0.85, "full_ratio": 0.9}
+    found = [disk_used("/a", ratio, **limits) for ratio in (0.85, 0.86, 0.91)]
+    assert [one.id if one else None for one in found] == [None, "disk.nearly_full", "disk.full"]
+
+
+# conflicts
+
+ALL = ("T", "TAG", "*")
+
+
+def conflicting(**members: list[tuple[str, str, str]]) -> Alarm | None:
+    return conflict("G", members)
+
+
+@pytest.mark.parametrize(
+    ("odd", "said"),
+    [
+        ([ALL, ("T2", "TAG", "*")], "c3 subscribes to T2, too"),
+        ([], "c3 does not subscribe to T"),
+        ([("T2", "TAG", "*")], "c3 does not subscribe to T and subscribes to T2, too"),
+        ([("T", "TAG", "red || blue")], "c3 reads T by 'red || blue', not '*'"),
+        ([("T", "SQL92", "a > 1")], "c3 reads T by SQL92 'a > 1', not '*'"),
+    ],
+)
+def test_members_that_subscribe_differently_are_told_apart(odd: list[tuple[str, str, str]], said: str) -> None:
+    """Topic set, expression, type: each loses messages without an error anywhere."""
+    found = conflicting(c1=[ALL], c2=[ALL], c3=odd)
+    assert found is not None
+    assert (found.id, found.level, found.subject, found.value, found.unit) == (
+        "group.conflict",
+        WARNING,
+        "G",
+        1,
+        "members",
+    )
+    assert said in found.message
+    assert "c1" not in found.message
+
+
+def test_members_that_agree_are_left_alone() -> None:
+    """The retry topic, which clients add by themselves at some time, does not count; nor does the order."""
+    more = ("T2", "TAG", "*")
+    assert conflicting(c1=[ALL, more], c2=[more, ALL, ("%RETRY%G", "TAG", "*")]) is None
+    assert conflicting(c1=[]) is None
+    assert conflict("G", {}) is None
+
+
+def test_a_large_conflict_is_told_in_few_words() -> None:
+    """A thousand members with a hundred topics each, by names that strangers chose."""
+    members = {f"c{n}\n": [(f"T{n}-{m}", "TAG", "x" * 500) for m in range(100)] for n in range(1_000)}
+    found = conflict("G", members)
+    assert found is not None
+    assert found.value == 999
+    assert "996 members more" in found.message
+    (shown,) = gathered([found])
+    assert len(shown.message) <= 1_003
+    assert "\n" not in shown.message

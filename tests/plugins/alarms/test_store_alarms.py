@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,32 +11,26 @@ from flintmq import Message
 from flintmq.core.errors import FlintError
 from flintmq.core.kernel.hookspecs import hookimpl
 from flintmq.core.kernel.ports.alarm import Alarm
+from flintmq.core.testing.clock import VirtualClock
 from flintmq.plugins.testing.embedded import EmbeddedBroker
 
-
-def alarms(broker: EmbeddedBroker) -> list[Alarm]:
-    """What a program in the broker's process is told."""
-
-    async def ask() -> list[Alarm]:
-        return broker.broker.state.alarms()
-
-    return broker.broker.call(ask)
+Alarms = Callable[[EmbeddedBroker], dict[str, Alarm]]
 
 
-def test_a_sync_that_fails_is_an_alarm_until_the_broker_is_restarted() -> None:
+def test_a_sync_that_fails_is_an_alarm_until_the_broker_is_restarted(alarms: Alarms) -> None:
     """The disk says EIO once: nothing is acknowledged from then on, and whoever looks must see why."""
     with EmbeddedBroker(settings=["flush.strategy=group_commit"], with_faults=True) as broker:
         broker.put([Message("T", b"well")])
-        assert alarms(broker) == []
+        assert alarms(broker) == {}
         broker.faults.fail_sync()
         with pytest.raises(FlintError):
             broker.put([Message("T", b"lost")])
-        (found,) = alarms(broker)
+        (found,) = alarms(broker).values()
         assert (found.id, found.level, found.subject) == ("store.fenced", "critical", "")
         assert "restart" in found.message
         broker.stop()
         broker.start()
-        assert alarms(broker) == []
+        assert alarms(broker) == {}
 
 
 class Picky:
@@ -54,13 +48,13 @@ class Picky:
         register("picky", lambda context: self, essential=True)
 
 
-def test_dispatch_that_stands_still_is_an_alarm_until_it_goes_on(tmp_path: Path) -> None:
+def test_dispatch_that_stands_still_is_an_alarm_until_it_goes_on(alarms: Alarms) -> None:
     """An essential dispatcher raises: what was stored is not visible, and the value says how much of the log waits."""
     picky = Picky()
     with EmbeddedBroker(plugins=[picky], settings=["dispatchers=consume_queue,index,picky"]) as broker:
         picky.error = ValueError("not\nnow")
         broker.put([Message("T", b"x")])
-        (found,) = alarms(broker)
+        (found,) = alarms(broker).values()
         assert (found.id, found.level, found.unit, found.key) == (
             "dispatch.stopped",
             "critical",
@@ -75,4 +69,23 @@ def test_dispatch_that_stands_still_is_an_alarm_until_it_goes_on(tmp_path: Path)
             broker.broker.state.dispatch()
 
         broker.broker.call(again)
-        assert alarms(broker) == []
+        assert alarms(broker) == {}
+
+
+def test_a_full_disk_is_an_alarm_until_there_is_room(alarms: Alarms) -> None:
+    """Others fill the disk, and free it again; the next look of retention tells."""
+    clock = VirtualClock()
+    with EmbeddedBroker(clock=clock, with_faults=True) as broker:
+        assert alarms(broker) == {}
+        with broker.faults.fill_disk():
+            clock.advance("1m")
+            found = alarms(broker)["disk.full"]
+            assert (found.level, found.unit, found.value, found.key) == (
+                "critical",
+                "bytes",
+                0,
+                "store.disk_min_free_bytes",
+            )
+            assert "sends are refused" in found.message
+        clock.advance("1m")
+        assert alarms(broker) == {}

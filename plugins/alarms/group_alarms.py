@@ -1,0 +1,103 @@
+"""What is wrong with consumer groups: their lag grows, or their members subscribe differently."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from flintmq.core.broker.alarms import ALARMS_MAX, conflict
+from flintmq.core.broker.groups import is_system_group
+from flintmq.core.broker.lag_watch import LagWatch
+
+if TYPE_CHECKING:
+    from flintmq.core.broker.api import BrokerApi
+    from flintmq.core.kernel.ports import Alarm
+
+_SLICE_S: Final = 0.001
+"""How long the loop's thread is occupied at once by a round over all offsets."""
+
+
+class GroupAlarms:
+    """Looks at the lag of every group in rounds, slice by slice. Loop thread.
+
+    A group's lag is what it has not consumed by its stored offsets, whether it has members or not; queues without an offset do
+    not count, nor do system topics and system groups. A slave tells no lags: it has its master's offsets, later.
+
+    Args:
+        api: the broker.
+    """
+
+    def __init__(self, api: BrokerApi) -> None:
+        self._api = api
+        settings = api.config.alarms
+        self._watch = LagWatch(settings.lag_messages, settings.lag_window_ms / 1000)
+        self._is_watching = settings.lag_messages > 0 and not api.config.broker.is_slave
+        self._round: Iterator[None] | None = None
+        self._lags: list[Alarm] = []
+        self._conflicts: dict[str, tuple[object, int, Alarm | None]] = {}
+        """Group → its members, what of them was looked at, and what was found."""
+
+    def start(self) -> None:
+        """Begin the rounds."""
+        if self._is_watching:
+            self._api.timers.pace(self._watch.step_s, self.tick, "lag of groups", self._rest_s)
+
+    def stop(self) -> None:
+        """Do nothing: the timer has ended."""
+
+    def _rest_s(self) -> float:
+        return 0.0 if self._api.offsets.entries or len(self._watch) else math.inf
+
+    def tick(self) -> float:
+        """Do a slice of the round under way, or begin one; return the seconds until the next call."""
+        if self._round is None:
+            self._round = self._steps(self._api.clock.monotonic_s())
+        until_s = time.perf_counter() + _SLICE_S
+        for _ in self._round:
+            if time.perf_counter() >= until_s:
+                return 0.0
+        self._round = None
+        return self._watch.step_s
+
+    def _steps(self, at_s: float) -> Iterator[None]:
+        """Note the lag of each group in each topic, and what follows from it."""
+        api, watch = self._api, self._watch
+        for topic in api.offsets.topics():
+            if api.topics.is_system_topic(topic):
+                continue
+            ends: dict[int, int] = {}
+            for group in api.offsets.which_group_by_topic(topic):
+                if is_system_group(group):
+                    continue
+                lag = 0
+                for queue_id, consumer_offset in api.offsets.query_all(topic, group).items():
+                    if queue_id not in ends:
+                        ends[queue_id] = api.store.reader.max_queue_offset(topic, queue_id)
+                    lag += max(0, ends[queue_id] - max(0, consumer_offset))
+                watch.note(at_s, group, topic, lag)
+                yield
+        watch.forget_before(at_s)
+        self._lags = list(islice(watch.alarms(self._members), ALARMS_MAX))
+
+    def _members(self, group: str) -> int:
+        info = self._api.consumers.find(group)
+        return len(info.members) if info is not None else 0
+
+    def alarms(self) -> list[Alarm]:
+        """Return the groups whose lag grew by the last round, and those whose members subscribe differently now."""
+        return [*self._lags, *self._contradictory()]
+
+    def _contradictory(self) -> Iterator[Alarm]:
+        """Return the conflicts; each is put into words once for each change of its group."""
+        before, self._conflicts = self._conflicts, {}
+        for info in islice(self._api.consumers.contradictory(), ALARMS_MAX):
+            group = info.group_name
+            known = before.get(group)
+            if known is None or known[:2] != (info, info.revision):
+                known = (info, info.revision, conflict(group, info.expressions_by_member()))
+            self._conflicts[group] = known
+            if known[2] is not None:
+                yield known[2]

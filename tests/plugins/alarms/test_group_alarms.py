@@ -1,0 +1,183 @@
+"""Consumers that fall behind or contradict one another fail without an error anywhere: the broker is the one to say so."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from flintmq import Message
+from flintmq.client import sync
+from flintmq.core.kernel.ports.alarm import Alarm
+from flintmq.core.testing.clock import VirtualClock
+from flintmq.plugins.testing.embedded import EmbeddedBroker
+
+Alarms = Callable[[EmbeddedBroker], dict[str, Alarm]]
+
+SETTINGS = ("alarms.lag_messages=20", "alarms.lag_window_ms=50s")
+QUICK = sync.ConsumerSettings(
+    consume_from="CONSUME_FROM_FIRST_OFFSET", rebalance_interval_s=0.05, commit_interval_s=0.02, pull_batch_size=32
+)
+
+
+def put(broker: EmbeddedBroker, count: int, topic: str = "T") -> None:
+    broker.put([Message(topic, b"%d" % number) for number in range(count)])
+
+
+def consume(broker: EmbeddedBroker, count: int, group: str = "G") -> None:
+    """A real consumer takes so many messages and leaves; its offsets are stored."""
+    left = threading.Semaphore(0)
+
+    def listen(message: sync.MessageExt) -> None:
+        left.release()
+
+    with sync.Consumer(group, broker.broker, listen, settings=QUICK) as consumer:
+        consumer.subscribe("T")
+        for _ in range(count):
+            assert left.acquire(timeout=20)
+
+
+def until(broker: EmbeddedBroker, holds: Callable[[], bool]) -> None:
+    """Wait until something holds that heartbeats bring about."""
+    heard = threading.Event()
+    broker.broker.state.consumers.registered.subscribe(lambda *_: heard.set())
+    while not holds():
+        assert heard.wait(timeout=20)
+        heard.clear()
+
+
+def subscribed(broker: EmbeddedBroker) -> list[frozenset[tuple[str, str, str]]]:
+    """What the members of the group subscribe to, as far as they have said so."""
+
+    async def ask() -> list[frozenset[tuple[str, str, str]]]:
+        info = broker.broker.state.consumers.find("G")
+        return list(info.expressions_by_member().values()) if info is not None else []
+
+    return broker.broker.call(ask)
+
+
+def test_a_lag_that_grows_is_an_alarm_until_it_is_worked_off(alarms: Alarms) -> None:
+    """A group was there once, and messages go on coming; then its consumer comes back."""
+    clock = VirtualClock()
+    with EmbeddedBroker(settings=SETTINGS, clock=clock) as broker:
+        broker.create_topic("T")
+        put(broker, 10)
+        consume(broker, 10)
+        for step in range(6):
+            assert alarms(broker) == {}, step
+            put(broker, 30)
+            clock.advance("10s")
+        found = alarms(broker)["consumer.lag_growing"]
+        assert (found.level, found.subject, found.value, found.unit, found.limit) == (
+            "warning",
+            "G",
+            180,
+            "messages",
+            20,
+        )
+        assert "180 messages behind in topic T, 150 more than 50 seconds ago" in found.message
+        assert "no members" in found.message
+        consume(broker, 180)
+        clock.advance("10s")
+        assert alarms(broker) == {}
+
+
+@pytest.mark.parametrize("settings", [("alarms.lag_messages=0",), ("disabled_plugins=alarms",)])
+def test_it_can_be_switched_off(alarms: Alarms, settings: tuple[str, ...]) -> None:
+    """A cluster whose groups are meant to lag."""
+    clock = VirtualClock()
+    with EmbeddedBroker(settings=[*SETTINGS, *settings], clock=clock) as broker:
+        broker.create_topic("T")
+        put(broker, 10)
+        consume(broker, 10)
+        for _ in range(8):
+            put(broker, 30)
+            clock.advance("10s")
+        assert alarms(broker) == {}
+
+
+def test_lags_of_the_system_are_nobodys(alarms: Alarms) -> None:
+    """Tools and the broker's own groups leave offsets behind; so does a group in a topic of the system."""
+    clock = VirtualClock()
+    with EmbeddedBroker(settings=SETTINGS, clock=clock) as broker:
+        broker.create_topic("T")
+
+        async def leave_offsets() -> None:
+            offsets = broker.broker.state.offsets
+            for topic, group in (("T", "TOOLS_CONSUMER"), ("T", "CID_RMQ_SYS_x"), ("SCHEDULE_TOPIC_XXXX", "G")):
+                for queue_id in range(4):
+                    offsets.commit(topic, group, queue_id, 0)
+
+        broker.broker.call(leave_offsets)
+        for _ in range(8):
+            put(broker, 30)
+            broker.put([Message("T", b"later", delay_level=18) for _ in range(30)])
+            clock.advance("10s")
+        assert alarms(broker) == {}
+
+
+def test_many_groups_and_queues_are_looked_at_in_slices(alarms: Alarms) -> None:
+    """Three thousand groups that lag: clients are served in between, the memory is bounded, and so is what is told."""
+    clock = VirtualClock()
+    with EmbeddedBroker(settings=SETTINGS, clock=clock) as broker:
+        broker.create_topic("T", queue_nums=8)
+
+        async def leave_offsets() -> None:
+            for number in range(3_000):
+                for queue_id in range(8):
+                    broker.broker.state.offsets.put("T", f"G{number}", queue_id, 0)
+
+        broker.broker.call(leave_offsets)
+        for _ in range(7):
+            put(broker, 80)
+            clock.advance("10s")
+
+        async def ask() -> list[Alarm]:
+            return broker.broker.state.alarms()
+
+        found = broker.broker.call(ask)
+        assert len(found) == 200
+        assert {alarm.id for alarm in found} <= {"consumer.lag_growing", "alarms.more"}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "said"),
+    [
+        ((("A", "*"),), (("B", "*"),), "subscribe to"),
+        ((("A", "*"),), (("A", "red || blue"),), "'red || blue'"),
+        ((("A", "*"), ("B", "*")), (("A", "*"),), "B"),
+    ],
+)
+def test_members_that_subscribe_differently_are_an_alarm_until_one_leaves(
+    alarms: Alarms, first: tuple[tuple[str, str], ...], second: tuple[tuple[str, str], ...], said: str
+) -> None:
+    """Two real clients of one group: nothing tells them, and messages are lost."""
+    with EmbeddedBroker() as broker:
+        for topic in "AB":
+            broker.create_topic(topic)
+        with sync.Consumer("G", broker.broker, lambda message: None, settings=QUICK) as one:
+            for topic, expression in first:
+                one.subscribe(topic, expression)
+            with sync.Consumer("G", broker.broker, lambda message: None, settings=QUICK) as other:
+                for topic, expression in second:
+                    other.subscribe(topic, expression)
+                until(broker, lambda: "group.conflict" in alarms(broker))
+                found = alarms(broker)["group.conflict"]
+                assert (found.level, found.subject, found.value, found.unit) == ("warning", "G", 1, "members")
+                assert said in found.message
+            assert alarms(broker) == {}
+
+
+def test_members_that_agree_are_no_alarm(alarms: Alarms) -> None:
+    """The ordinary case, while a second one joins, too."""
+    with EmbeddedBroker() as broker:
+        broker.create_topic("A")
+        with (
+            sync.Consumer("G", broker.broker, lambda message: None, settings=QUICK) as one,
+            sync.Consumer("G", broker.broker, lambda message: None, settings=QUICK) as other,
+        ):
+            one.subscribe("A", "red")
+            other.subscribe("A", "red")
+            until(broker, lambda: [len(each) for each in subscribed(broker)] == [1, 1])
+            assert alarms(broker) == {}
