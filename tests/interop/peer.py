@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -39,14 +41,16 @@ def fetch_jars(environment: Mapping[str, str] | None = None) -> Path:
         if os.environ.get("FLINTMQ_REQUIRE_JAVA"):
             pytest.fail(f"the real broker is required here: {missing}")
         pytest.skip(f"needs the real broker: {missing}")
-    fetched = subprocess.run(
-        [str(PEER / "fetch.sh")],
-        env={**os.environ, **(environment or {})},
-        check=True,
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
+    with (Path(tempfile.gettempdir()) / "flintmq-fetch-jars.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # two workers must not write one folder
+        fetched = subprocess.run(
+            [str(PEER / "fetch.sh")],
+            env={**os.environ, **(environment or {})},
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=600,
+        )
     return Path(fetched.stdout.split()[-1])
 
 
