@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from typing import Any, Final
+from pathlib import Path
+from typing import Any
 
 import click
 
+from flintmq.config import load_config
 from flintmq.core.errors import FlintError
+from flintmq.plugins.broker.addresses import EVERY_INTERFACE
 from flintmq.plugins.cli import options
 from flintmq.plugins.cli.connect import access
 from flintmq.plugins.cli.exits import CommandError, ExitCode
@@ -19,19 +22,20 @@ from flintmq.remoting.client.transport import RemotingClient
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.command import request
 
-BROKER: Final = "127.0.0.1:10911"
-
 
 @click.command(cls=Command)
-@click.argument("addresses", nargs=-1, metavar="[HOST:PORT]...", help=f"Brokers or name servers; {BROKER} by default.")
+@click.argument(
+    "addresses", nargs=-1, metavar="[HOST:PORT]...", help="Brokers or name servers; by default the broker of -c."
+)
+@options.config_file
 @click.option("--timeout", "timeout_text", default="3s", metavar="DURATION", help="How long an answer may take.")
 @options.access
 @options.as_json
-def ping(addresses: tuple[str, ...], timeout_text: str, as_json: bool) -> None:
+def ping(addresses: tuple[str, ...], config: Path | None, timeout_text: str, as_json: bool) -> None:
     timeout_s = options.timeout_s(timeout_text, "--timeout") or 3.0
     for address in addresses:
         _checked(address)
-    found = asyncio.run(_ask(addresses or (BROKER,), timeout_s))
+    found = asyncio.run(_ask(addresses or (_own_broker(config),), timeout_s))
     if as_json:
         print_json(found)
     else:
@@ -39,6 +43,13 @@ def ping(addresses: tuple[str, ...], timeout_text: str, as_json: bool) -> None:
             print(f"{row['address']} " + (row["error"] or f"answered after {row['answered_ms']:.1f} ms"))
     if any(row["error"] for row in found):
         raise click.exceptions.Exit(ExitCode.NETWORK)
+
+
+def _own_broker(config: Path | None) -> str:
+    """Return where a broker of this configuration, and of the environment, is reached from its own machine."""
+    listen = load_config(config).config.listen
+    host = "127.0.0.1" if listen.host in EVERY_INTERFACE else listen.host
+    return f"{host}:{listen.port}"
 
 
 def _checked(address: str) -> None:

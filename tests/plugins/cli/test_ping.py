@@ -22,6 +22,19 @@ def test_brokers_and_name_servers_answer(cli: RunCommand, name_server: str) -> N
     assert f"{broker} answered after " in cli("ping", broker).out
 
 
+def test_the_broker_of_the_environment_is_asked(
+    tmp_path: Path, cli: RunCommand, name_server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The health check of a container is one command, wherever its broker listens."""
+    (broker,) = (row["address"] for row in cli("status", "-n", name_server, "--json").json["brokers"])
+    monkeypatch.setenv("FLINTMQ_LISTEN__HOST", "0.0.0.0")
+    monkeypatch.setenv("FLINTMQ_LISTEN__PORT", broker.rpartition(":")[2])
+    assert cli("ping").out.startswith(f"{broker} answered after ")
+    file = tmp_path / "broker.yaml"
+    file.write_text("listen: {port: many}")
+    assert cli("ping", "-c", file).code == 2
+
+
 def test_who_refuses_lives(tmp_path: Path, cli: RunCommand) -> None:
     """A health check has no account."""
     accounts = tmp_path / "acl.yml"
