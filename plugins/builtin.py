@@ -27,6 +27,7 @@ from flintmq.dispatchers.index.index_service import make_index
 from flintmq.plugins.acl.plugin import AclPlugin
 from flintmq.plugins.alarms.plugin import AlarmsPlugin
 from flintmq.plugins.broker.upkeep import UpkeepPlugin
+from flintmq.plugins.console.plugin import ConsolePlugin
 from flintmq.plugins.delay.plugin import DelayPlugin
 from flintmq.plugins.filters.plugin import FiltersPlugin
 from flintmq.plugins.metrics.plugin import MetricsPlugin
@@ -126,6 +127,7 @@ BUILTIN_PLUGINS: tuple[object, ...] = (
     RetentionPlugin(),
     AlarmsPlugin(),
     MetricsPlugin(),
+    ConsolePlugin(),
 )
 """The built-in plugins of a broker, for ``Kernel.assemble(builtins=...)``."""
 

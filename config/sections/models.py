@@ -14,6 +14,7 @@ import attrs
 
 from flintmq.config.errors import ConfigError
 from flintmq.config.fields import option
+from flintmq.config.sections.console import ConsoleSection
 from flintmq.config.sections.observe import MetricsSection
 from flintmq.config.sections.security import AclAccount, AclSection, TlsSection
 from flintmq.config.sections.server import BrokerSection, HaSection, ListenSection, NamesrvConfig, NamesrvSection
@@ -47,6 +48,7 @@ __all__ = [
     "BrokerConfig",
     "BrokerSection",
     "CommitRealTimeSection",
+    "ConsoleSection",
     "DelaySection",
     "FlushRealTimeSection",
     "FlushSection",
@@ -134,6 +136,8 @@ class BrokerConfig:
     """What monitoring systems read."""
     alarms: AlarmsSection = attrs.field(factory=AlarmsSection)
     """What is told as wrong."""
+    console: ConsoleSection = attrs.field(factory=ConsoleSection)
+    """Web pages that show the cluster."""
     plugin_budget: PluginBudgetSection = attrs.field(factory=PluginBudgetSection)
     """What plugins may cost."""
     acl: AclSection = attrs.field(factory=AclSection)

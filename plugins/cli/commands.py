@@ -27,6 +27,7 @@ COMMANDS: Final[Table] = {
         "ping:ping",
         "Ask servers whether they are there; any answer will do, a refusal too. Ends with 4 when one does not answer.",
     ),
+    "console": ("console:console", "Show and change a cluster in a browser."),
     "pipeline": (
         {
             "run": (

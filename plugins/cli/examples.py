@@ -25,6 +25,10 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
         "flintmq consume Orders --group billing --count 1 --json",
     ),
     "query": ("flintmq query Orders --key order-1", "flintmq query --id 7F00000100002A9F0000000000000000"),
+    "console": (
+        "flintmq console -n 127.0.0.1:9876",
+        "flintmq console -n 10.0.0.5:9876 --port 0 --audit console.jsonl",
+    ),
     "topics": ("flintmq topics --all --json",),
     "topics list": ("flintmq topics list --json",),
     "topics show": ("flintmq topics show Orders",),

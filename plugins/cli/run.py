@@ -69,18 +69,20 @@ class BrokerCount(click.ParamType[int]):
     metavar="N|auto",
     help="Run N brokers, each in a process of its own; auto: one for each core.",
 )
+@click.option("--console", "with_console", is_flag=True, help="Show it in a browser; the same as console.enable=true.")
 def run(
     config: Path | None,
     namesrv_port: int | None,
     namesrv_host: str | None,
     settings: tuple[str, ...],
     count: int | None,
+    with_console: bool,
     **broker: Any,
 ) -> None:
     """Run a name server and a broker in one process.
 
     Prints one line when all serve: READY namesrv=HOST:PORT broker=HOST:PORT store=DIR pid=PID. Before pid= stand the addresses
-    of further services that are switched on: metrics=HOST:PORT.
+    of further services that are switched on: metrics=HOST:PORT, console=HOST:PORT.
 
     With --brokers, it has brokers=HOST:PORT,HOST:PORT in place of broker=, and likewise those of services. Each broker keeps
     its store in a folder of its own below --store, their ports lie ten apart, and one that ends is started again.
@@ -90,6 +92,8 @@ def run(
         from flintmq.plugins.name_server.name_server import NameServer
 
     given = {"nameserver.port": namesrv_port, "nameserver.host": namesrv_host, **_of_broker(**broker)}
+    if with_console:
+        given["console.enable"] = "true"
     loaded = load(config, given, settings)
     if loaded.config.nameserver.kv_path is None:
         loaded = loaded.with_overrides([f"nameserver.kv_path={store_folder(loaded) / 'flint' / 'kvConfig.json'}"])
@@ -124,8 +128,14 @@ def _several(loaded: LoadedConfig, count: int, arguments: Sequence[str]) -> Star
         for name in left_out(folder, plans):
             warn(f"{folder / name} holds messages that nobody can consume while its broker is not started")
         supervisor = await stack.enter_async_context(Supervisor(plans, arguments))
+        words = dict(supervisor.ready_words)
+        if loaded.config.console.enable:
+            from flintmq.plugins.console.child import console_of
+
+            shared = console_of(loaded.config, [_reached_from_here(name_server)], folder)
+            words["console"] = (await stack.enter_async_context(shared)).address
         addresses = ",".join(broker.address for broker in supervisor.brokers)
-        return f"{_told(name_server)} brokers={addresses} store={folder}{_as_words(supervisor.ready_words)}"
+        return f"{_told(name_server)} brokers={addresses} store={folder}{_as_words(words)}"
 
     return start
 

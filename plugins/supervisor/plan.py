@@ -70,6 +70,8 @@ def plan_brokers(loaded: LoadedConfig, count: int, folder: Path, name_server: st
     plans = []
     for number, name in enumerate(broker_names(config.broker.name, count)):
         settings = [f"broker.name={name}", f"store.path={folder / name}", f"namesrv.addresses={addresses}"]
+        if config.console.enable:
+            settings.append("console.enable=false")  # one console, which the supervisor has, shows all of them
         for key, first_port in ports.items():
             if first_port:  # 0 is a free port, null the default
                 settings.append(f"{key}={_port(key, first_port + number * PORTS_APART, name)}")

@@ -18,7 +18,7 @@ from flintmq.tests.support.ports import free_ports
 
 _PORTS: Final = (9876, 10911)
 """The ports that pages name: the name server's and the broker's."""
-_SERVES: Final = re.compile(r"flintmq (run|broker|namesrv) (?!.*--help)")
+_SERVES: Final = re.compile(r"flintmq (run|broker|namesrv|console) (?!.*--help)")
 _NAMED: Final = re.compile(r"# (?P<file>[\w./-]+\.(?:py|yaml|yml|conf))\b")
 _VARYING: Final = re.compile(r"…|\.\.\.|\d+")
 _COMMAND_TIMEOUT_S: Final = 60.0

@@ -1,0 +1,210 @@
+"""The console of a broker or a supervisor: a process of its own, which ends with the one that started it.
+
+::
+
+    start ─▶ READY ─▶ serves ──ends──▶ pause (1 s, doubled up to 60 s) ─▶ start
+                         └─ stop, or the pipe to it breaks ─▶ SIGTERM, SIGKILL after 10 s
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import logging
+import os
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self
+
+from flintmq.config.errors import ConfigError
+from flintmq.core.errors import FlintError
+from flintmq.plugins.cli.log_output import log_arguments
+
+if TYPE_CHECKING:
+    from flintmq.config.sections.models import BrokerConfig
+
+log = logging.getLogger("flintmq.console")
+
+PAUSES_S: Final = (1.0, 60.0)
+START_TIMEOUT_S: Final = 30.0
+STOP_TIMEOUT_S: Final = 10.0
+PROGRAM: Final = (sys.executable, "-m", "flintmq", "console")
+NEEDED: Final = ("jinja2", "starlette", "uvicorn")
+
+
+class ConsoleError(FlintError):
+    """The console's process did not start. The message says where to look."""
+
+
+def check_installed() -> None:
+    """Raise ``ConfigError`` where the extra is missing; nothing is imported."""
+    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ConfigError(
+            f"'console.enable' is true, and {', '.join(missing)} is not installed: pip install 'flintmq[console]', "
+            "or set console.enable to false",
+            key="console.enable",
+        )
+
+
+def arguments_of(config: BrokerConfig, name_servers: Sequence[str], store: Path) -> list[str]:
+    """Return the arguments by which the process serves what ``console:`` of a configuration says."""
+    section = config.console
+    found = ["-n", ";".join(name_servers), "--host", section.host, "--port", str(section.port), "--supervised"]
+    found += ["--audit", str(store / "flint" / "console" / "audit.jsonl"), *_log_arguments()]
+    for name in section.host_names:
+        found += ["--host-name", name]
+    if section.certificate is not None:
+        found += ["--certificate", section.certificate]
+    if section.key is not None:
+        found += ["--key", section.key]
+    return found
+
+
+def _log_arguments() -> list[str]:
+    level = logging.getLogger("flintmq").getEffectiveLevel()
+    if logging.getLogger("flintmq").level == logging.NOTSET:  # in somebody's own program, which set up logging
+        return ["--log-level", "debug" if level <= logging.DEBUG else "info" if level <= logging.INFO else "warning"]
+    return log_arguments()
+
+
+def environment_of(config: BrokerConfig) -> dict[str, str]:
+    """Return the environment of the process: it trusts the certificate by which the cluster encrypts, and has no account."""
+    found = {name: text for name, text in os.environ.items() if not name.startswith(("FLINT_ACCESS", "FLINT_SECRET"))}
+    tls = config.listen.tls
+    if tls.mode_in_force == "required" and tls.certificate is not None and "FLINT_TLS_CA" not in found:
+        found["FLINT_TLS_CA"] = tls.certificate
+    return found
+
+
+def console_of(config: BrokerConfig, name_servers: Sequence[str], store: Path) -> ConsoleChild:
+    """Return the console of a cluster, which logs as this process does and is not started yet.
+
+    Args:
+        config: has the section ``console:``, and how the cluster encrypts.
+        name_servers: ``host:port`` of those by which it finds brokers.
+        store: the folder in which it notes what was changed by way of it.
+
+    Raises:
+        ConfigError: the extra is not installed.
+    """
+    check_installed()
+    return ConsoleChild(arguments_of(config, name_servers, store.absolute()), environment_of(config))
+
+
+class ConsoleChild:
+    """Keeps the process running from ``start`` to ``stop``. Loop thread only.
+
+    Args:
+        arguments: of the command.
+        environment: of the process.
+        program: the command.
+        pauses_s: the shortest and the longest one before it is started again.
+    """
+
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        *,
+        program: Sequence[str] = PROGRAM,
+        pauses_s: tuple[float, float] = PAUSES_S,
+    ) -> None:
+        self._arguments = list(arguments)
+        self._environment = dict(environment)
+        self._program = tuple(program)
+        self._pauses_s = pauses_s
+        self._process: Process | None = None
+        self._keeper: asyncio.Task[None] | None = None
+        self.address = ""
+        """``host:port``; empty until it is ready for the first time."""
+        self.trouble = ""
+        """Why it does not serve; empty while it does."""
+
+    @property
+    def pid(self) -> int | None:
+        """Return the id of its process; None where there is none."""
+        return None if self._process is None else self._process.pid
+
+    async def start(self) -> None:
+        """Start it, wait until it serves, and keep it running from now on.
+
+        Raises:
+            ConsoleError: it did not start; what it said stands on stderr.
+        """
+        try:
+            await self._start()
+        except BaseException:
+            await self.stop()
+            raise
+        self._keeper = asyncio.create_task(self._keep(), name="keep the console")
+
+    async def _start(self) -> None:
+        self._process = process = await asyncio.create_subprocess_exec(
+            *self._program, *self._arguments, stdin=PIPE, stdout=PIPE, env=self._environment, process_group=0
+        )  # in a group of its own: Ctrl-C at a terminal goes to the broker alone, which stops it
+        assert process.stdout is not None
+        try:
+            async with asyncio.timeout(START_TIMEOUT_S):
+                line = (await process.stdout.readline()).decode("utf-8", "replace")
+        except TimeoutError as error:
+            await self._end(process)
+            raise ConsoleError(f"the console was not ready within {START_TIMEOUT_S:g} s") from error
+        words = dict(word.partition("=")[::2] for word in line.split()[1:])
+        if not line.startswith("READY ") or "console" not in words:
+            await self._end(process)
+            raise ConsoleError(f"the console did not start, exit code {process.returncode}; the log says why")
+        if not self.address:
+            self.address = words["console"]
+            port = self.address.rpartition(":")[2]
+            place = self._arguments.index("--port") + 1
+            self._arguments[place] = port  # people have it in their browsers by now
+        self.trouble = ""
+
+    async def _keep(self) -> None:
+        pause_s, longest_s = self._pauses_s
+        while True:
+            assert self._process is not None
+            code = await self._process.wait()
+            self.trouble = f"the console ended with exit code {code} and is started again"
+            log.error("the console ended with exit code %d; it is started again in %g s", code, pause_s)
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 2, longest_s)
+            try:
+                await self._start()
+            except (ConsoleError, OSError) as error:
+                log.error("%s", error)
+
+    async def stop(self) -> None:
+        """End the process, by force where it takes more than ten seconds. Idempotent."""
+        keeper, self._keeper = self._keeper, None
+        if keeper is not None:
+            keeper.cancel()
+            await asyncio.gather(keeper, return_exceptions=True)
+        process, self._process = self._process, None
+        if process is not None:
+            await self._end(process)
+
+    async def _end(self, process: Process) -> None:
+        if process.returncode is None:
+            process.terminate()
+        try:
+            async with asyncio.timeout(STOP_TIMEOUT_S):
+                await process.wait()
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+        assert process.stdin is not None
+        process.stdin.close()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()

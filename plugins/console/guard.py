@@ -1,0 +1,117 @@
+"""What stands before every page: the name that is asked for, where a form comes from, and what browsers are told to refuse.
+
+=================  ================================================================================================
+DNS rebinding      ``Host`` is localhost, an IP address, or a name of ``console.host_names``; else 421
+forged forms       ``Origin`` is our own and ``Sec-Fetch-Site`` is ``same-origin``; else 403. The token comes on top (web.py)
+markup             a policy without inline scripts and styles, beside templates that escape everything
+framing, sniffing  refused by headers
+=================  ================================================================================================
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Collection
+from typing import Final
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+SAFE_METHODS: Final = frozenset({"GET", "HEAD"})
+POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
+    "base-uri 'none'; frame-ancestors 'none'"
+)
+_HEADERS: Final = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "same-origin",  # not no-referrer: browsers would send "Origin: null" with our own forms
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(), geolocation=(), microphone=()",
+}
+
+
+class Guard:
+    """Refuses what does not come from the console's own pages, and adds headers to every answer.
+
+    Args:
+        app: what is behind it.
+        host_names: under which the console may be asked for, beside localhost and IP addresses.
+    """
+
+    def __init__(self, app: ASGIApp, host_names: Collection[str] = ()) -> None:
+        self._app = app
+        self._host_names = frozenset(name.lower().rstrip(".") for name in host_names) | {"localhost"}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, or have it answered by what is behind."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in _HEADERS.items():
+                    headers[name] = value
+                headers.setdefault("cache-control", "no-store")
+            await send(message)
+
+        refusal = self._refusal(scope)
+        app = self._app if refusal is None else PlainTextResponse(refusal[1] + "\n", refusal[0])
+        await app(scope, receive, send_with_headers)
+
+    def _refusal(self, scope: Scope) -> tuple[int, str] | None:
+        headers = Headers(scope=scope)
+        host = headers.get("host", "")
+        if not self._is_ours(host):
+            return 421, (
+                "The console does not answer under this host name. Use localhost or an IP address, or name it in "
+                "console.host_names."
+            )
+        if scope["method"] in SAFE_METHODS:
+            return None
+        if not is_same_origin(headers, scope["scheme"], host):
+            return 403, "This form does not come from a page of the console, so nothing was done."
+        return None
+
+    def _is_ours(self, host: str) -> bool:
+        name = host_name(host)
+        if name is None:
+            return False
+        if name in self._host_names:
+            return True
+        try:
+            ipaddress.ip_address(name)
+        except ValueError:
+            return False
+        return True  # no name, so nobody can have pointed it here
+
+
+def host_name(host: str) -> str | None:
+    """Return the name of a ``Host`` header without its port and without brackets, in small letters; None for another text."""
+    if host.startswith("["):
+        name, bracket, port = host[1:].partition("]")
+        if not bracket or (port and not (port[0] == ":" and port[1:].isdecimal())):
+            return None
+        return name.lower()
+    name, colon, port = host.partition(":")
+    if not name or (colon and not port.isdecimal()):
+        return None
+    return name.lower().rstrip(".")
+
+
+def is_same_origin(headers: Headers, scheme: str, host: str) -> bool:
+    """Return whether a request that changes something comes from a page of this server.
+
+    Browsers say so by ``Sec-Fetch-Site``, and by ``Origin``; what sends neither is not a browser that shows our page.
+    """
+    site, origin = headers.get("sec-fetch-site"), headers.get("origin")
+    if site is not None and site != "same-origin":
+        return False
+    if origin is None:
+        return site is not None
+    return origin.lower() == f"{scheme}://{host}".lower()

@@ -1,0 +1,13 @@
+"""The pages of the console, a module a subject."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from starlette.routing import BaseRoute
+
+from flintmq.plugins.console.pages import account, cluster
+
+ROUTES: Final[Sequence[BaseRoute]] = (*cluster.ROUTES, *account.ROUTES)
+"""Of every page."""

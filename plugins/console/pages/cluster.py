@@ -1,0 +1,143 @@
+"""What the cluster is doing: overview, brokers, topics, groups, alarms."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from starlette.responses import Response
+
+from flintmq.plugins.cluster_view.values import BrokerView, GroupView, TopicView
+from flintmq.plugins.console import store_figures
+from flintmq.plugins.console.lists import listed
+from flintmq.plugins.console.web import FormError, Visitor, page
+
+_KINDS: Final = {"user": "users'", "retry": "retry", "dead_letter": "dead letters", "system": "the system's"}
+
+
+async def overview(visitor: Visitor) -> Response:
+    """Show the cluster in figures, what is wrong, and who is furthest behind."""
+    view = visitor.view
+    found, groups, topics = await view.overview(), await view.groups(), await view.topics()
+    behind = sorted((one for one in groups if one.lag and one.kind == "user"), key=lambda one: -(one.lag or 0))
+    busy = sorted(
+        (one for one in topics if one.put_per_s and one.kind == "user"), key=lambda one: -(one.put_per_s or 0)
+    )
+    return visitor.render(
+        "overview.html",
+        found=found,
+        brokers=await view.brokers(),
+        behind=behind[:8],
+        busy=busy[:8],
+        **_troubles(groups),
+    )
+
+
+def _troubles(groups: tuple[GroupView, ...]) -> dict[str, list[GroupView]]:
+    return {
+        "conflicts": [one for one in groups if one.conflict],
+        "stuck": [one for one in groups if one.stuck],
+    }
+
+
+async def brokers(visitor: Visitor) -> Response:
+    """List the brokers."""
+    return visitor.render("brokers.html", brokers=await visitor.view.brokers(), found=await visitor.view.overview())
+
+
+async def broker(visitor: Visitor) -> Response:
+    """Show one broker: figures, store, plugins, settings."""
+    name, text = visitor.query("name"), visitor.query("id", "0")
+    found = await visitor.view.broker(name, visitor.number("The id of a broker", text, 0, 2**31))
+    if found is None:
+        raise FormError(f"No name server names a broker {name[:200]} with the id {text}.", 404)
+    return visitor.render("broker.html", broker=found, store=store_figures.of(found.figures), is_slow=_is_behind(found))
+
+
+def _is_behind(broker: BrokerView) -> bool:
+    return broker.dispatch_behind_bytes > 0
+
+
+async def topics(visitor: Visitor) -> Response:
+    """List the topics of a kind."""
+    kind = _kind(visitor)
+    rows = [one for one in await visitor.view.topics() if kind in (one.kind, "all")]
+    found = listed(
+        visitor,
+        rows,
+        _topic_name,
+        {
+            "rate": lambda one: one.put_per_s,
+            "messages": lambda one: one.messages,
+            "lag": lambda one: one.lag,
+            "last": lambda one: one.last_write_ms,
+        },
+        kind=kind if kind != "user" else "",
+    )
+    return visitor.render("topics.html", listed=found, kind=kind, kinds=_KINDS, found=await visitor.view.overview())
+
+
+def _topic_name(one: TopicView) -> str:
+    return one.name
+
+
+def _kind(visitor: Visitor) -> str:
+    kind = visitor.query("kind", "user")
+    return kind if kind in _KINDS or kind == "all" else "user"
+
+
+async def topic(visitor: Visitor) -> Response:
+    """Show one topic with its queues and groups."""
+    name = visitor.query("name")
+    found = await visitor.view.topic(name)
+    if found is None:
+        raise FormError(f"No broker has a topic {name[:200]}.", 404)
+    lags = {one.name: one for one in await visitor.view.groups()}
+    return visitor.render("topic.html", topic=found, groups=[(one, lags.get(one)) for one in found.groups])
+
+
+async def groups(visitor: Visitor) -> Response:
+    """List the consumer groups."""
+    kind = "user" if visitor.query("kind") not in ("system", "all") else visitor.query("kind")
+    rows = [one for one in await visitor.view.groups() if kind in (one.kind, "all")]
+    found = listed(
+        visitor,
+        rows,
+        lambda one: one.name,
+        {
+            "lag": lambda one: one.lag,
+            "members": lambda one: one.members,
+            "rate": lambda one: one.get_per_s,
+            "trouble": lambda one: 2 * bool(one.conflict) + bool(one.stuck),
+        },
+        kind=kind if kind != "user" else "",
+    )
+    return visitor.render("groups.html", listed=found, kind=kind, found=await visitor.view.overview())
+
+
+async def group(visitor: Visitor) -> Response:
+    """Show one group: its queues, who holds them, its members and what is wrong with them."""
+    name = visitor.query("name")
+    found = await visitor.view.group(name)
+    if found is None:
+        raise FormError(f"No broker has a consumer group {name[:200]}.", 404)
+    topics = sorted({queue.topic for queue in found.queues or ()} | set(found.topics))
+    return visitor.render("group.html", group=found, topics=topics)
+
+
+async def alarms(visitor: Visitor) -> Response:
+    """List what is wrong now."""
+    found = await visitor.view.overview()
+    ordered = sorted(found.alarms, key=lambda one: (one.level != "critical", one.id, one.broker, one.subject))
+    return visitor.render("alarms.html", found=found, alarms=ordered, **_troubles(await visitor.view.groups()))
+
+
+ROUTES: Final = (
+    page("/", overview),
+    page("/brokers", brokers),
+    page("/broker", broker),
+    page("/topics", topics),
+    page("/topic", topic),
+    page("/groups", groups),
+    page("/group", group),
+    page("/alarms", alarms),
+)

@@ -1,0 +1,43 @@
+"""Registers the service that has a console beside its broker, where ``console.enable`` asks for it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flintmq.config.errors import ConfigError
+from flintmq.core.kernel.hookspecs import hookimpl
+
+if TYPE_CHECKING:
+    from flintmq.core.broker.api import BrokerApi
+    from flintmq.core.kernel.hookspecs import RegisterService
+    from flintmq.core.kernel.ports import Service
+
+
+class ConsolePlugin:
+    """Registers the service ``console``."""
+
+    plugin_name = "console"
+
+    @hookimpl
+    def flintmq_services(self, register: RegisterService) -> None:
+        register("console", make_service)
+
+
+def make_service(api: BrokerApi) -> Service | None:
+    """Return the service, or None where it is switched off.
+
+    Raises:
+        ConfigError: it is switched on, and a package that it needs is not installed, or it could not find the broker.
+    """
+    if not api.config.console.enable:
+        return None
+    from flintmq.plugins.console.child import check_installed
+    from flintmq.plugins.console.service import ConsoleService
+
+    check_installed()
+    if not api.config.namesrv.addresses:
+        raise ConfigError(
+            "'console.enable' is true, and the console finds brokers by name servers: set 'namesrv.addresses'",
+            key="console.enable",
+        )
+    return ConsoleService(api)

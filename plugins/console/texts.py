@@ -1,0 +1,103 @@
+"""How pages write numbers, sizes, times and durations; filters of the templates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, Final
+
+UNKNOWN: Final = "–"
+_SHOWN_MAX_CHARS: Final = 300
+_YEAR_9999_MS: Final = 253_402_300_799_000
+
+
+def count(value: float | None) -> str:
+    """Return a number with commas between thousands; a dash for None."""
+    if value is None:
+        return UNKNOWN
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"
+
+
+def rate(value: float | None) -> str:
+    """Return messages per second: whole ones where there are many."""
+    if value is None:
+        return UNKNOWN
+    return f"{value:,.0f}" if value >= 100 or value == 0 else f"{value:,.1f}"
+
+
+def size(value: float | None) -> str:
+    """Return bytes in the unit that fits."""
+    if value is None:
+        return UNKNOWN
+    amount = float(value)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(amount) < 1024:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1024
+    return f"{amount:.1f} TiB"
+
+
+def percent(value: float | None) -> str:
+    """Return a ratio as percent."""
+    return UNKNOWN if value is None else f"{value:.0%}"
+
+
+def when(timestamp_ms: int | None) -> str:
+    """Return a time in UTC; a dash for none, and the number for what is not a time of these millennia."""
+    if not timestamp_ms:
+        return UNKNOWN
+    if not 0 < timestamp_ms <= _YEAR_9999_MS:
+        return str(timestamp_ms)
+    return datetime.fromtimestamp(timestamp_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + " UTC"
+
+
+def duration(seconds: float | None) -> str:
+    """Return how long something took, in the largest unit that fits and the next one."""
+    if seconds is None:
+        return UNKNOWN
+    whole = int(seconds)
+    if whole < 60:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{whole} s"
+    for length, unit, smaller, smaller_unit in (
+        (86_400, "d", 3_600, "h"),
+        (3_600, "h", 60, "min"),
+        (60, "min", 1, "s"),
+    ):
+        if whole >= length:
+            return f"{whole // length} {unit} {whole % length // smaller} {smaller_unit}"
+    return f"{whole} s"
+
+
+def measured(value: float, unit: str) -> str:
+    """Return what an alarm measured, in its unit."""
+    if unit == "bytes":
+        return size(value)
+    if unit == "ratio":
+        return percent(value)
+    if unit == "ms":
+        return duration(value / 1000) if value >= 10_000 else f"{value:,.0f} ms"
+    return f"{value:,.6g} {unit}".strip()
+
+
+def shown(text: object) -> str:
+    """Return text of somebody else's on one line: characters that cannot be printed become ``\\u....``, and long text is cut.
+
+    Characters that turn the direction of writing are among them, which could show a name as another one.
+    """
+    plain = str(text)
+    cut = plain[:_SHOWN_MAX_CHARS]
+    safe = "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in cut)
+    return f"{safe}… ({len(plain):,} characters)" if len(plain) > _SHOWN_MAX_CHARS else safe
+
+
+FILTERS: Final[dict[str, Callable[..., Any]]] = {
+    "count": count,
+    "rate": rate,
+    "size": size,
+    "percent": percent,
+    "when": when,
+    "duration": duration,
+    "measured": measured,
+    "shown": shown,
+}
+"""By the name that templates use."""

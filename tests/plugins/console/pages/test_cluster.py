@@ -1,0 +1,189 @@
+"""Every page shows a real cluster, whatever its names hold and whoever of it is away."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+
+pytest.importorskip("starlette", reason="the extra 'console' is not installed")
+pytest.importorskip("jinja2", reason="the extra 'console' is not installed")
+
+from flintmq.core.broker.groups import SubscriptionGroupConfig
+from flintmq.plugins.testing.cluster import EmbeddedCluster
+from flintmq.remoting.client import AdminClient, Consumer, Message, MessageExt, Producer
+from flintmq.tests.support.console_visits import Answer, visiting
+
+PAGES = ("/", "/brokers", "/broker?name=broker-a&id=0", "/topics", "/groups", "/alarms", "/audit", "/login")
+
+
+def check_form(answer: Answer) -> None:
+    """What holds for every page: balanced, landmarks, one heading of the first order, labels, nothing inline."""
+    elements = answer.elements
+    tags = [tag for tag, _ in elements]
+    assert tags.count("main") == tags.count("h1") == tags.count("header") == tags.count("footer") == 1
+    assert ("html", {"lang": "en"}) in elements
+    assert not [attributes for _, attributes in elements if "style" in attributes]
+    assert not [name for _, attributes in elements for name in attributes if name.startswith("on")]
+    assert [attributes for tag, attributes in elements if tag == "script"] == [
+        {"src": "/static/console.js", "defer": ""}
+    ]
+    assert tags.count("table") == tags.count("caption")
+    assert all("scope" in attributes for tag, attributes in elements if tag == "th")
+    ids = [attributes["id"] for _, attributes in elements if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    addresses = [
+        attributes[name] for _, attributes in elements for name in ("href", "src", "action") if name in attributes
+    ]
+    assert all(address.startswith(("/", "#")) and not address.startswith("//") for address in addresses)
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_every_page_is_whole(cluster: EmbeddedCluster, path: str) -> None:
+    async def run() -> None:
+        async with visiting(cluster.name_server.address) as browser:
+            answer = await browser.get(path)
+            assert answer.status == 200
+            check_form(answer)
+            assert answer.headers["cache-control"] == "no-store"
+            assert "frame-ancestors 'none'" in answer.headers["content-security-policy"]
+            assert "unsafe" not in answer.headers["content-security-policy"]
+            assert "HttpOnly" in answer.headers["set-cookie"]
+            assert "SameSite=strict" in answer.headers["set-cookie"]
+            assert "set-cookie" not in (await browser.get(path)).headers
+
+    asyncio.run(run())
+
+
+def test_topics_and_groups_are_listed_and_found(cluster: EmbeddedCluster) -> None:
+    """With rates, lag, who holds which queue, and members that contradict each other."""
+
+    async def run() -> None:
+        address = cluster.name_server.address
+        cluster["broker-a"].create_topic("Listed", 2)
+        async with (
+            Producer("p", address) as producer,
+            visiting(address) as browser,
+            Consumer("listed-group", address) as consumer,
+            Consumer("listed-group", address) as other,
+        ):
+            got = asyncio.Event()
+
+            async def listen(messages: list[MessageExt]) -> None:
+                got.set()
+
+            await consumer.subscribe("Listed", "a")
+            await other.subscribe("Listed", "b")
+            for number in range(10):
+                await producer.send(Message("Listed", b"x", tags="a" if number % 2 else "b"))
+            topic = await browser.get("/topic?name=Listed")
+            check_form(topic)
+            assert "2 queues" in topic.plain
+            group = await browser.get("/group?name=listed-group")
+            check_form(group)
+            assert "Conflict:" in group.plain
+            assert "How members subscribe to Listed" in group.plain
+            assert consumer.client.client_id in group.plain
+            assert '<option value="Listed">' in group.text
+            listed = await browser.get("/topics?find=listed&order=rate")
+            assert "1 topic " in listed.plain
+            assert "No topic of this kind contains" in (await browser.get("/topics?find=%3Cb%3E")).plain
+            assert "page 1 of" not in (await browser.get("/topics?page=99999999999")).plain
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("path", ["/topic", "/group", "/broker"])
+@pytest.mark.parametrize("name", ["", "<script>alert(1)</script>", "a\nb\x00", "ü" * 2_000, "%s{{7*7}}"])
+def test_names_that_are_not_there_are_not_found(cluster: EmbeddedCluster, path: str, name: str) -> None:
+    """And are shown as text where they are shown."""
+
+    async def run() -> None:
+        async with visiting(cluster.name_server.address) as browser:
+            answer = await browser.get(f"{path}?name={quote(name)}")
+            assert answer.status == 404
+            check_form(answer)
+            assert "<script>alert" not in answer.text
+            assert "{{" not in answer.plain or "{{7*7}}" in answer.plain
+
+    asyncio.run(run())
+
+
+def test_a_broker_that_goes_away_is_said_to_be(tmp_path: Path) -> None:
+    """While the page is open: what was known stays, and the page answers."""
+
+    async def run() -> None:
+        with EmbeddedCluster(tmp_path, layout={"broker-a": 0, "broker-b": 0}) as cluster:
+            cluster["broker-b"].create_topic("Gone", 1)
+            async with visiting(cluster.name_server.address) as browser:
+                assert "Gone" in (await browser.get("/topics")).plain
+                await asyncio.to_thread(cluster["broker-b"].stop)
+                async with asyncio.timeout(30):
+                    while "do not answer" not in (page := await browser.get("/alarms")).plain:
+                        assert page.status == 200
+                        await asyncio.sleep(0.1)
+                for path in ("/", "/brokers", "/broker?name=broker-b", "/topics", "/topic?name=Gone", "/groups"):
+                    answer = await browser.get(path)
+                    assert answer.status == 200
+                    check_form(answer)
+                assert "no name server names it any more" in (await browser.get("/broker?name=broker-b")).plain
+
+    asyncio.run(run())
+
+
+def test_a_cluster_that_was_never_there_is_said_to_be_away() -> None:
+    """The console can be started first."""
+
+    async def run() -> None:
+        async with visiting("127.0.0.1:9") as browser:
+            answer = await browser.get("/topics")
+            assert answer.status == 503
+            assert "The cluster does not answer" in answer.plain
+            check_form(answer)
+            assert (await browser.get("/healthz")).status == 200
+
+    asyncio.run(run())
+
+
+def test_requests_that_no_page_sends(cluster: EmbeddedCluster) -> None:
+    """Each has its answer, and none is 500."""
+
+    async def run() -> None:
+        async with visiting(cluster.name_server.address) as browser:
+            await browser.get("/")
+            assert (await browser.get("/nothing/here")).status == 404
+            assert (await browser.get("/static/../app.py")).status == 404
+            assert (await browser.get("/", host="evil.example")).status == 421
+            assert (await browser.get("/", host="")).status == 421
+            assert (await browser.post("/", {})).status == 405
+            assert (await browser.post("/logout", {}, token=False)).status == 403
+            assert (await browser.post("/logout", {}, origin="http://evil.example")).status == 403
+            assert (await browser.post("/logout", {}, origin="")).status == 403
+            assert (await browser.post("/logout", b"x" * 300_000)).status == 413
+            assert (await browser.post("/logout", b"token=%ff")).status == 400
+            assert (await browser.post("/logout", b"&".join([b"a=1"] * 100))).status == 400
+            assert (await browser.post("/logout", b"{}", content_type="application/json")).status == 415
+            assert (await browser.post("/logout", {}, cookie="flintmq_console=" + "x" * 5_000)).status == 403
+            assert (await browser.post("/logout", {})).status == 303
+
+    asyncio.run(run())
+
+
+def test_long_lists_have_pages(cluster: EmbeddedCluster) -> None:
+    async def run() -> None:
+        async with AdminClient(cluster.name_server.address) as admin, visiting(cluster.name_server.address) as browser:
+            address = (await admin.masters())["broker-a"]
+            for number in range(120):
+                config = SubscriptionGroupConfig(group_name=f"page-{number:03}")
+                await admin.create_group(config, address=address)
+            first, last = await browser.get("/groups?find=page-"), await browser.get("/groups?find=page-&page=2")
+            assert "page 1 of 2" in first.plain
+            assert "page-099" in first.plain
+            assert "page-100" not in first.plain
+            assert "page-100" in last.plain
+            assert "find=page-&amp;page=2" in first.text
+            check_form(first)
+
+    asyncio.run(run())

@@ -1,0 +1,46 @@
+"""What was changed is remembered over restarts, in a file that does not grow for good."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from flintmq.core.testing.clock import ManualClock
+from flintmq.plugins.console import audit
+from flintmq.plugins.console.audit import AuditLog
+
+
+def test_the_last_changes_come_first_and_survive_a_restart(tmp_path: Path) -> None:
+    file = tmp_path / "made" / "audit.jsonl"
+    before = AuditLog(ManualClock(), file)
+    for number in range(3):
+        before.note("admin", "127.0.0.1", "reset", f"G{number}", "done")
+    with file.open("ab") as torn:
+        torn.write(b'{"at_ms": 1, "who')
+    after = AuditLog(ManualClock(), file)
+    assert [one.subject for one in after.entries()] == ["G2", "G1", "G0"]
+    assert after.entries() == before.entries()
+
+
+def test_file_and_memory_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audit, "FILE_MAX_BYTES", 2_000)
+    file = tmp_path / "audit.jsonl"
+    log = AuditLog(ManualClock(), file)
+    for number in range(audit.KEPT_MAX + 10):
+        log.note("admin", "::1", "reset", f"{number}", "x" * 10_000)
+    assert len(log.entries()) == audit.KEPT_MAX
+    assert max(len(one.result) for one in log.entries()) == 1_000
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["audit.jsonl", "audit.jsonl.1"]
+    assert all(path.stat().st_size < 2_000 + 1_500 for path in tmp_path.iterdir())
+
+
+def test_a_disk_that_takes_nothing_is_logged_and_the_page_goes_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The change was made: what is not known any more must not be that."""
+    log = AuditLog(ManualClock(), tmp_path / "gone" / "audit.jsonl")
+    (tmp_path / "gone").rmdir()
+    log.note("admin", "::1", "reset", "G", "done")
+    assert [one.subject for one in log.entries()] == ["G"]
+    assert "audit.jsonl is not written" in caplog.text
