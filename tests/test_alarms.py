@@ -48,3 +48,13 @@ def test_keys_that_alarms_name_exist(tool: Any) -> None:
     known = {*KEYS, "dispatchers"}
     named = {key for one in tool.alarms(ROOT) for key in one.key.split(", ") if key}
     assert named - known == set()
+
+
+def test_settings_that_the_page_names_exist(tool: Any) -> None:
+    """A page that sends operators to a key there is not costs them the night."""
+    page = (ROOT / "docs" / "alarms.md").read_text()
+    sections = {key.partition(".")[0] for key in KEYS}
+    named = {name for name in re.findall(r"`([a-z_]+(?:\.[a-z_]+)+)[`:]", page) if name.partition(".")[0] in sections}
+    ids = {*tool.sections(page), "store.slow"}
+    assert "alarms.lag_messages" in named
+    assert named - ids - set(KEYS) == set()

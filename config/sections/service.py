@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 
 from flintmq.config.fields import option
-from flintmq.config.units import DAY_MS
+from flintmq.config.units import DAY_MS, MIB
 
 QUEUE_MAX = 100_000_000
 
@@ -173,6 +173,14 @@ class AlarmsSection:
     lag_window_ms: int = option(5 * 60_000, minimum=10_000, maximum=DAY_MS)
     """How long a lag is looked at: it must have been above ``lag_messages`` all the time, never below what it was at the
     beginning, and have grown by a tenth, or by ``lag_messages``."""
+    dispatch_behind_bytes: int = option(64 * MIB, minimum=1, maximum=2**60)
+    """So much of the log that is durable, and that no consumer sees yet, is an alarm."""
+    dispatch_still_ms: int = option(30_000, minimum=1_000, maximum=DAY_MS)
+    """How long messages may stay invisible, while none becomes visible, until that is an alarm."""
+    slow_shown_ms: int = option(5 * 60_000, minimum=1_000, maximum=DAY_MS)
+    """How long a slow append, flush or commit, and an event loop that stood still, are shown after the last time."""
+    certificate_days: int = option(14, minimum=0, maximum=3_650)
+    """How many days before its end a certificate is an alarm."""
 
 
 _BUDGETS = ("errors", "window_ms", "call_ms", "loop_percent", "loop_window_ms", "off_ms", "life_ms")

@@ -48,7 +48,8 @@ class CommitLog(LogReader):
         super().__init__(queue, watermarks, tags_codes)
         self.appender = Appender(queue, watermarks, clock, tags_codes)
         """Writes at the end; knows the next offset of every queue."""
-        self._durability = Durability(queue, watermarks, checkpoint, clock, on_progress, on_fenced)
+        self.durability = Durability(queue, watermarks, checkpoint, clock, on_progress, on_fenced)
+        """Commits and syncs, for the flush service; knows which were slow."""
 
     @property
     def wrote_offset_bytes(self) -> int:
@@ -75,11 +76,11 @@ class CommitLog(LogReader):
 
     def commit(self, least_pages: int, write: FileWriter | None = None) -> int:
         """See :class:`flintmq.core.kernel.ports.FlushableLog`."""
-        return self._durability.commit(least_pages, write)
+        return self.durability.commit(least_pages, write)
 
     def flush(self, least_pages: int, *, written_through: bool = False) -> int:
         """See :class:`flintmq.core.kernel.ports.FlushableLog`."""
-        return self._durability.flush(least_pages, written_through=written_through)
+        return self.durability.flush(least_pages, written_through=written_through)
 
     def set_tail(self, offset_bytes: int, store_timestamp_ms: int) -> None:
         """Note, after a recovery, where the log ends and when its last record was stored."""

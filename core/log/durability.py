@@ -50,7 +50,7 @@ class Durability:
         self._on_fenced = on_fenced
         self._flush_lock = threading.Lock()
         self._commit_lock = threading.Lock()
-        self._slow_flushes, self._slow_commits = SlowLog(clock), SlowLog(clock)
+        self.slow_flushes, self.slow_commits = SlowLog(clock), SlowLog(clock)
 
     def commit(self, least_pages: int, write: FileWriter | None = None) -> int:
         """See :class:`flintmq.core.kernel.ports.FlushableLog`."""
@@ -85,13 +85,14 @@ class Durability:
             raise self._failed(file, "write", error) from error
         took_s = self._clock.monotonic_s() - began_s
         if took_s > SLOW_S:
-            self._tell_slow(self._slow_commits, "Commit data to file", took_s, file, began_bytes, file.committed)
+            self._tell_slow(self.slow_commits, "Commit data to file", took_s, file, began_bytes, file.committed)
 
     @staticmethod
     def _tell_slow(told: SlowLog, what: str, took_s: float, file: MappedFile, began_bytes: int, end_bytes: int) -> None:
         told.warn(
+            took_s,
             f"{what} costs {took_s * 1000:.0f} ms: {end_bytes - began_bytes} bytes at {file.start + began_bytes}, "
-            f"file {file.path}"
+            f"file {file.path}",
         )
 
     def _failed(self, file: MappedFile, what: str, error: OSError) -> StoreError:
@@ -137,7 +138,7 @@ class Durability:
                 raise self._failed(file, "sync", error) from error
             took_s = self._clock.monotonic_s() - began_s
             if took_s > SLOW_S:
-                self._tell_slow(self._slow_flushes, "Flush data to disk", took_s, file, began_bytes, file.flushed)
+                self._tell_slow(self.slow_flushes, "Flush data to disk", took_s, file, began_bytes, file.flushed)
             watermarks.flushed = max(watermarks.flushed, flushed)
             if flushed >= tail_offset:
                 self._checkpoint.physic_msg_timestamp_ms = tail_timestamp_ms

@@ -10,6 +10,8 @@ from __future__ import annotations
 import logging
 from typing import Final
 
+import msgspec
+
 from flintmq.core.io.clock import Clock
 
 SLOW_S: Final = 0.5
@@ -20,8 +22,16 @@ _PAUSE_S: Final = 1.0
 log = logging.getLogger("flintmq.store")
 
 
+class SlowOperation(msgspec.Struct, frozen=True):
+    """An operation that took too long."""
+
+    at_s: float
+    """When it ended, by the clock that never moves back."""
+    took_ms: int
+
+
 class SlowLog:
-    """The lines of one kind of operation. One thread.
+    """The lines of one kind of operation. One thread; :attr:`last` may be read by any.
 
     Args:
         clock: time.
@@ -31,10 +41,13 @@ class SlowLog:
         self._clock = clock
         self._told_s: float | None = None
         self._untold = 0
+        self.last: SlowOperation | None = None
+        """The last operation that was slow; None where none was."""
 
-    def warn(self, text: str) -> None:
-        """Write a line, or count it towards the next one."""
+    def warn(self, took_s: float, text: str) -> None:
+        """Write a line about an operation that took so long, or count it towards the next one."""
         now_s = self._clock.monotonic_s()
+        self.last = SlowOperation(now_s, round(took_s * 1000))
         if self._told_s is not None and now_s - self._told_s < _PAUSE_S:
             self._untold += 1
             return

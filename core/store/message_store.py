@@ -24,6 +24,7 @@ from flintmq.core.event import Event
 from flintmq.core.kernel.ports import CommitLogDispatcher, SupportsClose
 from flintmq.core.log.appender import Appendable
 from flintmq.core.log.no_room import no_room
+from flintmq.core.log.slow import SlowOperation
 from flintmq.core.response_code import ResponseCode
 from flintmq.core.retention.retention import DiskFull
 from flintmq.core.store.message_writer import MessageWriter, Put
@@ -137,6 +138,17 @@ class MessageStore:
         """Buffers of the transient store pool that no file has; None without a pool."""
         pool = self._opened.spec.pool
         return pool.available_buffers if pool is not None else None
+
+    @property
+    def slow_operations(self) -> dict[str, SlowOperation]:
+        """The last slow append, flush and commit, by these words, of those that there were."""
+        durability = self.commit_log.durability
+        logs = {
+            "append": self.writer.slow_appends,
+            "flush": durability.slow_flushes,
+            "commit": durability.slow_commits,
+        }
+        return {kind: told.last for kind, told in logs.items() if told.last is not None}
 
     def close(self) -> None:
         """Make everything durable, release every file and the lock. Leaves ``abort`` behind only when something failed."""

@@ -58,7 +58,7 @@ class MessageWriter:
         self._check_writeable = check_writeable
         self._fence = fence
         self._appended = appended
-        self._slow_appends = SlowLog(clock)
+        self.slow_appends = SlowLog(clock)
         self._gate: ReplicationGate | None = None
 
     def put(self, messages: Sequence[Appendable]) -> Put:
@@ -117,9 +117,10 @@ class MessageWriter:
 
     def _warn_of_slow_append(self, took_s: float, messages: int, began_bytes: int) -> None:
         file = self._commit_log.queue.last()
-        self._slow_appends.warn(
+        self.slow_appends.warn(
+            took_s,
             f"[NOTIFYME]putMessage in lock cost time(ms)={took_s * 1000:.0f}, {messages} messages, "
-            f"{self._watermarks.wrote - began_bytes} bytes at {began_bytes}, file {file.path if file is not None else 'none'}"
+            f"{self._watermarks.wrote - began_bytes} bytes at {began_bytes}, file {file.path if file is not None else 'none'}",
         )
 
 

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from flintmq.core.broker import alarms
 from flintmq.core.errors import StoreFormatError
+from flintmq.core.kernel.ports.alarm import CRITICAL, WARNING, Alarm
+from flintmq.core.log.slow import SLOW_S
 
 if TYPE_CHECKING:
     from flintmq.core.broker.api import BrokerApi
-    from flintmq.core.kernel.ports import Alarm
+
+_LOOK_S: Final = 5.0
+_SLOW_MS: Final = round(SLOW_S * 1000)
+_LOOK_AT_DISK: Final = "look at the disk (iostat, the kernel's log) and at what else writes to it"
 
 
 class StoreAlarms:
-    """Says when the store takes nothing, or dispatch stands still. Loop thread.
+    """Says when the store takes nothing, when what it took stays invisible, and when its disk is slow. Loop thread.
 
     Args:
         api: the broker.
@@ -22,15 +28,32 @@ class StoreAlarms:
 
     def __init__(self, api: BrokerApi) -> None:
         self._api = api
+        self._settings = api.config.alarms
+        self._dispatched = -1
+        self._still_since_s: float | None = None
+        """Since when nothing was dispatched though something waits, by the looks; None while nothing waits."""
 
     def start(self) -> None:
-        """Do nothing: the store knows its state at any time."""
+        """Begin to look whether dispatch moves."""
+        self._api.timers.every(_LOOK_S, self._look, "progress of dispatch", self._rest_s)
 
     def stop(self) -> None:
-        """Do nothing."""
+        """Do nothing: the timer has ended."""
+
+    def _rest_s(self) -> float:
+        marks = self._api.store.watermarks
+        return 0.0 if marks.dispatched < marks.wrote else math.inf
+
+    def _look(self) -> None:
+        marks = self._api.store.watermarks
+        if marks.dispatched >= marks.wrote:
+            self._still_since_s = None
+        elif self._still_since_s is None or marks.dispatched != self._dispatched:
+            self._still_since_s = self._api.clock.monotonic_s()
+        self._dispatched = marks.dispatched
 
     def alarms(self) -> Iterator[Alarm]:
-        """Return what keeps the store from taking messages, or consumers from seeing them."""
+        """Return what keeps the store from taking messages, or consumers from seeing them, and what was slow lately."""
         store = self._api.store
         if store.watermarks.fence_reason is not None:
             yield alarms.fenced(store.watermarks.fence_reason)
@@ -39,3 +62,48 @@ class StoreAlarms:
             yield alarms.damaged(str(error))
         elif error is not None:
             yield alarms.dispatch_stopped(str(error), store.reput.behind_bytes)
+        else:
+            yield from self._dispatch()
+        yield from self._slow()
+
+    def _dispatch(self) -> Iterator[Alarm]:
+        """Return whether dispatch is behind or stands still though nothing failed."""
+        marks, limit_bytes = self._api.store.watermarks, self._settings.dispatch_behind_bytes
+        waits_bytes = marks.wrote - marks.dispatched
+        since_s = self._still_since_s
+        still_ms = (self._api.clock.monotonic_s() - since_s) * 1000 if since_s is not None else 0.0
+        if waits_bytes > 0 and marks.dispatched == self._dispatched and still_ms >= self._settings.dispatch_still_ms:
+            if marks.readable > marks.dispatched:
+                why = "dispatch does not move"
+            elif marks.replicated is not None and marks.replicated <= marks.dispatched:
+                why = "no slave has them: start one, or give up waiting for slaves (broker.role)"
+            else:
+                why = f"they are not synced: {_LOOK_AT_DISK}"
+            text = f"{waits_bytes:,} bytes of messages have been invisible for {still_ms / 1000:.0f} s: {why}"
+            limit_ms = self._settings.dispatch_still_ms
+            yield Alarm(
+                "dispatch.still", CRITICAL, "", text, round(still_ms), "ms", limit_ms, "alarms.dispatch_still_ms"
+            )
+        behind_bytes = marks.readable - marks.dispatched
+        if behind_bytes > limit_bytes:
+            text = (
+                f"consumers do not see the newest {behind_bytes:,} bytes of the log yet: dispatch is behind; leave out "
+                "dispatchers that are not needed (dispatchers), or send less to this broker"
+            )
+            yield Alarm(
+                "dispatch.behind", WARNING, "", text, behind_bytes, "bytes", limit_bytes, "alarms.dispatch_behind_bytes"
+            )
+
+    def _slow(self) -> Iterator[Alarm]:
+        """Return the kinds of operations of which one was slow lately."""
+        oldest_s = self._api.clock.monotonic_s() - self._settings.slow_shown_ms / 1000
+        slow = {kind: one.took_ms for kind, one in self._api.store.slow_operations.items() if one.at_s >= oldest_s}
+        if took_ms := slow.get("append"):
+            text = f"an append to the log took {took_ms:,} ms, and all clients waited: {_LOOK_AT_DISK}"
+            yield Alarm("append.slow", WARNING, "", text, took_ms, "ms", _SLOW_MS)
+        if took_ms := slow.get("flush"):
+            text = f"a sync of the log took {took_ms:,} ms: {_LOOK_AT_DISK}"
+            yield Alarm("flush.slow", WARNING, "", text, took_ms, "ms", _SLOW_MS)
+        if took_ms := slow.get("commit"):
+            text = f"a write of the transient store pool to the log's file took {took_ms:,} ms: {_LOOK_AT_DISK}"
+            yield Alarm("commit.slow", WARNING, "", text, took_ms, "ms", _SLOW_MS)

@@ -20,7 +20,7 @@ from flintmq.core.io.config_manager import ConfigJournal, JsonFile
 from flintmq.core.log.epochs import MASTER
 from flintmq.plugins.broker.alarm_figures import alarm_figures
 from flintmq.plugins.broker.authenticators import Authenticators
-from flintmq.plugins.broker.plugin_figures import plugin_figures
+from flintmq.plugins.broker.plugin_figures import plugin_alarms, plugin_figures
 from flintmq.plugins.broker.plugin_server import PluginServer
 from flintmq.plugins.broker.services import Services
 from flintmq.plugins.broker.store_assembly import StoreAssembly
@@ -110,7 +110,7 @@ class Assembly:
         for entry in kernel.registries.intake_steps.all():
             state.intake_steps.add(kernel.guarded(entry, entry.value)(state))
         state.runtime_sources += [self.services.figures, partial(plugin_figures, kernel), partial(alarm_figures, state)]
-        state.alarm_sources.append(self.services.alarms)
+        state.alarm_sources += [self.services.alarms, partial(plugin_alarms, kernel)]
         names = config.authenticators_in_force
         authenticators = Authenticators(kernel, settings, config, names, acl_key="acl.enable")
         authenticators.start(timers)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,7 +30,7 @@ from flintmq.plugins.broker.assembly import Assembly
 from flintmq.plugins.broker.loading import as_loaded, load_plugins
 from flintmq.plugins.broker.loop_watchdog import LoopWatchdog
 from flintmq.plugins.broker.plugin_server import Pools
-from flintmq.plugins.broker.secure_links import TLS_RELOAD_S, server_tls
+from flintmq.plugins.broker.secure_links import TLS_RELOAD_S, certificate_alarms, server_tls
 from flintmq.plugins.broker.service import Service, Timers
 from flintmq.remoting.client.transport import IN_PROCESS
 from flintmq.remoting.server.descriptors import bind, bind_with_vip
@@ -176,6 +177,7 @@ class Broker(Service):
             made.served.server.table.exclude(vip_port, frozenset({int(RequestCode.PULL_MESSAGE)}))
         if tls is not None:
             self.timers.every(TLS_RELOAD_S, tls.reload, "certificate")
+            made.state.alarm_sources.append(partial(certificate_alarms, tls, made.state))
         if exposed:
             self.timers.every(REMINDER_S, lambda: remind(listen.host), "open door")
         self._held.push_async_callback(made.services.withdraw)
@@ -230,10 +232,12 @@ class Broker(Service):
     def _watch_loop(self, kernel: Kernel) -> None:
         warn_ms = self.loaded.config.listen.loop_blocked_warn_ms
         if warn_ms:
-            watchdog = LoopWatchdog(warn_ms, kernel.code.owner_of)
+            shown_ms = self.loaded.config.alarms.slow_shown_ms
+            watchdog = LoopWatchdog(warn_ms, kernel.code.owner_of, self._clock, shown_ms)
             watchdog.start()
             self._held.callback(watchdog.stop)
             self.state.runtime_sources.append(watchdog.figures)
+            self.state.alarm_sources.append(watchdog.alarms)
 
     def _fenced(self, reason: str) -> None:
         """On the flush service's thread."""

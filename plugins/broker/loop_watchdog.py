@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Mapping
 from types import FrameType
 from typing import Any, Final
 
+from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
 from flintmq.core.kernel.plugin_info import PluginOrigin
 from flintmq.core.kernel.plugin_shapes import (
     AUTHENTICATOR,
@@ -30,6 +31,7 @@ from flintmq.core.kernel.plugin_shapes import (
     PROCESSOR,
     RPC_HOOK,
 )
+from flintmq.core.kernel.ports.alarm import WARNING, Alarm
 
 log = logging.getLogger("flintmq.broker")
 
@@ -38,6 +40,7 @@ _PAUSE_SHARE: Final = 0.5
 _JOIN_S: Final = 1.0
 _PLACES_MAX: Final = 1_000
 _STACK_MAX: Final = 200
+_SHOWN_MS: Final = 300_000
 
 WhoseCode = Callable[[str, str], PluginOrigin | None]
 """The plugin that a function belongs to, by its module and qualified name."""
@@ -74,11 +77,17 @@ class LoopWatchdog:
     Args:
         warn_ms: how long the loop may stand still unnoticed.
         whose: maps code to its plugin.
+        clock: says how long ago it was that the loop stood still. The watch itself lives in real time.
+        shown_ms: how long that is an alarm.
     """
 
-    def __init__(self, warn_ms: int, whose: WhoseCode) -> None:
+    def __init__(self, warn_ms: int, whose: WhoseCode, clock: Clock = SYSTEM_CLOCK, shown_ms: int = _SHOWN_MS) -> None:
         self._warn_s = warn_ms / 1000
         self._whose = whose
+        self._clock = clock
+        self._shown_s = shown_ms / 1000
+        self._last_s: float | None = None
+        self._last_ms = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._watched = 0
         self._thread: threading.Thread | None = None
@@ -115,6 +124,13 @@ class LoopWatchdog:
             "loopBlockedBy": self.last,
         }
 
+    def alarms(self) -> Iterator[Alarm]:
+        """Return that the loop stood still, where that was lately."""
+        if self._last_s is not None and self._clock.monotonic_s() - self._last_s <= self._shown_s:
+            text = f"nobody was served for {self._last_ms:,} ms: the event loop was busy with {self.last}"
+            limit_ms, key = round(self._warn_s * 1000), "listen.loop_blocked_warn_ms"
+            yield Alarm("loop.blocked", WARNING, "", text, self._last_ms, "ms", limit_ms, key)
+
     def _watch(self) -> None:
         assert self._loop is not None
         while True:
@@ -131,7 +147,9 @@ class LoopWatchdog:
             if not self._beat.wait(self._warn_s):
                 self._note(self._look())
                 self._beat.wait()
-                self.longest_ms = max(self.longest_ms, int((time.monotonic() - asked_s) * 1000))
+                took_ms = int((time.monotonic() - asked_s) * 1000)
+                self.longest_ms = max(self.longest_ms, took_ms)
+                self._last_ms, self._last_s = took_ms, self._clock.monotonic_s()
             self._pause.wait(self._warn_s * _PAUSE_SHARE)
 
     def _note(self, what: str) -> None:

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from flintmq.core.kernel.accounts import Row
+from flintmq.core.kernel.ports.alarm import WARNING, Alarm
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from flintmq.core.kernel.kernel import Kernel
 
@@ -47,6 +48,15 @@ def plugin_figures(kernel: Kernel) -> dict[str, str]:
         if info.switched_off_times:
             found[f"{SWITCHED_OFF_TIMES}_{name}"] = str(info.switched_off_times)
     return found
+
+
+def plugin_alarms(kernel: Kernel) -> Iterator[Alarm]:
+    """Return the plugins of which something is switched off, with what and why."""
+    for info in kernel.describe():
+        if info.switched_off:
+            text = f"plugin {info.name}: {'; '.join(info.switched_off)}; flintmq plugins --trace shows what it does and costs"
+            errors, limit = info.errors, kernel.ledger.budget_of(info.origin).errors
+            yield Alarm("plugin.off", WARNING, info.name, text, errors, "errors", limit, "plugin_budget.errors")
 
 
 def rows_of(info: Mapping[str, str]) -> list[Row]:

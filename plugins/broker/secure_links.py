@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from flintmq.config.units import DAY_MS
+from flintmq.core.kernel.ports.alarm import CRITICAL, WARNING, Alarm
 from flintmq.remoting.client.transport import RemotingClient
 
 if TYPE_CHECKING:
     import ssl
+    from collections.abc import Iterator
 
     from flintmq.config import BrokerConfig
+    from flintmq.core.broker.api import BrokerApi
     from flintmq.remoting.server.tls import ServerTls
 
 TLS_RELOAD_S: Final = 5.0
@@ -24,6 +28,23 @@ def server_tls(config: BrokerConfig) -> ServerTls | None:
     from flintmq.remoting.server.tls import ServerTls
 
     return ServerTls(section)
+
+
+def certificate_alarms(tls: ServerTls, api: BrokerApi) -> Iterator[Alarm]:
+    """Return the alarm for a certificate near its end, or behind it."""
+    days, file = api.config.alarms.certificate_days, tls.certificate
+    if tls.expires_ms is None:
+        return
+    left_ms = tls.expires_ms - api.clock.now_ms()
+    renew = "put a new one in its place, which is read within seconds, or name another one (listen.tls.certificate)"
+    if left_ms <= 0:
+        text = f"the certificate {file} has ended, and clients that check it do not connect: {renew}"
+        yield Alarm("certificate.expired", CRITICAL, file, text, left_ms, "ms", 0, "listen.tls.certificate")
+    elif left_ms < days * DAY_MS:
+        text = f"the certificate {file} ends in {left_ms / DAY_MS:.1f} days: {renew}"
+        yield Alarm(
+            "certificate.expiring", WARNING, file, text, left_ms, "ms", days * DAY_MS, "alarms.certificate_days"
+        )
 
 
 def name_server_client(config: BrokerConfig) -> RemotingClient:

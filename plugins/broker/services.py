@@ -16,6 +16,7 @@ from flintmq.core.errors import PluginError, StoreError
 from flintmq.core.kernel.blame import PLUGIN_FAULTS
 from flintmq.core.kernel.plugin_shapes import SERVICE, is_async, shown, wrong_call, wrong_word
 from flintmq.core.kernel.ports import (
+    WARNING,
     Alarm,
     Service,
     SupportsAlarms,
@@ -190,17 +191,21 @@ class Services:
         return found
 
     def alarms(self) -> list[Alarm]:
-        """Return what the services say is wrong."""
+        """Return what the services say is wrong, in alarms of their own or in one line."""
         found: list[Alarm] = []
         for entry, service in self._made:
-            if not isinstance(service, SupportsAlarms):
+            if not isinstance(service, (SupportsAlarms, SupportsHealth)):
                 continue
             account = self._kernel.account(entry)
             if account.is_off:
                 continue
             begin_s = perf_counter()
             with self._kernel.counting(entry, "alarms"):
-                found += service.alarms() if entry.owner.built_in else _alarms_told(service.alarms())
+                if isinstance(service, SupportsAlarms):
+                    found += service.alarms() if entry.owner.built_in else _alarms_told(service.alarms())
+                if isinstance(service, SupportsHealth) and (trouble := service.health()):
+                    text = f"the service {entry.name} says: {str(trouble)[:_FIGURE_MAX_CHARS]}"
+                    found.append(Alarm("service.trouble", WARNING, entry.name, text))
             if not entry.owner.built_in:
                 account.spent(begin_s)
         return found

@@ -194,8 +194,9 @@ class SendMessageProcessor:
             first = results[0]
             at = -1 if isinstance(first, RefusedError) else first.commit_log_offset_bytes
             self._slow_puts.warn(
+                entire_s,
                 f"putMessage not in lock elapsed time(ms)={entire_s * 1000:.0f}: {len(late)} sends waited for their "
-                f"durability, the first at {at}, and are answered {status.name}"
+                f"durability, the first at {at}, and are answered {status.name}",
             )
         self._answers.stored(late, results, status)
         self._answers.flush([request for request, _ in late])

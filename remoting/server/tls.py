@@ -9,6 +9,7 @@ from pathlib import Path
 from flintmq.config.errors import ConfigError
 from flintmq.config.secret import Secret
 from flintmq.config.sections.models import TlsSection
+from flintmq.remoting.server.certificate import expires_ms
 
 log = logging.getLogger("flintmq.tls")
 
@@ -27,6 +28,10 @@ class ServerTls:
         self._stamps = self._stamp()
         self._failed: tuple[object, ...] | None = None
         self.context = server_context(section)
+        self.certificate = section.certificate or ""
+        """The file of the certificate."""
+        self.expires_ms = expires_ms(self.certificate)
+        """When the certificate ends, in ms since 1970; None where that cannot be read."""
         self.required = section.mode_in_force == "required"
         """Connections in clear are closed."""
 
@@ -43,6 +48,7 @@ class ServerTls:
             log.error("the certificate stays as it is: %s", error)
             return False
         self._stamps, self._failed = stamps, None
+        self.expires_ms = expires_ms(self.certificate)
         log.info("certificate %s read again", self._section.certificate)
         return True
 

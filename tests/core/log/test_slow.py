@@ -13,25 +13,9 @@ from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.store import BY_HAND, message, opened
 from flintmq.flush.transient_store_pool import AnonymousBufferPool
 from flintmq.plugins.replication.slave_link import RecordChecker
-from flintmq.tests.support.faulty_disk import FaultyDisk, Operation
+from flintmq.tests.support.slow_disk import SlowDisk
 
 FILE_BYTES = 4096
-
-
-class SlowDisk(FaultyDisk):
-    """Lets time pass in the next operation of a kind on the commit log."""
-
-    def __init__(self, clock: ManualClock) -> None:
-        super().__init__()
-        self.clock = clock
-        self.slow: Operation | None = None
-        self.takes_ms = 0
-
-    def check(self, operation: Operation, path: Path) -> None:
-        super().check(operation, path)
-        if operation == self.slow and path.parent.name == "commitlog":
-            self.clock.advance_ms(self.takes_ms)
-            self.slow = None
 
 
 @pytest.fixture
@@ -56,6 +40,9 @@ def test_an_append(tmp_path: Path, disk: SlowDisk, caplog: pytest.LogCaptureFixt
         file = store.commit_log.queue.files[-1].path
         wanted = f"[NOTIFYME]putMessage in lock cost time(ms)=501, 2 messages, {size} bytes at {began}, file {file}"
         assert lines(caplog) == ([wanted] if told else [])
+        known = store.slow_operations
+        assert known.keys() == ({"append"} if told else set())
+        assert not told or known["append"].took_ms == 501
 
 
 @pytest.mark.parametrize(("takes_ms", "told"), [(500, False), (812, True)])
@@ -71,6 +58,7 @@ def test_a_flush(tmp_path: Path, disk: SlowDisk, caplog: pytest.LogCaptureFixtur
         file = store.commit_log.queue.files[-1].path
         wanted = f"Flush data to disk costs 812 ms: {end - began} bytes at {began}, file {file}"
         assert lines(caplog) == ([wanted] if told else [])
+        assert {kind: one.took_ms for kind, one in store.slow_operations.items()} == ({"flush": 812} if told else {})
 
 
 @pytest.mark.parametrize(("takes_ms", "told"), [(500, False), (812, True)])
@@ -84,6 +72,7 @@ def test_a_commit(tmp_path: Path, disk: SlowDisk, caplog: pytest.LogCaptureFixtu
         end = store.commit_log.commit(0)
         file = store.commit_log.queue.files[-1].path
         assert lines(caplog) == ([f"Commit data to file costs 812 ms: {end} bytes at 0, file {file}"] if told else [])
+        assert {kind: one.took_ms for kind, one in store.slow_operations.items()} == ({"commit": 812} if told else {})
 
 
 def test_what_a_slave_appends(tmp_path: Path, disk: SlowDisk, caplog: pytest.LogCaptureFixture) -> None:
@@ -107,6 +96,6 @@ def test_a_disk_that_stands_still_does_not_fill_the_log(caplog: pytest.LogCaptur
     clock = ManualClock()
     told = SlowLog(clock)
     for _ in range(5):
-        told.warn("slow")
+        told.warn(0.6, "slow")
         clock.advance_ms(400)
     assert lines(caplog) == ["slow", "slow; 2 more since the last line"]

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import logging
+import threading
+import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 
 from flintmq import Message
 from flintmq.core.errors import FlintError
 from flintmq.core.kernel.hookspecs import hookimpl
 from flintmq.core.kernel.ports.alarm import Alarm
-from flintmq.core.testing.clock import VirtualClock
+from flintmq.core.testing.clock import ManualClock, VirtualClock
+from flintmq.core.testing.store import BY_HAND, message, opened
+from flintmq.plugins.alarms.store_alarms import StoreAlarms
 from flintmq.plugins.testing.embedded import EmbeddedBroker
+from flintmq.tests.support.state import state_of
 
 Alarms = Callable[[EmbeddedBroker], dict[str, Alarm]]
 
@@ -89,3 +97,116 @@ def test_a_full_disk_is_an_alarm_until_there_is_room(alarms: Alarms) -> None:
             assert "sends are refused" in found.message
         clock.advance("1m")
         assert alarms(broker) == {}
+
+
+class Looks:
+    """Timers that a test turns by hand."""
+
+    def every(self, interval_s: float, work: Callable[[], object], name: str, rest_s: Callable[[], float]) -> None:
+        self.interval_ms, self.work, self.rest_s = round(interval_s * 1000), work, rest_s
+
+
+def test_messages_that_stay_invisible_are_an_alarm_until_they_are_synced(tmp_path: Path) -> None:
+    """A disk that does not come back from a sync raises nothing: half a minute later somebody has to look."""
+    clock, looks = ManualClock(), Looks()
+    strategy = attrs.evolve(BY_HAND, synchronous=True)
+    with opened(tmp_path, strategy=strategy, clock=clock) as store:
+        watch = StoreAlarms(state_of(clock=clock, store=store, timers=looks))
+        watch.start()
+
+        def wait(looked: int) -> list[Alarm]:
+            for _ in range(looked):
+                clock.advance_ms(looks.interval_ms)
+                looks.work()
+            store.dispatch()
+            return [*watch.alarms()]
+
+        assert wait(100) == []
+        assert looks.rest_s() > 1e9, "nothing waits"
+        store.put([message("T")])
+        assert looks.rest_s() == 0
+        assert wait(6) == []
+        (found,) = wait(2)
+        assert (found.id, found.level, found.value, found.unit, found.limit) == (
+            "dispatch.still",
+            "critical",
+            35_000,
+            "ms",
+            30_000,
+        )
+        assert "not synced" in found.message
+        store.commit_log.flush(0)
+        assert wait(1) == []
+        for _ in range(20):  # each look finds something waiting, and each time it is something else
+            store.put([message("T")])
+            assert wait(1) == []
+            store.commit_log.flush(0)
+
+
+def test_messages_that_no_slave_has_are_an_alarm() -> None:
+    """A master that waits for slaves, and has none: messages are stored, answered as such, and seen by nobody."""
+    clock = VirtualClock()
+    settings = ["broker.role=sync_master", "ha.compat=rocketmq", "listen.ha_port=0"]
+    with EmbeddedBroker(settings=settings, clock=clock) as broker:
+
+        async def put_and_ask() -> list[Alarm]:
+            store = broker.broker.state.store
+            store.put([message("T")])
+            broker.broker.state.dispatch()
+            return broker.broker.state.alarms()
+
+        async def ask() -> list[Alarm]:
+            return broker.broker.state.alarms()
+
+        assert "dispatch.still" not in {one.id for one in broker.broker.call(put_and_ask)}
+        clock.advance("40s")
+        (found,) = (one for one in broker.broker.call(ask) if one.id == "dispatch.still")
+        assert "no slave has them" in found.message
+        assert "broker.role" in found.message
+
+
+def test_dispatch_that_is_behind_is_an_alarm_until_it_has_caught_up() -> None:
+    """Messages are stored, and dispatch has not had its turn."""
+    with EmbeddedBroker(settings=["alarms.dispatch_behind_bytes=1000"]) as broker:
+
+        async def fall_behind() -> tuple[list[Alarm], list[Alarm]]:
+            state = broker.broker.state
+            state.store.put([message("T", body=b"x" * 2_000)])
+            behind = state.alarms()
+            state.dispatch()
+            return behind, state.alarms()
+
+        (found,), after = broker.broker.call(fall_behind)
+        assert (found.id, found.level, found.unit, found.limit) == ("dispatch.behind", "warning", "bytes", 1_000)
+        assert found.value > 2_000
+        assert after == []
+
+
+def test_a_loop_that_stood_still_is_an_alarm_for_a_stated_time(alarms: Alarms) -> None:
+    """Somebody's code blocks it once: everybody waited, and nothing else is wrong."""
+    clock = VirtualClock()
+    noticed = threading.Event()
+
+    class Notices(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if "nobody is served" in record.getMessage():
+                noticed.set()
+
+    handler = Notices()
+    logging.getLogger("flintmq.broker").addHandler(handler)
+    try:
+        with EmbeddedBroker(settings=["listen.loop_blocked_warn_ms=300"], clock=clock) as broker:
+
+            async def block() -> None:
+                assert noticed.wait(30)
+
+            broker.broker.call(block)
+            deadline_s = time.monotonic() + 30
+            while "loop.blocked" not in (found := alarms(broker)):  # the watchdog's thread notes the end
+                assert time.monotonic() < deadline_s
+            assert found["loop.blocked"].value >= 300
+            assert "the event loop was busy with" in found["loop.blocked"].message
+            clock.advance("301s")
+            assert "loop.blocked" not in alarms(broker)
+    finally:
+        logging.getLogger("flintmq.broker").removeHandler(handler)

@@ -1,0 +1,83 @@
+"""A plugin that is switched off does its work no more, which only the log tells: it is an alarm until it is on again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from flintmq.core.broker.api import BrokerApi
+from flintmq.core.kernel.hookspecs import hookimpl
+from flintmq.core.kernel.ports.alarm import Alarm
+from flintmq.core.testing.clock import VirtualClock
+from flintmq.plugins.testing.embedded import EmbeddedBroker
+
+Alarms = Callable[[EmbeddedBroker], dict[str, Alarm]]
+
+
+class Careless:
+    """A service with a timer that fails, and that says so, for as long as it is told to."""
+
+    plugin_name = "careless"
+
+    def __init__(self) -> None:
+        self.fails = True
+        self.trouble = ""
+        self.calls = 0
+
+    @hookimpl
+    def flintmq_services(self, register: Any) -> None:
+        register("careless", self.make)
+
+    def make(self, api: BrokerApi) -> Any:
+        self.api = api
+        return self
+
+    def start(self) -> None:
+        self.api.timers.every(1.0, self.work, "careless work")
+
+    def stop(self) -> None:
+        """Do nothing."""
+
+    def health(self) -> str:
+        return self.trouble
+
+    def work(self) -> None:
+        self.calls += 1
+        if self.fails:
+            raise ValueError("broken\nin two")
+
+
+def test_a_plugin_that_uses_up_its_budget_is_an_alarm_until_it_works_again(alarms: Alarms) -> None:
+    """Three failures are too many; a minute later it is tried again, and has been mended."""
+    plugin, clock = Careless(), VirtualClock()
+    with EmbeddedBroker(plugins=[plugin], settings=["plugin_budget.errors=3"], clock=clock) as broker:
+        clock.advance("2s")
+        assert alarms(broker) == {}
+        clock.advance("5s")
+        found = alarms(broker)["plugin.off"]
+        assert (found.level, found.subject, found.value, found.unit, found.limit) == (
+            "warning",
+            "careless",
+            3,
+            "errors",
+            3,
+        )
+        assert "careless work" in found.message
+        assert found.key == "plugin_budget.errors"
+        calls, plugin.fails = plugin.calls, False
+        clock.advance("2m")
+        assert plugin.calls > calls
+        assert alarms(broker) == {}
+
+
+def test_what_a_service_says_of_its_health_is_an_alarm(alarms: Alarms) -> None:
+    """Services that know no alarms have had one line for it all along."""
+    plugin = Careless()
+    with EmbeddedBroker(plugins=[plugin], clock=VirtualClock()) as broker:
+        assert alarms(broker) == {}
+        plugin.trouble = "the other end\nis gone"
+        found = alarms(broker)["service.trouble"]
+        assert (found.level, found.subject) == ("warning", "careless")
+        assert found.message == "the service careless says: the other end\\nis gone"
+        plugin.trouble = ""
+        assert alarms(broker) == {}
