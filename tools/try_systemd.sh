@@ -86,7 +86,12 @@ unshare -m --propagation private bash -c '
   mount -t cgroup2 cgroup2 "$1/cgroup" && mkdir -p "$1/cgroup/flintmq-try" && echo $$ > "$1/cgroup/flintmq-try/cgroup.procs"
   exec unshare -C -p -f -u -i -n -m --kill-child bash "$1/boot.sh" "$1/root"' _ "$work" > "$work/boot.log" 2>&1 < /dev/null &
 booted=$!
-trap 'kill $booted' EXIT
+ended() {
+  kill -KILL "$booted" && wait "$booted" 2>/dev/null || true # --kill-child ends what runs in it
+  unshare -m --propagation private bash -c 'mount -t cgroup2 cgroup2 "$1/cgroup"; for _ in 1 2 3 4 5; do
+    find "$1/cgroup/flintmq-try" -depth -type d -exec rmdir {} + 2>/dev/null && break; sleep 0.5; done' _ "$work"
+}
+trap ended EXIT
 inside() { read -r init < "/proc/$booted/task/$booted/children" || true; nsenter -t "$init" -m -u -i -n -p -C -r -w env -i PATH=/usr/sbin:/usr/bin LANG=C.UTF-8 "$@"; }
 for _ in $(seq 100); do
   sleep 0.3
