@@ -8,9 +8,10 @@ from typing import Final, Self
 
 from flintmq.core.errors import FlintError
 from flintmq.plugins.cluster_view import detail, rows
+from flintmq.plugins.cluster_view.alarms import all_alarms, told_alarms
 from flintmq.plugins.cluster_view.memory import NEVER, BrokerMemory
 from flintmq.plugins.cluster_view.poll import PROGRESS, Pace, Poller
-from flintmq.plugins.cluster_view.values import BrokerView, GroupView, Overview, PlacedAlarm, TopicView
+from flintmq.plugins.cluster_view.values import BrokerView, GroupView, Overview, TopicView
 from flintmq.remoting.client.admin import AdminClient
 
 TICK_S: Final = 1.0
@@ -90,7 +91,7 @@ class ClusterView:
             groups_behind=sum(lag > 0 for lag in lags),
             conflicts=sum(bool(group.conflict) for group in wanted),
             stuck=sum(bool(group.stuck) for group in wanted),
-            alarms=tuple(alarm for broker in brokers for alarm in broker.alarms),
+            alarms=all_alarms(brokers, {group.name: group for group in wanted}),
             errors=(self._registry_error,) if self._registry_error else (),
         )
 
@@ -99,7 +100,7 @@ class ClusterView:
         await self._looked()
         now_s = self._now_s()
         ordered = sorted(self._brokers.values(), key=lambda one: (one.cluster, one.name, one.broker_id))
-        return tuple(rows.broker_row(broker, now_s, self._alarms(broker)) for broker in ordered)
+        return tuple(rows.broker_row(broker, now_s, told_alarms(broker)) for broker in ordered)
 
     async def topics(self) -> tuple[TopicView, ...]:
         """Return every topic by name, the system's, too, without queues."""
@@ -208,9 +209,6 @@ class ClusterView:
         for broker in sorted(self._brokers.values(), key=lambda one: (not one.is_registered, one.broker_id)):
             found.setdefault(broker.name, broker)
         return [found[name] for name in sorted(found)]
-
-    def _alarms(self, broker: BrokerMemory) -> tuple[PlacedAlarm, ...]:
-        return ()
 
     def _now_s(self) -> float:
         return self._admin.client.clock.monotonic_s()

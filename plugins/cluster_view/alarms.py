@@ -1,0 +1,63 @@
+"""What is wrong, in one list: what brokers tell, and what is seen only from outside or by looking twice. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import attrs
+
+from flintmq.core.broker.alarms import gathered
+from flintmq.core.errors import FlintError
+from flintmq.core.kernel.ports.alarm import CRITICAL, WARNING, Alarm
+from flintmq.plugins.broker.alarm_figures import alarms_of
+from flintmq.plugins.cluster_view.memory import BrokerMemory
+from flintmq.plugins.cluster_view.values import BrokerView, GroupView, PlacedAlarm
+
+
+def told_alarms(broker: BrokerMemory) -> tuple[PlacedAlarm, ...]:
+    """Return the alarms that a broker told last; RocketMQ's tells none."""
+    try:
+        found = alarms_of(broker.info)
+    except FlintError as error:
+        found = [Alarm("alarms.unreadable", WARNING, "", str(error))]
+    return tuple(_placed(alarm, broker.name, broker.address) for alarm in found)
+
+
+def all_alarms(brokers: Sequence[BrokerView], groups: Mapping[str, GroupView]) -> tuple[PlacedAlarm, ...]:
+    """Return every alarm, critical ones first.
+
+    Args:
+        brokers: with the alarms that they tell.
+        groups: the users' by name.
+    """
+    told = {(alarm.id, alarm.subject) for broker in brokers for alarm in broker.alarms}
+    seen = [alarm for alarm in gathered(_seen(groups)) if (alarm.id, alarm.subject) not in told]
+    found = [_placed(_missing(broker), broker.name, broker.address) for broker in brokers if broker.error]
+    found += [alarm for broker in brokers for alarm in broker.alarms if not broker.error]
+    found += [_placed(alarm, "", "") for alarm in seen]
+    return tuple(sorted(found, key=lambda alarm: alarm.level != CRITICAL))
+
+
+def _missing(broker: BrokerView) -> Alarm:
+    text = f"{broker.name}:{broker.broker_id} does not answer: {broker.error}; look whether it runs and can be reached"
+    (alarm,) = gathered([Alarm("broker.missing", CRITICAL, broker.name, text)])
+    return alarm
+
+
+def _seen(groups: Mapping[str, GroupView]) -> Iterator[Alarm]:
+    for name, group in groups.items():
+        if group.conflict:
+            text = f"members of {name} subscribe differently, so it misses messages: {group.conflict}"
+            yield Alarm("group.conflict", WARNING, name, text)
+        if group.stuck:
+            first = group.stuck[0]
+            text = (
+                f"{name} does not come forward in {len(group.stuck)} queues although messages wait, for "
+                f"{first.standing_s:.0f} s in {first.topic} {first.broker}:{first.queue_id}; look at the consumer that "
+                "holds it"
+            )
+            yield Alarm("consumer.stuck", WARNING, name, text, sum(one.lag for one in group.stuck), "messages")
+
+
+def _placed(alarm: Alarm, broker: str, address: str) -> PlacedAlarm:
+    return PlacedAlarm(**attrs.asdict(alarm), broker=broker, address=address)

@@ -1,0 +1,71 @@
+"""One list has what brokers tell and what only an onlooker sees; nothing stands there twice."""
+
+from __future__ import annotations
+
+import attrs
+import msgspec
+
+from flintmq.core.kernel.ports.alarm import CRITICAL, WARNING, Alarm
+from flintmq.plugins.cluster_view.alarms import all_alarms, told_alarms
+from flintmq.plugins.cluster_view.memory import BrokerMemory
+from flintmq.plugins.cluster_view.rows import broker_row
+from flintmq.plugins.cluster_view.values import GroupView, StuckQueue
+
+BROKER = BrokerMemory("C", "broker-a", 0, "127.0.0.1:10911")
+
+
+def group(name: str, *, conflict: str = "", stuck: int = 0) -> GroupView:
+    queue = StuckQueue(
+        topic="T", broker="broker-a", queue_id=0, consumer_offset=1, lag=5, standing_s=61.0, client_id=None
+    )
+    return GroupView(
+        name=name, kind="user", brokers=("broker-a",), missing=(), members=1, consume_type="", message_model="",
+        topics=("T",), lag=5, retry_lag=0, get_per_s=0.0, conflict=conflict, stuck=(queue,) * stuck, age_s=0.0,
+        queues=None, member_list=None, conflicts=None,
+    )  # fmt: skip
+
+
+def telling(*alarms: Alarm, error: str = "") -> BrokerMemory:
+    return attrs.evolve(BROKER, info={"alarms": msgspec.json.encode(list(alarms)).decode()}, error=error)
+
+
+def found(broker: BrokerMemory, *groups: GroupView) -> list[tuple[str, str, str]]:
+    rows = [broker_row(broker, 0.0, told_alarms(broker))]
+    alarms = all_alarms(rows, {one.name: one for one in groups})
+    return [(alarm.id, alarm.subject, alarm.address) for alarm in alarms]
+
+
+def test_what_a_broker_tells_carries_its_address_and_critical_ones_come_first() -> None:
+    broker = telling(Alarm("disk.low", WARNING, "", "low"), Alarm("store.fenced", CRITICAL, "", "fenced"))
+    assert found(broker) == [("store.fenced", "", BROKER.address), ("disk.low", "", BROKER.address)]
+
+
+def test_a_conflict_that_a_broker_tells_is_not_told_again() -> None:
+    """RocketMQ's broker tells none: there it is what the members report."""
+    told = Alarm("group.conflict", WARNING, "g", "differ")
+    assert found(telling(told), group("g", conflict="x")) == [("group.conflict", "g", BROKER.address)]
+    assert found(BROKER, group("g", conflict="x")) == [("group.conflict", "g", "")]
+
+
+def test_a_stuck_group_is_one_alarm_with_the_messages_of_all_its_queues() -> None:
+    (alarm,) = all_alarms([], {"g": group("g", stuck=2)})
+    assert (alarm.id, alarm.subject, alarm.value, alarm.unit) == ("consumer.stuck", "g", 10, "messages")
+    assert "61 s in T broker-a:0" in alarm.message
+
+
+def test_a_broker_that_is_away_is_one_alarm_and_its_last_ones_are_not_shown() -> None:
+    """They may be right again: nobody knows."""
+    broker = telling(Alarm("disk.low", WARNING, "", "low"), error="nobody answers")
+    assert found(broker) == [("broker.missing", "broker-a", BROKER.address)]
+
+
+def test_a_figure_that_cannot_be_read_is_an_alarm_and_no_exception() -> None:
+    broker = attrs.evolve(BROKER, info={"alarms": "{"})
+    assert found(broker) == [("alarms.unreadable", "", BROKER.address)]
+
+
+def test_names_are_cut_and_have_one_line() -> None:
+    """A group's name comes from clients."""
+    (alarm,) = all_alarms([], {"g": group("g\n" + "x" * 500, conflict="y")})
+    assert "\n" not in alarm.subject + alarm.message
+    assert len(alarm.subject) < 320
