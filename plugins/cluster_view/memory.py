@@ -57,6 +57,8 @@ class BrokerMemory:
     topics: Mapping[str, TopicConfig] = attrs.Factory(dict)
     groups: Mapping[str, SubscriptionGroupConfig] = attrs.Factory(dict)
     progress: dict[str, GroupProgress] = attrs.Factory(dict)
+    beginning: dict[str, GroupProgress] = attrs.Factory(dict)
+    """Of groups that subscribe to topics in which they have no offset yet, in those topics."""
     ends: dict[str, TopicEnds] = attrs.Factory(dict)
     connected: dict[str, Connected] = attrs.Factory(dict)
     topic_rates: Meters = attrs.Factory(Meters)
@@ -85,6 +87,10 @@ class BrokerMemory:
         """Return how old the answer to a kind of request is; None when there is none."""
         asked_s = self.asked_s.get(kind)
         return None if asked_s is None else max(0.0, now_s - asked_s)
+
+    def progress_of(self, group: str) -> list[GroupProgress]:
+        """Return how far a group has come: in topics in which it has offsets, and in those that it has only begun with."""
+        return [one for one in (self.progress.get(group), self.beginning.get(group)) if one is not None]
 
     @property
     def queue_count(self) -> int:

@@ -11,6 +11,8 @@ from typing import Final
 
 import attrs
 
+from flintmq.core.broker.consumers import CLUSTERING
+from flintmq.core.broker.topic_name import RETRY_PREFIX
 from flintmq.core.errors import FlintError, RefusedError
 from flintmq.core.response_code import ResponseCode
 from flintmq.plugins.cluster_view import conflicts
@@ -25,6 +27,8 @@ PROGRESS: Final = "progress"
 MEMBERS_ASKED_MAX: Final = 16
 """Of a group, in the background; a detail view asks more."""
 MEMBER_TIMEOUT_MS: Final = 3_000
+BEGINNING_MAX: Final = 8
+"""Topics of a group that are looked up one by one."""
 
 
 @attrs.frozen(kw_only=True)
@@ -117,6 +121,10 @@ class Poller:
             broker.progress = {
                 group: advance(broker.progress.get(group), stats, now_s) for group, stats in told.items()
             }
+            for group, begun in list(broker.beginning.items()):
+                known = broker.progress.get(group)
+                if group not in broker.groups or (known is not None and not set(begun.topics).isdisjoint(known.topics)):
+                    del broker.beginning[group]
             ends = ends_by_topic(broker.progress)
             broker.consumed_rates.keep(ends)
             for topic, total in ends.items():
@@ -160,13 +168,32 @@ class Poller:
         except RefusedError as error:
             if error.code == ResponseCode.CONSUMER_NOT_ONLINE:
                 broker.connected[group] = Connected(*NOBODY, self._now_s())
+                broker.beginning.pop(group, None)
             else:
                 broker.connected.pop(group, None)
             return
         client_ids = tuple(sorted({one.client_id for one in found.connection_set}))
+        await self._look_up_beginning(broker, group, found)
         if not words and not is_flintmq(broker):
             words = await self._conflict_by_members(broker, group, found)
         broker.connected[group] = Connected(client_ids, found.consume_type, found.message_model, words, self._now_s())
+
+    async def _look_up_beginning(self, broker: BrokerMemory, group: str, found: ConsumerConnection) -> None:
+        """Look up the topics that a group subscribes to and has no offset in: the request for all groups leaves them out."""
+        known = broker.progress.get(group)
+        without = {
+            topic
+            for topic in found.subscription_table
+            if topic in broker.topics and not topic.startswith(RETRY_PREFIX) and not (known and topic in known.topics)
+        }
+        if not without or found.message_model != CLUSTERING:
+            broker.beginning.pop(group, None)
+            return
+        stats = [
+            await self._admin.consume_stats_at(group, broker.address, topic)
+            for topic in sorted(without)[:BEGINNING_MAX]
+        ]
+        broker.beginning[group] = advance(broker.beginning.get(group), stats, self._now_s())
 
     async def _conflict_by_members(self, broker: BrokerMemory, group: str, found: ConsumerConnection) -> str:
         """Return how members contradict each other by what they themselves report: RocketMQ's broker does not know."""

@@ -53,7 +53,7 @@ def topic_rows(speakers: Sequence[BrokerMemory], now_s: float) -> dict[str, Topi
     consumers: dict[str, set[str]] = {}
     lags: dict[str, int] = {}
     for broker in speakers:
-        for group, progress in broker.progress.items():
+        for group, progress in (*broker.progress.items(), *broker.beginning.items()):
             for topic in progress.topics:
                 consumers.setdefault(topic, set()).add(group)
             for queue in progress.standing:
@@ -109,7 +109,7 @@ def group_rows(speakers: Sequence[BrokerMemory], now_s: float, stuck_s: float) -
 
 
 def _group_row(group: str, brokers: Sequence[BrokerMemory], odd: str, now_s: float, stuck_s: float) -> GroupView:
-    told = [broker.progress[group] for broker in brokers if group in broker.progress]
+    told = [one for broker in brokers for one in broker.progress_of(group)]
     asked = [broker.connected[group] for broker in brokers if group in broker.connected]
     client_ids = {client_id for one in asked for client_id in one.client_ids}
     online = next((one for one in asked if one.client_ids), None)
@@ -140,10 +140,8 @@ def _group_row(group: str, brokers: Sequence[BrokerMemory], odd: str, now_s: flo
 def _stuck(group: str, brokers: Sequence[BrokerMemory], now_s: float, stuck_s: float) -> tuple[StuckQueue, ...]:
     found = []
     for broker in brokers:
-        progress = broker.progress.get(group)
-        if progress is None or not broker.answers:
-            continue
-        for queue, standing_s in progress.stuck(now_s, stuck_s):
+        looks = broker.progress_of(group) if broker.answers else ()
+        for progress, queue, standing_s in ((one, *still) for one in looks for still in one.stuck(now_s, stuck_s)):
             figure = progress.queues[queue]
             found.append(
                 StuckQueue(

@@ -17,12 +17,13 @@ from flintmq.plugins.cluster_view.poll import Pace
 from flintmq.plugins.cluster_view.values import as_json
 from flintmq.plugins.cluster_view.view import ClusterView
 from flintmq.plugins.testing.cluster import EmbeddedCluster
-from flintmq.remoting.client import AdminClient, Consumer, Message, MessageExt, MessageQueue, Producer
+from flintmq.remoting.client import AdminClient, Consumer, ConsumerSettings, Message, MessageExt, MessageQueue, Producer
 from flintmq.remoting.client.broker_api import BrokerApi
 from flintmq.remoting.wire.codes import RequestCode
 
 LIMIT_S = 60.0
 CLOCK_STEP_MS = 11_000
+FIRST = ConsumerSettings(consume_from="CONSUME_FROM_FIRST_OFFSET")
 
 
 @pytest.fixture(scope="module")
@@ -181,7 +182,7 @@ def test_members_are_told_with_what_they_hold_and_where_they_contradict(
 def test_a_consumer_that_does_not_come_forward_is_stuck_and_named(
     cluster: EmbeddedCluster, names: tuple[str, str]
 ) -> None:
-    """Messages wait, the member holds the queue, and its offset has not moved for a minute."""
+    """Messages wait, the member holds the queue, and its offset has not moved for a minute: from the very first message on."""
     topic, group = names
 
     async def run() -> None:
@@ -191,11 +192,11 @@ def test_a_consumer_that_does_not_come_forward_is_stuck_and_named(
             held.set()
             await going.wait()
 
-        consumer = Consumer(group, cluster.name_server.address, listener, client_id="slow")
+        consumer = Consumer(group, cluster.name_server.address, listener, client_id="slow", settings=FIRST)
         await consumer.subscribe(topic)
         async with looking(cluster) as look:
-            await come_to(look, topic, group, 0)
             await put(cluster, topic, 4)
+            await look.later()
             async with consumer:
                 await asyncio.wait_for(held.wait(), LIMIT_S)
                 await look.later()
