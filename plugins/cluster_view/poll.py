@@ -189,10 +189,12 @@ class Poller:
         if not without or found.message_model != CLUSTERING:
             broker.beginning.pop(group, None)
             return
-        stats = [
-            await self._admin.consume_stats_at(group, broker.address, topic)
-            for topic in sorted(without)[:BEGINNING_MAX]
-        ]
+        stats = []
+        for topic in sorted(without)[:BEGINNING_MAX]:
+            try:
+                stats.append(await self._admin.consume_stats_at(group, broker.address, topic))
+            except RefusedError:
+                continue  # deleted a moment ago, or not ours to see
         broker.beginning[group] = advance(broker.beginning.get(group), stats, self._now_s())
 
     async def _conflict_by_members(self, broker: BrokerMemory, group: str, found: ConsumerConnection) -> str:
