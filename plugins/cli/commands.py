@@ -28,6 +28,11 @@ COMMANDS: Final[Table] = {
         "Ask servers whether they are there; any answer will do, a refusal too. Ends with 4 when one does not answer.",
     ),
     "console": ("console:console", "Show and change a cluster in a browser."),
+    "top": (
+        "top:top",
+        "Show a cluster as it goes: rates, lag, alarms, brokers, topics, groups. "
+        "Needs the extra 'top'; --once and --json do not.",
+    ),
     "pipeline": (
         {
             "run": (

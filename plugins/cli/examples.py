@@ -45,6 +45,7 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "groups delete": ("flintmq groups delete billing --offsets",),
     "status": ("flintmq status --topic Orders",),
     "ping": ("flintmq ping", "flintmq ping 127.0.0.1:9876 127.0.0.1:10911 --timeout 500ms"),
+    "top": ("flintmq top -n 127.0.0.1:9876", "flintmq top --once", "flintmq top --json"),
     "pipeline run": (
         "flintmq pipeline run examples/pipelines/demo.yaml --dry-run",
         "flintmq pipeline run examples/pipelines/orders-stream.yaml --master 'local[2]' --json",

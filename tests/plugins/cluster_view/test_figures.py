@@ -25,7 +25,7 @@ def test_a_brokers_part_in_replication() -> None:
 
 
 def test_only_a_broker_that_tells_its_latency_has_one() -> None:
-    """RocketMQ's does not: nothing is not the same as 0 ms."""
+    """Those of old versions do not: nothing is not the same as 0 ms."""
     assert figures.put_latency_99_ms({"putLatency99": "0.50"}) == 0.5
     assert figures.put_latency_99_ms({}) is None
 
