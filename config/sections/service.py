@@ -177,6 +177,8 @@ class AlarmsSection:
     """So much of the log that is durable, and that no consumer sees yet, is an alarm."""
     dispatch_still_ms: int = option(30_000, minimum=1_000, maximum=DAY_MS)
     """How long messages may stay invisible, while none becomes visible, until that is an alarm."""
+    slave_gone_ms: int = option(30_000, minimum=1_000, maximum=DAY_MS)
+    """How long a slave may be gone, or a slave may not follow its master, until that is an alarm."""
     slow_shown_ms: int = option(5 * 60_000, minimum=1_000, maximum=DAY_MS)
     """How long a slow append, flush or commit, and an event loop that stood still, are shown after the last time."""
     certificate_days: int = option(14, minimum=0, maximum=3_650)

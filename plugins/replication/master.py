@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from flintmq.config.errors import ConfigError
 from flintmq.core.errors import FlintError, NotFollowedError
 from flintmq.core.io.clock import Clock, Scheduled
+from flintmq.core.kernel.ports.alarm import CRITICAL, WARNING, Alarm, Level
 from flintmq.core.limits import HA_PENDING_MAX, HA_SEND_BUFFER_BYTES
 from flintmq.plugins.broker.addresses import is_loopback
 from flintmq.plugins.broker.secure_links import TLS_RELOAD_S, server_tls
+from flintmq.plugins.replication.gone_slaves import GoneSlaves
 from flintmq.plugins.replication.group_transfer import GroupTransferService
 from flintmq.plugins.replication.link_settings import LinkSettings, link_settings, wants_tls
 from flintmq.plugins.replication.master_link import MasterLink, Stage
@@ -129,6 +131,48 @@ class MasterReplication:
         """Return figures for request 28."""
         return self.master.runtime_info()
 
+    def alarms(self) -> Iterator[Alarm]:
+        """Return the slaves that are gone or behind, and that there is none where one is waited for."""
+        config, master = self._api.config, self.master
+        followers: dict[str, int] = {}
+        for one in master.connections:
+            if one.is_following:  # of two connections of a slave the older one has not ended yet
+                followers[one.identity] = max(followers.get(one.identity, 0), one.link.held_offset_bytes)
+        gone_ms, limit_ms = master.gone.gone_ms(), config.alarms.slave_gone_ms
+        alone = self.gate is not None and not followers
+        told = {name: ms for name, ms in gone_ms.items() if name not in followers and ms >= limit_ms}
+        if alone and not told and master.gone.alone_ms() >= limit_ms:
+            told = {"": master.gone.alone_ms()}
+        for name, ms in told.items():
+            who = f"slave {name} has" if name else "no slave has"
+            so = (
+                "; no acknowledgement says that a slave has a message, and what no slave has is invisible"
+                if alone
+                else ""
+            )
+            text = f"{who} {'not ' if name else ''}followed for {ms / 1000:.0f} s{so}: start it, and read its log"
+            level: Level = CRITICAL if alone else WARNING
+            yield Alarm("slave.gone", level, name, text, ms, "ms", limit_ms, "alarms.slave_gone_ms")
+        limit_bytes, end = config.ha.slave_fallbehind_max_bytes, master.log.end_offset_bytes
+        behind = {name: end - held for name, held in followers.items() if end - held > limit_bytes}
+        alone = self.gate is not None and len(behind) == len(followers)
+        for name, behind_bytes in behind.items():
+            text = (
+                f"slave {name} is {behind_bytes:,} bytes behind, so no acknowledgement waits for it: look at its disk "
+                "and at the network between the two"
+            )
+            level = CRITICAL if alone else WARNING
+            yield Alarm(
+                "slave.behind",
+                level,
+                name,
+                text,
+                behind_bytes,
+                "bytes",
+                limit_bytes,
+                "ha.slave_fallbehind_max_bytes",
+            )
+
 
 class HaMasterService:
     """Sends the log to every slave that connects. Loop thread.
@@ -159,6 +203,7 @@ class HaMasterService:
         self._max_slaves = max_slaves
         self.on_progress = on_progress
         self.connections: set[SlaveConnection] = set()
+        self.gone = GoneSlaves(clock, max_slaves)
         self._server: asyncio.Server | TlsListener | None = None
         self._tick: Scheduled | None = None
         self._pumping = False
@@ -273,10 +318,17 @@ class SlaveConnection(asyncio.Protocol):
             self._follows()
         self.pump()
 
+    @property
+    def identity(self) -> str:
+        """What the slave is called when it comes again: its own address, or where a RocketMQ broker connects from."""
+        slave = self.link.slave
+        return slave.address if slave is not None and slave.address else self.peer.rpartition(":")[0]
+
     def _follows(self) -> None:
         service, held = self._service, self.link.held_offset_bytes
         if not self.is_following:
             self.is_following = True
+            service.gone.follows(self.identity)
             log.info("slave %s follows from %d on", self.peer, self.link.next_offset_bytes)
             if service.gate is not None:
                 service.gate.joined(self, held)
@@ -321,5 +373,6 @@ class SlaveConnection(asyncio.Protocol):
         self._service.connections.discard(self)
         if self.is_following:
             log.info("slave %s is gone, at %d", self.peer, self.link.held_offset_bytes)
+            self._service.gone.left(self.identity)
         if self._service.gate is not None:
             self._service.gate.left(self)

@@ -7,7 +7,7 @@ import contextlib
 import logging
 import socket
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -16,6 +16,7 @@ from flintmq.core.broker.sink import until_flushed
 from flintmq.core.errors import FlintError, NotFollowedError
 from flintmq.core.io.clock import Clock, Scheduled
 from flintmq.core.kernel.ports import FlushStatus
+from flintmq.core.kernel.ports.alarm import CRITICAL, WARNING, Alarm, Level
 from flintmq.core.kernel.ports.replication import MasterDirectory
 from flintmq.core.log.log_chunk import LogChunk
 from flintmq.plugins.broker.secure_links import name_server_client, replication_client_tls
@@ -92,6 +93,10 @@ class SlaveReplication:
         """Return figures for request 28."""
         return self.slave.runtime_info()
 
+    def alarms(self) -> Iterator[Alarm]:
+        """Return that the master is not followed."""
+        return self.slave.alarms(self._api.config.alarms.slave_gone_ms)
+
     def _appended(self, messages: int, size_bytes: int) -> None:
         self._api.stats.replicated(messages, size_bytes)
         self._api.dispatch()
@@ -155,6 +160,8 @@ class HaSlaveService:
         self._task: asyncio.Task[None] | None = None
         self._connection: MasterConnection | None = None
         self._told = ""
+        self._is_told_serious = False
+        self._alone_since_s: float | None = clock.monotonic_s()
         self.connects = 0
         """Connections made so far."""
 
@@ -189,10 +196,13 @@ class HaSlaveService:
             except Exception as error:  # a defect here must not end the following for good
                 log.exception("following the master failed")
                 self.tell(f"{type(error).__name__}: {error}", is_serious=True)
+            if self._alone_since_s is None:
+                self._alone_since_s = self.clock.monotonic_s()
             await asyncio.sleep(self._reconnect_s)
 
     def tell(self, reason: str, *, is_serious: bool = False) -> None:
         """Log why the master is not followed; the same reason once only."""
+        self._is_told_serious = is_serious
         if reason != self._told:
             self._told = reason
             log.log(logging.ERROR if is_serious else logging.WARNING, "the master is not followed: %s", reason)
@@ -225,11 +235,24 @@ class HaSlaveService:
     def followed(self, address: str) -> None:
         """Take note that the master at an address is followed now."""
         self._told = ""
+        self._alone_since_s = None
         log.info("following the master at %s from %d on", address, self.log.end_offset_bytes)
 
     def runtime_info(self) -> dict[str, str]:
         """Return figures for request 28."""
         return {"haFollows": str(self.is_following).lower(), "haConnects": str(self.connects)}
+
+    def alarms(self, limit_ms: int) -> Iterator[Alarm]:
+        """Return that the master is not followed, where that has lasted for so long, or cannot mend by itself."""
+        if self._alone_since_s is None:
+            return
+        alone_ms = round((self.clock.monotonic_s() - self._alone_since_s) * 1000)
+        is_serious = self._is_told_serious and bool(self._told)
+        if is_serious or alone_ms >= limit_ms:
+            why = self._told or "the connection to it has ended"
+            text = f"this slave has not followed its master for {alone_ms / 1000:.0f} s: {why}"
+            level: Level = CRITICAL if is_serious else WARNING
+            yield Alarm("slave.not_following", level, "", text, alone_ms, "ms", limit_ms, "alarms.slave_gone_ms")
 
 
 class MasterConnection(asyncio.Protocol):
