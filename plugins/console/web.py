@@ -18,6 +18,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from flintmq.core.errors import FlintError, RefusedError, RemotingError
+from flintmq.core.response_code import ResponseCode
 from flintmq.plugins.console.clusters import ClusterAccess, is_denied
 from flintmq.plugins.console.sessions import new_id
 
@@ -29,6 +30,11 @@ COOKIE: Final = "flintmq_console"
 FORM_MAX_BYTES: Final = 256 * 1024
 """A form holds names, numbers and, at most, an Avro schema."""
 _FIELDS_MAX: Final = 64
+_MISSING: Final = (
+    ResponseCode.TOPIC_NOT_EXIST,
+    ResponseCode.QUERY_NOT_FOUND,
+    ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+)
 _ID_MAX_CHARS: Final = 64
 
 
@@ -250,6 +256,8 @@ def failed(
             f"the account {visitor.account}" if visitor is not None and visitor.account else "requests without account"
         )
         text, status = f"The brokers do not let {who} do this: {error.remark}", 403
+    elif isinstance(error, RefusedError) and error.code in _MISSING:
+        text, status = f"That is not there: {error.remark}", 404
     elif isinstance(error, RefusedError):
         text, status = f"The broker refuses: {error.remark}", 502
     elif isinstance(error, RemotingError):

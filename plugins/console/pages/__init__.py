@@ -7,7 +7,13 @@ from typing import Final
 
 from starlette.routing import BaseRoute
 
-from flintmq.plugins.console.pages import account, cluster
+from flintmq.plugins.console.pages import account, backlog, changes, cluster, messages
 
-ROUTES: Final[Sequence[BaseRoute]] = (*cluster.ROUTES, *account.ROUTES)
+ROUTES: Final[Sequence[BaseRoute]] = (
+    *cluster.ROUTES,
+    *messages.ROUTES,
+    *changes.ROUTES,
+    *backlog.ROUTES,
+    *account.ROUTES,
+)
 """Of every page."""

@@ -1,0 +1,217 @@
+"""Reads a body of Avro's binary encoding by a schema, for people to look at, within bounds of depth and number.
+
+fastavro (extra ``avro``) reads faster, and follows a body wherever it leads: one of a few bytes can claim a list of 2^60 nulls,
+or nest until the stack ends. What a message claims may cost the console neither. See the specification of Avro 1.11, "Binary
+Encoding".
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+VALUES_MAX: Final = 50_000
+DEPTH_MAX: Final = 64
+SCHEMA_MAX_CHARS: Final = 200_000
+_CONFLUENT_BYTES: Final = 5
+"""A zero and the schema's number, which serializers with a registry put before a body."""
+_SINGLE_OBJECT: Final = b"\xc3\x01"
+_SINGLE_OBJECT_BYTES: Final = 10
+_PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
+
+
+class AvroError(ValueError):
+    """A text that cannot be a schema, or a body that is not of it. The message says why, for people."""
+
+
+def decode(schema_text: str, body: bytes) -> Any:
+    """Return the value of a body, of dicts, lists, strings, numbers; bytes are hexadecimal text.
+
+    A header of a schema registry, or of the single-object encoding, is passed over.
+
+    Args:
+        schema_text: the schema it was written with, as JSON; the name of a primitive type needs no quotes.
+        body: of the message.
+
+    Raises:
+        AvroError: the schema is wrong, the body is not of it, or it is too large to be shown.
+    """
+    schema = Schema(schema_text)
+    starts = [0]
+    if body[:1] == b"\x00" and len(body) > _CONFLUENT_BYTES:
+        starts.append(_CONFLUENT_BYTES)
+    if body[:2] == _SINGLE_OBJECT:
+        starts.append(_SINGLE_OBJECT_BYTES)
+    failure: AvroError | None = None
+    for start in starts:
+        try:
+            return schema.read(body[start:])
+        except AvroError as error:
+            failure = failure or error
+    assert failure is not None
+    raise failure
+
+
+class Schema:
+    """A schema. Not thread-safe: a reading at a time.
+
+    Args:
+        text: JSON.
+
+    Raises:
+        AvroError: it cannot be a schema.
+    """
+
+    def __init__(self, text: str) -> None:
+        if len(text) > SCHEMA_MAX_CHARS:
+            raise AvroError(f"the schema is longer than {SCHEMA_MAX_CHARS:,} characters")
+        self._named: dict[str, Mapping[str, Any]] = {}
+        self._body = b""
+        self._at = 0
+        self._left = 0
+        if text.strip() in _PRIMITIVES:
+            self._schema: Any = text.strip()
+            return
+        try:
+            self._schema = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise AvroError(f"the schema is not JSON: {error}") from error
+        self._note_names(self._schema, "", 0)
+
+    def read(self, body: bytes) -> Any:
+        """Return the value of a whole body. Raises :class:`AvroError`."""
+        self._body, self._at, self._left = body, 0, VALUES_MAX
+        found = self._value(self._schema, "", 0)
+        if self._at != len(body):
+            raise AvroError(f"the body goes on for {len(body) - self._at:,} bytes behind its value")
+        return found
+
+    # --- the schema ---
+
+    def _note_names(self, schema: Any, space: str, depth: int) -> None:
+        if depth > DEPTH_MAX:
+            raise AvroError("the schema nests too deep")
+        if isinstance(schema, list):
+            for branch in schema:
+                self._note_names(branch, space, depth + 1)
+        elif isinstance(schema, dict):
+            kind = schema.get("type")
+            if kind in ("record", "error", "enum", "fixed"):
+                space = self._note_name(schema, space)
+            for inner in (schema.get("items"), schema.get("values"), kind if isinstance(kind, (dict, list)) else None):
+                self._note_names(inner, space, depth + 1)
+            fields = schema.get("fields", [])
+            if not isinstance(fields, list) or not all(isinstance(field, dict) and "name" in field for field in fields):
+                raise AvroError("fields of a record are a list of objects with a name and a type")
+            for field in fields:
+                self._note_names(field.get("type"), space, depth + 1)
+
+    def _note_name(self, schema: dict[str, Any], space: str) -> str:
+        name = schema.get("name")
+        if not isinstance(name, str) or not name:
+            raise AvroError(f"a {schema['type']} without a name")
+        own = schema.get("namespace", space)
+        full = name if "." in name or not own else f"{own}.{name}"
+        self._named[full] = schema
+        schema["_space"] = full.rpartition(".")[0]
+        return str(schema["_space"])
+
+    # --- the body ---
+
+    def _value(self, schema: Any, space: str, depth: int) -> Any:
+        self._left -= 1
+        if self._left < 0:
+            raise AvroError(f"the body has more than {VALUES_MAX:,} values: download it")
+        if depth > DEPTH_MAX:
+            raise AvroError(f"the body nests deeper than {DEPTH_MAX}")
+        if isinstance(schema, list):
+            return self._value(self._branch(schema), space, depth + 1)
+        if isinstance(schema, dict):
+            return self._complex(schema, space, depth)
+        read = self._readers().get(schema) if isinstance(schema, str) else None
+        if read is not None:
+            return read()
+        named = self._named.get(f"{space}.{schema}", self._named.get(schema)) if isinstance(schema, str) else None
+        if named is None:
+            raise AvroError(f"the schema names a type {str(schema)[:80]!r} that it does not have")
+        return self._complex(named, space, depth)
+
+    def _complex(self, schema: Mapping[str, Any], space: str, depth: int) -> Any:
+        kind, space = schema.get("type"), schema.get("_space", space)
+        if kind in ("record", "error"):
+            return {
+                str(one["name"]): self._value(one.get("type"), space, depth + 1) for one in schema.get("fields", ())
+            }
+        if kind == "enum":
+            symbols, index = schema.get("symbols", ()), self._long()
+            if not 0 <= index < len(symbols):
+                raise AvroError(f"an enum has no symbol {index}")
+            return symbols[index]
+        if kind == "fixed":
+            size = schema.get("size")
+            if not isinstance(size, int) or size < 0:
+                raise AvroError("a fixed without a size")
+            return self._take(size).hex()
+        if kind == "array":
+            return [self._value(schema.get("items"), space, depth + 1) for _ in self._blocks()]
+        if kind == "map":
+            return {self._string(): self._value(schema.get("values"), space, depth + 1) for _ in self._blocks()}
+        if kind is None or kind is schema:
+            raise AvroError("a part of the schema has no type")
+        return self._value(kind, space, depth + 1)
+
+    def _branch(self, branches: list[Any]) -> Any:
+        index = self._long()
+        if not 0 <= index < len(branches):
+            raise AvroError(f"a union has no branch {index}")
+        return branches[index]
+
+    def _blocks(self) -> Any:
+        """Yield once for each entry of an array or map; entries without a byte are counted like others."""
+        while True:
+            count = self._long()
+            if count < 0:
+                count = -count
+                self._long()
+            if not count:
+                return
+            for _ in range(count):
+                self._left -= 1
+                if self._left < 0:
+                    raise AvroError(f"the body has more than {VALUES_MAX:,} values: download it")
+                yield None
+
+    def _readers(self) -> dict[str, Callable[[], Any]]:
+        return {
+            "null": lambda: None,
+            "boolean": lambda: self._take(1) != b"\x00",
+            "int": self._long,
+            "long": self._long,
+            "float": lambda: struct.unpack("<f", self._take(4))[0],
+            "double": lambda: struct.unpack("<d", self._take(8))[0],
+            "bytes": lambda: self._take(self._long()).hex(),
+            "string": self._string,
+        }
+
+    def _string(self) -> str:
+        return self._take(self._long()).decode("utf-8", "replace")
+
+    def _long(self) -> int:
+        found = shift = 0
+        while True:
+            byte = self._take(1)[0]
+            found |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return (found >> 1) ^ -(found & 1)
+            shift += 7
+            if shift > 63:
+                raise AvroError("a number is longer than ten bytes")
+
+    def _take(self, size: int) -> bytes:
+        if not 0 <= size <= len(self._body) - self._at:
+            raise AvroError("the body is shorter than its value, or not of this schema")
+        found = self._body[self._at : self._at + size]
+        self._at += size
+        return found

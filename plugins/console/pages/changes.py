@@ -1,0 +1,162 @@
+"""What changes a cluster: groups moved, messages sent or consumed another time. Each is shown first and confirmed then."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from starlette.responses import Response
+
+from flintmq.core.broker.topic_name import DLQ_PREFIX, RETRY_PREFIX
+from flintmq.core.errors import FlintError
+from flintmq.core.record import properties as props
+from flintmq.plugins.console.pages.messages import found_message, time_ms
+from flintmq.plugins.console.web import FormError, Visitor, page, to
+from flintmq.remoting.client import admin_messages
+from flintmq.remoting.client.message import MessageExt
+
+NAME_MAX_CHARS: Final = 255
+
+
+async def reset_preview(visitor: Visitor) -> Response:
+    """Show what would change in each queue if a group were moved."""
+    group, topic = _names(visitor.query("group"), visitor.query("topic"))
+    to_ms = _time_of(visitor, visitor.query("to"), visitor.query("time"))
+    known = await visitor.view.group(group)
+    if known is None:
+        raise FormError(f"No broker has a consumer group {group[:200]}.", 404)
+    moves, errors = await admin_messages.plan_moves(visitor.access.admin, topic, group, to_ms)
+    return visitor.render(
+        "reset.html",
+        group=group,
+        topic=topic,
+        to_ms=to_ms,
+        moves=moves,
+        errors=errors,
+        members=known.members,
+        again=sum(max(0, move.again) for move in moves),
+        skipped=sum(max(0, -move.again) for move in moves),
+    )
+
+
+async def reset(visitor: Visitor) -> Response:
+    """Move a group in a topic, and show where it goes on."""
+    group, topic = _names(visitor.field("group"), visitor.field("topic"))
+    to_ms = -1 if visitor.field("to_ms") == "-1" else visitor.number("The time", visitor.field("to_ms"), 0, 2**62)
+    subject = f"{group} in {topic} to {to_ms}"
+    try:
+        offsets = await admin_messages.move_group(visitor.access.admin, topic, group, to_ms)
+    except FlintError as error:
+        visitor.audit("reset", subject, f"failed: {error}")
+        raise
+    places = ", ".join(f"{queue.broker_name}:{queue.queue_id} to {at}" for queue, at in sorted(offsets.items()))
+    visitor.audit("reset", subject, f"done: {places}")
+    await visitor.view.refresh(all_due=True)
+    return visitor.render(
+        "done.html", what="Moved", text=_moved(group, topic, len(offsets)), back=to("/group", name=group)
+    )
+
+
+def _moved(group: str, topic: str, queues: int) -> str:
+    return f"{group} goes on elsewhere in {queues} queue{'' if queues == 1 else 's'} of {topic}."
+
+
+def _names(group: str, topic: str) -> tuple[str, str]:
+    if not group or not topic or len(group) > NAME_MAX_CHARS or len(topic) > NAME_MAX_CHARS:
+        raise FormError("Name a group and one of its topics.")
+    return group, topic
+
+
+def _time_of(visitor: Visitor, choice: str, text: str) -> int:
+    if choice == "time":
+        if not text:
+            raise FormError("Give the time at which the group is to go on.")
+        return time_ms(text)
+    if choice not in ("first", "last"):
+        raise FormError("A group goes on at the first message, at the last, or at a time.")
+    return 0 if choice == "first" else -1
+
+
+async def resend_preview(visitor: Visitor) -> Response:
+    """Ask for a confirmation, with who will get the message."""
+    found = await found_message(visitor, visitor.query("id"))
+    how, group = visitor.query("how"), visitor.query("group")
+    clients: Sequence[str] = ()
+    if how == "client":
+        known = await visitor.view.group(group) if group else None
+        if known is None:
+            raise FormError("Choose a group whose member is to consume the message.", 400 if not group else 404)
+        clients = [one.client_id for one in known.member_list or ()]
+    elif how != "copy":
+        raise FormError("A message is sent as a copy, or given to a client.")
+    row = next((one for one in await visitor.view.topics() if one.name == _real_topic(found)), None)
+    return visitor.render(
+        "resend.html",
+        message=found,
+        how=how,
+        group=group,
+        clients=clients,
+        topic=_real_topic(found),
+        groups=row.groups if row is not None else (),
+    )
+
+
+async def resend(visitor: Visitor) -> Response:
+    """Send a copy of a message to its topic, or have one client consume it now."""
+    found = await found_message(visitor, visitor.field("id"))
+    admin, topic = visitor.access.admin, _real_topic(found)
+    if visitor.field("how") == "client":
+        group, client_id = visitor.field("group"), visitor.field("client")
+        if not group or not client_id:
+            raise FormError("Choose a group and one of its clients.")
+        subject = f"{found.offset_msg_id} of {found.topic} to {client_id} of {group}"
+        try:
+            told = await admin_messages.consume_directly(
+                admin, group, client_id, found, await _broker_of(visitor, found)
+            )
+        except FlintError as error:
+            visitor.audit("give to a client", subject, f"failed: {error}")
+            raise
+        outcome = f"{told.consume_result or 'no result'} after {told.spent_time_mills} ms"
+        outcome += f": {told.remark}" if told.remark else ""
+        visitor.audit("give to a client", subject, f"done: {outcome}")
+        text = f"{client_id} says: {outcome}"
+    elif visitor.field("how") == "copy":
+        subject = f"{found.offset_msg_id} of {found.topic} to {topic}"
+        try:
+            sent = await admin_messages.send_copy(admin, found, topic)
+        except (FlintError, ValueError) as error:
+            visitor.audit("send a copy", subject, f"failed: {error}")
+            if isinstance(error, FlintError):
+                raise
+            raise FormError(f"The copy cannot be sent: {error}") from error
+        visitor.audit("send a copy", subject, f"done: {sent.offset_msg_id}, {sent.status.name}")
+        text = f"The copy in {topic} has the id {sent.msg_id} and the broker's id {sent.offset_msg_id}."
+    else:
+        raise FormError("A message is sent as a copy, or given to a client.")
+    return visitor.render("done.html", what="Sent", text=text, back=to("/message", id=found.offset_msg_id))
+
+
+def _real_topic(found: MessageExt) -> str:
+    """Return the topic that a message was meant for: a dead letter or one that waits lies in another."""
+    if found.topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
+        return str(found.properties.get(props.RETRY_TOPIC, found.topic))
+    return str(found.properties.get(props.REAL_TOPIC, found.topic))
+
+
+async def _broker_of(visitor: Visitor, found: MessageExt) -> str:
+    """Return the address of the broker that has a message: its own where it is registered, else the topic's only one."""
+    masters = list((await visitor.access.admin.masters()).values())
+    if found.store_host in masters:
+        return str(found.store_host)
+    if len(masters) == 1:
+        return masters[0]
+    raise FormError(f"No broker is registered under {found.store_host}, which has the message.", 404)
+
+
+ROUTES: Final = (
+    page("/reset", reset_preview),
+    page("/reset/now", reset, changes=True),
+    page("/resend", resend_preview),
+    page("/resend/now", resend, changes=True),
+)

@@ -1,0 +1,293 @@
+"""Administration of messages: read them where they lie, have them consumed another time, and move groups."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import attrs
+import msgspec
+
+from flintmq.core.broker.subscription import SubscriptionData
+from flintmq.core.broker.topic_config import MessageQueue
+from flintmq.core.errors import RefusedError, RemotingError
+from flintmq.core.io.typed_json import Long
+from flintmq.core.record import properties as props
+from flintmq.core.record.host import decode_message_id
+from flintmq.remoting.client.admin import AdminClient
+from flintmq.remoting.client.admin_broker import LONG_TIMEOUT_MS
+from flintmq.remoting.client.broker_api import BrokerApi
+from flintmq.remoting.client.message import Message, MessageExt, decode_messages
+from flintmq.remoting.client.producer import Producer
+from flintmq.remoting.client.send_result import SendResult
+from flintmq.remoting.wire.codes import RequestCode, ResponseCode
+from flintmq.remoting.wire.command import request
+from flintmq.remoting.wire.headers_admin import ConsumeMessageDirectlyRequestHeader
+from flintmq.remoting.wire.headers_message import ViewMessageRequestHeader
+from flintmq.remoting.wire.json_body import Body, decode_body
+
+TOOLS_GROUP: Final = "TOOLS_CONSUMER"
+"""The group as which RocketMQ's own tools read queues; every broker has it."""
+MASTERS_ASKED_MAX: Final = 32
+AT_ONCE_MAX: Final = 16
+"""Queues that are read at a time."""
+_OF_THE_FIRST_SEND: Final = frozenset(
+    {
+        *(props.UNIQ_KEY, props.WAIT, props.DELAY, props.KEYS, props.TAGS, props.REAL_TOPIC, props.REAL_QUEUE_ID),
+        *(props.RETRY_TOPIC, props.ORIGIN_MESSAGE_ID, props.RECONSUME_TIME, props.MAX_RECONSUME_TIMES),
+        *(props.TRANSACTION_PREPARED, props.PRODUCER_GROUP, props.TRANSACTION_PREPARED_QUEUE_OFFSET),
+        *(props.TRANSACTION_CHECK_TIMES, props.CHECK_IMMUNITY_TIME_IN_SECONDS, props.CLUSTER, props.MSG_REGION),
+        *(props.TRACE_ON, props.CORRELATION_ID, props.REPLY_TO_CLIENT, props.TTL, props.MSG_TYPE),
+        *(props.PUSH_REPLY_TIME, props.ARRIVE_TIME, props.TIMER_DELIVER_MS, props.TIMER_DELAY_MS),
+        *(props.TIMER_DELAY_SEC, props.TIMER_OUT_MS, "__transactionId__", "CONSUME_START_TIME", "MIN_OFFSET"),
+        *("MAX_OFFSET", "INSTANCE_ID"),
+    }
+)
+"""Properties that clients and brokers write for one way of a message, and which mean nothing on another."""
+
+
+@attrs.frozen
+class Move:
+    """Where a group goes on in a queue, before and after."""
+
+    queue: MessageQueue
+    min_queue_offset: int
+    max_queue_offset: int
+    consumer_offset: int
+    """-1 where it has none."""
+    new_offset: int
+
+    @property
+    def again(self) -> int:
+        """Return how many messages it gets once more; less than 0: so many it does not get at all."""
+        return max(self.consumer_offset, self.min_queue_offset) - self.new_offset
+
+
+class ConsumeMessageDirectlyResult(Body):
+    """What a member says about a message that it was made to consume."""
+
+    order: bool = False
+    auto_commit: bool = True
+    consume_result: str | None = None
+    """``CR_SUCCESS``, ``CR_LATER``, ``CR_ROLLBACK``, ``CR_COMMIT``, ``CR_THROW_EXCEPTION`` or ``CR_RETURN_NULL``."""
+    remark: str | None = None
+    spent_time_mills: Long = msgspec.field(name="spentTimeMills", default=0)
+
+
+class _DelayOffsets(Body):
+    offset_table: dict[str, Long] = msgspec.field(default_factory=dict)
+
+
+async def view_message(admin: AdminClient, offset_msg_id: str) -> MessageExt:
+    """Return the message with a broker's id, asking registered brokers only.
+
+    The id holds an address, which may be anybody's: unlike :meth:`AdminClient.view_message` this connects to none that a name
+    server does not name. A broker that is registered under another address than its ids have is found all the same.
+
+    Raises:
+        ValueError: it is not such an id.
+        RefusedError: no broker has that message.
+        RemotingError: no broker answers.
+    """
+    place = decode_message_id(offset_msg_id)
+    own = f"[{place.ip}]:{place.port}" if ":" in place.ip else f"{place.ip}:{place.port}"
+    info = await admin.cluster_info()
+    registered = [one for data in info.broker_addr_table.values() for one in data.broker_addrs.values()]
+    masters = list((await admin.masters()).values())[:MASTERS_ASKED_MAX]
+    header = ViewMessageRequestHeader(commit_log_offset_bytes=place.commit_log_offset_bytes)
+    failure: RefusedError | RemotingError | None = None
+    for address in [own] if own in registered else masters:
+        try:
+            answer = await admin.client.ask(address, request(RequestCode.VIEW_MESSAGE_BY_ID, header))
+        except (RefusedError, RemotingError) as error:
+            failure = error
+            continue
+        for message in decode_messages(answer.body):
+            if message.offset_msg_id.upper() == offset_msg_id.upper():
+                return message
+    if isinstance(failure, RemotingError):
+        raise failure
+    if failure is not None and failure.code not in (ResponseCode.SYSTEM_ERROR, ResponseCode.QUERY_NOT_FOUND):
+        raise failure
+    if failure is not None and "AclException" in failure.remark:
+        raise failure
+    raise RefusedError(
+        ResponseCode.QUERY_NOT_FOUND, f"no registered broker has a message {offset_msg_id}", reason="message.unknown"
+    )
+
+
+async def queues_of(admin: AdminClient, topic: str) -> dict[MessageQueue, tuple[int, int]]:
+    """Return first and next offset of each of a topic's queues."""
+    stats = await admin.topic_stats(topic)
+    return {queue: (ends.min_queue_offset, ends.max_queue_offset) for queue, ends in sorted(stats.items())}
+
+
+async def read_queue(admin: AdminClient, queue: MessageQueue, queue_offset: int, count: int) -> list[MessageExt]:
+    """Return messages of a queue from an offset on, at most so many; fewer where it ends or an answer is full."""
+    api = BrokerApi(admin.client, TOOLS_GROUP)
+    subscription = SubscriptionData(topic=queue.topic)
+    found: list[MessageExt] = []
+    while len(found) < count:
+        pulled = await api.pull(
+            queue, queue_offset, subscription=subscription, max_messages=min(32, count - len(found))
+        )
+        if not pulled.messages or pulled.next_begin_queue_offset <= queue_offset:
+            break
+        found += pulled.messages
+        queue_offset = pulled.next_begin_queue_offset
+    return found[:count]
+
+
+async def read_times(
+    admin: AdminClient, topic: str, begin_ms: int, end_ms: int, count: int
+) -> tuple[list[MessageExt], tuple[str, ...]]:
+    """Return messages of a topic that were stored within a time, at most so many of each queue, in the order of their times.
+
+    Returns:
+        The messages, and in sentences which queues could not be read.
+    """
+    room = asyncio.Semaphore(AT_ONCE_MAX)
+
+    async def read(queue: MessageQueue, low: int, high: int) -> list[MessageExt]:
+        async with room:
+            first = max(low, await admin.search_offset(queue, begin_ms)) if begin_ms else low
+            if first >= high:
+                return []
+            return await read_queue(admin, queue, first, min(count, high - first))
+
+    queues = [(queue, low, high) for queue, (low, high) in (await queues_of(admin, topic)).items() if high > low]
+    answers = await asyncio.gather(*(read(*each) for each in queues), return_exceptions=True)
+    found: list[MessageExt] = []
+    errors = []
+    for (queue, _, _), answer in zip(queues, answers, strict=True):
+        if isinstance(answer, (RefusedError, RemotingError)):
+            errors.append(f"{queue.broker_name}:{queue.queue_id}: {answer}")
+        elif isinstance(answer, BaseException):
+            raise answer
+        else:
+            found += [one for one in answer if begin_ms <= one.store_timestamp_ms <= end_ms]
+    found.sort(key=lambda one: (one.store_timestamp_ms, one.queue_id, one.queue_offset))
+    return found, tuple(errors)
+
+
+async def consume_directly(
+    admin: AdminClient, group: str, client_id: str, message: MessageExt, address: str
+) -> ConsumeMessageDirectlyResult:
+    """Have one member of a group consume a message at once, whatever it has consumed before, and return what it says.
+
+    Args:
+        admin: asks.
+        group, client_id: name the member.
+        message: is read again by the broker that has it.
+        address: of that broker, which the member must be connected with.
+
+    Raises:
+        RefusedError: the member is not there, or does not answer; the broker's words.
+    """
+    header = ConsumeMessageDirectlyRequestHeader(
+        consumer_group=group,
+        client_id=client_id,
+        msg_id=message.offset_msg_id,
+        broker_name=message.broker_name or None,
+        topic=message.topic,
+    )
+    answer = await admin.client.ask(address, request(RequestCode.CONSUME_MESSAGE_DIRECTLY, header), LONG_TIMEOUT_MS)
+    return decode_body(answer.body, ConsumeMessageDirectlyResult)
+
+
+async def send_copy(admin: AdminClient, message: MessageExt, topic: str, **more: str) -> SendResult:
+    """Send a message's body, tags, keys and the user's properties as a new message. It has an id of its own.
+
+    Args:
+        admin: its client sends.
+        message: is copied.
+        topic: where to.
+        more: properties that the copy has beside those of the message.
+
+    Raises:
+        RefusedError, RemotingError: it was not stored, or nobody knows.
+    """
+    own = {name: value for name, value in message.properties.items() if name not in _OF_THE_FIRST_SEND}
+    copy = Message(
+        topic, message.body, tags=message.tags or "", keys=tuple(message.keys), properties=own | more, flag=message.flag
+    )
+    async with Producer("FLINTMQ_CONSOLE", client=admin.client) as producer:
+        return await producer.send(copy)
+
+
+async def plan_moves(
+    admin: AdminClient, topic: str, group: str, timestamp_ms: int
+) -> tuple[tuple[Move, ...], tuple[str, ...]]:
+    """Return where a group would go on in each queue of a topic if it were reset to a time. Nothing is changed.
+
+    Args:
+        admin: asks.
+        topic, group: what of, and whose.
+        timestamp_ms: of the first message that it is to get; 0: the first there is; -1: the next one that is sent.
+
+    Returns:
+        The moves, and in sentences which queues could not be asked.
+    """
+    ends, stats = await asyncio.gather(queues_of(admin, topic), admin.consume_stats(group, topic))
+    room = asyncio.Semaphore(AT_ONCE_MAX)
+
+    async def plan(queue: MessageQueue, low: int, high: int) -> Move:
+        known = stats.offset_table.get(queue)
+        async with room:
+            new = (
+                high
+                if timestamp_ms == -1
+                else low
+                if not timestamp_ms
+                else await admin.search_offset(queue, timestamp_ms)
+            )
+        return Move(queue, low, high, known.consumer_offset if known is not None else -1, max(new, low))
+
+    answers = await asyncio.gather(*(plan(queue, *both) for queue, both in ends.items()), return_exceptions=True)
+    moves, errors = [], []
+    for queue, answer in zip(ends, answers, strict=True):
+        if isinstance(answer, (RefusedError, RemotingError)):
+            errors.append(f"{queue.broker_name}:{queue.queue_id}: {answer}")
+        elif isinstance(answer, BaseException):
+            raise answer
+        else:
+            moves.append(answer)
+    return tuple(moves), tuple(errors)
+
+
+async def move_group(admin: AdminClient, topic: str, group: str, timestamp_ms: int) -> Mapping[MessageQueue, int]:
+    """Reset a group to a time: its members are told where they are online, else the brokers' offsets are written.
+
+    Returns:
+        Where each queue goes on.
+    """
+    try:
+        return await admin.reset_offset(topic, group, timestamp_ms)
+    except RefusedError as error:
+        if error.code != ResponseCode.CONSUMER_NOT_ONLINE:
+            raise
+    moves, _ = await plan_moves(admin, topic, group, timestamp_ms)
+    await set_offsets(admin, group, {move.queue: move.new_offset for move in moves})
+    return {move.queue: move.new_offset for move in moves}
+
+
+async def set_offsets(admin: AdminClient, group: str, offsets: Mapping[MessageQueue, int]) -> None:
+    """Write a group's offsets to the brokers. Members that are online write their own over them, within seconds."""
+    api = BrokerApi(admin.client, group)
+    for queue, consumer_offset in offsets.items():
+        await api.commit(queue, consumer_offset)
+
+
+async def delay_positions(admin: AdminClient, address: str) -> dict[int, int]:
+    """Return up to which queue offset a broker has delivered each delay level."""
+    answer = await admin.client.ask(address, request(RequestCode.GET_ALL_DELAY_OFFSET), LONG_TIMEOUT_MS)
+    table = decode_body(answer.body, _DelayOffsets).offset_table
+    return {int(level): queue_offset for level, queue_offset in table.items() if level.isdecimal()}
+
+
+async def traces_of(admin: AdminClient, topic: str, msg_id: str, max_num: int = 64) -> Sequence[Sequence[str]]:
+    """Return the lines that clients wrote about a message to a trace topic: each as its fields (see :mod:`.trace`)."""
+    found = await admin.query_by_key(topic, msg_id, max_num=max_num)
+    lines = (line for message in found for line in message.body.decode("utf-8", "replace").split("\x02"))
+    return [fields for fields in (line.strip().split("\x01") for line in lines) if msg_id in fields]
