@@ -3,24 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
 import attrs
 
-from flintmq.core.broker.alarms import gathered
+from flintmq.core.broker.alarms import disk_used, gathered
 from flintmq.core.errors import FlintError
 from flintmq.core.kernel.ports.alarm import CRITICAL, WARNING, Alarm
-from flintmq.plugins.broker.alarm_figures import alarms_of
+from flintmq.plugins.broker.alarm_figures import ALARMS, alarms_of
+from flintmq.plugins.cluster_view.figures import main_figures
 from flintmq.plugins.cluster_view.memory import BrokerMemory
 from flintmq.plugins.cluster_view.values import BrokerView, GroupView, PlacedAlarm
 
+NEARLY_FULL_RATIO: Final = 0.85
+"""RocketMQ's diskSpaceCleanForciblyRatio."""
+FULL_RATIO: Final = 0.9
+"""RocketMQ's diskSpaceWarningLevelRatio."""
+
 
 def told_alarms(broker: BrokerMemory) -> tuple[PlacedAlarm, ...]:
-    """Return the alarms that a broker told last; RocketMQ's tells none."""
+    """Return the alarms that a broker told last; RocketMQ's tells none, but its figures and offsets say what is wrong."""
     try:
-        found = alarms_of(broker.info)
+        found = alarms_of(broker.info) if ALARMS in broker.info else list(_of_silent(broker))
     except FlintError as error:
         found = [Alarm("alarms.unreadable", WARNING, "", str(error))]
     return tuple(_placed(alarm, broker.name, broker.address) for alarm in found)
+
+
+def _of_silent(broker: BrokerMemory) -> Iterator[Alarm]:
+    used_ratio = main_figures(broker.info)["disk_ratio"]
+    disk = disk_used("commitlog", used_ratio, nearly_full_ratio=NEARLY_FULL_RATIO, full_ratio=FULL_RATIO)
+    if disk is not None:
+        yield disk
+    yield from gathered(broker.lags.alarms(lambda group: _members(broker, group)))
+
+
+def _members(broker: BrokerMemory, group: str) -> int | None:
+    connected = broker.connected.get(group)
+    return None if connected is None else len(connected.client_ids)
 
 
 def all_alarms(brokers: Sequence[BrokerView], groups: Mapping[str, GroupView]) -> tuple[PlacedAlarm, ...]:

@@ -17,6 +17,7 @@ from flintmq.core.errors import FlintError, RefusedError
 from flintmq.core.response_code import ResponseCode
 from flintmq.plugins.cluster_view import conflicts
 from flintmq.plugins.cluster_view.memory import NEVER, NOBODY, BrokerMemory, Connected, TopicEnds
+from flintmq.plugins.cluster_view.names import kind_of_group
 from flintmq.plugins.cluster_view.progress import advance, ends_by_topic
 from flintmq.remoting.client.admin import AdminClient
 from flintmq.remoting.wire.bodies import ConsumerConnection
@@ -125,6 +126,8 @@ class Poller:
                 known = broker.progress.get(group)
                 if group not in broker.groups or (known is not None and not set(begun.topics).isdisjoint(known.topics)):
                     del broker.beginning[group]
+            if not is_flintmq(broker):
+                _note_lags(broker, now_s)
             ends = ends_by_topic(broker.progress)
             broker.consumed_rates.keep(ends)
             for topic, total in ends.items():
@@ -217,6 +220,15 @@ class Poller:
                 raise info
             told[client_id] = conflicts.subscriptions_of(info.subscription_set)
         return conflicts.describe_conflicts(conflicts.find_conflicts(told))
+
+
+def _note_lags(broker: BrokerMemory, now_s: float) -> None:
+    """Note how far users' groups are behind in each topic, so that a lag that grows is seen."""
+    for group, progress in broker.progress.items():
+        if kind_of_group(group) == "user":
+            for topic, lag in progress.lag_by_topic().items():
+                broker.lags.note(now_s, group, topic, lag)
+    broker.lags.forget_before(now_s)
 
 
 def is_flintmq(broker: BrokerMemory) -> bool:

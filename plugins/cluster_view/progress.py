@@ -74,6 +74,13 @@ class GroupProgress:
         """Return the queues whose offset has not moved for so long although messages wait, and for how long."""
         return [(queue, now_s - since_s) for queue, (_, since_s) in self.standing.items() if now_s - since_s >= least_s]
 
+    def lag_by_topic(self) -> dict[str, int]:
+        """Return how many messages wait in each topic in which it is behind."""
+        lags: dict[str, int] = {}
+        for queue in self.standing:
+            lags[queue.topic] = lags.get(queue.topic, 0) + lag_of(self.queues[queue])
+        return lags
+
 
 def lag_of(queue: OffsetWrapper) -> int:
     """Return how many messages of a queue wait for a group."""

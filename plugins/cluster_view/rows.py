@@ -56,8 +56,8 @@ def topic_rows(speakers: Sequence[BrokerMemory], now_s: float) -> dict[str, Topi
         for group, progress in (*broker.progress.items(), *broker.beginning.items()):
             for topic in progress.topics:
                 consumers.setdefault(topic, set()).add(group)
-            for queue in progress.standing:
-                lags[queue.topic] = lags.get(queue.topic, 0) + lag_of(progress.queues[queue])
+            for topic, lag in progress.lag_by_topic().items():
+                lags[topic] = lags.get(topic, 0) + lag
     return {
         topic: _topic_row(topic, holders[topic], consumers.get(topic, ()), lags.get(topic, 0), now_s)
         for topic in sorted(holders)

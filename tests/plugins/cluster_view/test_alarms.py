@@ -5,11 +5,15 @@ from __future__ import annotations
 import attrs
 import msgspec
 
+from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.kernel.ports.alarm import CRITICAL, WARNING, Alarm
 from flintmq.plugins.cluster_view.alarms import all_alarms, told_alarms
 from flintmq.plugins.cluster_view.memory import BrokerMemory
+from flintmq.plugins.cluster_view.poll import _note_lags
+from flintmq.plugins.cluster_view.progress import advance
 from flintmq.plugins.cluster_view.rows import broker_row
 from flintmq.plugins.cluster_view.values import GroupView, StuckQueue
+from flintmq.remoting.wire.bodies import ConsumeStats, OffsetWrapper
 
 BROKER = BrokerMemory("C", "broker-a", 0, "127.0.0.1:10911")
 
@@ -62,6 +66,34 @@ def test_a_broker_that_is_away_is_one_alarm_and_its_last_ones_are_not_shown() ->
 def test_a_figure_that_cannot_be_read_is_an_alarm_and_no_exception() -> None:
     broker = attrs.evolve(BROKER, info={"alarms": "{"})
     assert found(broker) == [("alarms.unreadable", "", BROKER.address)]
+
+
+def test_a_broker_that_tells_no_alarms_is_judged_by_its_figures() -> None:
+    """RocketMQ's: by RocketMQ's bounds, and by how its groups' lags went."""
+    assert [one.id for one in told_alarms(silent("0.84"))] == []
+    assert [one.id for one in told_alarms(silent("0.86"))] == ["disk.nearly_full"]
+    broker = silent("0.91")
+    for minute in range(7):
+        broker.lags.note(minute * 60.0, "g", "T", 20_000 + minute * 1_000)
+    assert [(one.id, one.subject) for one in told_alarms(broker)] == [
+        ("disk.full", "commitlog"),
+        ("consumer.lag_growing", "g"),
+    ]
+
+
+def silent(used: str) -> BrokerMemory:
+    return BrokerMemory("C", "java", 0, "127.0.0.1:10911", info={"commitLogDiskRatio": used})
+
+
+def test_lags_of_the_systems_groups_do_not_count() -> None:
+    """The offsets of delay levels wait by design."""
+    broker = silent("0.1")
+    queue = MessageQueue("java", 0, "T")
+    for minute in range(7):
+        stats = [ConsumeStats(0.0, {queue: OffsetWrapper(20_000 + minute * 1_000, 0, 0)})]
+        broker.progress = {group: advance(None, stats, minute * 60.0) for group in ("g", "CID_RMQ_SYS_TRANS")}
+        _note_lags(broker, minute * 60.0)
+    assert [(one.id, one.subject) for one in told_alarms(broker)] == [("consumer.lag_growing", "g")]
 
 
 def test_names_are_cut_and_have_one_line() -> None:
