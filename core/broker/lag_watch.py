@@ -20,7 +20,7 @@ from flintmq.core.broker.alarms import lag_growing
 from flintmq.core.kernel.ports.alarm import Alarm
 
 PAIRS_MAX: Final = 2_000
-"""Groups' topics above the limit that are remembered, about 1 KB each; further ones wait until others are below it again."""
+"""Groups' topics above the limit that are remembered, about 1.5 KB each; further ones wait until others are below it again."""
 STEPS: Final = 5
 """Samples in a window, so that a dip within it is seen."""
 _GROWTH: Final = 10

@@ -52,7 +52,7 @@ def plugin_figures(kernel: Kernel) -> dict[str, str]:
 
 def plugin_alarms(kernel: Kernel) -> Iterator[Alarm]:
     """Return the plugins of which something is switched off, with what and why."""
-    for info in kernel.describe():
+    for info in kernel.describe() if kernel.ledger.switched_off_times else ():  # mostly nothing ever was
         if info.switched_off:
             text = f"plugin {info.name}: {'; '.join(info.switched_off)}; flintmq plugins --trace shows what it does and costs"
             errors, limit = info.errors, kernel.ledger.budget_of(info.origin).errors

@@ -58,6 +58,8 @@ class Services:
         self._kernel = kernel
         self._log = log
         self._made: list[tuple[Registered[ServiceFactory], Service]] = []
+        self._alarming: list[tuple[Registered[ServiceFactory], Service]] = []
+        """Of those that are made: which have alarms, or health. To look that up takes longer than to ask them."""
         self._begun: list[tuple[Registered[ServiceFactory], Service]] = []
         self._started: list[tuple[Registered[ServiceFactory], Service]] = []
 
@@ -72,6 +74,8 @@ class Services:
             if made is not None:
                 _check(entry, made)
                 self._made.append((entry, made))
+                if isinstance(made, (SupportsAlarms, SupportsHealth)):
+                    self._alarming.append((entry, made))
 
     def all(self) -> Iterator[Service]:
         """Return the services in the order of their registration."""
@@ -193,9 +197,7 @@ class Services:
     def alarms(self) -> list[Alarm]:
         """Return what the services say is wrong, in alarms of their own or in one line."""
         found: list[Alarm] = []
-        for entry, service in self._made:
-            if not isinstance(service, (SupportsAlarms, SupportsHealth)):
-                continue
+        for entry, service in self._alarming:
             account = self._kernel.account(entry)
             if account.is_off:
                 continue

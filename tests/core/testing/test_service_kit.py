@@ -11,6 +11,7 @@ import pytest
 from flintmq.config.sections.models import BrokerConfig, StoreSection
 from flintmq.core.broker.api import PeriodicTimers
 from flintmq.core.errors import JsonTypeError, StoreError
+from flintmq.core.kernel.ports.alarm import Alarm
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.failure import KitFailure
 from flintmq.core.testing.service_kit import check_service
@@ -57,6 +58,10 @@ class Counts:
     def health(self) -> str:
         """Return that nothing is wrong."""
         return ""
+
+    def alarms(self) -> list[Alarm]:
+        """Return one for each thing that is wrong."""
+        return [Alarm("mine.odd", "warning", subject, "look there") for subject in "ab"]
 
     def ready_words(self) -> Mapping[str, str]:
         """Return where it would listen."""
@@ -128,6 +133,10 @@ async def _later(*_arguments: object) -> Any:
         ({"runtime_info": _later}, "runtime_info is a plain method"),
         ({"runtime_info": lambda _: {"counted": 1}}, "figures are text"),
         ({"health": lambda _: None}, "health is one line of text"),
+        ({"alarms": _later}, "alarms is a plain method"),
+        ({"alarms": lambda _: ["mine.odd"]}, "alarms are Alarm objects"),
+        ({"alarms": lambda _: [Alarm("mine.odd", "warning", "", "x")] * 2}, "each id and subject comes once"),
+        ({"alarms": lambda _: [Alarm("mine.odd", "warning", "", "")]}, "an id and a message"),
         ({"ready_words": _later}, "ready_words is a plain method"),
         ({"ready_words": lambda _: {"pid": "1"}}, "words of a READY line: the name 'pid'"),
         ({"positions_for_slaves": _later}, "positions_for_slaves is a plain method"),

@@ -11,6 +11,7 @@ import pytest
 
 import flintmq
 from flintmq.core.kernel.hookspecs import hookimpl
+from flintmq.core.kernel.ports.alarm import Alarm
 from flintmq.core.testing.store import message
 from flintmq.remoting.client import Consumer
 
@@ -251,3 +252,56 @@ def test_status_shows_plugins_that_failed(cli: RunCommand, tmp_path: Path) -> No
             assert (call["plugin"], call["calls"], call["errors"]) == ("failing", 1, 1)
             assert call["outcome"] == "raised ValueError: not ready at all"
             assert "not ready at all" in cli("plugins", "--trace", "-b", broker.address).out
+
+
+class Worried:
+    """A plugin whose service has an alarm of its own, as grave as it is told."""
+
+    plugin_name = "worried"
+
+    def __init__(self, level: Any) -> None:
+        self.level = level
+
+    @hookimpl
+    def flintmq_services(self, register: Any) -> None:
+        register("worried", lambda api: self)
+
+    def start(self) -> None:
+        """Do nothing."""
+
+    def stop(self) -> None:
+        """Do nothing."""
+
+    def alarms(self) -> list[Alarm]:
+        return [Alarm("worried.odd", self.level, "[bold]G\n", "look | there", 7, "ms", 5, "broker.name")]
+
+
+@pytest.mark.parametrize(("level", "code"), [("warning", 0), ("critical", 1)])
+def test_status_ends_with_1_for_critical_alarms_alone(cli: RunCommand, tmp_path: Path, level: str, code: int) -> None:
+    """A health check must not restart a broker because a consumer is slow; what a name holds is text, and on one line."""
+    loaded = flintmq.load_config(None, [*SMALL, f"store.path={tmp_path / 'store'}"], {})
+    with flintmq.NameServer(loaded) as names:
+        named = loaded.with_overrides([f"namesrv.addresses={names.address}"])
+        with flintmq.Broker(named, plugins=[Worried(level)]) as broker:
+            found = cli("status", "-n", names.address, "--json")
+            assert found.code == code
+            assert found.json["alarms"] == [
+                {
+                    "broker": "broker-a",
+                    "address": broker.address,
+                    "id": "worried.odd",
+                    "level": level,
+                    "subject": "[bold]G\\n",
+                    "message": "look | there",
+                    "value": 7,
+                    "unit": "ms",
+                    "limit": 5,
+                    "key": "broker.name",
+                }
+            ]
+            assert "alarms" not in found.json["brokers"][0]
+            text = cli("status", "-n", names.address)
+            assert text.code == code
+            (line,) = (line for line in text.out.splitlines() if "worried.odd" in line)
+            for cell in (level, "[bold]G\\n", "look | there", "broker.name"):
+                assert cell in line
