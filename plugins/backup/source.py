@@ -41,6 +41,7 @@ _NAME_DIGITS: Final = 20
 _FEED_MAX_AGE_MS: Final = 30_000
 """A broker writes its feed once a second; an older one was left behind."""
 _TRIES: Final = 5
+_PAUSE_S: Final = 0.02
 
 
 @attrs.frozen
@@ -177,8 +178,9 @@ class Source:
             for position, size in sorted(units, reverse=True):
                 if self._is_whole(position, size):
                     return position + size
-            if not units and not self._has_anything():
+            if not self._has_anything():
                 return self.begin
+            time.sleep(_PAUSE_S)  # the first messages of a store get their units in the next moment
         raise StoreFormatError(
             f"{self.root}: a broker is writing, and nothing says how far: no consume queue names a message. "
             "Add spark_feed to its `dispatchers`, or stop it for the backup"
