@@ -114,4 +114,4 @@ def is_same_origin(headers: Headers, scheme: str, host: str) -> bool:
         return False
     if origin is None:
         return site is not None
-    return origin.lower() == f"{scheme}://{host}".lower()
+    return str(origin).lower() == f"{scheme}://{host}".lower()

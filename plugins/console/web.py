@@ -83,7 +83,7 @@ class Visitor:
 
     def query(self, name: str, default: str = "") -> str:
         """Return a parameter of the address, without blanks around it."""
-        return self.request.query_params.get(name, default).strip()
+        return str(self.request.query_params.get(name, default)).strip()
 
     def field(self, name: str) -> str:
         """Return a field of the form, without blanks around it; empty where it is missing."""
@@ -210,7 +210,7 @@ async def _access(console: Console, browser_id: str) -> ClusterAccess | None:
 
 
 def _here(request: Request) -> str:
-    return request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    return f"{request.url.path}?{request.url.query}" if request.url.query else str(request.url.path)
 
 
 def safe_next(text: str) -> str:

@@ -178,7 +178,8 @@ async def _consumers(visitor: Visitor, found: MessageExt, groups: dict[str, Grou
         elif place[0].consumer_offset > found.queue_offset:
             state = "past it: consumed, filtered out, or skipped"
         else:
-            state = f"not yet: {found.queue_offset - max(place[0].consumer_offset, 0):,} messages come before it"
+            before = found.queue_offset - max(place[0].consumer_offset, 0)
+            state = f"not yet: {before:,} messages come before it" if before else "not yet: it is the next one"
         states.append(Consumption(group, state, known.members if known else None))
     return states
 
