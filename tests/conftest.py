@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -109,16 +110,27 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if "hypothesis" in item.keywords or not SAMPLED.isdisjoint(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.sampled)
-        item.add_marker(pytest.mark.xdist_group(_together(item.path.relative_to(ROOT).as_posix())))
         if "longest" in item.keywords and not longest:
             item.add_marker(pytest.mark.skip(reason="repeats a long test: run with --longest"))
         elif "slow" in item.keywords and not slow and not longest:
             item.add_marker(pytest.mark.skip(reason="takes long: run with --slow"))
 
 
-def _together(path: str) -> str:
-    """Return the name of what one worker runs with ``--dist loadgroup``: a file; or a folder that starts Java or Spark once."""
-    return next((folder for folder in ("tests/interop/", "tests/plugins/spark/") if path.startswith(folder)), path)
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With ``--dist loadgroup`` one worker runs a file; or a folder, where the tests share a Java broker or a Spark session."""
+    if config.getoption("dist") != "loadgroup":
+        return None
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Together(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            path = nodeid.partition("::")[0]
+            return next(
+                (folder for folder in ("tests/interop/", "tests/plugins/spark/") if path.startswith(folder)), path
+            )
+
+    return Together(config, log)
 
 
 def pytest_collection_finish() -> None:
