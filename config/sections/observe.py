@@ -18,3 +18,6 @@ class MetricsSection:
     names of topics and groups, and changes nothing."""
     port: int = option(0, minimum=0, maximum=65535)
     """The port to listen at; 0 takes a free one, which the READY line names."""
+    series_max: int = option(20_000, minimum=1_000, maximum=1_000_000)
+    """Series that one answer has at most: a topic has about eight, a group and topic twelve. Those beyond are left out, and
+    ``flintmq_left_out_series`` counts them (an alarm, too)."""

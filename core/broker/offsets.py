@@ -131,6 +131,10 @@ class ConsumerOffsetManager:
         except KeyError:
             return -1
 
+    def all(self) -> list[tuple[str, str, dict[int, int]]]:
+        """Return topic, group and the offsets by queue of every group in every topic; the offsets are the table's own."""
+        return [(topic, group, queues) for topic, groups in self._table.items() for group, queues in groups.items()]
+
     def query_all(self, topic: str, group: str) -> dict[int, int]:
         """Return every queue's offset of a group in a topic; a copy."""
         return dict(self._table.get(topic, {}).get(group, {}))

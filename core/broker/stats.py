@@ -7,12 +7,11 @@ they are read. Nothing is formatted, and no key is built, per message.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
-import msgspec
-
+from flintmq.core.broker.batch_figures import BatchFigures
+from flintmq.core.broker.stats_table import StatsTable
 from flintmq.core.io.clock import Clock
 from flintmq.core.kernel.ports import AppendUnit, DispatchRequest, count_messages
 
@@ -22,6 +21,8 @@ GROUP_GET_NUMS: Final = "GROUP_GET_NUMS"
 GROUP_GET_SIZE: Final = "GROUP_GET_SIZE"
 GROUP_GET_LATENCY: Final = "GROUP_GET_LATENCY"
 SNDBCK_PUT_NUMS: Final = "SNDBCK_PUT_NUMS"
+DEAD_LETTERS: Final = "DLQ_PUT_NUMS"
+"""Messages that became dead letters, by the topic that they came from and the group. RocketMQ has it in its metrics only."""
 BROKER_PUT_NUMS: Final = "BROKER_PUT_NUMS"
 BROKER_GET_NUMS: Final = "BROKER_GET_NUMS"
 QUEUE_PUT_NUMS: Final = "QUEUE_PUT_NUMS"
@@ -52,105 +53,6 @@ _EDGE_NAMES: Final = (
 )
 
 
-SAMPLE_INTERVAL_S: Final = 10.0
-"""How often :meth:`StatsTable.sample` wants to be called."""
-_SERIES: Final = ((10.0, 7), (600.0, 7), (3600.0, 25))
-"""Seconds between snapshots and how many are kept: a minute, an hour, a day."""
-
-
-class StatsSpan(msgspec.Struct, frozen=True):
-    """What was counted in a span of time."""
-
-    sum: int
-    """The sum of values."""
-    tps: float
-    """The sum per second."""
-    avgpt: float
-    """The sum per addition."""
-
-
-class _Item:
-    __slots__ = ("series", "times", "value")
-
-    def __init__(self) -> None:
-        self.value = 0
-        self.times = 0
-        self.series: tuple[deque[tuple[float, int, int]], ...] = tuple(deque(maxlen=kept) for _, kept in _SERIES)
-
-    def sample(self, now_s: float) -> None:
-        for (interval_s, _), snapshots in zip(_SERIES, self.series, strict=True):
-            if not snapshots or now_s - snapshots[-1][0] >= interval_s * 0.9:
-                snapshots.append((now_s, self.value, self.times))
-
-    def span(self, number: int) -> StatsSpan:
-        snapshots = self.series[number]
-        if len(snapshots) < 2:
-            return StatsSpan(0, 0.0, 0.0)
-        (first_s, first_value, first_times), (last_s, last_value, last_times) = snapshots[0], snapshots[-1]
-        value, times = last_value - first_value, last_times - first_times
-        return StatsSpan(value, value / max(last_s - first_s, 0.001), value / times if times else 0.0)
-
-
-def _nothing() -> None:
-    """Do nothing: nothing waits to be counted."""
-
-
-class StatsTable:
-    """Counters by name and key. Loop thread; the caller's timer calls :meth:`sample` every 10 s.
-
-    Args:
-        clock: its monotonic side dates the snapshots.
-        fold: called before anything is looked at, so that what was gathered elsewhere is added by :meth:`add`.
-    """
-
-    def __init__(self, clock: Clock, fold: Callable[[], None] = _nothing) -> None:
-        self._clock = clock
-        self._fold = fold
-        self._items: dict[tuple[str, str], _Item] = {}
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-    def add(self, name: str, key: str, value: int = 1, times: int = 1) -> None:
-        """Count ``times`` additions that make ``value`` together.
-
-        Args:
-            name: such as ``TOPIC_PUT_NUMS``.
-            key: such as the topic; parts are joined by ``@``.
-        """
-        item = self._items.get((name, key))
-        if item is None:
-            item = self._items[name, key] = _Item()
-            item.sample(self._clock.monotonic_s())
-        item.value += value
-        item.times += times
-
-    def sample(self) -> None:
-        """Take a snapshot of every counter that is due."""
-        self._fold()
-        now_s = self._clock.monotonic_s()
-        for item in self._items.values():
-            item.sample(now_s)
-
-    def view(self, name: str, key: str) -> tuple[StatsSpan, StatsSpan, StatsSpan] | None:
-        """Return the last minute, hour and day; None when nothing was ever counted there."""
-        self._fold()
-        item = self._items.get((name, key))
-        return (item.span(0), item.span(1), item.span(2)) if item is not None else None
-
-    def tps(self, name: str, key: str) -> float:
-        """Return the last minute's sum per second; 0 for what was never counted."""
-        self._fold()
-        item = self._items.get((name, key))
-        return item.span(0).tps if item is not None else 0.0
-
-    def remove_where(self, unwanted: Callable[[str, list[str]], bool]) -> None:
-        """Forget counters, chosen by their name and the parts of their key (between ``@``)."""
-        for name, key in list(self._items):
-            if unwanted(name, key.split("@")):
-                del self._items[name, key]
-
-
 class BrokerStats:
     """Totals since the start, and the counters of 315 with their past.
 
@@ -171,6 +73,8 @@ class BrokerStats:
         """Their records' bytes."""
         self.put_failed = 0
         """Messages refused after their request was understood."""
+        self.not_durable: dict[str, int] = {}
+        """Sends whose message is stored, but not kept as promised, by the reason that they were told."""
         self.get_found = 0
         """Pulls that found messages."""
         self.get_missed = 0
@@ -190,6 +94,8 @@ class BrokerStats:
         self._queue_puts: dict[tuple[str, int], list[int]] = {}
         self._gets: dict[tuple[int, str, str], list[float]] = {}
         """(queue, topic, group) → messages, bytes, seconds, answers."""
+        self.figures: BatchFigures | None = None
+        """Counts more, per batch; None while nothing reads it."""
         self._put_times = [0] * len(_EDGE_NAMES)
         self._last_put_times: list[int] | None = None
         self.table = StatsTable(clock, self._fold)
@@ -213,6 +119,8 @@ class BrokerStats:
             first = topics[0]
             if topics.count(first) != count:
                 self._stored_in_many(records)
+                if self.figures is not None:
+                    self._note_sizes(set(topics))
                 first = ""
         else:
             return
@@ -225,6 +133,8 @@ class BrokerStats:
             self._put_times[bisect_left(_EDGES_S, took_s)] += count
         if took_s > self.put_time_max_s:
             self.put_time_max_s = took_s
+        if self.figures is not None:
+            self.figures.appended(count, took_s)
         if not first:
             return
         entry = self._puts.get(first)
@@ -232,11 +142,21 @@ class BrokerStats:
             entry = self._puts[first] = [0, 0]
         entry[0] += count
         entry[1] += size
+        if self.figures is not None:
+            self.figures.sized(first, entry[0], entry[1])
         if first in self._counted_topics:
             self._stored_in_queues(records)
 
+    def _note_sizes(self, topics: Iterable[str]) -> None:
+        assert self.figures is not None
+        for topic in topics:
+            messages, size_bytes = self._puts[topic]
+            self.figures.sized(topic, messages, size_bytes)
+
     def waited(self, took_s: float) -> None:
         """Note how long an append and the wait for its durability took."""
+        if self.figures is not None:
+            self.figures.durable_s.add(took_s)
         if took_s > self.put_time_max_s:
             self.put_time_max_s = took_s
 
@@ -267,15 +187,24 @@ class BrokerStats:
             entry[1] += record.message_size_bytes
 
     def handed_out(
-        self, topic: str, group: str, queue_id: int, messages: int, size_bytes: int, took_s: float = 0.0
+        self,
+        topic: str,
+        group: str,
+        queue_id: int,
+        messages: int,
+        size_bytes: int,
+        took_s: float = 0.0,
+        next_offset: int | None = None,
     ) -> None:
-        """Count a pull that found something."""
+        """Count a pull that found something, and after which the group goes on at ``next_offset``."""
         self.get_found += 1
         self.get_messages += messages
         self.get_bytes += size_bytes
         if took_s > self.get_time_max_s:
             self.get_time_max_s = took_s
         key = (queue_id, topic, group)
+        if self.figures is not None and next_offset is not None:
+            self.figures.pulled[key] = next_offset
         entry = self._gets.get(key)
         if entry is None:
             entry = self._gets[key] = [0, 0, 0.0, 0]
@@ -311,11 +240,15 @@ class BrokerStats:
     def forget_topic(self, topic: str) -> None:
         """Its counters go with a topic."""
         self._fold()
+        if self.figures is not None:
+            self.figures.forget_topic(topic)
         self.table.remove_where(lambda name, parts: parts[1 if name == GROUP_GET_LATENCY else 0] == topic)
 
     def forget_group(self, group: str) -> None:
         """Its counters go with a group."""
         self._fold()
+        if self.figures is not None:
+            self.figures.forget_group(group)
         self.table.remove_where(lambda _name, parts: len(parts) > 1 and parts[-1] == group)
 
     def sample(self) -> None:
@@ -369,3 +302,5 @@ class BrokerStats:
             add(GROUP_GET_LATENCY, f"{queue_id}@{topic}@{group}", round(seconds * 1000), pulls)
         for waiting in (self._puts, self._queue_puts, self._gets):
             waiting.clear()
+        if self.figures is not None:
+            self.figures.folded()

@@ -328,8 +328,8 @@ class FlintSpecs:
 
         ``factory(api)`` makes a :class:`~flintmq.core.kernel.ports.service.Service`: an object with ``start()`` and ``stop()``,
         plain or ``async def``, and where it has them ``ready()``, ``withdraw()``, ``persist()``, ``runtime_info()``,
-        ``health()``, ``alarms()``, ``ready_words()``, ``positions_for_slaves()`` and ``follow(positions)``; or None, where the
-        configuration asks for none.
+        ``health()``, ``alarms()``, ``ready_words()``, ``metrics()``, ``positions_for_slaves()`` and ``follow(positions)``; or
+        None, where the configuration asks for none.
         ``api`` is a :class:`~flintmq.core.broker.api.BrokerApi`; periodic work is ``api.timers.every(seconds, work, name)`` in
         ``start``.
 

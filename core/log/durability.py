@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 
 from flintmq.core.errors import StoreError, StoreExhaustedError, StoreFencedError, is_exhausted
+from flintmq.core.histogram import SECONDS, Histogram
 from flintmq.core.io.clock import Clock
 from flintmq.core.kernel.ports import FileWriter
 from flintmq.core.log.mapped_file import OS_PAGE_BYTES, MappedFile
@@ -51,6 +52,10 @@ class Durability:
         self._flush_lock = threading.Lock()
         self._commit_lock = threading.Lock()
         self.slow_flushes, self.slow_commits = SlowLog(clock), SlowLog(clock)
+        self.sync_s = Histogram(SECONDS)
+        """How long syncs took."""
+        self.commit_s = Histogram(SECONDS)
+        """How long it took to write what waited in buffers of the pool."""
 
     def commit(self, least_pages: int, write: FileWriter | None = None) -> int:
         """See :class:`flintmq.core.kernel.ports.FlushableLog`."""
@@ -84,6 +89,7 @@ class Durability:
         except OSError as error:
             raise self._failed(file, "write", error) from error
         took_s = self._clock.monotonic_s() - began_s
+        self.commit_s.add(took_s)
         if took_s > SLOW_S:
             self._tell_slow(self.slow_commits, "Commit data to file", took_s, file, began_bytes, file.committed)
 
@@ -137,6 +143,7 @@ class Durability:
             except OSError as error:
                 raise self._failed(file, "sync", error) from error
             took_s = self._clock.monotonic_s() - began_s
+            self.sync_s.add(took_s)
             if took_s > SLOW_S:
                 self._tell_slow(self.slow_flushes, "Flush data to disk", took_s, file, began_bytes, file.flushed)
             watermarks.flushed = max(watermarks.flushed, flushed)

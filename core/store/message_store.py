@@ -113,6 +113,8 @@ class MessageStore:
         self.started_clean = opened.started_clean
         self.recovered = opened.recovered
         """What the recovery found; None where the log was not walked."""
+        self.recovery_s = opened.recovery_s
+        """How long the recovery took."""
         self.progressed = opened.progressed
         """More became readable. Published on the flush service's thread."""
         self.fenced = opened.fenced

@@ -102,6 +102,8 @@ class OpenedStore(msgspec.Struct, frozen=True, eq=False):
     """Closes the dispatchers: after the background work has ended, before the files are closed."""
     recovered: Recovered | None = None
     """What the recovery found; None where the log was not walked."""
+    recovery_s: float = 0.0
+    """How long the recovery took, without what dispatchers then had to catch up."""
 
     @property
     def root(self) -> Path:
@@ -190,8 +192,11 @@ def recover(spec: StoreSpec) -> OpenedStore:
         StoreError: the folder cannot be written.
     """
     with _mapped(spec) as (mapped, kept):
+        began_s = spec.clock.monotonic_s()
         plan = mapped.plan()
-        opened = msgspec.structs.replace(mapped, recovered=mapped.recovery().run(plan))
+        recovered = mapped.recovery().run(plan)
+        took_s = spec.clock.monotonic_s() - began_s
+        opened = msgspec.structs.replace(mapped, recovered=recovered, recovery_s=took_s)
         opened.watermarks.dispatched = plan.dispatched_from_offset_bytes
         kept.pop_all()
     return opened

@@ -19,9 +19,10 @@ from typing import Final
 import attrs
 
 from flintmq.core.broker.api import PeriodicTimers
-from flintmq.core.errors import JsonTypeError, StoreError
+from flintmq.core.errors import FlintError, JsonTypeError, StoreError
 from flintmq.core.kernel.plugin_shapes import drop, wrong_word
 from flintmq.core.kernel.ports.alarm import Alarm
+from flintmq.core.kernel.ports.metrics import SupportsMetrics, checked
 from flintmq.core.kernel.ports.service import (
     Service,
     SupportsAlarms,
@@ -154,6 +155,10 @@ def _check_answers(service: Service) -> None:
         expect(
             isinstance(trouble, str) and "\n" not in trouble, "health is one line of text, or an empty text", trouble
         )
+    if isinstance(service, SupportsMetrics):
+        drop(told := service.metrics())
+        expect(isinstance(told, Iterable), "metrics is a plain method that returns measurements", told)
+        _check_metrics(list(told))
     if isinstance(service, SupportsAlarms):
         drop(alarms := service.alarms())
         expect(isinstance(alarms, Iterable), "alarms is a plain method that returns alarms", alarms)
@@ -164,6 +169,22 @@ def _check_answers(service: Service) -> None:
             len(names) == len(set(names)), "each id and subject comes once: the last one would hide the others", names
         )
         expect(all(alarm.id and alarm.message for alarm in found), "alarms have an id and a message", found)
+
+
+def _check_metrics(told: list[object]) -> None:
+    kinds: dict[str, tuple[str, tuple[str, ...]]] = {}
+    series = set()
+    for one in told:
+        try:
+            metric = checked(one)
+        except FlintError as error:
+            raise KitFailure(f"measurements can be told: {error}") from error
+        shape = metric.kind, tuple(sorted(metric.labels))
+        expect(
+            kinds.setdefault(metric.name, shape) == shape, "those of one name have one kind and one set of labels", one
+        )
+        expect((metric.name, *sorted(metric.labels.items())) not in series, "each series is told once", one)
+        series.add((metric.name, *sorted(metric.labels.items())))
 
 
 def _check_words(service: SupportsReadyWords) -> None:

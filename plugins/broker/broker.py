@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,7 +22,7 @@ from flintmq.core.io.disk import Disk
 from flintmq.core.io.os_disk import OS_DISK
 from flintmq.core.kernel.accounts import Ledger
 from flintmq.core.kernel.kernel import Kernel
-from flintmq.core.kernel.ports import Authenticator
+from flintmq.core.kernel.ports import Authenticator, Measurement
 from flintmq.core.response_code import ResponseCode
 from flintmq.core.running_loop import running_loop
 from flintmq.plugins.broker.addresses import REMINDER_S, broker_address, check_exposure, remind
@@ -87,6 +87,10 @@ class Broker(Service):
         self._clock = clock
         self._disk = disk
         self.pools = Pools(self._held, self.loaded.config.admission)
+        self.runtime_info: Callable[[], dict[str, str]] = dict
+        """Return the figures of request 28; empty before the start."""
+        self.metrics: Callable[[], list[Measurement]] = list
+        """Return what its services bring to monitoring systems; nothing before the start. Loop thread."""
         self._put: InProcessPut | None = None
         self._clients: InProcessClients | None = None
         self._kernel: Kernel | None = None
@@ -219,6 +223,7 @@ class Broker(Service):
             timers=self.timers,
             held=self._held,
         )
+        self.metrics = self._assembly.services.metrics
         self._assembly.add_parts(self, self.pools)  # they are given the broker, which has its parts by now
         return self._assembly
 

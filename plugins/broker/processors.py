@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from flintmq.core.broker.stats import SAMPLE_INTERVAL_S
+from flintmq.core.broker.stats_table import SAMPLE_INTERVAL_S
 from flintmq.core.kernel.hookspecs import RegisterProcessor, hookimpl
 from flintmq.core.kernel.ports.processor import DeclaredProcessor, declared_by
 from flintmq.remoting.processors.admin_broker import AdminBrokerProcessor, RuntimeInfo
@@ -63,6 +63,7 @@ def _pull_message(broker: Broker) -> PullMessageProcessor:
 def _admin_broker(broker: Broker) -> AdminBrokerProcessor:
     """Make the processor, and sample its figures from the start on."""
     info = RuntimeInfo(broker.state, broker.pools.by_name, broker.kernel.blame_code)
+    broker.runtime_info = info
     stats = broker.state.stats
     broker.timers.every(SAMPLE_INTERVAL_S, info.sample, "runtime figures")
     return AdminBrokerProcessor(broker.state, info, stats.table)

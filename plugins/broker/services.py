@@ -18,15 +18,18 @@ from flintmq.core.kernel.plugin_shapes import SERVICE, is_async, shown, wrong_ca
 from flintmq.core.kernel.ports import (
     WARNING,
     Alarm,
+    Measurement,
     Service,
     SupportsAlarms,
     SupportsFigures,
     SupportsHealth,
+    SupportsMetrics,
     SupportsPersist,
     SupportsReady,
     SupportsReadyWords,
     SupportsWithdraw,
 )
+from flintmq.core.kernel.ports.metrics import MEASUREMENTS_MAX, checked
 
 if TYPE_CHECKING:
     import logging
@@ -43,7 +46,15 @@ _FIGURE_MAX_CHARS: Final = 1_000
 _CANCELLED_S: Final = 1.0
 """How long a method of a service that was cancelled may take to tidy up."""
 _MAY_WAIT: Final = ("start", "stop", "ready", "withdraw")
-_MUST_NOT_WAIT: Final = ("persist", "runtime_info", "health", "alarms", "ready_words", "positions_for_slaves")
+_MUST_NOT_WAIT: Final = (
+    "persist",
+    "runtime_info",
+    "health",
+    "alarms",
+    "ready_words",
+    "metrics",
+    "positions_for_slaves",
+)
 
 
 class Services:
@@ -93,6 +104,24 @@ class Services:
         for entry, service in self._started:
             if isinstance(service, SupportsReady):
                 await self._begin(entry, "ready", service.ready)
+
+    def metrics(self) -> list[Measurement]:
+        """Return what services bring to monitoring systems, in their order. Those of third parties are checked."""
+        found: list[Measurement] = []
+        for entry, service in self._started:
+            account = self._kernel.account(entry)
+            if account.is_off or not isinstance(service, SupportsMetrics):
+                continue
+            with self._kernel.counting(entry, "metrics"):
+                if entry.owner.built_in:
+                    found += service.metrics()
+                    continue
+                begin_s = perf_counter()
+                try:
+                    found += [checked(one) for one in islice(service.metrics(), MEASUREMENTS_MAX)]
+                finally:
+                    account.spent(begin_s)
+        return found
 
     def ready_words(self) -> dict[str, str]:
         """Return what the services that were started add to the READY line. The first one to use a name has it."""

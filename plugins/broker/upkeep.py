@@ -7,7 +7,7 @@ import logging
 import math
 from typing import TYPE_CHECKING, Final, Protocol
 
-from flintmq.core.broker.stats import SAMPLE_INTERVAL_S
+from flintmq.core.broker.stats_table import SAMPLE_INTERVAL_S
 from flintmq.core.errors import StoreError
 from flintmq.core.io.config_manager import PERSIST_INTERVAL_S
 from flintmq.core.kernel.hookspecs import RegisterService, hookimpl

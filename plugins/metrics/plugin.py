@@ -11,6 +11,7 @@ from flintmq.core.kernel.hookspecs import RegisterService, hookimpl
 if TYPE_CHECKING:
     from flintmq.core.broker.api import BrokerApi
     from flintmq.core.kernel.ports import Service
+    from flintmq.plugins.broker.broker import Broker
 
 
 class MetricsPlugin:
@@ -21,6 +22,13 @@ class MetricsPlugin:
     @hookimpl
     def flintmq_services(self, register: RegisterService) -> None:
         register("metrics", make_service)
+
+    @hookimpl
+    def flintmq_broker_starting(self, broker: Broker) -> None:
+        if broker.config.metrics.enable:
+            from flintmq.plugins.metrics.service import MetricsService
+
+            broker.state.service(MetricsService).watch(broker)
 
 
 def make_service(api: BrokerApi) -> Service | None:

@@ -7,15 +7,21 @@ from collections.abc import Iterator, Mapping
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
+from flintmq.core.broker.batch_figures import BatchFigures
+from flintmq.core.kernel.ports import Alarm
 from flintmq.plugins.broker.addresses import reachable_host
+from flintmq.plugins.metrics.derived import add_derived
 from flintmq.plugins.metrics.exposition import Exposition
+from flintmq.plugins.metrics.families import WITH_UNIT
 from flintmq.plugins.metrics.gather import Gatherer
 from flintmq.plugins.metrics.http_server import Answer, HttpServer
-from flintmq.plugins.metrics.snapshot import NoSnapshotError, Samples, Snapshots
+from flintmq.plugins.metrics.samples import Samples
+from flintmq.plugins.metrics.snapshot import NoSnapshotError, Snapshots
 from flintmq.remoting.server.descriptors import bind
 
 if TYPE_CHECKING:
     from flintmq.core.broker.api import BrokerApi
+    from flintmq.plugins.broker.broker import Broker
 
 FULL: Final = "store.disk_full"
 """The reason of refusals while there is no room: it does not end the broker's readiness."""
@@ -33,10 +39,12 @@ class MetricsService:
     def __init__(self, api: BrokerApi) -> None:
         self._api = api
         self._exposition = Exposition()
-        self._figures = Snapshots(api.loop, Gatherer(api).steps, TIMEOUT_S)
+        self._gatherer = Gatherer(api)
+        self._figures = Snapshots(api.loop, self._gatherer.steps, TIMEOUT_S, api.config.metrics.series_max)
         self._signs = Snapshots(api.loop, _nothing, TIMEOUT_S)
         self._server: HttpServer | None = None
         self._address = ""
+        self._left_out = 0
         self._waits_for = "the broker is starting"
         """Why it is not ready; empty while it is."""
 
@@ -46,12 +54,17 @@ class MetricsService:
         Raises:
             RemotingError: the port is in use, or the address is not this machine's.
         """
+        self._api.stats.figures = BatchFigures()
         settings = self._api.config.metrics
         sock = bind(settings.host, settings.port)
         host = reachable_host(settings.host)
         self._address = f"{f'[{host}]' if ':' in host else host}:{sock.getsockname()[1]}"
         self._server = HttpServer(sock, self.answer)
         self._server.start()
+
+    def watch(self, broker: Broker) -> None:
+        """Tell what the parts of a broker know that plugins do not see."""
+        self._gatherer.broker = broker
 
     def ready(self) -> None:
         """Tell that clients can reach the broker."""
@@ -60,6 +73,15 @@ class MetricsService:
     def ready_words(self) -> Mapping[str, str]:
         """Return where metrics are read, as ``host:port``."""
         return {"metrics": self._address}
+
+    def alarms(self) -> Iterator[Alarm]:
+        """Return that series are left out, where the last answer was too long."""
+        if self._left_out:
+            limit = self._api.config.metrics.series_max
+            text = f"monitoring was not told {self._left_out} series: raise metrics.series_max, or have fewer topics"
+            yield Alarm(
+                "metrics.series", "warning", "", text, limit + self._left_out, "series", limit, "metrics.series_max"
+            )
 
     def withdraw(self) -> None:
         """Tell that clients cannot reach the broker any more."""
@@ -81,14 +103,35 @@ class MetricsService:
         """
         try:
             if path == "/metrics":
-                body, content_type = self._exposition.text(self._figures.take().samples, accept)
-                return Answer(HTTPStatus.OK, body, content_type)
+                return self._scrape(accept)
             if path in ("/healthz", "/readyz"):
                 self._signs.take()
                 return self._health() if path == "/healthz" else self._readiness()
         except NoSnapshotError as error:
             return Answer.text(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
         return Answer.text(HTTPStatus.NOT_FOUND, "what is answered here: /metrics, /healthz, /readyz")
+
+    def _scrape(self, accept: str) -> Answer:
+        samples = self.snapshot()
+        body, content_type = self._exposition.text(samples, self._gatherer.commons(samples.info), accept)
+        return Answer(HTTPStatus.OK, body, content_type)
+
+    def snapshot(self) -> Samples:
+        """Return the figures of now. Any thread but the loop's.
+
+        Raises:
+            NoSnapshotError: the loop has not answered, or the broker stops.
+        """
+        snapshot = self._figures.take()
+        samples = snapshot.samples
+        add_derived(samples)
+        self._left_out = samples.left_out
+        for name, with_unit in WITH_UNIT.items():
+            if name in samples.by_name:
+                samples.by_name[with_unit] = samples.by_name[name]
+        samples.by_name["flintmq_scrape_seconds"] = [((), snapshot.took_s)]
+        samples.by_name["flintmq_left_out_series"] = [((), samples.left_out)]
+        return samples
 
     def _health(self) -> Answer:
         trouble = self._api.store.trouble

@@ -12,8 +12,7 @@ from typing import Final
 
 import attrs
 
-Samples = dict[str, list[tuple[tuple[str, ...], float]]]
-"""By the metric's name: the values of its labels, and the figure."""
+from flintmq.plugins.metrics.samples import Samples
 
 SLICE_S: Final = 0.001
 """How long the loop gathers at once; what is left comes with its next turn."""
@@ -41,14 +40,20 @@ class Snapshots:
         loop: the broker's.
         gather: begins to gather; the iterator goes on a little with each step. Called and advanced on the loop's thread.
         timeout_s: how long to wait for the loop.
+        series_max: how many series a snapshot has at most.
     """
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, gather: Callable[[Samples], Iterator[None]], timeout_s: float
+        self,
+        loop: asyncio.AbstractEventLoop,
+        gather: Callable[[Samples], Iterator[None]],
+        timeout_s: float,
+        series_max: int = 20_000,
     ) -> None:
         self._loop = loop
         self._gather = gather
         self._timeout_s = timeout_s
+        self._series_max = series_max
         self._lock = threading.Lock()
         self._next_s = 0.0
         self._closed = threading.Event()
@@ -82,7 +87,9 @@ class Snapshots:
     def _ask(self, until_s: float) -> Snapshot:
         self._asked = future = Future[Snapshot]()
         try:
-            self._loop.call_soon_threadsafe(_Gathering(self._loop, self._gather, future).step)
+            self._loop.call_soon_threadsafe(
+                _Gathering(self._loop, self._gather, future, Samples(self._series_max)).step
+            )
             if self._closed.is_set():  # looked at after the future can be seen by close
                 future.cancel()
             return future.result(max(0.0, until_s - monotonic()))
@@ -105,11 +112,15 @@ class _Gathering:
     """One snapshot under way. Loop thread."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, gather: Callable[[Samples], Iterator[None]], future: Future[Snapshot]
+        self,
+        loop: asyncio.AbstractEventLoop,
+        gather: Callable[[Samples], Iterator[None]],
+        future: Future[Snapshot],
+        samples: Samples,
     ) -> None:
         self._loop = loop
         self._future = future
-        self._samples: Samples = {}
+        self._samples = samples
         self._gather = gather
         self._steps: Iterator[None] | None = None
         self._took_s = 0.0

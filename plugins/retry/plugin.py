@@ -7,6 +7,7 @@ from typing import Final
 
 from flintmq.core.broker import perm
 from flintmq.core.broker.api import BrokerApi
+from flintmq.core.broker.stats import DEAD_LETTERS
 from flintmq.core.broker.topic_config import UNIT_SUB_FLAG
 from flintmq.core.broker.topic_name import DLQ_QUEUE_NUMS, RETRY_PREFIX, dlq_topic
 from flintmq.core.broker.waiting import check_deliverable
@@ -77,6 +78,7 @@ class RetryStep:
                 key="groups.auto_create (autoCreateSubscriptionGroup)",
             )
         if is_dead_on_send(group, message.reconsume_times, sent.max_reconsume_times, sent.version):
+            self._api.stats.table.add(DEAD_LETTERS, f"{message.topic}@{name}")
             message.topic = dlq_topic(name)
             message.queue_id = _DLQ_QUEUE_ID
             self._api.topics.create_in_send_back(message.topic, DLQ_QUEUE_NUMS)
@@ -154,6 +156,8 @@ class SendBackProcessor(DeclaredProcessor):
             error.code = ResponseCode.SYSTEM_ERROR
             raise
         api.stats.sent_back(plan.properties[RETRY_TOPIC], header.group)
+        if plan.is_dead_letter:
+            api.stats.table.add(DEAD_LETTERS, f"{plan.properties[RETRY_TOPIC]}@{header.group}")
         await stored.acknowledge(strict=api.config.store.compat == "strict")
         return Response()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from flintmq.config.rocketmq.system_topics import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
@@ -17,7 +18,7 @@ from flintmq.core.kernel.hookspecs import (
     RegisterSystemTopic,
     hookimpl,
 )
-from flintmq.core.kernel.ports import Sent, SystemTopic
+from flintmq.core.kernel.ports import Measurement, Sent, SystemTopic
 from flintmq.core.kernel.ports.access import ADMIN, Permission
 from flintmq.core.kernel.ports.processor import DeclaredProcessor, Request, Response, declared_by, handles
 from flintmq.core.record import properties as props
@@ -144,6 +145,14 @@ class TransactionsService:
         wait_s = self.transactions.run()
         self._api.dispatch()
         return wait_s
+
+    def metrics(self) -> Iterator[Measurement]:
+        """Return how many transactions were ended, by topic, and how many half messages are not done with."""
+        for (topic, is_commit), count in self.transactions.ended.items():
+            name = f"rocketmq_{'commit' if is_commit else 'rollback'}_messages_total"
+            yield Measurement(name, count, {"topic": topic}, "counter")
+        end = self._api.store.reader.max_queue_offset(TRANS_HALF_TOPIC, 0)
+        yield Measurement("flintmq_half_messages", self.transactions.table.open_before(end))
 
     def persist(self) -> None:
         """Keep how far the half and the op queue are done with, on a master."""

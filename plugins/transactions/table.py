@@ -58,6 +58,10 @@ class TransactionTable:
             return True
         return half_queue_offset >= self.position and half_queue_offset not in self._done
 
+    def open_before(self, end_queue_offset: int) -> int:
+        """Return how many half messages before the end of their queue are not done with, copies among them."""
+        return max(0, end_queue_offset - self.position - len(self._done))
+
     def is_replaced(self, identity: Identity, half_queue_offset: int) -> bool:
         """Return whether a newer copy stands for this half message."""
         return self._copies.get(identity, -1) > half_queue_offset

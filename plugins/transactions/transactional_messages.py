@@ -60,6 +60,8 @@ class TransactionalMessageService:
         self._durable: DurablePositions[tuple[int, int]] = DurablePositions(store)
         self.table = TransactionTable()
         self.checks = TransactionalMessageCheckService(store, self.table, producers, config, clock)
+        self.ended: dict[tuple[str, bool], int] = {}
+        """Transactions that ended, by their topic and whether they were committed."""
         self.committed = 0
         """Transactions committed since the start."""
         self.rolled_back = 0
@@ -134,10 +136,11 @@ class TransactionalMessageService:
             messages.insert(0, self._final(record))
         self._append(messages, offsets)
         self.table.ended(identity, record.queue_offset)
-        if request.commit_or_rollback == TRANSACTION_COMMIT:
-            self.committed += 1
-        else:
-            self.rolled_back += 1
+        is_commit = request.commit_or_rollback == TRANSACTION_COMMIT
+        self.committed += is_commit
+        self.rolled_back += not is_commit
+        ended = record.properties.get(props.REAL_TOPIC, ""), is_commit
+        self.ended[ended] = self.ended.get(ended, 0) + 1
 
     def _keep_early(self, request: EndTransactionRequestHeader) -> None:
         """Keep the end of a half message that is acknowledged but cannot be read yet (transient store pool)."""

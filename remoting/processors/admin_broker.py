@@ -16,7 +16,7 @@ import msgspec
 
 from flintmq.config.runtime import RUNTIME_KEYS, as_properties, evolve
 from flintmq.core.broker.state import BrokerState
-from flintmq.core.broker.stats import StatsTable
+from flintmq.core.broker.stats_table import StatsTable
 from flintmq.core.io.config_manager import DataVersion
 from flintmq.core.kernel.ports.access import ADMIN
 from flintmq.core.kernel.ports.processor import DeclaredProcessor, Request, Response, handles

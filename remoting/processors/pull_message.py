@@ -123,7 +123,7 @@ class PullMessageProcessor:
         if result.status is GetMessageStatus.FOUND:
             code = 0
             took_s = state.clock.monotonic_s() - begin_s
-            stats.handed_out(*where, result.message_count, result.size_bytes, took_s)
+            stats.handed_out(*where, result.message_count, result.size_bytes, took_s, result.next_begin_offset)
         else:
             stats.get_missed += 1
             code = _CODES.get(result.status) or (_NOT_FOUND if header.queue_offset == 0 else _MOVED)

@@ -102,6 +102,8 @@ class SendAnswers:
             "queueOffset": str(unit.queue_offset),
         }
         code, remark = (0, None) if refusal is None else (refusal.code, refusal.remark)
+        if refusal is not None:
+            self._state.stats.not_durable[refusal.reason] = self._state.stats.not_durable.get(refusal.reason, 0) + 1
         channel.respond(request, Response(code, remark, fields))
 
     def refuse(self, request: Request, error: RefusedError) -> None:

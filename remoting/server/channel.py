@@ -311,6 +311,7 @@ class ServerChannel(asyncio.Protocol):
 
     def refuse(self, to: Request, error: RefusedError) -> None:
         """Answer with a refusal's code and remark."""
+        self._server.refused(error.reason)
         self.respond(to, Response(error.code, error.remark))
 
     # requests to the client

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 log = client_log("flintmq.remoting")
 
+_REASONS_MAX: Final = 500
 _SWEEP_S: Final = 5.0
 _DRAIN_POLL_S: Final = 0.002
 _LINGER_S: Final = 1.0
@@ -94,6 +95,8 @@ class RemotingServer:
         """What plugins want to be called with; see :meth:`hook`."""
         self.keeps_ext_fields = bool(authenticators)
         """Whether an authenticator reads all fields of a request before its processor does."""
+        self.refusals: dict[str, int] = {}
+        """Refused requests by reason; those of many reasons together under ``other``."""
         self.processed = 0
         """Requests handed to processors."""
         self._gate = RequestGate(clock, self.table.declared, authenticators, on_authenticator_failed)
@@ -300,6 +303,13 @@ class RemotingServer:
         refusal = refusal_of(error)
         for one in requests:
             one.channel.refuse(one, refusal)
+
+    def refused(self, reason: str) -> None:
+        """Count a request that is refused for a reason."""
+        known = self.refusals
+        if reason not in known and len(known) >= _REASONS_MAX:
+            reason = "other"
+        known[reason] = known.get(reason, 0) + 1
 
     # writes
 

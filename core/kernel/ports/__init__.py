@@ -30,6 +30,7 @@ from flintmq.core.kernel.ports.flush import (
 )
 from flintmq.core.kernel.ports.index import IndexBuilder, SupportsCommittedBelow, SupportsQuerySteps
 from flintmq.core.kernel.ports.intake import ChecksAhead, ChecksBatches, IntakeStep, Sent
+from flintmq.core.kernel.ports.metrics import Measurement, SupportsMetrics
 from flintmq.core.kernel.ports.queues import (
     ConsumeQueues,
     MakeConsumeQueues,
@@ -80,6 +81,7 @@ __all__ = [
     "IntakeStep",
     "MakeConsumeQueues",
     "MakeIndexBuilder",
+    "Measurement",
     "MessageFilter",
     "MessageFilterFactory",
     "QueueReader",
@@ -98,6 +100,7 @@ __all__ = [
     "SupportsFigures",
     "SupportsFollowing",
     "SupportsHealth",
+    "SupportsMetrics",
     "SupportsPersist",
     "SupportsQuerySteps",
     "SupportsReady",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import pytest
 from flintmq.config.sections.models import BrokerConfig, StoreSection
 from flintmq.core.broker.api import PeriodicTimers
 from flintmq.core.errors import JsonTypeError, StoreError
+from flintmq.core.kernel.ports import Measurement
 from flintmq.core.kernel.ports.alarm import Alarm
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.failure import KitFailure
@@ -62,6 +63,10 @@ class Counts:
     def alarms(self) -> list[Alarm]:
         """Return one for each thing that is wrong."""
         return [Alarm("mine.odd", "warning", subject, "look there") for subject in "ab"]
+
+    def metrics(self) -> Iterable[Measurement]:
+        """Return the count."""
+        return [Measurement("counts_total", self.position, {}, "counter")]
 
     def ready_words(self) -> Mapping[str, str]:
         """Return where it would listen."""
@@ -137,6 +142,9 @@ async def _later(*_arguments: object) -> Any:
         ({"alarms": lambda _: ["mine.odd"]}, "alarms are Alarm objects"),
         ({"alarms": lambda _: [Alarm("mine.odd", "warning", "", "x")] * 2}, "each id and subject comes once"),
         ({"alarms": lambda _: [Alarm("mine.odd", "warning", "", "")]}, "an id and a message"),
+        ({"metrics": _later}, "metrics is a plain method"),
+        ({"metrics": lambda _: [Measurement("flintmq_mine", 1)]}, "measurements can be told"),
+        ({"metrics": lambda _: [Measurement("mine", 1)] * 2}, "each series is told once"),
         ({"ready_words": _later}, "ready_words is a plain method"),
         ({"ready_words": lambda _: {"pid": "1"}}, "words of a READY line: the name 'pid'"),
         ({"positions_for_slaves": _later}, "positions_for_slaves is a plain method"),

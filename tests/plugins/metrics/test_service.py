@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import itertools
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Coroutine
@@ -22,9 +23,13 @@ from flintmq import Broker, Message
 from flintmq.config import BrokerConfig, ConfigError
 from flintmq.config.sections.models import BrokerSection, ListenSection, MetricsSection, StoreSection
 from flintmq.core.errors import RemotingError
+from flintmq.core.kernel.hookspecs import hookimpl
+from flintmq.core.kernel.ports import Measurement
 from flintmq.core.retention.retention import DiskFull
 from flintmq.core.testing.service_kit import check_service
 from flintmq.plugins.metrics.service import MetricsService
+from flintmq.remoting.client.transport import RemotingClient
+from flintmq.remoting.wire.command import request
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 
@@ -195,5 +200,87 @@ def test_it_keeps_the_rules_of_services(tmp_path: Path) -> None:
 
     async def work(broker: Broker) -> None:
         await asyncio.to_thread(check_service, lambda timers: MetricsService(broker.state))
+
+    live(tmp_path, work)
+
+
+class Counts:
+    """A third party's service with figures."""
+
+    def __init__(self, told: Any) -> None:
+        self.told = told
+
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+    def metrics(self) -> Any:
+        return self.told()
+
+
+class CountsPlugin:
+    plugin_name = "counts"
+
+    def __init__(self, told: Any) -> None:
+        self.told = told
+
+    @hookimpl
+    def flintmq_services(self, register: Any) -> None:
+        register("counts", lambda api: Counts(self.told))
+
+
+@pytest.mark.parametrize(
+    ("told", "shown", "error"),
+    [
+        (lambda: [Measurement("counts_total", 4, {"of": 'a"b'}, "counter", "Things.")], 1, ""),
+        (lambda: (Measurement("counts", 1, {"of": str(n)}) for n in itertools.count()), 1000, ""),
+        (lambda: [Measurement("flintmq_fenced", 1)], 0, "cannot be called"),
+        (lambda: 7, 0, "not iterable"),
+    ],
+)
+def test_services_of_plugins_bring_figures_or_are_blamed(tmp_path: Path, told: Any, shown: int, error: str) -> None:
+    """Whatever one returns, the broker's own figures are told, and there are only so many."""
+
+    async def run() -> None:
+        async with Broker(config(tmp_path), plugins=[CountsPlugin(told)]) as broker:
+            code, text = await ask(broker, "/metrics")
+            found = samples(text)
+            assert code == 200
+            assert found["flintmq_fenced"][0].value == 0
+            assert sum(len(those) for name, those in found.items() if name.startswith("counts")) == shown
+            (info,) = (info for info in broker.kernel.describe() if info.name == "counts")
+            assert error in info.last_error
+            if error:
+                again = samples((await ask(broker, "/metrics"))[1])["flintmq_plugin_errors_total"]
+                assert {one.labels["plugin"] for one in again} == {"counts"}
+
+    asyncio.run(run())
+
+
+def test_an_answer_that_is_too_long_is_an_alarm(tmp_path: Path) -> None:
+    """Nobody looks for series that are not there."""
+    small = attrs.evolve(config(tmp_path), metrics=MetricsSection(enable=True, series_max=1_000))
+
+    async def run() -> None:
+        async with Broker(small) as broker:
+            await broker.put([Message(f"T{number}", b"x") for number in range(200)])
+            assert not broker.state.alarms()
+            _, text = await ask(broker, "/metrics")
+            left_out = samples(text)["flintmq_left_out_series"][0].value
+            assert left_out > 0
+            (alarm,) = broker.state.alarms()
+            assert (alarm.id, alarm.value, alarm.key) == ("metrics.series", 1_000 + left_out, "metrics.series_max")
+
+    asyncio.run(run())
+
+
+def test_refusals_are_counted_by_reason(tmp_path: Path) -> None:
+    """The ids of docs/refusals.md, so that an operator finds what to change."""
+
+    async def work(broker: Broker) -> None:
+        async with RemotingClient() as client:
+            await client.invoke(broker.address, request(9_999, {}), 10)
+        found = samples((await ask(broker, "/metrics"))[1])["flintmq_refusals_total"]
+        assert {one.labels["reason"]: one.value for one in found} == {"code.unsupported": 1}
 
     live(tmp_path, work)

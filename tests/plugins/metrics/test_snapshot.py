@@ -10,13 +10,14 @@ from typing import TypeVar
 
 import pytest
 
-from flintmq.plugins.metrics.snapshot import APART_S, SLICE_S, NoSnapshotError, Samples, Snapshots
+from flintmq.plugins.metrics.samples import Samples
+from flintmq.plugins.metrics.snapshot import APART_S, SLICE_S, NoSnapshotError, Snapshots
 
 T = TypeVar("T")
 
 
 def one(samples: Samples) -> Iterator[None]:
-    samples["a"] = [((), 1)]
+    samples.add("a", 1)
     yield
 
 
@@ -34,7 +35,7 @@ def test_figures_come_from_the_loops_thread() -> None:
 
     async def live() -> None:
         taken = await elsewhere(Snapshots(asyncio.get_running_loop(), gather, 5).take)
-        assert taken.samples == {"a": [((), 1)]}
+        assert taken.samples.by_name == {"a": [((), 1)]}
         assert threads == [threading.get_ident()]
 
     asyncio.run(live())

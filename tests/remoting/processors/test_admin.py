@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from flintmq.core.broker.stats import StatsTable
+from flintmq.core.broker.stats_table import StatsTable
 from flintmq.core.broker.subscription import build_subscription
 from flintmq.core.broker.topic_config import TopicConfig
 from flintmq.core.errors import RemotingTimeoutError

@@ -12,7 +12,7 @@ import pytest
 
 import flintmq
 from flintmq.config.sections.models import NamesrvConfig
-from flintmq.core.broker.stats import StatsTable
+from flintmq.core.broker.stats_table import StatsTable
 from flintmq.core.io import fastjson
 from flintmq.core.kernel.ports.processor import Request
 from flintmq.core.route.kv_config import KVConfigManager

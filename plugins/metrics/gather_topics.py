@@ -1,0 +1,94 @@
+"""Reads the figures of topics, and what groups were given of them. Loop thread; a little at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
+from flintmq.core.broker.stats import (
+    BROKER_GET_NUMS,
+    BROKER_PUT_NUMS,
+    DEAD_LETTERS,
+    GROUP_GET_NUMS,
+    GROUP_GET_SIZE,
+    SNDBCK_PUT_NUMS,
+    TOPIC_PUT_NUMS,
+    TOPIC_PUT_SIZE,
+)
+from flintmq.core.broker.topic_name import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_GROUP_PREFIX
+
+if TYPE_CHECKING:
+    from flintmq.core.broker.api import BrokerApi
+    from flintmq.plugins.metrics.samples import Samples
+
+_EACH: Final = 50
+"""Topics or counters between two looks at the clock."""
+_TYPES: Final = {SCHEDULE_TOPIC: "delay", "rmq_sys_wheel_timer": "delay", TRANS_HALF_TOPIC: "transaction"}
+_PUT: Final = {
+    TOPIC_PUT_NUMS: ("rocketmq_messages_in_total", "rocketmq_producer_tps"),
+    TOPIC_PUT_SIZE: ("rocketmq_throughput_in_total", "rocketmq_producer_message_size"),
+}
+_GET: Final = {
+    GROUP_GET_NUMS: ("rocketmq_messages_out_total", "rocketmq_consumer_tps"),
+    GROUP_GET_SIZE: ("rocketmq_throughput_out_total", "rocketmq_consumer_message_size"),
+}
+
+
+def gather_topics(api: BrokerApi, samples: Samples) -> Iterator[None]:
+    """Fill in what was stored, what was handed out, and where the queues of each topic end."""
+    rates = {BROKER_PUT_NUMS: 0.0, BROKER_GET_NUMS: 0.0}
+    for number, (name, key, total, per_s) in enumerate(api.stats.table.rows()):
+        if number % _EACH == 0:
+            yield
+        if name in _PUT:
+            _put(api, samples, name, key, total, per_s)
+        elif name in _GET:
+            _get(api, samples, name, key, total, per_s)
+        elif name in rates:
+            rates[name] = per_s
+        elif name == SNDBCK_PUT_NUMS:
+            topic, _, group = key.partition("@")
+            samples.add("rocketmq_send_back_nums", round(per_s * 60), topic, group)
+        elif name == DEAD_LETTERS:
+            topic, _, group = key.partition("@")
+            samples.add("rocketmq_send_to_dlq_messages_total", total, group, topic, is_system(api, topic, group))
+    samples.add("rocketmq_broker_tps", rates[BROKER_PUT_NUMS])
+    samples.add("rocketmq_broker_qps", rates[BROKER_GET_NUMS])
+    end = api.store.reader.max_queue_offset
+    for number, config in enumerate(api.topics):
+        if number % _EACH == 0:
+            yield
+        topic = config.topic_name
+        ends = sum([end(topic, queue_id) for queue_id in range(config.write_queue_nums)])
+        if topic.startswith(DLQ_PREFIX):
+            samples.add("rocketmq_topic_dlq_offset", ends, topic.removeprefix(DLQ_PREFIX))
+        else:
+            is_retry = topic.startswith(RETRY_PREFIX)
+            samples.add("rocketmq_topic_retry_offset" if is_retry else "rocketmq_producer_offset", ends, topic)
+
+
+def is_system(api: BrokerApi, topic: str, group: str = "") -> str:
+    """Return the label's value: whether the broker uses the topic or the group itself."""
+    is_own = api.topics.is_system_topic(topic) or group.upper().startswith(SYSTEM_GROUP_PREFIX)
+    return "true" if is_own else "false"
+
+
+def _put(api: BrokerApi, samples: Samples, name: str, topic: str, total: int, per_s: float) -> None:
+    counter, rate = _PUT[name]
+    samples.add(rate, per_s, topic)
+    if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
+        return
+    labels = topic, _TYPES.get(topic, "normal"), is_system(api, topic)
+    samples.add(counter, total, *labels)
+    figures = api.stats.figures
+    if name == TOPIC_PUT_NUMS and figures is not None and topic in figures.sizes:
+        samples.add_histogram("rocketmq_message_size", figures.sizes[topic], *labels)
+
+
+def _get(api: BrokerApi, samples: Samples, name: str, key: str, total: int, per_s: float) -> None:
+    topic, _, group = key.partition("@")
+    counter, rate = _GET[name]
+    samples.add(rate, per_s, topic, group)
+    if not topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
+        samples.add(counter, total, topic, group, is_system(api, topic, group))

@@ -1,0 +1,52 @@
+"""What is counted per batch adds up to what single messages would."""
+
+from __future__ import annotations
+
+from flintmq.core.broker.batch_figures import BatchFigures
+from flintmq.core.broker.stats import BrokerStats
+from flintmq.core.kernel.ports import DispatchRequest
+from flintmq.core.testing.clock import ManualClock
+
+
+def record(topic: str, size: int) -> DispatchRequest:
+    return DispatchRequest(topic, 0, 0, size, 0, 0, 0, "", "", 0, 0, {})
+
+
+def counted() -> BrokerStats:
+    stats = BrokerStats(ManualClock())
+    stats.figures = BatchFigures()
+    return stats
+
+
+def test_each_message_counts_once_whatever_came_with_it() -> None:
+    """Appends of one topic, of several, and across the moments at which counters are folded."""
+    stats = counted()
+    stats.stored([record("A", 100)], 0.001)
+    stats.stored([record("A", 2000), record("A", 4000)], 0.001)
+    stats.stored([record("A", 5000), record("B", 10), record("B", 30)], 0.002)
+    stats.sample()
+    stats.stored([record("B", 2_000_000)], 0.02)
+    figures = stats.figures
+    assert figures is not None
+    assert figures.sizes["A"].counts == [1, 2, 1, 0, 0, 0, 0]
+    assert figures.sizes["A"].total == 11_100
+    assert figures.sizes["B"].counts == [2, 0, 0, 0, 1, 0, 0]
+    assert figures.messages.counts[:4] == [2, 1, 1, 0]
+    assert sum(figures.append_s.counts) == 4
+    stats.waited(0.3)
+    assert sum(figures.durable_s.counts) == 1
+
+
+def test_what_is_deleted_is_forgotten() -> None:
+    """A broker on which topics come and go must not grow."""
+    stats = counted()
+    stats.stored([record("A", 100)])
+    stats.handed_out("A", "g", 0, 1, 100, 0.0, 7)
+    stats.handed_out("B", "g", 0, 1, 100, 0.0, 8)
+    figures = stats.figures
+    assert figures is not None
+    assert figures.pulled == {(0, "A", "g"): 7, (0, "B", "g"): 8}
+    stats.forget_topic("A")
+    assert (figures.sizes, figures.pulled) == ({}, {(0, "B", "g"): 8})
+    stats.forget_group("g")
+    assert figures.pulled == {}
