@@ -12,6 +12,7 @@ pytest.importorskip("starlette", reason="the extra 'console' is not installed")
 pytest.importorskip("jinja2", reason="the extra 'console' is not installed")
 
 from flintmq.core.broker.groups import SubscriptionGroupConfig
+from flintmq.core.kernel.hookspecs import hookimpl
 from flintmq.plugins.testing.cluster import EmbeddedCluster
 from flintmq.remoting.client import AdminClient, Consumer, Message, MessageExt, Producer
 from flintmq.tests.support.console_visits import Answer, visiting
@@ -129,6 +130,32 @@ def test_a_broker_that_goes_away_is_said_to_be(tmp_path: Path) -> None:
                     assert answer.status == 200
                     check_form(answer)
                 assert "no name server names it any more" in (await browser.get("/broker?name=broker-b")).plain
+
+    asyncio.run(run())
+
+
+class Watcher:
+    """A third party's plugin that fails when it is told that the broker is ready."""
+
+    plugin_name = "watcher"
+
+    @hookimpl
+    def flintmq_broker_ready(self, broker: object) -> None:
+        raise ValueError("<b>not ready</b>")
+
+
+def test_plugins_are_shown_with_time_and_errors(tmp_path: Path) -> None:
+    """What they say is text."""
+
+    async def run() -> None:
+        with EmbeddedCluster(tmp_path, layout={"broker-a": 0}, plugins=[Watcher()]) as cluster:
+            async with visiting(cluster.name_server.address) as browser:
+                answer = await browser.get("/broker?name=broker-a")
+                check_form(answer)
+                assert "Longest call" in answer.plain
+                assert "watcher 1 " in answer.plain
+                assert "<b>not ready</b>" in answer.plain
+                assert "<b>" not in answer.text
 
     asyncio.run(run())
 
