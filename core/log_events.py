@@ -135,7 +135,11 @@ EVENTS: Final[Mapping[str, str]] = {
     "%s could not be deleted, %d files wait: %s": "retention.not_deleted path waiting error",
     "a file of %s queue %d could not be deleted: %s": "retention.queue_not_deleted topic queue_id error",
     "%s queue %d removed: all of its messages are deleted": "retention.queue_removed topic queue_id",
+    "group %s of store.keep_for_groups has stored no offset: nothing is kept for it": "retention.keeps_nothing group",
     "commit log file %020d, %s: %s; %s": "retention.unread file reason group what",
+    "commit log file %020d was kept for a group and is deleted all the same: %s; %s; see %s": (
+        "retention.bound_won file group measured key"
+    ),
     "broker at %s did not register for %d s: forgotten": "route.expired address expiry_s",
     "broker %s (%s, id %d) registered": "route.registered broker address broker_id",
     "an append of %d sends failed": "send.append_failed sends",

@@ -156,6 +156,11 @@ class StoreSection:
     """Keeps files in which a group, by its stored offsets, has unread messages."""
     hold_max_bytes: int = option(64 * GIB, minimum=0, maximum=2**60)
     """How much of the log ``hold_until_consumed`` may keep; beyond it the oldest file goes, unread or not."""
+    keep_for_groups: tuple[str, ...] = option((), pattern=r"[%|a-zA-Z0-9_-]{1,255}", expects="a group's name")
+    """Groups for which files are kept that they have not consumed, by their stored offsets; until ``keep_at_most_hours``, or
+    until the disk is nearly full. Empty is off."""
+    keep_at_most_hours: int = option(168, minimum=1, maximum=876_000)
+    """How long files are kept for ``keep_for_groups``, by their newest message; then they go, unread or not, with a warning."""
     delete_when: str = option(
         "04",
         rocketmq="deleteWhen",

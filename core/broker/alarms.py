@@ -66,6 +66,22 @@ def dispatch_stopped(error: str, behind_bytes: int) -> Alarm:
     return Alarm("dispatch.stopped", CRITICAL, "", text, behind_bytes, "bytes", key="dispatchers")
 
 
+def retention_bound_won(group: str, messages: int, measured: str, key: str) -> Alarm:
+    """Return the alarm for messages that were kept for a group, and are deleted unread.
+
+    Args:
+        group: the group.
+        messages: how many of them.
+        measured: which bound was passed, and by how much.
+        key: the setting of the bound.
+    """
+    text = (
+        f"{messages} messages that were kept for group {group} are deleted, and it has not consumed them: {measured}; "
+        "start its consumers, or raise the bound"
+    )
+    return Alarm("retention.bound_won", WARNING, group, text, messages, "messages", key=key)
+
+
 # disks
 
 

@@ -44,6 +44,10 @@ class RetentionPolicy(msgspec.Struct, frozen=True):
     """Whether files with unread messages are kept."""
     hold_max_bytes: int
     """How much of the log may be kept for that reason."""
+    keep_for_groups: frozenset[str] = frozenset()
+    """Groups for which files with messages that they have not read are kept."""
+    keep_at_most_ms: int = 0
+    """How old such a file's newest message may become."""
 
     @classmethod
     def of(cls, section: StoreSection) -> RetentionPolicy:
@@ -61,6 +65,8 @@ class RetentionPolicy(msgspec.Struct, frozen=True):
             retention_bytes=section.retention_bytes,
             hold_until_consumed=section.hold_until_consumed,
             hold_max_bytes=section.hold_max_bytes,
+            keep_for_groups=frozenset(section.keep_for_groups),
+            keep_at_most_ms=section.keep_at_most_hours * _HOUR_MS,
         )
 
 
@@ -209,3 +215,31 @@ def plan_deletions(files: Sequence[LogFile], moment: Moment, policy: RetentionPo
 def is_held(file: LogFile, log_end_offset_bytes: int, policy: RetentionPolicy) -> bool:
     """Return whether a file with unread messages is kept although it should be deleted, also on a nearly full disk."""
     return policy.hold_until_consumed and log_end_offset_bytes - file.start_offset_bytes <= policy.hold_max_bytes
+
+
+class Bound(msgspec.Struct, frozen=True):
+    """Why a file goes that is kept for a group."""
+
+    measured: str
+    key: str
+    """The setting to change."""
+
+
+def bound_for_groups(deletion: Deletion, now_ms: int, policy: RetentionPolicy) -> Bound | None:
+    """Return why a file that a named group has not consumed goes all the same; None where it is kept.
+
+    Args:
+        deletion: what would be done without such groups.
+        now_ms: the time in ms since 1970.
+        policy: names the groups, and how long files are kept for them.
+    """
+    if deletion.reason is Reason.FORCIBLY:
+        return Bound(deletion.reason.value, "store.disk_forcible_ratio")
+    newest_ms = deletion.file.newest_ms
+    if newest_ms is not None and now_ms - newest_ms >= policy.keep_at_most_ms:
+        hours = (now_ms - newest_ms) / _HOUR_MS
+        return Bound(
+            f"its newest message is {hours:.1f} hours old, {policy.keep_at_most_ms // _HOUR_MS} may be",
+            "store.keep_at_most_hours",
+        )
+    return None

@@ -16,8 +16,6 @@ from concurrent.futures import Executor
 from pathlib import Path
 from typing import Final, Protocol, runtime_checkable
 
-import msgspec
-
 from flintmq.core.broker.alarms import disks
 from flintmq.core.errors import StoreError
 from flintmq.core.io.disk import Disk
@@ -40,20 +38,12 @@ from flintmq.core.retention.retention import (
 )
 from flintmq.core.store.message_store import MessageStore
 from flintmq.core.store.opened_store import commit_log_folders
+from flintmq.plugins.retention.unread import ConsumerOffsets, KeptForGroups, Unread, find_unread, first_kept
 
 log = logging.getLogger("flintmq.store")
 MANUAL_ROUNDS: Final = 20
 _SLICE_QUEUES: Final = 128
-_QUEUES_TOLD: Final = 8
 __all__ = ["MANUAL_ROUNDS", "CleanCommitLogService", "ConsumerOffsets", "PrunableIndex", "Reason", "Unread"]
-
-
-class ConsumerOffsets(Protocol):
-    """The offsets of groups, as :class:`flintmq.core.broker.offsets.Readers` has them."""
-
-    def which_group_by_topic(self, topic: str) -> set[str]: ...
-
-    def query(self, topic: str, group: str, queue_id: int) -> int: ...
 
 
 @runtime_checkable
@@ -61,19 +51,6 @@ class PrunableIndex(Protocol):
     """An index builder that can forget deleted messages; another one keeps its files."""
 
     def delete_before(self, min_physical_offset_bytes: int, remove: Callable[[Path, object], None]) -> int: ...
-
-
-class Unread(msgspec.Struct, frozen=True):
-    """The messages in one file that a group has not consumed, by its stored offsets."""
-
-    group: str
-    queues: tuple[tuple[str, int, int], ...]
-    """(topic, queueId, messages)"""
-
-    def __str__(self) -> str:
-        told = ", ".join(f"{topic} queue {queue_id}: {count}" for topic, queue_id, count in self.queues[:_QUEUES_TOLD])
-        more = f" and {len(self.queues) - _QUEUES_TOLD} queues more" if len(self.queues) > _QUEUES_TOLD else ""
-        return f"group {self.group} has not consumed {sum(queue[2] for queue in self.queues)} messages ({told}{more})"
 
 
 class CleanCommitLogService:
@@ -97,12 +74,18 @@ class CleanCommitLogService:
         """Rounds left in which expired files are deleted at any hour (code 329)."""
         self.alarms: list[Alarm] = []
         """What is wrong with the disks, by the last measurement."""
+        self._kept = KeptForGroups(store.clock)
         self._bin = FileBin(store.disk, store.background)
         self._index_bin = FileBin(store.disk, store.background)
         self._round: Iterator[None] | None = None
         self._cleaned_to_bytes = -1
         self._warned: dict[int, set[str]] = {}
         self._silent_disks: set[Path] = set()
+
+    @property
+    def lost_alarms(self) -> list[Alarm]:
+        """What went lately although it was kept for a group."""
+        return self._kept.alarms()
 
     # rounds
 
@@ -177,8 +160,9 @@ class CleanCommitLogService:
     # the commit log
 
     def _clean_commit_log(self, policy: RetentionPolicy, space: Space) -> Iterator[None]:
-        files = self._store.commit_log.queue
-        watermarks = self._store.watermarks
+        store = self._store
+        files = store.commit_log.queue
+        watermarks = store.watermarks
         now_ms = self._clock.now_ms()
         moment = Moment(
             now_ms,
@@ -192,11 +176,18 @@ class CleanCommitLogService:
         deleted = 0
         for deletion in plan_deletions(self._log_files(), moment, policy):
             unread: list[Unread] = []
-            yield from self._find_unread(deletion.file, unread)
+            if self._offsets is not None:
+                named, seen = policy.keep_for_groups, set[str]()
+                yield from find_unread(deletion.file, store.consume_queues, self._offsets, named, unread, seen)
+                self._kept.note_seen(seen, policy)
+            bound = self._kept.bound(deletion, unread, policy)
             held = bool(unread) and is_held(deletion.file, moment.log_end_offset_bytes, policy)
-            self._warn(deletion, unread, policy, held=held)
-            if held or not files.deletable() or files.files[0].start != deletion.file.start_offset_bytes:
+            kept = bound is None and bool(self._kept.named(unread, policy))
+            self._warn(deletion, unread, policy, held=held, kept=kept)
+            if held or kept or not files.deletable() or files.files[0].start != deletion.file.start_offset_bytes:
                 break
+            if bound is not None:
+                self._kept.note_lost(deletion.file.start_offset_bytes, unread, bound, policy)
             file = files.detach_first()
             file.region.close()
             self._bin.put(file.path, file)
@@ -231,43 +222,32 @@ class CleanCommitLogService:
 
     # who would lose what
 
-    def _find_unread(self, file: LogFile, found: list[Unread]) -> Iterator[None]:
-        """Add to ``found`` the groups with unread messages in a file."""
-        if self._offsets is None:
-            return
-        by_group: dict[str, list[tuple[str, int, int]]] = {}
-        for place, (topic, queue_id) in enumerate(list(self._store.consume_queues.queues)):
-            if place % _SLICE_QUEUES == _SLICE_QUEUES - 1:
-                yield
-            groups = self._offsets.which_group_by_topic(topic)
-            queue = self._store.consume_queues.find(topic, queue_id) if groups else None
-            if queue is None:
-                continue
-            first = queue.first_from(lambda physical: physical < file.start_offset_bytes)
-            behind = queue.first_from(lambda physical: physical < file.end_offset_bytes)
-            if behind == first:
-                continue
-            for group in groups:
-                consumer_offset = self._offsets.query(topic, group, queue_id)
-                if 0 <= consumer_offset < behind:
-                    by_group.setdefault(group, []).append((topic, queue_id, behind - max(first, consumer_offset)))
-        found += [Unread(group, tuple(queues)) for group, queues in sorted(by_group.items())]
-
-    def _warn(self, deletion: Deletion, unread: list[Unread], policy: RetentionPolicy, *, held: bool) -> None:
+    def _warn(
+        self, deletion: Deletion, unread: list[Unread], policy: RetentionPolicy, *, held: bool, kept: bool
+    ) -> None:
         """Warn once for each group and file, and again when a held file is deleted after all."""
         start = deletion.file.start_offset_bytes
         warned = self._warned.setdefault(start, set()) if unread else set()
         for group in unread:
-            kind = f"{group.group} {'held' if held else 'lost'}"
+            is_named = group.group in policy.keep_for_groups
+            kind = f"{group.group} {'held' if held or kept else 'lost'}"
             if kind in warned:
                 continue
             warned.add(kind)
             if held:
                 what = "it is kept (store.hold_until_consumed)"
+            elif kept:
+                what = (
+                    "it is kept (store.keep_for_groups)"
+                    if is_named
+                    else "it is kept for others (store.keep_for_groups)"
+                )
+            elif is_named:
+                continue  # the bound that won is told
             elif policy.hold_until_consumed:
                 what = "it is deleted all the same (store.hold_max_bytes)"
             else:
-                what = "it is deleted (store.hold_until_consumed would keep it)"
+                what = "it is deleted (store.hold_until_consumed or store.keep_for_groups would keep it)"
             log.warning("commit log file %020d, %s: %s; %s", start, deletion.reason.value, group, what)
 
     # queues and the index
@@ -278,12 +258,23 @@ class CleanCommitLogService:
         Call it once after a start, too: recovery finds the minimum by what the log still holds.
         """
         store = self._store
-        stored_ms = store.commit_log.store_timestamp_ms
         retention_ms = store.config.store.topic_retention_ms
         for (topic, _queue_id), queue in list(store.consume_queues.queues.items()) if retention_ms else ():
             if topic in retention_ms:
-                oldest_ms = self._clock.now_ms() - retention_ms[topic]
-                self._expire(queue, lambda physical, oldest_ms=oldest_ms: stored_ms(physical) <= oldest_ms)  # type: ignore[misc]
+                self._expire(queue, self._is_older(queue, retention_ms[topic]))
+
+    def _is_older(self, queue: QueueReader, retention_ms: int) -> Callable[[int], bool]:
+        """Return what tells whether a message of a queue is older than its topic's retention, and kept for nobody."""
+        policy = RetentionPolicy.of(self._store.config.store)
+        stored_ms, now_ms = self._store.commit_log.store_timestamp_ms, self._clock.now_ms()
+        kept_from = first_kept(queue, self._offsets, policy.keep_for_groups)
+        kept_ms = max(retention_ms, policy.keep_at_most_ms)
+
+        def is_older(physical: int) -> bool:
+            is_kept = kept_from is not None and physical >= kept_from
+            return stored_ms(physical) <= now_ms - (kept_ms if is_kept else retention_ms)
+
+        return is_older
 
     def _clean_queues(self) -> Iterator[None]:
         """Delete the queue files and index files of messages that the log has lost."""
