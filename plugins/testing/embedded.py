@@ -16,7 +16,7 @@ import logging
 import tempfile
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
@@ -320,22 +320,29 @@ class EmbeddedBroker:
 
     def _wait_until_synced(self) -> None:
         """Wait, before time moves, until the log is on disk as far as the flush strategy gets: what is not does not expire."""
-        if self._broker is None:
-            return
-        marks = self._broker.state.store.watermarks
-        deadline_s = time.monotonic() + _SYNCED_S
-        while marks.flushed < marks.wrote and marks.fence_reason is None and time.monotonic() < deadline_s:
-            time.sleep(_POLL_S)
-        self._wait_until_visible()
+        if self._broker is not None:
+            marks = self._broker.state.store.watermarks
+            self._wait_while(lambda: marks.flushed < marks.wrote)
+            self._wait_until_visible()
 
     def _wait_until_visible(self) -> None:
-        """Wait until what was stored is as durable as it must be to be read."""
+        """Wait until what was stored is out of the transient store pool, and as durable as it must be to be read."""
         if self._broker is None:
             return
         state = self._broker.state
+        marks = state.store.watermarks
+        self._wait_while(lambda: marks.committed < marks.wrote)
 
         async def visible() -> None:
             await until_flushed(state.store.writer.promise())
             state.dispatch()
 
         self._broker.call(visible)
+
+    def _wait_while(self, behind: Callable[[], bool]) -> None:
+        """Wait until a thread of the flush strategy has come to the end of the log; for a second, as a fault may stop it."""
+        assert self._broker is not None
+        marks = self._broker.state.store.watermarks
+        deadline_s = time.monotonic() + _SYNCED_S
+        while behind() and marks.fence_reason is None and time.monotonic() < deadline_s:
+            time.sleep(_POLL_S)
