@@ -32,10 +32,12 @@ BANNED_METHODS = {"system", "popen", "fork", "execv", "execve", "execvp", "spawn
                   "create_subprocess_exec", "create_subprocess_shell", "unsafe_load", "full_load"}  # fmt: skip
 FIXED_COMMANDS = {
     "plugins/spark/landing/worker.py": ("subprocess.Popen", "[sys.executable, '-m', MODULE]"),
+    "plugins/console/child.py": ("asyncio.create_subprocess_exec", "*self._program, *self._arguments"),
     "plugins/supervisor/supervisor.py": ("asyncio.create_subprocess_exec", "*self._command, *words, *supervised"),
 }
 """Who may start a process, how, and the one command it may: this interpreter on a module of ours, with nothing added to it;
-for ``run --brokers N`` what a person typed, with each broker's own settings, which are not those that a request may change."""
+for ``run --brokers N`` what a person typed, with each broker's own settings; for the console its section of the configuration
+and the name servers: none of these is what a request may change."""
 SECRET = "the-secret-that-must-not-be-told"
 ADMIN = "admin-key"
 
