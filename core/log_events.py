@@ -98,6 +98,8 @@ EVENTS: Final[Mapping[str, str]] = {
     "landing failed and is tried again: %s": "landing.tried_again error",
     "nobody is served for more than %d ms%s: the event loop is busy with %s": "loop.blocked warn_ms often by",
     "a request for %s could not be answered": "metrics.not_answered path",
+    "figures cannot be pushed to %s: %s": "metrics.not_pushed endpoint error",
+    "figures are pushed to %s again": "metrics.pushed_again endpoint",
     "a request for metrics could not be taken: %s": "metrics.not_taken error",
     "name server listens on %s": "namesrv.listens address",
     "name server %s stopped": "namesrv.stopped address",

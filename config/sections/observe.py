@@ -5,6 +5,7 @@ from __future__ import annotations
 import attrs
 
 from flintmq.config.fields import option
+from flintmq.config.units import DAY_MS
 
 
 @attrs.frozen(kw_only=True)
@@ -18,6 +19,18 @@ class MetricsSection:
     names of topics and groups, and changes nothing."""
     port: int = option(0, minimum=0, maximum=65535)
     """The port to listen at; 0 takes a free one, which the READY line names."""
+    otlp_endpoint: str | None = option(
+        None, pattern=r"https?://[^\s/]+(/\S*)?", expects="a URL such as http://127.0.0.1:4318/v1/metrics"
+    )
+    """Pushes the figures to this collector of OpenTelemetry, by OTLP over HTTP; null pushes to none. Needs
+    ``pip install 'flintmq[otel]'``, and not ``enable``."""
+    otlp_interval_ms: int = option(60_000, minimum=100, maximum=DAY_MS)
+    """How often the figures are pushed."""
     series_max: int = option(20_000, minimum=1_000, maximum=1_000_000)
     """Series that one answer has at most: a topic has about eight, a group and topic twelve. Those beyond are left out, and
     ``flintmq_left_out_series`` counts them (an alarm, too)."""
+
+    @property
+    def is_asked_for(self) -> bool:
+        """Return whether figures are told at all."""
+        return self.enable or self.otlp_endpoint is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import Final
 
 from flintmq.core.histogram import SECONDS, Histogram
@@ -25,33 +26,22 @@ class BatchFigures:
         """By topic: the mean size of a message in each append, counted for every message of it."""
         self.pulled: dict[tuple[int, str, str], int] = {}
         """(queue, topic, group) → where the group's next pull goes on."""
-        self._seen: dict[str, tuple[int, int]] = {}
 
     def appended(self, count: int, took_s: float) -> None:
         """Count an append of so many messages."""
-        self.append_s.add(took_s)
-        self.messages.add(count)
+        times, messages = self.append_s, self.messages  # as Histogram.add does, without its calls
+        times.counts[bisect_left(SECONDS, took_s)] += 1
+        times.total += took_s
+        messages.counts[bisect_left(MESSAGES, count)] += 1
+        messages.total += count
 
-    def sized(self, topic: str, messages: int, size_bytes: int) -> None:
-        """Count the messages of a topic that came since the last call.
-
-        Args:
-            topic: theirs.
-            messages: how many were counted since :meth:`folded`, these among them.
-            size_bytes: likewise, their records' bytes.
-        """
-        before_messages, before_bytes = self._seen.get(topic, (0, 0))
-        self._seen[topic] = messages, size_bytes
-        count = messages - before_messages
-        if count > 0:
-            sizes = self.sizes.get(topic)
-            if sizes is None:
-                sizes = self.sizes[topic] = Histogram(SIZES)
-            sizes.add((size_bytes - before_bytes) / count, count)
-
-    def folded(self) -> None:
-        """Take note that counting begins at 0 again."""
-        self._seen.clear()
+    def sized(self, topic: str, count: int, size_bytes: int) -> None:
+        """Count the messages of a topic in an append, whose records have so many bytes together."""
+        sizes = self.sizes.get(topic)
+        if sizes is None:
+            sizes = self.sizes[topic] = Histogram(SIZES)
+        sizes.counts[bisect_left(SIZES, size_bytes / count)] += count
+        sizes.total += size_bytes
 
     def forget_topic(self, topic: str) -> None:
         """Drop the figures of a topic that is deleted."""

@@ -7,7 +7,7 @@ they are read. Nothing is formatted, and no key is built, per message.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from flintmq.core.broker.batch_figures import BatchFigures
@@ -118,9 +118,9 @@ class BrokerStats:
             size = sum([record.message_size_bytes for record in records])
             first = topics[0]
             if topics.count(first) != count:
+                before = self._counted(topics) if self.figures is not None else {}
                 self._stored_in_many(records)
-                if self.figures is not None:
-                    self._note_sizes(set(topics))
+                self._note_sizes(before)
                 first = ""
         else:
             return
@@ -143,15 +143,20 @@ class BrokerStats:
         entry[0] += count
         entry[1] += size
         if self.figures is not None:
-            self.figures.sized(first, entry[0], entry[1])
+            self.figures.sized(first, count, size)
         if first in self._counted_topics:
             self._stored_in_queues(records)
 
-    def _note_sizes(self, topics: Iterable[str]) -> None:
-        assert self.figures is not None
-        for topic in topics:
-            messages, size_bytes = self._puts[topic]
-            self.figures.sized(topic, messages, size_bytes)
+    def _counted(self, topics: Iterable[str]) -> dict[str, tuple[int, int]]:
+        """Return messages and bytes of topics that are not folded yet."""
+        return {topic: (found[0], found[1]) if (found := self._puts.get(topic)) else (0, 0) for topic in set(topics)}
+
+    def _note_sizes(self, before: Mapping[str, tuple[int, int]]) -> None:
+        """Count the sizes of what came since these figures were taken."""
+        for topic, (messages, size_bytes) in before.items():
+            if self.figures is not None:
+                now_messages, now_bytes = self._puts[topic]
+                self.figures.sized(topic, now_messages - messages, now_bytes - size_bytes)
 
     def waited(self, took_s: float) -> None:
         """Note how long an append and the wait for its durability took."""
@@ -302,5 +307,3 @@ class BrokerStats:
             add(GROUP_GET_LATENCY, f"{queue_id}@{topic}@{group}", round(seconds * 1000), pulls)
         for waiting in (self._puts, self._queue_puts, self._gets):
             waiting.clear()
-        if self.figures is not None:
-            self.figures.folded()

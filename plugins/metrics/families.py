@@ -293,6 +293,9 @@ FLINTMQ: Final = Group(
         ),
         Family("flintmq_recovery_holes", "gauge", "Places of damage that the recovery of the start passed over."),
         Family("flintmq_scrape_seconds", "gauge", "The event loop's time for the figures that you read."),
+        Family(
+            "flintmq_otlp_pushes_total", "counter", "Pushes that the collector took, or that were lost.", ("result",)
+        ),
         Family("flintmq_left_out_series", "gauge", "Series that are not told: see metrics.series_max."),
     ),
 )

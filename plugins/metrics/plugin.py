@@ -1,9 +1,9 @@
-"""Registers the service that answers monitoring systems, where ``metrics.enable`` asks for it."""
+"""Registers the service that monitoring systems hear from, where the configuration asks for it."""
 
 from __future__ import annotations
 
 import importlib.util
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from flintmq.config.errors import ConfigError
 from flintmq.core.kernel.hookspecs import RegisterService, hookimpl
@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from flintmq.core.broker.api import BrokerApi
     from flintmq.core.kernel.ports import Service
     from flintmq.plugins.broker.broker import Broker
+
+
+OTLP: Final = "opentelemetry.exporter.otlp.proto.http.metric_exporter"
 
 
 class MetricsPlugin:
@@ -25,7 +28,7 @@ class MetricsPlugin:
 
     @hookimpl
     def flintmq_broker_starting(self, broker: Broker) -> None:
-        if broker.config.metrics.enable:
+        if broker.config.metrics.is_asked_for:
             from flintmq.plugins.metrics.service import MetricsService
 
             broker.state.service(MetricsService).watch(broker)
@@ -37,14 +40,27 @@ def make_service(api: BrokerApi) -> Service | None:
     Raises:
         ConfigError: it is switched on, and the package that it needs is not installed.
     """
-    if not api.config.metrics.enable:
+    settings = api.config.metrics
+    if not settings.is_asked_for:
         return None
-    if importlib.util.find_spec("prometheus_client") is None:
-        raise ConfigError(
-            "'metrics.enable' is true, and prometheus-client is not installed: pip install 'flintmq[metrics]', "
-            "or set metrics.enable to false",
-            key="metrics.enable",
-        )
+    needed = (
+        (settings.enable, "metrics.enable", "prometheus_client", "prometheus-client", "metrics"),
+        (settings.otlp_endpoint is not None, "metrics.otlp_endpoint", OTLP, "OpenTelemetry's exporter", "otel"),
+    )
+    for is_asked, key, package, name, extra in needed:
+        if is_asked and not _is_installed(package):
+            raise ConfigError(
+                f"'{key}' is set, and {name} is not installed: pip install 'flintmq[{extra}]', or leave the key out",
+                key=key,
+            )
     from flintmq.plugins.metrics.service import MetricsService
 
     return MetricsService(api)
+
+
+def _is_installed(package: str) -> bool:
+    """Return whether a package can be imported; those that it lies in are."""
+    try:
+        return importlib.util.find_spec(package) is not None
+    except ModuleNotFoundError:
+        return False

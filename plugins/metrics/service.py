@@ -11,17 +11,19 @@ from flintmq.core.broker.batch_figures import BatchFigures
 from flintmq.core.kernel.ports import Alarm
 from flintmq.plugins.broker.addresses import reachable_host
 from flintmq.plugins.metrics.derived import add_derived
-from flintmq.plugins.metrics.exposition import Exposition
 from flintmq.plugins.metrics.families import WITH_UNIT
 from flintmq.plugins.metrics.gather import Gatherer
 from flintmq.plugins.metrics.http_server import Answer, HttpServer
-from flintmq.plugins.metrics.samples import Samples
+from flintmq.plugins.metrics.samples import Labels, Samples
 from flintmq.plugins.metrics.snapshot import NoSnapshotError, Snapshots
 from flintmq.remoting.server.descriptors import bind
 
 if TYPE_CHECKING:
+    from flintmq.config.sections.models import MetricsSection
     from flintmq.core.broker.api import BrokerApi
     from flintmq.plugins.broker.broker import Broker
+    from flintmq.plugins.metrics.exposition import Commons, Exposition
+    from flintmq.plugins.metrics.otlp import OtlpPusher
 
 FULL: Final = "store.disk_full"
 """The reason of refusals while there is no room: it does not end the broker's readiness."""
@@ -38,7 +40,8 @@ class MetricsService:
 
     def __init__(self, api: BrokerApi) -> None:
         self._api = api
-        self._exposition = Exposition()
+        self._exposition: Exposition | None = None
+        self._otlp: OtlpPusher | None = None
         self._gatherer = Gatherer(api)
         self._figures = Snapshots(api.loop, self._gatherer.steps, TIMEOUT_S, api.config.metrics.series_max)
         self._signs = Snapshots(api.loop, _nothing, TIMEOUT_S)
@@ -49,13 +52,26 @@ class MetricsService:
         """Why it is not ready; empty while it is."""
 
     def start(self) -> None:
-        """Begin to answer, so that probes learn that the broker is starting.
+        """Begin to answer, so that probes learn that the broker is starting; and to push.
 
         Raises:
             RemotingError: the port is in use, or the address is not this machine's.
         """
         self._api.stats.figures = BatchFigures()
         settings = self._api.config.metrics
+        if settings.enable:
+            self._listen(settings)
+        if settings.otlp_endpoint is not None:
+            from flintmq.plugins.metrics.otlp import OtlpPusher
+
+            interval_s, boot_ms = settings.otlp_interval_ms / 1000, self._api.stats.boot_timestamp_ms
+            self._otlp = OtlpPusher(self.told, settings.otlp_endpoint, interval_s, boot_ms)
+            self._otlp.start()
+
+    def _listen(self, settings: MetricsSection) -> None:
+        from flintmq.plugins.metrics.exposition import Exposition
+
+        self._exposition = Exposition()
         sock = bind(settings.host, settings.port)
         host = reachable_host(settings.host)
         self._address = f"{f'[{host}]' if ':' in host else host}:{sock.getsockname()[1]}"
@@ -71,8 +87,8 @@ class MetricsService:
         self._waits_for = ""
 
     def ready_words(self) -> Mapping[str, str]:
-        """Return where metrics are read, as ``host:port``."""
-        return {"metrics": self._address}
+        """Return where metrics are read, as ``host:port``; nothing where they are only pushed."""
+        return {"metrics": self._address} if self._address else {}
 
     def alarms(self) -> Iterator[Alarm]:
         """Return that series are left out, where the last answer was too long."""
@@ -91,8 +107,9 @@ class MetricsService:
         """End the answers, and wait for those under way."""
         self._figures.close()
         self._signs.close()
-        if self._server is not None:
-            await asyncio.to_thread(self._server.stop)
+        for part in (self._server, self._otlp):
+            if part is not None:
+                await asyncio.to_thread(part.stop)
 
     def answer(self, path: str, accept: str) -> Answer:
         """Return the answer to a request. One of the server's threads.
@@ -112,12 +129,12 @@ class MetricsService:
         return Answer.text(HTTPStatus.NOT_FOUND, "what is answered here: /metrics, /healthz, /readyz")
 
     def _scrape(self, accept: str) -> Answer:
-        samples = self.snapshot()
-        body, content_type = self._exposition.text(samples, self._gatherer.commons(samples.info), accept)
+        assert self._exposition is not None
+        body, content_type = self._exposition.text(*self.told(), accept)
         return Answer(HTTPStatus.OK, body, content_type)
 
-    def snapshot(self) -> Samples:
-        """Return the figures of now. Any thread but the loop's.
+    def told(self) -> tuple[Samples, Commons]:
+        """Return the figures of now, and the values of the labels that groups have in common. Any thread but the loop's.
 
         Raises:
             NoSnapshotError: the loop has not answered, or the broker stops.
@@ -131,7 +148,10 @@ class MetricsService:
                 samples.by_name[with_unit] = samples.by_name[name]
         samples.by_name["flintmq_scrape_seconds"] = [((), snapshot.took_s)]
         samples.by_name["flintmq_left_out_series"] = [((), samples.left_out)]
-        return samples
+        if self._otlp is not None:
+            pushed = [(("taken",), self._otlp.pushes), (("lost",), self._otlp.failures)]
+            samples.by_name["flintmq_otlp_pushes_total"] = list[tuple[Labels, float]](pushed)
+        return samples, self._gatherer.commons(samples.info)
 
     def _health(self) -> Answer:
         trouble = self._api.store.trouble

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
+import json
+import re
 import tomllib
-import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,37 +12,13 @@ import pytest
 
 pytest.importorskip("prometheus_client", reason="the extra metrics is not installed")
 
-from prometheus_client import parser
-
 from flintmq.plugins.metrics.families import FAMILIES
-from flintmq.plugins.testing.embedded import EmbeddedBroker
-from flintmq.tests.support.traffic import COUNT, GROUP, TOPIC, send_and_consume
+from flintmq.tests.support.traffic import COUNT, GROUP, TOPIC
 
 USES = tomllib.loads((Path(__file__).parent / "dashboard_uses.toml").read_text())
 NOT_TOLD = USES.pop("not_told")
 OF_THE_SCRAPE = set(USES.pop("of_the_scrape"))
 ASKED = [(source, metric, labels) for source, metrics in USES.items() for metric, labels in metrics.items()]
-
-
-@pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, list[Any]]]:
-    """Yield the samples of a broker with some traffic, by name."""
-    settings = ["metrics.enable=true", "offsets.flush_interval_ms=100"]
-    with EmbeddedBroker(tmp_path_factory.mktemp("metrics") / "store", settings=settings) as site:
-        url = f"http://{site.broker.ready_words['metrics']}/metrics"
-
-        def scrape() -> str:
-            with urllib.request.urlopen(url, timeout=20) as answer:
-                return str(answer.read(), "utf-8")
-
-        text = asyncio.run(send_and_consume(site.name_server_address, scrape))
-        found: dict[str, list[Any]] = {}
-        for family in parser.text_string_to_metric_families(text):
-            for sample in family.samples:
-                found.setdefault(sample.name, []).append(sample)
-                if sample.name.endswith("_count"):
-                    found.setdefault(family.name, []).append(sample)
-        yield found
 
 
 @pytest.mark.parametrize(("source", "metric", "labels"), ASKED)
@@ -91,3 +66,37 @@ def test_every_sample_is_of_a_definition(told: dict[str, list[Any]]) -> None:
         assert family is not None, name
         for sample in samples:
             assert sample.labels.keys() - {"le"} == {*family.common, *family.labels}
+
+
+RARE = {"flintmq_alarm", "flintmq_refusals_total"}
+"""Told only where something is wrong."""
+GRAFANA = Path(__file__).resolve().parents[3] / "docs" / "grafana" / "flintmq.json"
+
+
+def queries(part: Any) -> list[str]:
+    """Every query of a dashboard."""
+    if isinstance(part, dict):
+        own = [text for name, text in part.items() if name in ("expr", "query", "definition") and isinstance(text, str)]
+        return own + [text for each in part.values() for text in queries(each)]
+    return [text for each in part for text in queries(each)] if isinstance(part, list) else []
+
+
+def test_our_dashboard_asks_for_what_is_told(told: dict[str, list[Any]]) -> None:
+    """Each metric is told, and has the labels by which it is chosen and summed; each panel has a query."""
+    dashboard = json.loads(GRAFANA.read_text())
+    found = [text for text in queries(dashboard) if text != "prometheus"]
+    panels = [panel for panel in dashboard["panels"] if panel["type"] != "row"]
+    assert len(found) >= len(panels) > 10
+    assert all(panel.get("targets") for panel in panels)
+    for text in found:
+        asked = re.findall(r"((?:rocketmq|flintmq|process)_\w+)(?:\{([^}]*)\})?", text)
+        assert asked, text
+        summed = {label.strip() for group in re.findall(r"by \(([^)]*)\)", text) for label in group.split(",")}
+        for name, selector in asked:
+            if name.startswith("process_"):
+                assert name in told
+                continue
+            assert name in told or name in RARE, f"{name} in {text}"
+            labels = set(re.findall(r"(\w+)(?:=~|!~|!=|=)", selector)) | summed
+            family = FAMILIES.get(name) or FAMILIES[name.rpartition("_")[0]]
+            assert labels <= {*family.common, *family.labels, "le"}, text

@@ -279,7 +279,7 @@ def test_refusals_are_counted_by_reason(tmp_path: Path) -> None:
 
     async def work(broker: Broker) -> None:
         async with RemotingClient() as client:
-            await client.invoke(broker.address, request(9_999, {}), 10)
+            await client.invoke(broker.address, request(9_999, {}), 5_000)
         found = samples((await ask(broker, "/metrics"))[1])["flintmq_refusals_total"]
         assert {one.labels["reason"]: one.value for one in found} == {"code.unsupported": 1}
 

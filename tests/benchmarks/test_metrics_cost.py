@@ -1,0 +1,17 @@
+"""The benchmark of metrics is only worth something while it runs, and while its figures can be true."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+pytest.importorskip("prometheus_client", reason="the extra metrics is not installed")
+
+from .metrics_cost import measure
+
+
+def test_it_measures_reads_and_scrapes() -> None:
+    found = asyncio.run(measure(calls=2, rounds=2, topics=(3,)))
+    assert found.keys() == {"send", "batch", "pull", "scrape of 3 topics, loop ms", "scrape of 3 topics, text ms"}
+    assert all(value > 0 for value in found.values())
