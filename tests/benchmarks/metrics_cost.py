@@ -1,8 +1,8 @@
 """What metrics cost: ``python tests/benchmarks/metrics_cost.py [--json] [--messages N] [--rounds N]``.
 
 *send*, *batch* and *pull* are the whole of a read, as ``hot_path.py`` has it, over one broker whose figures are switched on and
-off in turns: the quotient of the processor times of both. *scrape* is the processor time of one answer with this many topics, on
-the loop's thread and on the other one.
+off in turns: the quotient of the processor times of both. *scrape* is the processor time of one answer with this many topics,
+on the loop's thread and on the other one.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from flintmq.tests.support.traffic import send_and_consume
 def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, list[Any]]]:
     """Yield the samples of a broker with some traffic, by name."""
     parser = pytest.importorskip("prometheus_client.parser", reason="the extra metrics is not installed")
-    settings = ["metrics.enable=true", "offsets.flush_interval_ms=100"]
+    settings = ["metrics.enable=true", "listen.loop_blocked_warn_ms=500", "offsets.flush_interval_ms=100"]
     with EmbeddedBroker(tmp_path_factory.mktemp("metrics") / "store", settings=settings) as site:
         url = f"http://{site.broker.ready_words['metrics']}/metrics"
 
