@@ -9,9 +9,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib.util
 import logging
 import os
+import signal
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Mapping, Sequence
@@ -190,7 +192,10 @@ class ConsoleChild:
 
     async def _end(self, process: Process) -> None:
         if process.returncode is None:
-            process.terminate()
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(
+                    process.pid, signal.SIGTERM
+                )  # terminate() would look how it ended, and asyncio could not any more
         try:
             async with asyncio.timeout(STOP_TIMEOUT_S):
                 await process.wait()
