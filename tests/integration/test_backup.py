@@ -113,6 +113,7 @@ def test_a_broker_under_load_is_backed_up(commands: Commands, tmp_path: Path, se
     """20,000 messages a second and more arrive while three backups are made; then all is compared, restored and read."""
     store, target, restored = tmp_path / "store", tmp_path / "backup", tmp_path / "restored"
     with commands.broker(store, *settings) as name_server:
+        commands.json("topics", "create", "Load", "-n", name_server, "--json")
         load = commands.start(
             *("bench", "send", "-n", name_server, "--batch", 16, "--size", 200, "--connections", 2),
             *("--seconds", 12, "--inflight", 4, "--topic", "Load"),
