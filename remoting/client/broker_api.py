@@ -227,8 +227,9 @@ class BrokerApi(QueueOffsets):
             return None
         return decode_header(QueryConsumerOffsetResponseHeader, answer.ext_fields).consumer_offset
 
-    async def commit(self, queue: MessageQueue, consumer_offset: int) -> None:
-        """Store the group's offset: of the next message it wants."""
+    async def commit(self, queue: MessageQueue, consumer_offset: int, *, wait: bool = True) -> None:
+        """Store the group's offset: of the next message it wants. Without ``wait`` the broker does not answer whether
+        it was stored."""
         header = UpdateConsumerOffsetRequestHeader(
             consumer_group=self._wrap(self.group),
             topic=self._wrap(queue.topic),
@@ -236,7 +237,11 @@ class BrokerApi(QueueOffsets):
             commit_consumer_offset=consumer_offset,
             broker_name=queue.broker_name,
         )
-        await self.client.ask(await self._address(queue), request(RequestCode.UPDATE_CONSUMER_OFFSET, header))
+        command = request(RequestCode.UPDATE_CONSUMER_OFFSET, header)
+        if wait:
+            await self.client.ask(await self._address(queue), command)
+        else:
+            await self.client.remoting.invoke_oneway(await self._address(queue), command)
 
     async def members(self, topic: str) -> list[str]:
         """Return the ids of the group's clients, as a broker of the topic knows them."""

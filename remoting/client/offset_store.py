@@ -47,11 +47,8 @@ class BrokerOffsetStore:
         return await self._api.committed(queue)
 
     async def save(self, offsets: dict[MessageQueue, int]) -> None:
-        """Wait for each broker's answer: an offset that one refused counts as not stored, and is sent again."""
-        commits = [self._api.commit(queue, consumer_offset) for queue, consumer_offset in offsets.items()]
-        for failure in await asyncio.gather(*commits, return_exceptions=True):
-            if isinstance(failure, BaseException):
-                raise failure
+        for queue, consumer_offset in offsets.items():
+            await self._api.commit(queue, consumer_offset, wait=False)
 
 
 class FileOffsetStore:
