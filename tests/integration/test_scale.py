@@ -156,6 +156,7 @@ async def _share(configure: Callable[..., Any]) -> None:
         leaving, consumers[:] = consumers[::3], [c for at, c in enumerate(consumers) if at % 3]
         await close(leaving)
         await owners.settle("those who are left")
+        await _until(lambda: sending.sent >= 4_000, "too little was sent for a share of it to say anything")
         sent = await sending.stop()
         await _until(lambda: len(seen) == sent, f"{sent} sent, {len(seen)} consumed")
         repeated = sum(count - 1 for count in seen.values())

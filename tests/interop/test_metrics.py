@@ -121,5 +121,8 @@ def test_names_types_and_labels_are_those_of_rocketmq_5(tmp_path: Path) -> None:
     for told_by in (theirs, ours):
         found = counters(told_by)
         delivered = {key: found.pop(key) for key in [*found] if key[0] == "rocketmq_messages_out_total"}
-        assert all(count >= MESSAGES for count in delivered.values()), "what is delivered twice counts twice"
-        assert found == {("rocketmq_messages_in_total", ""): MESSAGES, ("rocketmq_send_to_dlq_messages_total", "billing"): 2}
+        assert all(count >= 40 for count in delivered.values()), "what is delivered twice counts twice"
+        assert found == {
+            ("rocketmq_messages_in_total", ""): 40,
+            ("rocketmq_send_to_dlq_messages_total", "billing"): 2,
+        }
