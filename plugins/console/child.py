@@ -9,11 +9,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import importlib.util
 import logging
 import os
-import signal
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Mapping, Sequence
@@ -23,6 +21,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from flintmq.config.errors import ConfigError
 from flintmq.core.errors import FlintError
+from flintmq.core.io.child_process import end_process, read_ready_words
 from flintmq.plugins.cli.log_output import log_arguments
 
 if TYPE_CHECKING:
@@ -148,16 +147,14 @@ class ConsoleChild:
         self._process = process = await asyncio.create_subprocess_exec(
             *self._program, *self._arguments, stdin=PIPE, stdout=PIPE, env=self._environment, process_group=0
         )  # in a group of its own: Ctrl-C at a terminal goes to the broker alone, which stops it
-        assert process.stdout is not None
         try:
             async with asyncio.timeout(START_TIMEOUT_S):
-                line = (await process.stdout.readline()).decode("utf-8", "replace")
+                words = await read_ready_words(process)
         except TimeoutError as error:
-            await self._end(process)
+            await end_process(process, STOP_TIMEOUT_S)
             raise ConsoleError(f"the console was not ready within {START_TIMEOUT_S:g} s") from error
-        words = dict(word.partition("=")[::2] for word in line.split()[1:])
-        if not line.startswith("READY ") or "console" not in words:
-            await self._end(process)
+        if "console" not in words:
+            await end_process(process, STOP_TIMEOUT_S)
             raise ConsoleError(f"the console did not start, exit code {process.returncode}; the log says why")
         if not self.address:
             self.address = words["console"]
@@ -188,22 +185,7 @@ class ConsoleChild:
             await asyncio.gather(keeper, return_exceptions=True)
         process, self._process = self._process, None
         if process is not None:
-            await self._end(process)
-
-    async def _end(self, process: Process) -> None:
-        if process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(
-                    process.pid, signal.SIGTERM
-                )  # terminate() would look how it ended, and asyncio could not any more
-        try:
-            async with asyncio.timeout(STOP_TIMEOUT_S):
-                await process.wait()
-        except TimeoutError:
-            process.kill()
-            await process.wait()
-        assert process.stdin is not None
-        process.stdin.close()
+            await end_process(process, STOP_TIMEOUT_S)
 
     async def __aenter__(self) -> Self:
         await self.start()

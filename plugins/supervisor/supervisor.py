@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Final, Self
 
+from flintmq.core.io.child_process import end_process, read_ready_words
 from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
 from flintmq.core.kernel.plugin_shapes import READY_WORDS
 from flintmq.plugins.cli.exits import CommandError, ExitCode
@@ -132,10 +133,8 @@ class SupervisedBroker:
         self._process = process = await asyncio.create_subprocess_exec(
             *self._command, *words, *supervised, stdin=PIPE, stdout=PIPE, process_group=0
         )  # in a group of its own: Ctrl-C at a terminal goes to the supervisor alone, which stops the others
-        assert process.stdout is not None
-        line = (await process.stdout.readline()).decode("utf-8", "replace")
-        ready = dict(word.partition("=")[::2] for word in line.split()[1:])
-        if not line.startswith("READY ") or "broker" not in ready:
+        ready = await read_ready_words(process)
+        if "broker" not in ready:
             code = await process.wait()
             known = ExitCode(code) if code in set(ExitCode) and code else ExitCode.FAILED
             raise CommandError(f"{self.name} did not start: it {how_it_ended(code)}", known)
@@ -178,20 +177,8 @@ class SupervisedBroker:
         if self._keeper is not None:
             self._keeper.cancel()
             await asyncio.gather(self._keeper, return_exceptions=True)
-        process = self._process
-        if process is None:
-            return
-        if process.returncode is None:
-            process.terminate()
-        try:
-            async with asyncio.timeout(STOP_TIMEOUT_S):
-                await process.wait()
-        except TimeoutError:
+        if self._process is not None and not await end_process(self._process, STOP_TIMEOUT_S):
             log.error("%s has not ended within %.0f s and is killed; its store recovers", self.name, STOP_TIMEOUT_S)
-            process.kill()
-            await process.wait()
-        assert process.stdin is not None
-        process.stdin.close()
 
 
 def how_it_ended(code: int) -> str:

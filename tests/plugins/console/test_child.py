@@ -10,7 +10,6 @@ import os
 import signal
 import sys
 import urllib.request
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,6 +19,7 @@ from flintmq.config import ConfigError, load_config
 from flintmq.plugins.console import child
 from flintmq.plugins.console.child import ConsoleChild, ConsoleError, arguments_of, environment_of
 from flintmq.plugins.testing.cluster import EmbeddedCluster
+from flintmq.tests.support.processes import is_gone, until
 
 SERVES = """
 import signal, sys
@@ -34,20 +34,6 @@ sys.stdin.read()
 def made(folder: Path, program: str = SERVES) -> ConsoleChild:
     command = (sys.executable, "-c", program, str(folder / "starts"))
     return ConsoleChild(["--port", "0"], os.environ, program=command, pauses_s=(0.001, 0.002))
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not condition():  # noqa: ASYNC110 - another process is waited for
-            await asyncio.sleep(0.005)
-
-
-def is_gone(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    return False
 
 
 def test_one_that_dies_is_started_again_at_its_port(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ import pytest
 from flintmq.plugins.cli.exits import CommandError
 from flintmq.plugins.supervisor.plan import BrokerPlan
 from flintmq.plugins.supervisor.supervisor import SupervisedBroker, Supervisor, how_it_ended
+from flintmq.tests.support.processes import is_gone, until
 
 PAUSES_S = (0.001, 0.002)
 SERVES = """
@@ -49,20 +49,6 @@ def supervisor(folder: Path, *names: str, program: str = SERVES, has_free_port: 
 
 def starts(folder: Path) -> list[str]:
     return (folder / "starts").read_text().splitlines()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not condition():  # noqa: ASYNC110 - another process is waited for
-            await asyncio.sleep(0.005)
-
-
-def is_gone(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    return False
 
 
 def pid_of(broker: SupervisedBroker) -> int:
