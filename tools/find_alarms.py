@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import attrs
+from sources import parsed
 
 FOLDERS = ("core", "remoting", "plugins", "dispatchers", "flush")
 NOT_SERVING = ("core/testing/", "plugins/scaffold/templates/")
@@ -26,21 +27,13 @@ class Found:
 
 def alarms(root: Path) -> list[Found]:
     """Return every one below a checkout, by id."""
-    return sorted(found for name, module in _modules(root) for found in _of_module(module, name))
+    return sorted(found for name, module in parsed(root, FOLDERS, NOT_SERVING) for found in _of_module(module, name))
 
 
 def sections(page: str) -> list[str]:
     """Return the ids that have a section in the text of docs/alarms.md, in its order."""
     heads = (line.removeprefix("### ") for line in page.splitlines() if line.startswith("### "))
     return [head.strip("`") for head in heads]
-
-
-def _modules(root: Path) -> Iterator[tuple[str, ast.Module]]:
-    for folder in FOLDERS:
-        for path in sorted((root / folder).rglob("*.py")):
-            name = path.relative_to(root).as_posix()
-            if not name.startswith(NOT_SERVING):
-                yield name, ast.parse(path.read_text("utf-8"))
 
 
 def _of_module(module: ast.Module, name: str) -> Iterator[Found]:

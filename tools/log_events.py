@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import attrs
+from sources import parsed
 
-FOLDERS = ("client", "config", "core", "dispatchers", "flush", "plugins", "remoting")
 LEVELS = ("info", "warning", "error", "critical", "exception", "log")
 
 
@@ -27,25 +27,19 @@ class Line:
 
 def lines(root: Path) -> list[Line]:
     """Return every one below a checkout."""
-    return [line for name, module in _modules(root) for line in _of_module(module, name)]
+    return [line for name, module in parsed(root) for line in _of_module(module, name)]
 
 
 def loggers(root: Path) -> set[str]:
     """Return the names of the loggers that there are."""
     return {
         "flintmq." + name.removesuffix(".py").replace("/", ".") if ast.unparse(call.args[0]) == "__name__" else made
-        for name, module in _modules(root)
+        for name, module in parsed(root)
         for call in ast.walk(module)
         if isinstance(call, ast.Call) and ast.unparse(call.func) in ("logging.getLogger", "client_log") and call.args
         for made in [call.args[0].value if isinstance(call.args[0], ast.Constant) else ""]
         if made or ast.unparse(call.args[0]) == "__name__"
     }
-
-
-def _modules(root: Path) -> Iterator[tuple[str, ast.Module]]:
-    for folder in FOLDERS:
-        for path in sorted((root / folder).rglob("*.py")):
-            yield path.relative_to(root).as_posix(), ast.parse(path.read_text("utf-8"))
 
 
 def _of_module(module: ast.Module, name: str) -> Iterator[Line]:

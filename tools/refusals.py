@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import attrs
+from sources import parsed
 
 SERVING = ("core", "remoting", "plugins", "dispatchers", "flush")
 NOT_SERVING = ("remoting/client/", "core/testing/", "plugins/cli/", "plugins/bench/", "plugins/spark/")
@@ -31,12 +32,7 @@ Wrapper = tuple[ast.FunctionDef, ast.Call]
 
 def refusals(root: Path) -> list[Refusal]:
     """Every one below a checkout, by reason. What a function with a parameter ``reason`` refuses counts where it is called."""
-    modules = {
-        path.relative_to(root).as_posix(): ast.parse(path.read_text("utf-8"))
-        for folder in SERVING
-        for path in sorted((root / folder).rglob("*.py"))
-        if not path.relative_to(root).as_posix().startswith(NOT_SERVING)
-    }
+    modules = dict(parsed(root, SERVING, NOT_SERVING))
     of_module = {name: _wrappers(module) for name, module in modules.items()}
     public = {name: one for found in of_module.values() for name, one in found.items() if not name.startswith("_")}
     found = [one for name, module in modules.items() for one in _of_module(module, name, public | of_module[name])]

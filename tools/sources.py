@@ -129,6 +129,17 @@ class Sources:
         return found
 
 
+def parsed(
+    root: Path, folders: Iterable[str] = FOLDERS, without: tuple[str, ...] = ()
+) -> Iterator[tuple[str, ast.Module]]:
+    """Read the modules of a checkout: path and syntax tree, but of those whose path begins with a text of ``without``."""
+    for folder in folders:
+        for path in sorted((root / folder).rglob("*.py")):
+            name = path.relative_to(root).as_posix()
+            if not name.startswith(without):
+                yield name, ast.parse(path.read_text("utf-8"))
+
+
 def module_name(path: str) -> str:
     """Return the dotted name of a module of the package."""
     parts = path.removesuffix(".py").split("/")
