@@ -8,15 +8,16 @@ from typing import Final, TypeVar
 
 import attrs
 
+from flintmq.core.broker.consumers import BROADCASTING
 from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.errors import FlintError, RefusedError
 from flintmq.core.response_code import ResponseCode
 from flintmq.plugins.cluster_view import conflicts
+from flintmq.plugins.cluster_view.members import Asked, ask_members, conflicts_of
 from flintmq.plugins.cluster_view.memory import BrokerMemory
 from flintmq.plugins.cluster_view.progress import lag_of
 from flintmq.plugins.cluster_view.values import (
     BrokerView,
-    Conflict,
     GroupQueue,
     GroupView,
     Member,
@@ -25,18 +26,15 @@ from flintmq.plugins.cluster_view.values import (
     TopicView,
 )
 from flintmq.remoting.client.admin import AdminClient
-from flintmq.remoting.wire.bodies import Connection, ConsumerRunningInfo, OffsetWrapper
+from flintmq.remoting.wire.bodies import Connection, OffsetWrapper
 from flintmq.remoting.wire.codes import version_name
 
 T = TypeVar("T")
 
 MEMBERS_MAX: Final = 200
 """Members that are asked for what they hold; further ones are listed only."""
-AT_ONCE_MAX: Final = 16
-"""Members that are asked at a time."""
 TOPICS_MAX: Final = 32
 """Topics without an offset that are asked for one by one."""
-MEMBER_TIMEOUT_MS: Final = 3_000
 
 
 async def ask_each(
@@ -103,15 +101,6 @@ async def topic_detail(admin: AdminClient, row: TopicView, brokers: Sequence[Bro
     )
 
 
-@attrs.frozen
-class _Asked:
-    """A member, and what it reported."""
-
-    connection: Connection
-    info: ConsumerRunningInfo | None
-    error: str
-
-
 async def group_detail(admin: AdminClient, row: GroupView, brokers: Sequence[BrokerMemory]) -> GroupView:
     """Return a group with its queues, who holds them, its members, and how they contradict each other."""
     connected, errors = await ask_each(
@@ -119,20 +108,17 @@ async def group_detail(admin: AdminClient, row: GroupView, brokers: Sequence[Bro
     )
     wanted = {topic for _, (found, _) in connected for topic in found.subscription_table}
     stats, more_errors = await ask_each(brokers, lambda broker: _progress(admin, row.name, broker, wanted))
-    places = {
-        connection.client_id: (broker, connection)
-        for broker, (found, _) in connected
-        for connection in found.connection_set
-    }
-    asked = await _ask_members(admin, row.name, places)
+    connections = {one.client_id: one for _, (found, _) in connected for one in found.connection_set}
+    addresses = {one.client_id: broker.address for broker, (found, _) in connected for one in found.connection_set}
+    asked = await ask_members(admin, row.name, addresses, MEMBERS_MAX)
     holders = {
-        queue: one.connection.client_id
+        queue: one.client_id
         for one in asked
         if one.info is not None
         for queue, held in one.info.mq_table.items()
         if not held.dropped
     }
-    is_broadcast = any(found.message_model == "BROADCASTING" for _, (found, _) in connected)
+    is_broadcast = any(found.message_model == BROADCASTING for _, (found, _) in connected)
     queues = [
         GroupQueue(
             topic=queue.topic,
@@ -147,15 +133,15 @@ async def group_detail(admin: AdminClient, row: GroupView, brokers: Sequence[Bro
         for _, told in stats
         for queue, figures in sorted(told.items(), key=lambda entry: (entry[0].topic, entry[0]))
     ]
-    members = tuple(_member(one, queues) for one in asked)
-    found_conflicts = _conflicts(members)
+    members = tuple(_member(connections[one.client_id], one, queues) for one in asked)
+    found_conflicts = conflicts_of(asked)
     words = next((words for _, (_, words) in connected if words), "")
     online = next((found for _, (found, _) in connected if found.connection_set), None)
     return attrs.evolve(
         row,
         queues=tuple(queues),
         member_list=members,
-        members=len(places) if connected or not errors else row.members,
+        members=len(connections) if connected or not errors else row.members,
         consume_type=online.consume_type if online is not None else "",
         message_model=online.message_model if online is not None else "",
         conflicts=found_conflicts,
@@ -163,7 +149,7 @@ async def group_detail(admin: AdminClient, row: GroupView, brokers: Sequence[Bro
         lag=sum(queue.lag for queue in queues),
         stuck=tuple(
             attrs.evolve(one, client_id=holders.get(MessageQueue(one.broker, one.queue_id, one.topic)))
-            for one in (row.stuck if places else ())
+            for one in (row.stuck if connections else ())
         ),
         errors=tuple(dict.fromkeys((*errors, *more_errors))),
     )
@@ -180,27 +166,8 @@ async def _progress(
     return found
 
 
-async def _ask_members(
-    admin: AdminClient, group: str, places: dict[str, tuple[BrokerMemory, Connection]]
-) -> list[_Asked]:
-    """Ask members what they hold, some at a time; with the reason where one does not answer."""
-    room = asyncio.Semaphore(AT_ONCE_MAX)
-
-    async def ask(number: int, broker: BrokerMemory, connection: Connection) -> _Asked:
-        if number >= MEMBERS_MAX:
-            return _Asked(connection, None, f"not asked: only {MEMBERS_MAX} members are")
-        try:
-            async with room:
-                info = await admin.consumer_running_info(group, connection.client_id, broker.address, MEMBER_TIMEOUT_MS)
-        except FlintError as error:
-            return _Asked(connection, None, str(error))
-        return _Asked(connection, info, "")
-
-    return await asyncio.gather(*(ask(number, *places[client_id]) for number, client_id in enumerate(sorted(places))))
-
-
-def _member(asked: _Asked, queues: Sequence[GroupQueue]) -> Member:
-    connection, info = asked.connection, asked.info
+def _member(connection: Connection, asked: Asked, queues: Sequence[GroupQueue]) -> Member:
+    info = asked.info
     mine = [queue for queue in queues if queue.client_id == connection.client_id]
     rates = info.status_table.values() if info is not None else ()
     return Member(
@@ -215,8 +182,3 @@ def _member(asked: _Asked, queues: Sequence[GroupQueue]) -> Member:
         consume_failed_per_s=sum(one.consume_failed_tps for one in rates) if info is not None else None,
         error=asked.error,
     )
-
-
-def _conflicts(members: Sequence[Member]) -> tuple[Conflict, ...]:
-    told = {member.client_id: member.subscriptions for member in members if member.subscriptions is not None}
-    return conflicts.find_conflicts(told)

@@ -6,7 +6,6 @@ What a request costs a FlintMQ broker was measured: runtime figures 0.9 ms; an e
 
 from __future__ import annotations
 
-import asyncio
 from typing import Final
 
 import attrs
@@ -16,6 +15,7 @@ from flintmq.core.broker.topic_name import RETRY_PREFIX
 from flintmq.core.errors import FlintError, RefusedError
 from flintmq.core.response_code import ResponseCode
 from flintmq.plugins.cluster_view import conflicts
+from flintmq.plugins.cluster_view.members import ask_members, conflicts_of
 from flintmq.plugins.cluster_view.memory import NEVER, NOBODY, BrokerMemory, Connected, TopicEnds
 from flintmq.plugins.cluster_view.names import kind_of_group
 from flintmq.plugins.cluster_view.progress import advance, ends_by_topic
@@ -27,7 +27,6 @@ TABLES: Final = "tables"
 PROGRESS: Final = "progress"
 MEMBERS_ASKED_MAX: Final = 16
 """Of a group, in the background; a detail view asks more."""
-MEMBER_TIMEOUT_MS: Final = 3_000
 BEGINNING_MAX: Final = 8
 """Topics of a group that are looked up one by one."""
 
@@ -178,7 +177,10 @@ class Poller:
         client_ids = tuple(sorted({one.client_id for one in found.connection_set}))
         await self._look_up_beginning(broker, group, found)
         if not words and not is_flintmq(broker):
-            words = await self._conflict_by_members(broker, group, found)
+            # RocketMQ's broker does not know: the members themselves are asked.
+            addresses = dict.fromkeys(client_ids, broker.address)
+            asked = await ask_members(self._admin, group, addresses, MEMBERS_ASKED_MAX) if len(client_ids) > 1 else []
+            words = conflicts.describe_conflicts(conflicts_of(asked))
         broker.connected[group] = Connected(client_ids, found.consume_type, found.message_model, words, self._now_s())
 
     async def _look_up_beginning(self, broker: BrokerMemory, group: str, found: ConsumerConnection) -> None:
@@ -199,27 +201,6 @@ class Poller:
             except RefusedError:
                 continue  # deleted a moment ago, or not ours to see
         broker.beginning[group] = advance(broker.beginning.get(group), stats, self._now_s())
-
-    async def _conflict_by_members(self, broker: BrokerMemory, group: str, found: ConsumerConnection) -> str:
-        """Return how members contradict each other by what they themselves report: RocketMQ's broker does not know."""
-        client_ids = sorted({one.client_id for one in found.connection_set})[:MEMBERS_ASKED_MAX]
-        if len(client_ids) < 2:
-            return ""
-        infos = await asyncio.gather(
-            *(
-                self._admin.consumer_running_info(group, client_id, broker.address, MEMBER_TIMEOUT_MS)
-                for client_id in client_ids
-            ),
-            return_exceptions=True,
-        )
-        told = {}
-        for client_id, info in zip(client_ids, infos, strict=True):
-            if isinstance(info, FlintError):
-                continue  # a member that does not report contradicts nobody; the detail view says why it did not
-            if isinstance(info, BaseException):
-                raise info
-            told[client_id] = conflicts.subscriptions_of(info.subscription_set)
-        return conflicts.describe_conflicts(conflicts.find_conflicts(told))
 
 
 def _note_lags(broker: BrokerMemory, now_s: float) -> None:
