@@ -27,6 +27,11 @@ _GROWTH: Final = 10
 """The part of a lag by which it must have grown: a tenth."""
 
 
+def lag_messages(max_queue_offset: int, consumer_offset: int) -> int:
+    """Return how many messages of a queue wait for a group; a negative offset is one that was never stored."""
+    return max(0, max_queue_offset - max(0, consumer_offset))
+
+
 class _Pair(msgspec.Struct):
     """One group in one topic."""
 

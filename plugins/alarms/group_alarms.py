@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from flintmq.core.broker.alarms import ALARMS_MAX, conflict
 from flintmq.core.broker.groups import is_system_group
-from flintmq.core.broker.lag_watch import LagWatch
+from flintmq.core.broker.lag_watch import LagWatch, lag_messages
 
 if TYPE_CHECKING:
     from flintmq.core.broker.api import BrokerApi
@@ -76,7 +76,7 @@ class GroupAlarms:
                 for queue_id, consumer_offset in api.offsets.query_all(topic, group).items():
                     if queue_id not in ends:
                         ends[queue_id] = api.store.reader.max_queue_offset(topic, queue_id)
-                    lag += max(0, ends[queue_id] - max(0, consumer_offset))
+                    lag += lag_messages(ends[queue_id], consumer_offset)
                 watch.note(at_s, group, topic, lag)
                 yield
         watch.forget_before(at_s)

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Mapping
 from types import FrameType
 from typing import Any, Final
 
+from flintmq.config.sections.service import AlarmsSection
 from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
 from flintmq.core.kernel.plugin_info import PluginOrigin
 from flintmq.core.kernel.plugin_shapes import (
@@ -40,7 +41,7 @@ _PAUSE_SHARE: Final = 0.5
 _JOIN_S: Final = 1.0
 _PLACES_MAX: Final = 1_000
 _STACK_MAX: Final = 200
-_SHOWN_MS: Final = 300_000
+_SHOWN_MS: Final = AlarmsSection().slow_shown_ms
 
 WhoseCode = Callable[[str, str], PluginOrigin | None]
 """The plugin that a function belongs to, by its module and qualified name."""

@@ -7,6 +7,7 @@ from typing import Final
 
 import attrs
 
+from flintmq.config.sections.service import AlarmsSection
 from flintmq.core.broker.groups import SubscriptionGroupConfig
 from flintmq.core.broker.lag_watch import LagWatch
 from flintmq.core.broker.topic_config import MessageQueue, TopicConfig
@@ -15,9 +16,8 @@ from flintmq.plugins.cluster_view.progress import GroupProgress, Meters
 from flintmq.remoting.wire.bodies import TopicOffset
 
 NEVER: Final = float("-inf")
-LAG_MESSAGES: Final = 10_000
-"""As ``alarms.lag_messages`` of a FlintMQ broker is by default; likewise below."""
-LAG_WINDOW_S: Final = 300.0
+_ALARMS: Final = AlarmsSection()
+"""Brokers that watch no lags themselves are watched as a FlintMQ broker does by default."""
 
 
 @attrs.frozen
@@ -69,7 +69,7 @@ class BrokerMemory:
     """Of all topics, in turns."""
     consumed_rates: Meters = attrs.Factory(Meters)
     """Of topics that a group consumes, with every look at the groups' progress."""
-    lags: LagWatch = attrs.Factory(lambda: LagWatch(LAG_MESSAGES, LAG_WINDOW_S))
+    lags: LagWatch = attrs.Factory(lambda: LagWatch(_ALARMS.lag_messages, _ALARMS.lag_window_ms / 1000))
     """Of users' groups, where the broker tells no alarms."""
     asked_s: dict[str, float] = attrs.Factory(dict)
     """Kind of request → when it was last answered."""

@@ -7,6 +7,7 @@ from typing import Final
 
 import attrs
 
+from flintmq.core.broker.lag_watch import lag_messages
 from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.broker.topic_name import RETRY_PREFIX
 from flintmq.remoting.wire.bodies import ConsumeStats, OffsetWrapper
@@ -84,7 +85,7 @@ class GroupProgress:
 
 def lag_of(queue: OffsetWrapper) -> int:
     """Return how many messages of a queue wait for a group."""
-    return max(0, queue.broker_queue_offset - max(0, queue.consumer_offset))
+    return lag_messages(queue.broker_queue_offset, queue.consumer_offset)
 
 
 def advance(known: GroupProgress | None, stats: Iterable[ConsumeStats], now_s: float) -> GroupProgress:

@@ -16,6 +16,7 @@ import uvicorn
 
 from flintmq.config.errors import ConfigError
 from flintmq.config.sections.console import ConsoleSection
+from flintmq.core.broker.address import host_port
 from flintmq.core.errors import FlintError, RemotingConnectError
 from flintmq.plugins.console.app import Console, make_app
 
@@ -94,8 +95,7 @@ class ConsoleServer:
             server = _Server(config)
             serving = asyncio.create_task(server.serve(sockets=[bound]), name="console")
             stack.push_async_callback(_end, server, serving)
-            host, port = bound.getsockname()[:2]
-            self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+            self.address = host_port(*bound.getsockname()[:2])
             self._stack = stack.pop_all()
         return self
 

@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
+from flintmq.core.broker.topic_name import SYSTEM_GROUP_PREFIX
 from flintmq.core.errors import StoreError
 from flintmq.plugins.metrics.families import FAMILIES
 from flintmq.plugins.metrics.gather_groups import GroupGatherer
@@ -179,7 +180,7 @@ class Gatherer:
         for info in self._api.consumers:
             name, mode = info.group_name, _MODES.get(info.consume_type, info.consume_type.lower())
             samples.add("rocketmq_group_count", len(info.members), name)
-            is_system = "true" if name.upper().startswith("CID_RMQ_SYS_") else "false"
+            is_system = "true" if name.upper().startswith(SYSTEM_GROUP_PREFIX) else "false"
             consumers = Counter((m.language.lower(), version_name(m.version).lower()) for m in info.members.values())
             for labels, count in consumers.items():
                 samples.add("rocketmq_consumer_connections", count, name, *labels, mode, _REMOTING, is_system)

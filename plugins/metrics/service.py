@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
+from flintmq.core.broker.address import host_port
 from flintmq.core.broker.batch_figures import BatchFigures
 from flintmq.core.kernel.ports import Alarm
 from flintmq.plugins.broker.addresses import reachable_host
@@ -73,8 +74,7 @@ class MetricsService:
 
         self._exposition = Exposition()
         sock = bind(settings.host, settings.port)
-        host = reachable_host(settings.host)
-        self._address = f"{f'[{host}]' if ':' in host else host}:{sock.getsockname()[1]}"
+        self._address = host_port(reachable_host(settings.host), sock.getsockname()[1])
         self._server = HttpServer(sock, self.answer)
         self._server.start()
 

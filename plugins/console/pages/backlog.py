@@ -13,6 +13,7 @@ from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.broker.topic_name import DLQ_PREFIX, dlq_topic, retry_topic
 from flintmq.core.errors import FlintError, RefusedError
 from flintmq.core.record import properties as props
+from flintmq.plugins.cluster_view.progress import lag_of
 from flintmq.plugins.console.lists import listed
 from flintmq.plugins.console.pages.messages import address, preview
 from flintmq.plugins.console.web import FormError, Visitor, page, to
@@ -82,7 +83,7 @@ async def _half(visitor: Visitor) -> tuple[int | None, str]:
         if isinstance(error, RefusedError) and "AclException" not in error.remark:
             return 0, ""  # no transaction was ever begun
         return None, str(error)
-    return sum(max(0, one.broker_queue_offset - max(0, one.consumer_offset)) for one in stats.offset_table.values()), ""
+    return sum(map(lag_of, stats.offset_table.values())), ""
 
 
 async def dead_letters(visitor: Visitor) -> Response:
