@@ -78,12 +78,13 @@ def spread(topics: list[str], seconds: float) -> Row:
             routes = [await admin.client.routes.route(topic, max_age_s=60) for topic in topics]
         tally = Tally()
         connections = []
+        address = routes[0].address(routes[0].write_queues[0].broker_name)
         for number in range(4):
             mine = routes[number * SPREAD : (number + 1) * SPREAD] or routes[:1]
             frames = [
                 SendFrame(slot, mine[slot % len(mine)].write_queues[0], b"." * BODY_BYTES, 1) for slot in range(SPREAD)
             ]
-            connections.append(await connect(SendConnection(tally, frames, 1), routes[0]))
+            connections.append(await connect(SendConnection(tally, frames, 1), address))
         for connection in connections:
             connection.begin()
         await asyncio.sleep(0.3)

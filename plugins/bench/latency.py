@@ -19,7 +19,7 @@ from flintmq.plugins.bench.figures import percentile_ms
 from flintmq.plugins.bench.frames import OPAQUE_BASE, PullFrame, SendFrame, code_of, field_of, slot_of
 from flintmq.plugins.bench.load import FOUND, LoadConnection, Tally
 from flintmq.plugins.bench.machine import CpuUse, machine_facts
-from flintmq.plugins.bench.run import BenchSettings, bench_route, connect, queues_of_one_broker
+from flintmq.plugins.bench.run import BenchSettings, bench_route, connect, queues_by_broker
 from flintmq.remoting.client.access import Access
 from flintmq.remoting.client.admin import AdminClient
 
@@ -170,14 +170,14 @@ async def run_latency(settings: BenchSettings, rate: float, name_server: str, pi
     access = settings.access
     async with AdminClient(name_server, **access.options()) as admin:
         route = await bench_route(admin, settings)
-        queues = queues_of_one_broker(route.read_queues)
+        broker_name, queues = next(iter(queues_by_broker(route.read_queues).items()))
         begin = [await admin.max_offset(queue) for queue in queues]
     tally = Tally()
     listener = _Listener(tally, queues, begin, time.perf_counter_ns(), access)
     sender = _Stamped(tally, queues, settings.size_bytes, access)
     async with contextlib.AsyncExitStack() as stack:
         for connection in (listener, sender):
-            await connect(connection, route, access)
+            await connect(connection, route.address(broker_name), access)
             stack.push_async_callback(connection.close)
         listener.begin()
         late_s = array("d")

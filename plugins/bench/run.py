@@ -1,4 +1,4 @@
-"""One run against one broker: routes, connections, warm-up, measurement."""
+"""One run against the brokers of a topic: routes, connections, warm-up, measurement."""
 
 from __future__ import annotations
 
@@ -41,6 +41,7 @@ class BenchSettings:
     count: int | None = None
     """Messages to measure, however long that takes."""
     connections: int = 4
+    """To each broker of the topic."""
     inflight: int = 32
     """Sends in flight per connection. A consuming connection has one pull per queue in flight."""
     size_bytes: int = 1024
@@ -59,7 +60,7 @@ class BenchResult:
     bench: str
     """``send`` or ``consume``."""
     target: str
-    """The name server of the broker that was measured."""
+    """The name server of the brokers that were measured."""
     topic: str
     messages: int
     requests: int
@@ -76,8 +77,9 @@ class BenchResult:
     client_cpu_us: float
     """Processor time of this client per message."""
     broker_cpu_us: float | None
-    """Processor time of the broker per message; None when its process is not known."""
+    """Processor time of the broker's process and its children per message; None when it is not known."""
     connections: int
+    """To each broker of the topic."""
     inflight: int
     """Requests in flight per connection."""
     size_bytes: int
@@ -90,12 +92,12 @@ class BenchResult:
 
 
 async def run_bench(settings: BenchSettings, name_server: str, pid: int | None) -> BenchResult:
-    """Measure one broker.
+    """Measure the brokers of a topic together.
 
     Args:
         settings: how.
         name_server: ``host:port``.
-        pid: the broker's process, for its processor time.
+        pid: the broker's process, or the one that started several, for their processor time.
 
     Raises:
         RemotingError: no broker answers, or a connection was lost.
@@ -103,79 +105,91 @@ async def run_bench(settings: BenchSettings, name_server: str, pid: int | None) 
     """
     async with AdminClient(name_server, **settings.access.options()) as admin:
         route = await bench_route(admin, settings)
-        make = _sender(settings, route) if settings.bench == "send" else await _puller(settings, admin, route)
+        makers = _senders(settings, route) if settings.bench == "send" else await _pullers(settings, admin, route)
     tally = Tally()
     connections = []
     async with contextlib.AsyncExitStack() as stack:
-        for number in range(settings.connections):
-            connection = make(tally, number)
-            await connect(connection, route, settings.access)
-            stack.push_async_callback(connection.close)
-            connections.append(connection)
+        for broker_name, make in makers.items():
+            for number in range(settings.connections):
+                connection = make(tally, number)
+                await connect(connection, route.address(broker_name), settings.access)
+                stack.push_async_callback(connection.close)
+                connections.append(connection)
         return await _measure(settings, name_server, pid, tally, connections)
 
 
 async def bench_route(admin: AdminClient, settings: BenchSettings) -> TopicRoute:
-    """Return the topic's route; the topic is created where it is missing."""
+    """Return the topic's route; a topic that is missing is created, and then every broker is waited for."""
+    brokers = 1
     for attempt in range(ROUTE_TRIES):
         try:
-            return await admin.client.routes.route(settings.topic, max_age_s=0)
+            route = await admin.client.routes.route(settings.topic, max_age_s=0)
+            if len(route.broker_addrs) >= brokers:
+                return route
         except RefusedError:
             if attempt == ROUTE_TRIES - 1:
                 raise
         if attempt == 0:
             await admin.create_topic(settings.topic, queues=settings.queues)
+            brokers = len(await admin.masters())
         await asyncio.sleep(ROUTE_PAUSE_S)
-    raise AssertionError("unreachable")
+    raise RefusedError(17, f"topic {settings.topic} is not known at all {brokers} brokers", reason="route.incomplete")
 
 
 MakeConnection = Callable[[Tally, int], WindowConnection]
 
 
-def _sender(settings: BenchSettings, route: TopicRoute) -> MakeConnection:
-    queues = queues_of_one_broker(route.write_queues)
+def _senders(settings: BenchSettings, route: TopicRoute) -> dict[str, MakeConnection]:
     body = body_of(settings.size_bytes)
 
-    def make(tally: Tally, number: int) -> WindowConnection:
-        first = number * settings.inflight
-        frames = [
-            SendFrame(slot, queues[(first + slot) % len(queues)], body, settings.batch, settings.access)
-            for slot in range(settings.inflight)
-        ]
-        return SendConnection(tally, frames, settings.batch)
+    def of_broker(queues: list[MessageQueue]) -> MakeConnection:
+        def make(tally: Tally, number: int) -> WindowConnection:
+            first = number * settings.inflight
+            frames = [
+                SendFrame(slot, queues[(first + slot) % len(queues)], body, settings.batch, settings.access)
+                for slot in range(settings.inflight)
+            ]
+            return SendConnection(tally, frames, settings.batch)
 
-    return make
+        return make
+
+    return {name: of_broker(queues) for name, queues in queues_by_broker(route.write_queues).items()}
 
 
-async def _puller(settings: BenchSettings, admin: AdminClient, route: TopicRoute) -> MakeConnection:
-    offsets = {queue: await admin.min_offset(queue) for queue in queues_of_one_broker(route.read_queues)}
+async def _pullers(settings: BenchSettings, admin: AdminClient, route: TopicRoute) -> dict[str, MakeConnection]:
+    by_broker = queues_by_broker(route.read_queues)
+    offsets = {queue: await admin.min_offset(queue) for queues in by_broker.values() for queue in queues}
     filled = [queue for queue in offsets if await admin.max_offset(queue) > offsets[queue]]
     if not filled:
         raise RefusedError(17, f"topic {settings.topic} has no messages to consume", reason="topic.empty")
 
-    def make(tally: Tally, number: int) -> WindowConnection:
-        # Where connections outnumber queues some read the same ones; where they do not, each queue has one reader.
-        mine = filled[number :: settings.connections] or [filled[number % len(filled)]]
-        frames = [PullFrame(slot, queue, settings.batch, settings.access) for slot, queue in enumerate(mine)]
-        return PullConnection(tally, frames, [offsets[queue] for queue in mine])
+    def of_broker(filled: list[MessageQueue]) -> MakeConnection:
+        def make(tally: Tally, number: int) -> WindowConnection:
+            # Where connections outnumber queues some read the same ones; where they do not, each queue has one reader.
+            mine = filled[number :: settings.connections] or [filled[number % len(filled)]]
+            frames = [PullFrame(slot, queue, settings.batch, settings.access) for slot, queue in enumerate(mine)]
+            return PullConnection(tally, frames, [offsets[queue] for queue in mine])
 
-    return make
+        return make
+
+    return {name: of_broker(queues) for name, queues in queues_by_broker(filled).items()}
 
 
-def queues_of_one_broker(queues: Sequence[MessageQueue]) -> list[MessageQueue]:
-    """Return the queues of the first broker: a run measures one."""
+def queues_by_broker(queues: Sequence[MessageQueue]) -> dict[str, list[MessageQueue]]:
+    """Return the queues of each broker, in their order. Raises RefusedError where there is none."""
     if not queues:
         raise RefusedError(16, "the topic has no queue for this", reason="route.no-queue")
-    return [queue for queue in queues if queue.broker_name == queues[0].broker_name]
+    found: dict[str, list[MessageQueue]] = {}
+    for queue in queues:
+        found.setdefault(queue.broker_name, []).append(queue)
+    return found
 
 
 C = TypeVar("C", bound=LoadConnection)
 
 
-async def connect(connection: C, route: TopicRoute, access: Access = ANYONE) -> C:
-    """Connect to the broker of a route's first queue. Raises RemotingConnectError."""
-    queues = route.write_queues or route.read_queues
-    address = route.address(queues[0].broker_name)
+async def connect(connection: C, address: str, access: Access = ANYONE) -> C:
+    """Connect to a broker at ``host:port``. Raises RemotingConnectError."""
     host, port = parse_address(address)
     try:
         async with asyncio.timeout(CONNECT_TIMEOUT_S):

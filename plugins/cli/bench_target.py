@@ -59,7 +59,9 @@ def topic_options(topic: str, queues: int) -> Callable[[F], F]:
     return add
 
 
-connections_option = click.option("--connections", type=IntRange(min=1, max=10_000), default=4, metavar="C")
+connections_option = click.option(
+    "--connections", type=IntRange(min=1, max=10_000), default=4, metavar="C", help="To each broker of the topic."
+)
 loop_option = click.option(
     "--loop", type=click.Choice(["auto", "asyncio", "uvloop"]), default="auto", help="The client's event loop."
 )
