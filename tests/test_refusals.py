@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -22,31 +20,29 @@ REASON = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)+")
 DOTTED = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)+")
 
 
-def _tool() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("flintmq_refusals_tool", ROOT / "tools" / "refusals.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # attrs looks there
-    spec.loader.exec_module(module)
-    return module
+sys.path.insert(0, str(ROOT / "tools"))
+
+import refusals  # noqa: E402
 
 
-REFUSALS = _tool().refusals(ROOT)
+@pytest.fixture(scope="module")
+def found() -> list[refusals.Refusal]:
+    """Return every refusal of the checkout, searched once."""
+    return refusals.refusals(ROOT)
 
 
-def test_every_refusal_has_an_id() -> None:
+def test_every_refusal_has_an_id(found: list[refusals.Refusal]) -> None:
     """A literal one: an id that is put together can be neither searched for nor promised."""
-    assert len(REFUSALS) > 100, "the search finds nothing any more"
-    assert [one.place for one in REFUSALS if one.reason is None or REASON.fullmatch(one.reason) is None] == []
+    assert len(found) > 100, "the search finds nothing any more"
+    assert [one.place for one in found if one.reason is None or REASON.fullmatch(one.reason) is None] == []
 
 
-def test_keys_that_refusals_name_exist() -> None:
+def test_keys_that_refusals_name_exist(found: list[refusals.Refusal]) -> None:
     """A key that was renamed sends operators to a setting there is not."""
     wrong = []
-    for one in REFUSALS:
-        found = DOTTED.match(one.key)
-        if found is not None and found.group() not in KEYS and not found.group().startswith("admission."):
+    for one in found:
+        named = DOTTED.match(one.key)
+        if named is not None and named.group() not in KEYS and not named.group().startswith("admission."):
             wrong.append((one.place, one.key))
     assert wrong == []
 

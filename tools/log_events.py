@@ -10,6 +10,8 @@ import attrs
 from sources import parsed
 
 LEVELS = ("info", "warning", "error", "critical", "exception", "log")
+LOGGERS = ("logging.getLogger", "client_log")
+"""The functions that return one."""
 
 
 @attrs.frozen(order=True)
@@ -27,16 +29,16 @@ class Line:
 
 def lines(root: Path) -> list[Line]:
     """Return every one below a checkout."""
-    return [line for name, module in parsed(root) for line in _of_module(module, name)]
+    return [line for name, module in parsed(root, holding=[f".{level}(" for level in LEVELS]) for line in _of_module(module, name)]
 
 
 def loggers(root: Path) -> set[str]:
     """Return the names of the loggers that there are."""
     return {
         "flintmq." + name.removesuffix(".py").replace("/", ".") if ast.unparse(call.args[0]) == "__name__" else made
-        for name, module in parsed(root)
+        for name, module in parsed(root, holding=LOGGERS)
         for call in ast.walk(module)
-        if isinstance(call, ast.Call) and ast.unparse(call.func) in ("logging.getLogger", "client_log") and call.args
+        if isinstance(call, ast.Call) and ast.unparse(call.func) in LOGGERS and call.args
         for made in [call.args[0].value if isinstance(call.args[0], ast.Constant) else ""]
         if made or ast.unparse(call.args[0]) == "__name__"
     }

@@ -32,10 +32,13 @@ Wrapper = tuple[ast.FunctionDef, ast.Call]
 
 def refusals(root: Path) -> list[Refusal]:
     """Every one below a checkout, by reason. What a function with a parameter ``reason`` refuses counts where it is called."""
-    modules = dict(parsed(root, SERVING, NOT_SERVING))
-    of_module = {name: _wrappers(module) for name, module in modules.items()}
+    refusing = dict(parsed(root, SERVING, NOT_SERVING, holding=["RefusedError("]))
+    of_module = {name: _wrappers(module) for name, module in refusing.items()}
     public = {name: one for found in of_module.values() for name, one in found.items() if not name.startswith("_")}
-    found = [one for name, module in modules.items() for one in _of_module(module, name, public | of_module[name])]
+    modules = dict(parsed(root, SERVING, NOT_SERVING, holding=[f"{name}(" for name in public])) | refusing
+    found = [
+        one for name, module in modules.items() for one in _of_module(module, name, public | of_module.get(name, {}))
+    ]
     return sorted(found, key=lambda one: (one.reason or "", one.place))
 
 

@@ -73,18 +73,7 @@ class Sources:
         return self._imports[path]
 
     def _find_imports(self, path: str) -> set[str]:
-        tree = self.tree(path)
-        typing_only = {
-            id(inner)
-            for node in ast.walk(tree)
-            if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
-            for part in node.body
-            for inner in ast.walk(part)
-        }
-        found: set[str] = set()
-        for node in ast.walk(tree):
-            if id(node) not in typing_only:
-                found.update(self._imported(node, path))
+        found = {name for node in _run_statements(self.tree(path)) for name in self._imported(node, path)}
         return {self.names[name] for name in found if name in self.names} - {path}
 
     def _imported(self, node: ast.AST, path: str) -> Iterator[str]:
@@ -130,14 +119,23 @@ class Sources:
 
 
 def parsed(
-    root: Path, folders: Iterable[str] = FOLDERS, without: tuple[str, ...] = ()
+    root: Path, folders: Iterable[str] = FOLDERS, without: tuple[str, ...] = (), holding: Iterable[str] = ("",)
 ) -> Iterator[tuple[str, ast.Module]]:
-    """Read the modules of a checkout: path and syntax tree, but of those whose path begins with a text of ``without``."""
+    """Read the modules of a checkout that hold one of some texts: path and syntax tree.
+
+    Args:
+        root: the checkout.
+        folders: those of the checkout that are read.
+        without: how paths begin that are left out.
+        holding: the texts; a module with none of them is not parsed, which is most of the work.
+    """
     for folder in folders:
         for path in sorted((root / folder).rglob("*.py")):
             name = path.relative_to(root).as_posix()
             if not name.startswith(without):
-                yield name, ast.parse(path.read_text("utf-8"))
+                text = path.read_text("utf-8")
+                if any(one in text for one in holding):
+                    yield name, ast.parse(text)
 
 
 def module_name(path: str) -> str:
@@ -146,9 +144,30 @@ def module_name(path: str) -> str:
     return ".".join(["flintmq", *(parts[:-1] if parts[-1] == "__init__" else parts)])
 
 
+def statements(node: ast.AST) -> Iterator[ast.stmt]:
+    """Return the statements inside a node, without those inside these; expressions, most of a tree, are not looked at."""
+    for part in (*getattr(node, "handlers", ()), *getattr(node, "cases", ())):
+        yield from part.body
+    for name in ("body", "orelse", "finalbody"):
+        inner = getattr(node, name, ())
+        yield from inner if isinstance(inner, list) else ()
+
+
+def _run_statements(node: ast.AST) -> Iterator[ast.stmt]:
+    """Return all statements inside a node, but not those that only type checkers see."""
+    for part in statements(node):
+        yield part
+        if isinstance(part, ast.If) and "TYPE_CHECKING" in ast.unparse(part.test):
+            for other in part.orelse:
+                yield other
+                yield from _run_statements(other)
+        else:
+            yield from _run_statements(part)
+
+
 def definitions(tree: ast.AST, prefix: str = "") -> Iterator[tuple[str, Function | ast.ClassDef]]:
     """Return the functions and classes of a module with their qualified names, those inside others too."""
-    for node in ast.iter_child_nodes(tree):
+    for node in statements(tree):
         if isinstance(node, Function | ast.ClassDef):
             yield prefix + node.name, node
             yield from definitions(node, f"{prefix}{node.name}.")
