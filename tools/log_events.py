@@ -29,7 +29,11 @@ class Line:
 
 def lines(root: Path) -> list[Line]:
     """Return every one below a checkout."""
-    return [line for name, module in parsed(root, holding=[f".{level}(" for level in LEVELS]) for line in _of_module(module, name)]
+    return [
+        line
+        for name, module in parsed(root, holding=[f".{level}(" for level in LEVELS])
+        for line in _of_module(module, name)
+    ]
 
 
 def loggers(root: Path) -> set[str]:

@@ -7,11 +7,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SCRIPT = Path(__file__).with_name("kit_costs.py")
 START_MAX_MS = 60.0
 """A broker in a test is ready within this time."""
 
 
+@pytest.mark.slow
 def test_a_broker_is_ready_at_once() -> None:
     """In one of a few tries: the machine may be busy with other tests."""
     command = [sys.executable, str(SCRIPT), "--rounds", "1", "--json"]

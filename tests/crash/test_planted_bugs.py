@@ -36,6 +36,7 @@ from flintmq.dispatchers.index.index_service import IndexService
 from flintmq.flush.group_commit import GroupCommit
 from flintmq.tests.support.crash_run import CrashFailure, Kind
 from flintmq.tests.support.crash_suite import explore, explore_errors
+from flintmq.tests.support.effort import first
 
 Patch = pytest.MonkeyPatch
 BUDGET = 600
@@ -337,6 +338,20 @@ DISK_BUGS: list[tuple[Bug, str, int]] = [
     (trust_memory_after_a_failed_sync, REAL, 2),
     (go_on_after_a_failed_sync_of_a_queue, SYNC, 10),
 ]
+HIDDEN: list[Bug] = [
+    flush_only_the_newest_file,
+    let_the_checkpoint_run_ahead,
+    trust_torn_units,
+    check_no_crc,
+    leave_units_at_the_end_where_a_message_is_lost,
+    refuse_a_store_with_a_missing_file,
+    sync_again_after_a_failed_sync,
+]
+"""Those that show in few states, each with half a second of search."""
+
+
+def _cases(bugs: list[tuple[Bug, str, int]]) -> list[Any]:
+    return first([bug for bug, _, _ in bugs if bug not in HIDDEN], bugs)
 
 
 @pytest.fixture
@@ -349,7 +364,9 @@ def _named(kinds: list[Kind], name: str) -> Kind:
     return next(kind for kind in kinds if kind.strategy.name == name)
 
 
-@pytest.mark.parametrize(("bug", "strategy", "begin"), BUGS, ids=lambda value: getattr(value, "__name__", value))
+@pytest.mark.parametrize(
+    ("bug", "strategy", "begin"), _cases(BUGS), ids=lambda value: getattr(value, "__name__", value)
+)
 def test_a_bug_is_caught_by_crashing(bug: Bug, strategy: str, begin: int, kinds: list[Kind], patch: Patch) -> None:
     """Each of these a broker has had."""
     bug(patch)
@@ -357,7 +374,9 @@ def test_a_bug_is_caught_by_crashing(bug: Bug, strategy: str, begin: int, kinds:
         explore(_named(kinds, strategy), BUDGET, begin)
 
 
-@pytest.mark.parametrize(("bug", "strategy", "begin"), DISK_BUGS, ids=lambda value: getattr(value, "__name__", value))
+@pytest.mark.parametrize(
+    ("bug", "strategy", "begin"), _cases(DISK_BUGS), ids=lambda value: getattr(value, "__name__", value)
+)
 def test_a_bug_is_caught_by_failing_operations(
     bug: Bug, strategy: str, begin: int, kinds: list[Kind], patch: Patch
 ) -> None:

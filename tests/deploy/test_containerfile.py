@@ -79,6 +79,7 @@ def words(*lines: str) -> list[str]:
     return [sys.executable, "-m", "flintmq", *arguments]
 
 
+@pytest.mark.slow
 def test_it_serves_is_healthy_and_stops(environment: dict[str, str], tmp_path: Path) -> None:
     """The entry point is the program itself, so the signal of a stop reaches it; then nothing is left to recover."""
     command = words(instruction("ENTRYPOINT"), instruction("CMD"))
@@ -104,6 +105,7 @@ def test_it_serves_is_healthy_and_stops(environment: dict[str, str], tmp_path: P
     assert checked.returncode == 4, "a broker that is gone is not healthy"
 
 
+@pytest.mark.slow
 def test_it_is_open_to_nobody_until_somebody_says_so(environment: dict[str, str], tmp_path: Path) -> None:
     """All addresses of a container without access control would be a door that nobody knows of."""
     command = words(instruction("ENTRYPOINT"), instruction("CMD"))

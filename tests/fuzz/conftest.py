@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 @pytest.fixture(scope="session")
 def fuzz_frames(request: pytest.FixtureRequest, effort: Callable[[int, int], int]) -> int:
     """How many frames are bent in all (``--fuzz-frames``)."""
-    return int(request.config.getoption("--fuzz-frames") or effort(20_000, 200_000))
+    return int(request.config.getoption("--fuzz-frames") or effort(10_000, 200_000))
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ ROOT = Path(str(flintmq.__file__)).resolve().parent
 PAGE = "docs/doctor.md"
 
 
+@pytest.mark.slow
 def test_the_page_shows_what_the_commands_print(crash: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The store of a killed broker of RocketMQ's, four bytes of which were overwritten; the pair to compare are copies."""
     monkeypatch.syspath_prepend(str(ROOT / "tools"))

@@ -17,6 +17,8 @@ import pytest
 from bare_wire import Wire
 from broker_process import BrokerProcess, Promises, ended, load
 
+from flintmq.tests.support.effort import first
+
 TOPIC = "Promises"
 
 
@@ -76,6 +78,7 @@ def test_kill_9_with_group_commit_many_times(tmp_path: Path) -> None:
     kill_again_and_again(tmp_path / "store", kills, "flush.strategy=group_commit")
 
 
+@pytest.mark.slow
 def test_kill_9_with_flush_real_time(tmp_path: Path) -> None:
     """A killed process loses nothing that lies in the page cache, whatever was not synced."""
     kill_again_and_again(tmp_path / "store", 2, "flush.strategy=flush_real_time")
@@ -103,7 +106,9 @@ def test_kill_9_with_commit_real_time_leaves_a_whole_log(tmp_path: Path) -> None
     )
 
 
-@pytest.mark.parametrize("strategy", ["group_commit", "flush_real_time", "commit_real_time"])
+@pytest.mark.parametrize(
+    "strategy", first(["commit_real_time"], ["group_commit", "flush_real_time", "commit_real_time"])
+)
 def test_sigterm_under_load_loses_nothing(tmp_path: Path, strategy: str) -> None:
     """An orderly stop keeps every acknowledgement under every strategy, and leaves a clean store."""
     chance = seeded()

@@ -24,6 +24,7 @@ def test_the_script_hands_its_help_on() -> None:
     assert "--against-start" in done.stdout
 
 
+@pytest.mark.slow
 def test_compare_with_itself(tool: RunTool, name_server: str) -> None:
     """Every row that needs no command, both sides, and the ratio."""
     rows = "send-4x1,batch-32,consume,latency-2000,memory,in-process,start"
@@ -111,6 +112,7 @@ def test_compare_with_the_load_of_other_programs(tool: RunTool, name_server: str
     assert "cannot be run" in json.loads(outcome.out.splitlines()[0])["why_not"]
 
 
+@pytest.mark.slow
 def test_a_third_broker_and_several_generators(tool: RunTool, name_server: str, tmp_path: Path) -> None:
     """The rates of generators that send at the same time are added, and the ratios to both others are told."""
     program = tmp_path / "load"

@@ -21,6 +21,7 @@ from flintmq.dispatchers.index.index_service import IndexService
 from flintmq.plugins.doctor.explain import explain_start
 from flintmq.plugins.doctor.files import StoreFiles
 from flintmq.plugins.doctor.look_disk import LookDisk
+from flintmq.tests.support.effort import examples
 
 from .conftest import FILE_BYTES, Small
 
@@ -92,7 +93,7 @@ def planned(plan: RecoveryPlan, epoch_start_offset_bytes: int) -> tuple[object, 
     )
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=examples(100))
 @given(seed=st.integers(0, 2**32))
 def test_a_start_does_what_was_planned(original: Path, seed: int) -> None:
     """On stores with random damage; where it is refused, the plan is refused for the same reason."""

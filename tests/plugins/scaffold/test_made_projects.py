@@ -109,6 +109,7 @@ def test_the_page_shows_every_kind_once() -> None:
     assert [kind for _name, kind, _diff in SHOWN.findall(PAGE.read_text("utf-8"))] == [*KINDS]
 
 
+@pytest.mark.slow
 @needs_the_page
 def test_the_changes_of_the_page_apply_and_pass(changed: dict[str, Path], checkout: Path) -> None:
     """Each shows the code and its test."""

@@ -30,6 +30,7 @@ def test_every_snippet_of_the_page_passes(pytester: pytest.Pytester, snippets: i
     pytester.runpytest_subprocess("-W", "error", "-p", "no:randomly").assert_outcomes(passed=snippets)
 
 
+@pytest.mark.slow
 def test_they_pass_side_by_side(pytester: pytest.Pytester, snippets: int) -> None:
     """Each worker's brokers have ports and folders of their own."""
     pytester.runpytest_subprocess("-n", "2").assert_outcomes(passed=snippets)
