@@ -6,7 +6,9 @@ import gc
 import importlib.util
 import logging
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -89,13 +91,22 @@ def keep_bytecode(config: pytest.Config) -> None:
     """
     if not sys.dont_write_bytecode or not config.pluginmanager.hasplugin("cacheprovider"):
         return
-    folder = str(config.cache.mkdir("bytecode"))
+    folder = config.cache.mkdir("bytecode")
     patch = pytest.MonkeyPatch()
+    config.add_cleanup(lambda: forget_temporary(folder))
     config.add_cleanup(patch.undo)
     patch.setattr(sys, "dont_write_bytecode", False)
-    patch.setattr(sys, "pycache_prefix", folder)
+    patch.setattr(sys, "pycache_prefix", str(folder))
     patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
-    patch.setenv("PYTHONPYCACHEPREFIX", folder)
+    patch.setenv("PYTHONPYCACHEPREFIX", str(folder))
+
+
+def forget_temporary(folder: Path) -> None:
+    """Remove the bytecode of what tests wrote, which nobody runs again, from a folder of bytecode."""
+    lasting = [Path(folder, *path.parts[1:]) for path in (ROOT, Path(sys.prefix))]
+    for found in Path(folder, *Path(tempfile.gettempdir()).parts[1:]).glob("*"):
+        if not any(path.is_relative_to(found) for path in lasting):
+            shutil.rmtree(found, ignore_errors=True)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -52,7 +52,7 @@ def test_a_change_applies_and_is_small(title: str) -> None:
 def test_a_changes_own_tests_pass(title: str, tmp_path: Path) -> None:
     """In a copy of the checkout, as a newcomer would run them."""
     copy = tmp_path / "flintmq"
-    ignored = shutil.ignore_patterns(".git", ".venv", ".overlay", "__pycache__", ".mypy_cache", ".ruff_cache", "build")
+    ignored = shutil.ignore_patterns(".git", ".venv", ".overlay", "__pycache__", ".*_cache", "build")
     shutil.copytree(ROOT, copy, ignore=ignored)
     apply(CHANGES[title], copy)
     tests = [str(path) for path in changed(CHANGES[title]) if path.name.startswith("test_")]
