@@ -435,7 +435,14 @@ def test_debug_mode_of_asyncio_warns_of_nothing(configure: Any, unexpected: list
             await producer.send(Message("T", b"."))
             assert await consumed(broker, "g", "T", 1, QUICK) == [b"."]
 
-    in_one_loop(configure(*ALONE), work, debug=True)
+    def patient() -> asyncio.AbstractEventLoop:
+        loop = asyncio.new_event_loop()
+        loop.slow_callback_duration = (
+            5.0  # of a busy machine, on which any step may take the tenth of a second of the default
+        )
+        return loop
+
+    in_one_loop(configure(*ALONE), work, patient, debug=True)
     gc.collect()
     assert not [str(one.message) for one in recwarn]
 
