@@ -25,9 +25,12 @@ def first(kept: Collection[Any], cases: Iterable[Any]) -> list[Any]:
     Args:
         kept: the cases that run by default; of tuples, their first members.
         cases: all of them, which run with ``--slow``.
+
+    Raises:
+        ValueError: one that is kept does not exist.
     """
-    found = []
-    for case in cases:
-        values = case if isinstance(case, tuple) else (case,)
-        found.append(pytest.param(*values, marks=() if values[0] in kept else pytest.mark.slow))
-    return found
+    rows = [case if isinstance(case, tuple) else (case,) for case in cases]
+    missing = [one for one in kept if all(one != row[0] for row in rows)]
+    if missing:
+        raise ValueError(f"no case is {missing[0]!r}")
+    return [pytest.param(*row, marks=() if row[0] in kept else pytest.mark.slow) for row in rows]

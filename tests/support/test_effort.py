@@ -1,0 +1,21 @@
+"""What is left out by default must run with ``--slow``: a case that is lost would be missed by nobody."""
+
+from __future__ import annotations
+
+import pytest
+
+from flintmq.tests.support.effort import first
+
+
+def test_every_case_stays_and_those_not_kept_are_slow() -> None:
+    """In the order in which they were given, so that names of tests do not change."""
+    found = first(["a", 2], ["a", ("b", 1), (2, "c"), "d"])
+    assert [tuple(one.values) for one in found] == [("a",), ("b", 1), (2, "c"), ("d",)]
+    slow = [[mark.name for mark in one.marks] for one in found]
+    assert slow == [[], ["slow"], [], ["slow"]]
+
+
+def test_a_kept_case_that_does_not_exist_is_an_error() -> None:
+    """Else a test whose only default case was renamed would run with ``--slow`` alone."""
+    with pytest.raises(ValueError, match="'gone'"):
+        first(["gone"], ["a"])
