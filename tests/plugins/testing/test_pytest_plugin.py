@@ -24,6 +24,7 @@ def snippets(pytester: pytest.Pytester) -> int:
     return sum(text.count("def test_") for _name, text in found)
 
 
+@pytest.mark.slow
 def test_every_snippet_of_the_page_passes(pytester: pytest.Pytester, snippets: int) -> None:
     """Nothing but FlintMQ's installation is needed; a warning is an error there as here."""
     assert snippets == 12

@@ -29,6 +29,7 @@ def taken(wheel: TimerWheel, now_ms: int, limit: int = 1_000_000) -> list[tuple[
     return [(due, offset) for due, offset, _, _ in map(ENTRY.unpack, wheel.pop_due(now_ms, limit))]
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_come_back_in_order(wheel: TimerWheel, tmp_path: Path) -> None:
     """Three days of them, of which only a minute is in memory at a time; no file is left in the end."""
     choose = random.Random(1)
