@@ -128,9 +128,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers() -> int:
+def pytest_xdist_auto_num_workers() -> int | None:
     """Have ``-n auto`` start a worker more than there are processors: a third of the time tests wait for disks and programs."""
-    return 1 + len(os.sched_getaffinity(0))
+    return None if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ else 1 + len(os.sched_getaffinity(0))
 
 
 @pytest.hookimpl(optionalhook=True)
