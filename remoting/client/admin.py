@@ -7,6 +7,7 @@ from typing import Final, Unpack
 
 from flintmq.config.rocketmq.system_topics import AUTO_CREATE_TOPIC
 from flintmq.core.broker import perm
+from flintmq.core.broker.address import host_port
 from flintmq.core.broker.groups import SubscriptionGroupConfig
 from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.errors import RefusedError, RemotingError
@@ -234,10 +235,8 @@ class AdminClient(BrokerQuestions, QueueOffsets, InstanceUser):
         """Return the message with a broker's id; the id says which broker is asked. Raises ``ValueError`` when it is
         not an id."""
         message_id = decode_message_id(offset_msg_id)
-        address = (
-            f"[{message_id.ip}]:{message_id.port}" if ":" in message_id.ip else f"{message_id.ip}:{message_id.port}"
-        )
         header = ViewMessageRequestHeader(commit_log_offset_bytes=message_id.commit_log_offset_bytes)
+        address = host_port(message_id.ip, message_id.port)
         answer = await self.client.ask(address, request(RequestCode.VIEW_MESSAGE_BY_ID, header))
         (message,) = decode_messages(answer.body)
         return message

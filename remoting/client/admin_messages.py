@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import Final, TypeVar
 
 import attrs
 import msgspec
 
+from flintmq.core.broker.address import host_port
 from flintmq.core.broker.subscription import SubscriptionData
 from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.errors import RefusedError, RemotingError
@@ -21,11 +22,14 @@ from flintmq.remoting.client.broker_api import BrokerApi
 from flintmq.remoting.client.message import Message, MessageExt, decode_messages
 from flintmq.remoting.client.producer import Producer
 from flintmq.remoting.client.send_result import SendResult
+from flintmq.remoting.wire.bodies import ConsumeMessageDirectlyResult
 from flintmq.remoting.wire.codes import RequestCode, ResponseCode
 from flintmq.remoting.wire.command import request
 from flintmq.remoting.wire.headers_admin import ConsumeMessageDirectlyRequestHeader
 from flintmq.remoting.wire.headers_message import ViewMessageRequestHeader
 from flintmq.remoting.wire.json_body import Body, decode_body
+
+T = TypeVar("T")
 
 TOOLS_GROUP: Final = "TOOLS_CONSUMER"
 """The group as which RocketMQ's own tools read queues; every broker has it."""
@@ -64,17 +68,6 @@ class Move:
         return max(self.consumer_offset, self.min_queue_offset) - self.new_offset
 
 
-class ConsumeMessageDirectlyResult(Body):
-    """What a member says about a message that it was made to consume."""
-
-    order: bool = False
-    auto_commit: bool = True
-    consume_result: str | None = None
-    """``CR_SUCCESS``, ``CR_LATER``, ``CR_ROLLBACK``, ``CR_COMMIT``, ``CR_THROW_EXCEPTION`` or ``CR_RETURN_NULL``."""
-    remark: str | None = None
-    spent_time_mills: Long = msgspec.field(name="spentTimeMills", default=0)
-
-
 class _DelayOffsets(Body):
     offset_table: dict[str, Long] = msgspec.field(default_factory=dict)
 
@@ -91,7 +84,7 @@ async def view_message(admin: AdminClient, offset_msg_id: str) -> MessageExt:
         RemotingError: no broker answers.
     """
     place = decode_message_id(offset_msg_id)
-    own = f"[{place.ip}]:{place.port}" if ":" in place.ip else f"{place.ip}:{place.port}"
+    own = host_port(place.ip, place.port)
     info = await admin.cluster_info()
     registered = [one for data in info.broker_addr_table.values() for one in data.broker_addrs.values()]
     masters = list((await admin.masters()).values())[:MASTERS_ASKED_MAX]
@@ -157,17 +150,24 @@ async def read_times(
             return await read_queue(admin, queue, first, min(count, high - first))
 
     queues = [(queue, low, high) for queue, (low, high) in (await queues_of(admin, topic)).items() if high > low]
-    answers = await asyncio.gather(*(read(*each) for each in queues), return_exceptions=True)
-    found: list[MessageExt] = []
+    answers, errors = await _of_each({queue: read(queue, low, high) for queue, low, high in queues})
+    found = [one for answer in answers for one in answer if begin_ms <= one.store_timestamp_ms <= end_ms]
+    found.sort(key=lambda one: (one.store_timestamp_ms, one.queue_id, one.queue_offset))
+    return found, errors
+
+
+async def _of_each(work: Mapping[MessageQueue, Awaitable[T]]) -> tuple[list[T], tuple[str, ...]]:
+    """Return what was found out about queues, and in sentences which of them could not be asked."""
+    answers = await asyncio.gather(*work.values(), return_exceptions=True)
+    found: list[T] = []
     errors = []
-    for (queue, _, _), answer in zip(queues, answers, strict=True):
+    for queue, answer in zip(work, answers, strict=True):
         if isinstance(answer, (RefusedError, RemotingError)):
             errors.append(f"{queue.broker_name}:{queue.queue_id}: {answer}")
         elif isinstance(answer, BaseException):
             raise answer
         else:
-            found += [one for one in answer if begin_ms <= one.store_timestamp_ms <= end_ms]
-    found.sort(key=lambda one: (one.store_timestamp_ms, one.queue_id, one.queue_offset))
+            found.append(answer)
     return found, tuple(errors)
 
 
@@ -193,7 +193,7 @@ async def consume_directly(
         topic=message.topic,
     )
     answer = await admin.client.ask(address, request(RequestCode.CONSUME_MESSAGE_DIRECTLY, header), LONG_TIMEOUT_MS)
-    return decode_body(answer.body, ConsumeMessageDirectlyResult)
+    return ConsumeMessageDirectlyResult.decode(answer.body)
 
 
 async def send_copy(admin: AdminClient, message: MessageExt, topic: str, **more: str) -> SendResult:
@@ -235,25 +235,13 @@ async def plan_moves(
     async def plan(queue: MessageQueue, low: int, high: int) -> Move:
         known = stats.offset_table.get(queue)
         async with room:
-            new = (
-                high
-                if timestamp_ms == -1
-                else low
-                if not timestamp_ms
-                else await admin.search_offset(queue, timestamp_ms)
-            )
+            new = {0: low, -1: high}.get(timestamp_ms)
+            if new is None:
+                new = await admin.search_offset(queue, timestamp_ms)
         return Move(queue, low, high, known.consumer_offset if known is not None else -1, max(new, low))
 
-    answers = await asyncio.gather(*(plan(queue, *both) for queue, both in ends.items()), return_exceptions=True)
-    moves, errors = [], []
-    for queue, answer in zip(ends, answers, strict=True):
-        if isinstance(answer, (RefusedError, RemotingError)):
-            errors.append(f"{queue.broker_name}:{queue.queue_id}: {answer}")
-        elif isinstance(answer, BaseException):
-            raise answer
-        else:
-            moves.append(answer)
-    return tuple(moves), tuple(errors)
+    moves, errors = await _of_each({queue: plan(queue, *both) for queue, both in ends.items()})
+    return tuple(moves), errors
 
 
 async def move_group(admin: AdminClient, topic: str, group: str, timestamp_ms: int) -> Mapping[MessageQueue, int]:

@@ -85,17 +85,11 @@ class QueueOffsets:
 
     async def max_offset(self, queue: MessageQueue) -> int:
         """Return the offset the queue's next message will have."""
-        header = QueueRequestHeader(
-            topic=self._wrap(queue.topic), queue_id=queue.queue_id, broker_name=queue.broker_name
-        )
-        return await self._queue_offset(queue, RequestCode.GET_MAX_OFFSET, header)
+        return await self._end_offset(queue, RequestCode.GET_MAX_OFFSET)
 
     async def min_offset(self, queue: MessageQueue) -> int:
         """Return the offset of the queue's first message that is still there."""
-        header = QueueRequestHeader(
-            topic=self._wrap(queue.topic), queue_id=queue.queue_id, broker_name=queue.broker_name
-        )
-        return await self._queue_offset(queue, RequestCode.GET_MIN_OFFSET, header)
+        return await self._end_offset(queue, RequestCode.GET_MIN_OFFSET)
 
     async def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
         """Return the offset of the message that was stored nearest to a time."""
@@ -106,6 +100,11 @@ class QueueOffsets:
             broker_name=queue.broker_name,
         )
         return await self._queue_offset(queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
+
+    async def _end_offset(self, queue: MessageQueue, code: int) -> int:
+        topic = self._wrap(queue.topic)
+        header = QueueRequestHeader(topic=topic, queue_id=queue.queue_id, broker_name=queue.broker_name)
+        return await self._queue_offset(queue, code, header)
 
     async def _queue_offset(self, queue: MessageQueue, code: int, header: CommandHeader) -> int:
         answer = await self.client.ask(await self._address(queue), request(code, header))

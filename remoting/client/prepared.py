@@ -96,14 +96,14 @@ class Preparer:
         """Return the send of messages that are stored together."""
         if not 0 < len(messages) <= BATCH_MAX_MESSAGES:
             raise ValueError(f"a batch has 1 to {BATCH_MAX_MESSAGES} messages, not {len(messages)}")
-        return self.joined(messages, [*_items(messages)])
+        return self.joined(messages, [*self._items(messages)])
 
     def batches(self, messages: Sequence[Message]) -> list[Prepared]:
         """Return the sends of as few batches as hold the messages, in order."""
         made: list[Prepared] = []
         part: list[tuple[str, BatchItem]] = []
         part_bytes = begin = 0
-        for at, (uniq_key, item) in enumerate(_items(messages)):
+        for at, (uniq_key, item) in enumerate(self._items(messages)):
             if part and (part_bytes + item.size_bytes > self.max_message_bytes or len(part) == BATCH_MAX_MESSAGES):
                 made.append(self.joined(messages[begin:at], part))
                 part, part_bytes, begin = [], 0, at
@@ -126,18 +126,16 @@ class Preparer:
         if length_bytes > self.max_message_bytes:
             raise ValueError(f"a body of {length_bytes} bytes, at most {self.max_message_bytes} are sent")
 
-
-def _items(messages: Iterable[Message]) -> Iterator[tuple[str, BatchItem]]:
-    """Yield the id of each message and its form in a batch. Raises ``ValueError`` where they do not go together."""
-    first: Message | None = None
-    for message in messages:
-        first = first or message
-        if (message.topic, message.wait_store) != (first.topic, first.wait_store):
-            raise ValueError("the messages of a batch have one topic, and all wait for the store or none does")
-        if message.topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) or message.delay_level:
-            raise ValueError("a batch cannot be delayed, nor go to a retry topic")
-        uniq_key = UNIQUE_IDS.make()
-        yield uniq_key, BatchItem(message.flag, message.body, _properties_text(message, uniq_key).encode())
+    def _items(self, messages: Iterable[Message]) -> Iterator[tuple[str, BatchItem]]:
+        """Yield the id of each message and its form in a batch, where they go together."""
+        first: Message | None = None
+        for message in messages:
+            first = first or message
+            if (message.topic, message.wait_store) != (first.topic, first.wait_store):
+                raise ValueError("the messages of a batch have one topic, and all wait for the store or none does")
+            if message.topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) or message.delay_level:
+                raise ValueError("a batch cannot be delayed, nor go to a retry topic")
+            yield self.item(message)
 
 
 def _properties_text(message: Message, uniq_key: str) -> str:

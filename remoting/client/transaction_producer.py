@@ -179,8 +179,8 @@ class TransactionProducer(Producer):
             log.warning("transaction %s: the broker did not learn its end and will ask: %s", sent.msg_id, failure)
             return
         if self._tracer is not None:
-            topic, transaction_id = sent.queue.topic, sent.transaction_id or sent.msg_id
-            self._tracer.ended(topic, sent.msg_id, transaction_id, address, _TRACED_STATES[state], is_checked=False)
+            topic, traced = sent.queue.topic, _TRACED_STATES[state]
+            self._tracer.ended(topic, sent.msg_id, header.transaction_id or "", address, traced, is_checked=False)
 
     async def _asked(self, command: RemotingCommand, address: str, message: MessageExt) -> None:
         """39: tells the broker what became of a transaction."""
@@ -202,14 +202,8 @@ class TransactionProducer(Producer):
         )
         await self.client.remoting.invoke_oneway(address, request(RequestCode.END_TRANSACTION, header))
         if self._tracer is not None:
-            self._tracer.ended(
-                message.topic,
-                message.msg_id,
-                asked.transaction_id or "",
-                address,
-                _TRACED_STATES[state],
-                is_checked=True,
-            )
+            topic, traced = message.topic, _TRACED_STATES[state]
+            self._tracer.ended(topic, message.msg_id, asked.transaction_id or "", address, traced, is_checked=True)
 
 
 async def _dispatch_check(client: ClientInstance, command: RemotingCommand, address: str) -> None:

@@ -117,7 +117,7 @@ async def resend(visitor: Visitor) -> Response:
         except FlintError as error:
             visitor.audit("give to a client", subject, f"failed: {error}")
             raise
-        outcome = f"{told.consume_result or 'no result'} after {told.spent_time_mills} ms"
+        outcome = f"{told.consume_result or 'no result'} after {told.spent_time_ms} ms"
         outcome += f": {told.remark}" if told.remark else ""
         visitor.audit("give to a client", subject, f"done: {outcome}")
         text = f"{client_id} says: {outcome}"
