@@ -101,6 +101,15 @@ def format_size(value_bytes: int) -> str:
     return str(value_bytes)
 
 
+def size_text(count_bytes: float) -> str:
+    """Return a number of bytes for people, in the unit that fits: ``512 B``, ``1.5 MiB``."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count_bytes < 1024:
+            return f"{count_bytes:.0f} B" if unit == "B" else f"{count_bytes:.1f} {unit}"
+        count_bytes /= 1024
+    return f"{count_bytes:.1f} TiB"
+
+
 def format_duration(value: int, unit: Unit = "ms") -> str:
     """Return the shortest exact form of a duration given in ``unit``: ``5s``, ``1500ms``, ``3d``."""
     value_ms = value * _FIELD_UNITS_MS[unit]

@@ -15,6 +15,7 @@ from flintmq.core.errors import StoreFormatError
 from flintmq.core.limits import TOPIC_MAX_BYTES
 
 _SAFE = re.compile(r"[%|a-zA-Z0-9_-]+")
+_NAME_DIGITS: Final = 20
 
 
 def topic_folder(root: Path, topic: str) -> Path:
@@ -38,7 +39,12 @@ def queue_folder(root: Path, topic: str, queue_id: int) -> Path:
 def file_name(start_offset_bytes: int) -> str:
     """Return the name of the file of a log that starts at a position: 20 digits (docs/internals/store-format.md,
     Folders)."""
-    return f"{start_offset_bytes:020d}"
+    return f"{start_offset_bytes:0{_NAME_DIGITS}d}"
+
+
+def is_file_name(name: str) -> bool:
+    """Return whether a file of a log, or of a queue, can have a name."""
+    return len(name) == _NAME_DIGITS and name.isascii() and name.isdigit()
 
 
 def feed_path(root: Path) -> Path:

@@ -26,6 +26,7 @@ from typing import Final, Literal
 import attrs
 
 from flintmq.core.errors import StoreError, StoreFormatError
+from flintmq.core.io.paths import is_file_name
 from flintmq.core.log.epochs import Epochs, read_epochs
 from flintmq.core.log.store_lock import is_locked
 from flintmq.core.record.check import check_record
@@ -37,7 +38,6 @@ from flintmq.plugins.doctor.files import FileView, listed, map_read_only
 from flintmq.plugins.doctor.walk import is_torn
 
 ToldBy = Literal["feed", "queues", "walk"]
-_NAME_DIGITS: Final = 20
 _FEED_MAX_AGE_MS: Final = 30_000
 """A broker writes its feed once a second; an older one was left behind."""
 _TRIES: Final = 5
@@ -229,7 +229,7 @@ def newest_units(consume_queues: Path) -> list[tuple[int, int]]:
 
 def _newest_unit(queue: Path) -> tuple[int, int] | None:
     """Return the last unit of a queue, which zeros follow."""
-    for path in reversed([path for path in listed(queue) if _is_log_name(path.name)]):
+    for path in reversed([path for path in listed(queue) if is_file_name(path.name)]):
         try:
             with opened(path) as fd:
                 low, high = 0, os.fstat(fd).st_size // UNIT_BYTES
@@ -287,17 +287,13 @@ def pread(fd: int, size: int, position: int, path: Path) -> bytes:
 def _log_files(folders: Iterable[Path]) -> Iterable[SourceFile]:
     for folder in folders:
         for path in listed(folder):
-            if _is_log_name(path.name):
+            if is_file_name(path.name):
                 try:
                     yield SourceFile(path, int(path.name), path.stat().st_size)
                 except FileNotFoundError:
                     continue  # deleted since it was listed
                 except OSError as error:
                     raise StoreError(f"{path}: cannot be read: {error.strerror or error}") from error
-
-
-def _is_log_name(name: str) -> bool:
-    return len(name) == _NAME_DIGITS and name.isascii() and name.isdigit()
 
 
 def now_ms() -> int:

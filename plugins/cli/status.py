@@ -7,6 +7,7 @@ from typing import Any
 import click
 import msgspec
 
+from flintmq.config.units import size_text
 from flintmq.core.errors import FlintError
 from flintmq.core.kernel.ports.alarm import CRITICAL
 from flintmq.plugins.broker.alarm_figures import alarms_of
@@ -164,7 +165,7 @@ def _show_troubles(brokers: list[dict[str, Any]]) -> None:
         {"broker": row["broker"], **row["feed"]["landing"]} for row in brokers if "landing" in row.get("feed", {})
     ]:
         for landing in landings:
-            landing |= {"behind": _size(landing["lag_bytes"]), "lost": _size(landing["lost_bytes"])}
+            landing |= {"behind": size_text(landing["lag_bytes"]), "lost": size_text(landing["lost_bytes"])}
             landing["lag_s"] = landing["lag_ms"] / 1000
         columns = {
             "broker": "broker",
@@ -211,16 +212,7 @@ def _cells(row: dict[str, Any]) -> tuple[object, ...]:
         f"{row['get_per_s']:,.1f}",
         row["put_today"],
         row["got_today"],
-        _size(row["commit_log_bytes"]),
+        size_text(row["commit_log_bytes"]),
         f"{row['disk_ratio']:.0%}",
         row["uptime"],
     )
-
-
-def _size(count: int) -> str:
-    size = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.1f} TiB"

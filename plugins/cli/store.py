@@ -14,7 +14,6 @@ import click
 from rich.progress import DownloadColumn
 
 from flintmq.config import LoadedConfig, load_config
-from flintmq.config.sections.store import StoreSection
 from flintmq.core.log.store_lock import is_locked
 from flintmq.plugins.cli import options
 from flintmq.plugins.cli.exits import CommandError, ExitCode, warn
@@ -26,7 +25,7 @@ from flintmq.plugins.doctor.compare import compare
 from flintmq.plugins.doctor.explain import record_json
 from flintmq.plugins.doctor.export import Wanted, messages, to_parquet
 from flintmq.plugins.doctor.files import IndexGeometry, StoreFiles
-from flintmq.plugins.doctor.rebuild import fitting, has_damage, rebuild
+from flintmq.plugins.doctor.rebuild import fitting, has_damage, log_folders, rebuild
 from flintmq.plugins.doctor.salvage import salvage as save
 from flintmq.plugins.doctor.verify import verify as check
 
@@ -176,15 +175,10 @@ def _open(store: Path, settings: tuple[str, ...]) -> tuple[StoreFiles, LoadedCon
     geometry = None
     if any("slot" in text.lower() or "index" in text.lower() for text in settings):
         geometry = IndexGeometry(loaded.config.index.max_hash_slot_num, loaded.config.index.max_index_num)
-    files = StoreFiles(store, geometry, log_folders(loaded.config.store))
+    files = StoreFiles(store, geometry, log_folders(loaded.config))
     if is_locked(store):
         warn(f"a broker runs on {store}: what it writes meanwhile may look like damage")
     return files, loaded
-
-
-def log_folders(config: StoreSection) -> list[Path]:
-    """Return the folders of the log that the command line names besides the store's own."""
-    return [Path(path) for path in (*config.commit_log_paths, *config.read_only_commit_log_paths)]
 
 
 def told_delays(loaded: LoadedConfig) -> dict[int, int] | None:

@@ -22,8 +22,9 @@ from flintmq.plugins.cli import options
 from flintmq.plugins.cli.exits import ExitCode, warn
 from flintmq.plugins.cli.output import print_found, progress_bars
 from flintmq.plugins.cli.parser import Command
-from flintmq.plugins.cli.store import log_folders, store_dir_argument, told_delays
+from flintmq.plugins.cli.store import store_dir_argument, told_delays
 from flintmq.plugins.doctor.files import StoreFiles
+from flintmq.plugins.doctor.rebuild import log_folders
 from flintmq.plugins.spark.maintenance import engines
 from flintmq.plugins.spark.maintenance.engines import Engine
 
@@ -142,8 +143,7 @@ def audit(store: Path, settings: tuple[str, ...], runner: Engine, **how: Any) ->
 
 
 def _files(store: Path, settings: tuple[str, ...]) -> StoreFiles:
-    config = load_config(None, settings, {}).config
-    return StoreFiles(store, log_folders=log_folders(config.store))
+    return StoreFiles(store, log_folders=log_folders(load_config(None, settings, {}).config))
 
 
 def _end(store: Path) -> int | None:

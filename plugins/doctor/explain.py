@@ -207,14 +207,7 @@ def _plan_json(plan: RecoveryPlan) -> dict[str, Any]:
     walked, described = plan.walked, plan.described_to_offset_bytes
     found: dict[str, Any] = {"walks_from": plan.walked_from_offset_bytes, "because": plan.because}
     if walked is None:
-        return found | {
-            "records_walked": 0,
-            "log_ends_at": 0,
-            "cut": None,
-            "damage": [],
-            "queues_describe_up_to": -1,
-            "queues": "are deleted",
-        }
+        return _NO_PLAN | found | {"queues": "are deleted"}
     end, cut = walked.end_offset_bytes, walked.cut
     return found | {
         "records_walked": walked.records,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -11,11 +12,11 @@ from typing import Any, Final
 import attrs
 
 from flintmq.core.errors import StoreError, StoreFormatError
+from flintmq.core.io.paths import is_file_name
 from flintmq.dispatchers.index.index_file import ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES
 
 _ENTRIES_PER_SLOT: Final = 4
 """maxIndexNum / maxHashSlotNum as RocketMQ ships them."""
-_NAME_DIGITS: Final = 20
 
 
 @attrs.frozen
@@ -68,16 +69,12 @@ def listed(folder: Path) -> list[Path]:
         raise StoreError(f"{folder}: cannot be read: {error.strerror}") from error
 
 
-def _is_log_name(name: str) -> bool:
-    return len(name) == _NAME_DIGITS and name.isascii() and name.isdigit()
-
-
 def stream(folder: Path) -> list[FileView]:
     """Return the files of a log or queue, in order; others are left out (see :func:`misfits`)."""
     return [
         FileView(path, int(path.name), map_read_only(path))
         for path in listed(folder)
-        if _is_log_name(path.name) and not path.is_dir()
+        if is_file_name(path.name) and not path.is_dir()
     ]
 
 
@@ -86,7 +83,7 @@ def misfits(folder: Path, files: Sequence[FileView], unit_bytes: int = 1) -> lis
     found = [
         (path, "a file of this name does not belong here: a start refuses")
         for path in listed(folder)
-        if not path.is_dir() and not _is_log_name(path.name)
+        if not path.is_dir() and not is_file_name(path.name)
     ]
     size = max((file.size for file in files), default=0)
     for number, file in enumerate(files):
@@ -168,16 +165,8 @@ class StoreFiles:
 
     def log_file(self, position: int) -> FileView | None:
         """Return the commit log file that holds a position."""
-        low, high = 0, len(self.log)
-        while low < high:
-            middle = (low + high) // 2
-            if self.log[middle].start <= position:
-                low = middle + 1
-            else:
-                high = middle
-        if low and position < self.log[low - 1].start + self.log[low - 1].size:
-            return self.log[low - 1]
-        return None
+        at = bisect_right(self.log, position, key=lambda file: file.start) - 1
+        return self.log[at] if at >= 0 and position < self.log[at].start + self.log[at].size else None
 
     def queue_folder(self, topic: str, queue_id: int) -> Path:
         return self.root / "consumequeue" / topic / str(queue_id)

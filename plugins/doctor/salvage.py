@@ -248,6 +248,6 @@ def _translate(file: JsonFile, value: Any, numbers: Renumbering) -> int:
                 if type(consumer_offset) is int and str(queue_id).isdigit():
                     queues[queue_id] = numbers.translate((topic, int(queue_id)), consumer_offset)
         elif type(queues) is int and str(name).isdigit():
-            table[name] = numbers.translate(("SCHEDULE_TOPIC_XXXX", int(name) - 1), queues)
+            table[name] = numbers.translate((SCHEDULE_TOPIC, int(name) - 1), queues)
     file.save(value)
     return len(moves)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC
 from flintmq.core.broker.groups import SubscriptionGroupWrapper
 from flintmq.core.broker.topic_config import TopicConfigSerializeWrapper
 from flintmq.core.errors import JsonSyntaxError, JsonTypeError
@@ -21,9 +22,6 @@ from flintmq.plugins.doctor.verify_queues import used_units
 
 CHECKPOINT: Final = struct.Struct(">qqq")
 CHECKPOINT_NAMES: Final = ("physicMsgTimestamp", "logicsMsgTimestamp", "indexMsgTimestamp")
-_SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
-
-
 _TABLES: Final[dict[str, Any]] = {
     "topics.json": TopicConfigSerializeWrapper,
     "subscriptionGroup.json": SubscriptionGroupWrapper,
@@ -80,7 +78,7 @@ def offsets_of(path: Path, value: Any) -> Iterator[tuple[str, QueueKey | None, A
     for name, queues in table.items() if isinstance(table, dict) else ():
         if path.name == "delayOffset.json":
             level = _number(name)
-            yield f"delay level {name}", None if level is None else (_SCHEDULE_TOPIC, level - 1), queues
+            yield f"delay level {name}", None if level is None else (SCHEDULE_TOPIC, level - 1), queues
             continue
         topic, _, group = str(name).partition("@")
         for queue_id, consumer_offset in queues.items() if isinstance(queues, dict) else (("?", queues),):

@@ -7,9 +7,10 @@ from datetime import datetime
 
 import attrs
 
+from flintmq.config.units import size_text
 from flintmq.core.client_log import printable
 from flintmq.plugins.cluster_view.values import BrokerView, GroupView, Overview, TopicView
-from flintmq.plugins.top.tables import UNKNOWN, age_text, alarm_text, count_text, name_text, rate_text, size_text
+from flintmq.plugins.top.tables import UNKNOWN, age_text, alarm_text, count_text, name_text, rate_text
 
 _VALUE_MAX_CHARS = 300
 

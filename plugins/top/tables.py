@@ -10,6 +10,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import attrs
 
+from flintmq.config.units import size_text
 from flintmq.core.client_log import printable
 from flintmq.plugins.cluster_view.values import BrokerView, GroupView, Overview, PlacedAlarm, TopicView
 
@@ -37,15 +38,6 @@ def rate_text(per_s: float | None) -> str:
     if per_s is None:
         return UNKNOWN
     return f"{per_s:,.0f}" if per_s >= 100 or per_s == 0 else f"{per_s:.1f}"
-
-
-def size_text(count_bytes: float) -> str:
-    """Return a number of bytes with its unit."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count_bytes < 1024:
-            return f"{count_bytes:.0f} B" if unit == "B" else f"{count_bytes:.1f} {unit}"
-        count_bytes /= 1024
-    return f"{count_bytes:.1f} TiB"
 
 
 def age_text(age_s: float | None) -> str:

@@ -15,6 +15,7 @@ import attrs
 import msgspec
 
 from flintmq.config.runtime import RUNTIME_KEYS, as_properties, evolve
+from flintmq.config.units import size_text
 from flintmq.core.broker.state import BrokerState
 from flintmq.core.broker.stats_table import StatsTable
 from flintmq.core.io.config_manager import DataVersion
@@ -235,8 +236,8 @@ class RuntimeInfo:
             "dispatchBehindBytes": store.reput.behind_bytes,
             "dispatchMaxBuffer": 0,
             **({ALARM: trouble.remark} if trouble is not None else {}),
-            "remainHowManyDataToCommit": _bytes_text(marks.wrote - marks.committed),
-            "remainHowManyDataToFlush": _bytes_text(marks.wrote - marks.flushed),
+            "remainHowManyDataToCommit": size_text(max(0, marks.wrote - marks.committed)),
+            "remainHowManyDataToFlush": size_text(max(0, marks.wrote - marks.flushed)),
             "remainTransientStoreBufferNumbs": _NO_POOL_BUFFERS if buffers is None else buffers,
             "pageCacheLockTimeMills": 0,
             "putMessageTimesTotal": stats.put_messages,
@@ -258,7 +259,7 @@ class RuntimeInfo:
             "commitLogDiskRatio": f"{min(usage.used_ratio for usage in logs):.2f}",
             **{f"commitLogDiskRatio_{usage.folder}": f"{usage.used_ratio:.2f}" for usage in logs},
             "consumeQueueDiskRatio": f"{self._usage(store.root / 'consumequeue').used_ratio:.2f}",
-            "commitLogDirCapacity": f"Total : {_bytes_text(root.total_bytes)}, Free : {_bytes_text(root.free_bytes)}.",
+            "commitLogDirCapacity": f"Total : {size_text(root.total_bytes)}, Free : {size_text(root.free_bytes)}.",
         }
 
     def _usage(self, folder: Path) -> DiskUsage:
@@ -267,14 +268,3 @@ class RuntimeInfo:
 
 def _tps(pairs: Iterable[tuple[int, float]]) -> str:
     return " ".join(str(count / max(span_s, 0.001)) for count, span_s in pairs)
-
-
-def _bytes_text(count: int) -> str:
-    if count < 1024:
-        return f"{max(0, count)} B"
-    size = float(count)
-    for unit in ("KiB", "MiB", "GiB", "TiB"):
-        size /= 1024
-        if size < 1024 or unit == "TiB":
-            break
-    return f"{size:.1f} {unit}"

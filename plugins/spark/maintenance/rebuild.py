@@ -37,6 +37,7 @@ from flintmq.core.record.queue_unit import UNIT, UNIT_BYTES
 from flintmq.dispatchers.consume_queue.consume_queue_table import ConsumeQueueTable
 from flintmq.plugins.delay.delay_times import DELAY_LEVEL_MS, DelayTimes
 from flintmq.plugins.doctor.delays import delays_of
+from flintmq.plugins.doctor.expected import QueueKey
 from flintmq.plugins.doctor.files import StoreFiles, map_read_only
 from flintmq.plugins.doctor.rebuild import (
     fitting,
@@ -50,7 +51,6 @@ from flintmq.plugins.spark.maintenance.engines import Engine, Report, silent
 from flintmq.plugins.spark.maintenance.pieces import Piece, columns_of, damage, new_folder, plan
 from flintmq.plugins.spark.maintenance.rebuild_task import (
     PieceDone,
-    QueueKey,
     RebuildTask,
     build_index,
     index_tasks,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import mmap
 import os
-import struct
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -21,7 +20,9 @@ from flintmq.dispatchers.consume_queue import queue_units
 from flintmq.dispatchers.index import index_bulk
 from flintmq.dispatchers.index.index_file import ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES, IndexFile
 from flintmq.plugins.delay.delay_times import DelayTimes
+from flintmq.plugins.doctor.expected import QueueKey
 from flintmq.plugins.doctor.files import map_read_only
+from flintmq.plugins.doctor.verify_index import INDEX_HEADER
 from flintmq.plugins.spark.errors import MaintenanceError
 from flintmq.plugins.spark.maintenance.pieces import Piece, PieceTask, check_end, columns_of
 
@@ -29,8 +30,6 @@ KEY: Final = np.dtype([("hash", "<i8"), ("physical", "<i8"), ("stored_ms", "<i8"
 """A key of the index on its way from the piece to the index file."""
 _WRITE_BYTES: Final = 4 * 1024 * 1024
 _DISPATCHED_TO_MANY: Final = b"INNER_MULTI_DISPATCH"
-
-QueueKey = tuple[str, int]
 
 
 @attrs.frozen
@@ -196,7 +195,6 @@ def write_units(folder: Path, file_bytes: int, position: int, data: bytes) -> No
         done += len(part)
 
 
-_HEADER: Final = struct.Struct(">qqqqii")
 _INT_MAX: Final = 0x7FFFFFFF
 _CHUNK: Final = 2_000_000
 """Keys at a time: a full file of twenty million must not need them all in memory."""
@@ -250,7 +248,7 @@ def build_index(task: IndexTask) -> None:
             count += len(keys)
         begin = begin or (0, 0)
         file.seek(0)
-        file.write(_HEADER.pack(begin[0], end[0], begin[1], end[1], used, count))
+        file.write(INDEX_HEADER.pack(begin[0], end[0], begin[1], end[1], used, count))
         file.write(slots.tobytes())
 
 

@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from flintmq.core.errors import StoreError
+from flintmq.core.io.paths import is_file_name
 from flintmq.core.record.record import MAGIC_V1, MAGIC_V2, RECORD_MIN_BYTES, RecordError, decode_record
 
-_NAME_DIGITS: Final = 20
 _MAPS_MAX: Final = 64
 
 Bytes = npt.NDArray[np.uint8]
@@ -47,7 +47,7 @@ def list_files(folder: str | Path) -> list[LogFile]:
     try:
         with os.scandir(folder) as entries:
             for entry in entries:
-                if len(entry.name) == _NAME_DIGITS and entry.name.isascii() and entry.name.isdigit():
+                if is_file_name(entry.name):
                     try:
                         size = entry.stat().st_size
                     except FileNotFoundError:

@@ -8,6 +8,7 @@ from typing import Any
 import attrs
 import pytest
 
+from flintmq.config.units import size_text
 from flintmq.plugins.top.tables import (
     BROKERS,
     GROUPS,
@@ -19,7 +20,6 @@ from flintmq.plugins.top.tables import (
     name_text,
     overview_text,
     rate_text,
-    size_text,
 )
 
 
