@@ -180,6 +180,15 @@ def store_error_kind(error: OSError) -> type[StoreError]:
 
 
 @contextlib.contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Make errors of the operating system errors of the store that name a file or folder which cannot be read."""
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be read: {error.strerror or error}") from error
+
+
+@contextlib.contextmanager
 def store_errors(root: Path) -> Iterator[None]:
     """Make errors of the operating system errors of the store in a folder."""
     try:

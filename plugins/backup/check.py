@@ -10,6 +10,7 @@ from flintmq.core.errors import JsonSyntaxError, StoreError, StoreFormatError
 from flintmq.core.io import fastjson
 from flintmq.plugins.backup.log_copy import Progress, read_checked, walk_copy
 from flintmq.plugins.backup.manifest import Manifest, Table, digest_of, log_path, read_manifest
+from flintmq.plugins.doctor.files import read_bytes
 
 
 @attrs.frozen(kw_only=True)
@@ -104,10 +105,7 @@ def read_table(target: Path, manifest: Manifest, table: Table) -> bytes:
         StoreError: it cannot be read.
     """
     path = manifest.table_path(target, table)
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise StoreError(f"{path}: cannot be read: {error.strerror or error}") from error
+    data = read_bytes(path)
     if len(data) != table.size_bytes or digest_of(data) != table.digest:
         raise StoreFormatError(f"{path}: its digest does not fit")
     if path.suffix == ".json":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from flintmq.core.errors import StoreError, StoreFormatError
+from flintmq.core.errors import StoreFormatError, reading
 from flintmq.core.io.paths import file_name
 
 FORMAT: Final = 1
@@ -152,12 +153,9 @@ def read_manifest(target: Path) -> Manifest | None:
         StoreError: it cannot be read.
     """
     path = manifest_path(target)
-    try:
+    with reading(path), contextlib.suppress(FileNotFoundError, NotADirectoryError):
         return decode_manifest(path.read_bytes(), path)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except OSError as error:
-        raise StoreError(f"{path}: cannot be read: {error.strerror or error}") from error
+    return None
 
 
 def _why_wrong(manifest: Manifest) -> str:

@@ -25,7 +25,7 @@ from typing import Final, Literal
 
 import attrs
 
-from flintmq.core.errors import StoreError, StoreFormatError
+from flintmq.core.errors import StoreError, StoreFormatError, reading
 from flintmq.core.io.paths import is_file_name
 from flintmq.core.log.epochs import Epochs, read_epochs
 from flintmq.core.log.store_lock import is_locked
@@ -163,10 +163,8 @@ class Source:
         return Position(end, "queues")
 
     def _feed(self, now_ms: int) -> FeedMarks | None:
-        try:
+        with reading(feed_path(self.root)):
             feed = read_feed(feed_path(self.root))
-        except OSError as error:
-            raise StoreError(f"{feed_path(self.root)}: cannot be read: {error.strerror or error}") from error
         is_live = feed is not None and feed.state is FeedState.RUNNING and feed.age_ms(now_ms) <= _FEED_MAX_AGE_MS
         return feed if is_live else None
 
@@ -288,12 +286,8 @@ def _log_files(folders: Iterable[Path]) -> Iterable[SourceFile]:
     for folder in folders:
         for path in listed(folder):
             if is_file_name(path.name):
-                try:
+                with reading(path), contextlib.suppress(FileNotFoundError):  # deleted since it was listed
                     yield SourceFile(path, int(path.name), path.stat().st_size)
-                except FileNotFoundError:
-                    continue  # deleted since it was listed
-                except OSError as error:
-                    raise StoreError(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
 def now_ms() -> int:

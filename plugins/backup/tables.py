@@ -8,12 +8,13 @@ read first, because the broker writes the table before it empties the journal.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-from flintmq.core.errors import JsonSyntaxError, StoreError, StoreFormatError
+from flintmq.core.errors import JsonSyntaxError, StoreFormatError, reading
 from flintmq.core.io import fastjson
 from flintmq.plugins.doctor.files import listed
 
@@ -89,9 +90,6 @@ def _whole_json(path: Path, sleep: Callable[[float], object]) -> bytes | None:
 
 
 def _content(path: Path) -> bytes | None:
-    try:
+    with reading(path), contextlib.suppress(FileNotFoundError):
         return path.read_bytes()
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise StoreError(f"{path}: cannot be read: {error.strerror or error}") from error
+    return None

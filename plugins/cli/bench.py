@@ -74,7 +74,6 @@ class LatencyLoad(Measured):
 @click.option("--inflight", type=IntRange(1, 65_535), default=32, metavar="K", help="Requests per connection.")
 @click.option("--batch", type=IntRange(min=1, max=4096), default=1, metavar="N", help="Messages per request.")
 def send(**load: Unpack[Load]) -> None:
-    """Measure sending. --set configures the broker that is started."""
     bench = settings_of("send", load)
     with broker_to_measure(load["namesrv"], load["pid"], load["settings"]) as target:
         measure_in_turn(lambda settings, broker: _once(settings, broker, load["loop"]), bench, target, load)
@@ -89,7 +88,6 @@ def send(**load: Unpack[Load]) -> None:
 @measured_options
 @click.option("--batch", type=IntRange(min=1, max=1024), default=32, metavar="N", help="Messages per pull.")
 def consume(**load: Unpack[Load]) -> None:
-    """Measure consuming: pulls of what is stored, from the first message again when the last one is reached."""
     load["inflight"] = 1
     bench = settings_of("consume", load)
     with broker_to_measure(load["namesrv"], load["pid"], load["settings"]) as target:
@@ -117,7 +115,6 @@ def _once(bench: BenchSettings, target: Target, loop: str) -> BenchResult:
 @size_option(128)
 @topic_options("FlintLatency", 4)
 def latency(**load: Unpack[LatencyLoad]) -> None:
-    """Measure end to end: from the send to a listener that waits. One line of JSON per run, then the ratios."""
     bench, run = settings_of("send", load), runner(load["loop"])
 
     def once(settings: BenchSettings, target: Target) -> LatencyResult:
@@ -142,7 +139,6 @@ def latency(**load: Unpack[LatencyLoad]) -> None:
 @options.settings
 @loop_option
 def feed(rounds: int, landing: bool, folder: Path | None, settings: tuple[str, ...], loop: str, **load: Any) -> None:
-    """Measure brokers without and with the dispatcher spark_feed, in turn. A line of JSON per run, then medians and ratios."""
     bench = BenchSettings(bench="send", topic="FlintFeed", **load)
     with contextlib.ExitStack() as stack:
         work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="flintmq-bench-feed-", dir=folder)))
@@ -164,7 +160,6 @@ def feed(rounds: int, landing: bool, folder: Path | None, settings: tuple[str, .
 )
 @options.settings
 def recover(store: Path, work: Path | None, settings: tuple[str, ...]) -> None:
-    """Measure starts on a store (after a crash, a kill, a stop, without queues and index) and look-ups. One line of JSON."""
     config = load_config(None, settings, {}).config
     levels = DelayLevels(config.delay.levels)
     if work is not None:

@@ -104,7 +104,6 @@ def flush(
     loop: str,
     **load: Any,
 ) -> None:
-    """Compare flush strategies: speed, latency, syncs, bytes written, and what a power cut would take."""
     _check_plot(plot)
     if plugin:
         settings = (f"plugins={','.join(map(_plugin, plugin))}", *settings)
@@ -274,7 +273,6 @@ def _number(value: float) -> str:
 @click.argument("second", type=options.PATH, metavar="B.json", help="What is compared with it.")
 @options.as_json
 def report(first: Path, second: Path, as_json: bool) -> None:
-    """Compare two reports that 'bench flush --report' wrote: what was different, and the ratio of each figure."""
     try:
         found = diff_reports(check_report(_read(first), str(first)), check_report(_read(second), str(second)))
     except (ValueError, KeyError, TypeError) as error:

@@ -27,10 +27,15 @@ HINT = "is one running? Start one with 'flintmq run', or name another with -n HO
 def checked_name_servers(text: str) -> str:
     """Return the name servers to ask. Raises ``CommandError`` for text that does not name an address."""
     for address in text.replace(",", ";").split(";"):
-        host, _, port = address.strip().rpartition(":")
-        if not host or not port.isdecimal() or int(port) > 65535:
-            raise CommandError(f"-n: '{address[:80]}' is not HOST:PORT", ExitCode.USAGE)
+        check_address(address.strip(), "-n: ")
     return text
+
+
+def check_address(address: str, option: str = "") -> None:
+    """Check that text names an address. Raises ``CommandError``, which begins with the option that was given."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65535:
+        raise CommandError(f"{option}'{address[:80]}' is not HOST:PORT", ExitCode.USAGE)
 
 
 def access() -> Access:

@@ -14,8 +14,8 @@ from flintmq.config import load_config
 from flintmq.core.errors import FlintError
 from flintmq.plugins.broker.addresses import EVERY_INTERFACE
 from flintmq.plugins.cli import options
-from flintmq.plugins.cli.connect import access
-from flintmq.plugins.cli.exits import CommandError, ExitCode
+from flintmq.plugins.cli.connect import access, check_address
+from flintmq.plugins.cli.exits import ExitCode
 from flintmq.plugins.cli.output import print_json
 from flintmq.plugins.cli.parser import Command
 from flintmq.remoting.client.transport import RemotingClient
@@ -34,7 +34,7 @@ from flintmq.remoting.wire.command import request
 def ping(addresses: tuple[str, ...], config: Path | None, timeout_text: str, as_json: bool) -> None:
     timeout_s = options.timeout_s(timeout_text, "--timeout") or 3.0
     for address in addresses:
-        _checked(address)
+        check_address(address)
     found = asyncio.run(_ask(addresses or (_own_broker(config),), timeout_s))
     if as_json:
         print_json(found)
@@ -50,12 +50,6 @@ def _own_broker(config: Path | None) -> str:
     listen = load_config(config).config.listen
     host = "127.0.0.1" if listen.host in EVERY_INTERFACE else listen.host
     return f"{host}:{listen.port}"
-
-
-def _checked(address: str) -> None:
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal() or int(port) > 65535:
-        raise CommandError(f"'{address[:80]}' is not HOST:PORT", ExitCode.USAGE)
 
 
 async def _ask(addresses: Sequence[str], timeout_s: float) -> list[dict[str, Any]]:

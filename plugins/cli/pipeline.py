@@ -54,7 +54,6 @@ BATCH: Final = 500
 )
 @options.as_json
 def run(file: Path, master: str | None, explain: bool, dry_run: bool, settings: tuple[str, ...], as_json: bool) -> None:
-    """Run a pipeline: source, decode, SQL steps, sinks; in a batch, or streaming with a checkpoint."""
     loaded = load_pipeline(file, settings or ())
     check_source(loaded)  # before a session is paid for
     with pipeline_session(loaded, master) as spark:
@@ -147,7 +146,6 @@ def _report(result: PipelineResult, *, as_json: bool) -> None:
 @click.option("--messages", type=click.IntRange(min=100), default=20000, metavar="N", help="Orders in the store.")
 @options.as_json
 def demo(folder: Path | None, messages: int, as_json: bool) -> None:
-    """Fill a store with orders, run a pipeline over it, and check that every one came out."""
     require("spark", "a pipeline")
     if folder is not None and folder.exists():
         raise CommandError(f"--folder: {folder} exists already: name a new one", ExitCode.USAGE)

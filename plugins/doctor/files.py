@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import attrs
 
-from flintmq.core.errors import StoreError, StoreFormatError
+from flintmq.core.errors import StoreError, StoreFormatError, reading
 from flintmq.core.io.paths import is_file_name
 from flintmq.dispatchers.index.index_file import ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES
 
@@ -63,10 +63,8 @@ def listed(folder: Path) -> list[Path]:
     listed."""
     if not folder.is_dir():
         return []
-    try:
+    with reading(folder):
         return sorted(folder.iterdir())
-    except OSError as error:
-        raise StoreError(f"{folder}: cannot be read: {error.strerror}") from error
 
 
 def stream(folder: Path) -> list[FileView]:
@@ -223,10 +221,8 @@ def _guess(path: Path, size: int) -> IndexGeometry:
 
 def read_bytes(path: Path) -> bytes:
     """Return a small file. Raises StoreError when it cannot be read."""
-    try:
+    with reading(path):
         return path.read_bytes()
-    except OSError as error:
-        raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
 
 
 def ext_at(files: Sequence[FileView], position: int, size: int) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 from bisect import bisect_right
@@ -14,7 +15,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from flintmq.core.errors import StoreError
+from flintmq.core.errors import StoreError, reading
 from flintmq.core.io.paths import is_file_name
 from flintmq.core.record.record import MAGIC_V1, MAGIC_V2, RECORD_MIN_BYTES, RecordError, decode_record
 
@@ -43,21 +44,13 @@ def list_files(folder: str | Path) -> list[LogFile]:
     Raises:
         StoreError: it cannot be read.
     """
-    found = []
-    try:
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                if is_file_name(entry.name):
-                    try:
-                        size = entry.stat().st_size
-                    except FileNotFoundError:
-                        continue  # deleted since it was listed
-                    if size:
+    found: list[LogFile] = []
+    with reading(Path(folder)), contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
+        for entry in entries:
+            if is_file_name(entry.name):
+                with contextlib.suppress(FileNotFoundError):  # deleted since it was listed
+                    if size := entry.stat().st_size:
                         found.append(LogFile(entry.path, int(entry.name), size))
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise StoreError(f"{folder}: cannot be read: {error.strerror or error}") from error
     found.sort(key=lambda file: file.start)
     return found
 

@@ -6,6 +6,7 @@ units of messages that are not there (fillers) have position 0 and the largest s
 
 from __future__ import annotations
 
+import contextlib
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +17,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from flintmq.core.errors import StoreError
+from flintmq.core.errors import StoreError, reading
 from flintmq.core.record.queue_unit import FILLER_SIZE, MAX_ADDRESS, UNIT, UNIT_BYTES
 from flintmq.plugins.spark.store.log_files import Bytes, LogFile, list_files, map_file
 
@@ -248,12 +249,9 @@ def list_queues(root: Path, wants: Callable[[str, int], bool] | None = None) -> 
     """
     for topic in list_topics(root):
         folder = root / "consumequeue" / topic
-        try:
-            names = [path.name for path in folder.iterdir() if _QUEUE_NAME.fullmatch(path.name)]
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-        except OSError as error:
-            raise StoreError(f"{folder}: cannot be read: {error.strerror or error}") from error
+        names: list[str] = []
+        with reading(folder), contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            names += [path.name for path in folder.iterdir() if _QUEUE_NAME.fullmatch(path.name)]
         for name in sorted(names, key=int):
             if wants is None or wants(topic, int(name)):
                 yield QueueUnits(topic, int(name), folder / name)
@@ -262,9 +260,6 @@ def list_queues(root: Path, wants: Callable[[str, int], bool] | None = None) -> 
 def list_topics(root: Path) -> list[str]:
     """Return the topics that have consume queues."""
     folder = root / "consumequeue"
-    try:
+    with reading(folder), contextlib.suppress(FileNotFoundError):
         return sorted(path.name for path in folder.iterdir())
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise StoreError(f"{folder}: cannot be read: {error.strerror or error}") from error
+    return []

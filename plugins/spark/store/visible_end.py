@@ -28,7 +28,7 @@ from urllib.parse import unquote, urlsplit
 import attrs
 import numpy as np
 
-from flintmq.core.errors import StoreError
+from flintmq.core.errors import reading
 from flintmq.core.log.epochs import Epochs, read_epochs
 from flintmq.core.log.store_lock import is_locked
 from flintmq.core.record.queue_unit import FILLER_SIZE
@@ -97,10 +97,8 @@ def visible_end(
 
 def live_feed(root: Path, now_ms: int) -> FeedMarks | None:
     """Return the feed, if a broker keeps it up to date. Raises StoreError when it cannot be read."""
-    try:
+    with reading(feed_path(root)):
         feed = read_feed(feed_path(root))
-    except OSError as error:
-        raise StoreError(f"{feed_path(root)}: cannot be read: {error.strerror or error}") from error
     if feed is None or feed.state is not FeedState.RUNNING or feed.age_ms(now_ms) > _FEED_MAX_AGE_MS:
         return None
     return feed
