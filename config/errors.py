@@ -40,3 +40,9 @@ def nearest(word: str, known: Iterable[str], *, cutoff: float = 0.6) -> str | No
     by_folded = {name.casefold(): name for name in known}
     found = difflib.get_close_matches(word[:200].casefold(), by_folded, n=1, cutoff=cutoff)
     return by_folded[found[0]] if found else None
+
+
+def hint(word: str, known: Iterable[str], otherwise: str = "") -> str:
+    """Return ``; did you mean 'x'?`` where a known name is near; else another text."""
+    close = nearest(word, known)
+    return f"; did you mean '{close}'?" if close else otherwise

@@ -109,7 +109,7 @@ def load_config(
     """
     layers = []
     if file is not None:
-        layers.append(_file_layer(_read(Path(file)), str(file), role))
+        layers.append(_file_layer(read_limited(Path(file)), str(file), role))
     layers.append(environment_layer(os.environ if environ is None else environ, role))
     layers.append(override_layer(overrides, role))
     return assemble(tuple(layers), role)
@@ -196,7 +196,8 @@ def _guilty(key: str, origins: Mapping[str, Origin]) -> Origin:
     return next((origins[name] for name in near if origins.get(name, DEFAULT) != DEFAULT), DEFAULT)
 
 
-def _read(file: Path) -> bytes:
+def read_limited(file: Path) -> bytes:
+    """Return a file's content, cut where it is longer than YAML may be. Raises ``ConfigError``."""
     from flintmq.config.loading.yaml_source import YAML_MAX_BYTES
 
     try:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from flintmq.config.errors import nearest
+from flintmq.config.errors import hint
 from flintmq.config.sections.models import PluginRef
 from flintmq.core.errors import PluginError
 from flintmq.core.kernel.blame import PLUGIN_FAULTS, brief
@@ -183,9 +183,7 @@ def _load(origin: PluginOrigin, target: str) -> Any:
         try:
             plugin = getattr(plugin, part)
         except AttributeError as error:
-            close = nearest(part, dir(plugin))
-            hint = f"; did you mean '{close}'?" if close else ""
-            raise PluginError(f"{origin}: '{module_name}' has no '{part}'{hint}") from error
+            raise PluginError(f"{origin}: '{module_name}' has no '{part}'{hint(part, dir(plugin))}") from error
     if not isinstance(plugin, type):
         return plugin
     try:

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 import pluggy
 
-from flintmq.config.errors import nearest
+from flintmq.config.errors import hint
 from flintmq.core.errors import PluginError
 from flintmq.core.kernel.finder import FoundPlugin, plugin_within
 from flintmq.core.kernel.hookspecs import PROJECT, FlintSpecs
@@ -82,9 +82,9 @@ def collect_hooks(found: Iterable[FoundPlugin]) -> dict[str, tuple[Hook, ...]]:
         callers = manager.get_hookcallers(plugin) or []
         if not callers:
             within = plugin_within(plugin, HOOK_PREFIX)
-            hint = f"; did you mean '{within}'?" if within else ""
+            meant = f"; did you mean '{within}'?" if within else ""
             raise PluginError(
-                f"{origin}: implements no hook; its functions need @flintmq.core.kernel.hookspecs.hookimpl{hint}"
+                f"{origin}: implements no hook; its functions need @flintmq.core.kernel.hookspecs.hookimpl{meant}"
             )
         for caller in callers:
             for implementation in caller.get_hookimpls():
@@ -93,9 +93,8 @@ def collect_hooks(found: Iterable[FoundPlugin]) -> dict[str, tuple[Hook, ...]]:
                 if caller.name not in hooks:
                     if implementation.optionalhook:
                         continue
-                    close = nearest(caller.name, known)
-                    hint = f"; did you mean '{close}'?" if close else f"; there are: {', '.join(known)}"
-                    raise PluginError(f"{origin}: there is no hook '{caller.name}'{hint}")
+                    there = f"; there are: {', '.join(known)}"
+                    raise PluginError(f"{origin}: there is no hook '{caller.name}'{hint(caller.name, known, there)}")
                 if implementation.wrapper or implementation.hookwrapper:
                     raise PluginError(f"{origin}: '{caller.name}' cannot be wrapped, it is called once per plugin")
                 rank = -1 if implementation.tryfirst else 1 if implementation.trylast else 0
@@ -156,9 +155,8 @@ def _check_function(owner: PluginOrigin, hook: str, function: Callable[..., obje
         elif parameter.kind is not parameter.POSITIONAL_ONLY and parameter.name in expected:
             named.append(parameter.name)
         elif parameter.default is parameter.empty:
-            close = nearest(parameter.name, expected)
-            hint = f"; did you mean '{close}'?" if close else ""
-            raise PluginError(f"{where}: expected {call}, by name; found {hook}{signature}{hint}")
+            meant = hint(parameter.name, expected)
+            raise PluginError(f"{where}: expected {call}, by name; found {hook}{signature}{meant}")
     if "register" in expected and "register" not in named:
         raise PluginError(
             f"{where}: expected {call}; found {hook}{signature}: without 'register' it can register nothing"

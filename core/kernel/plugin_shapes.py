@@ -118,14 +118,11 @@ class Shape(msgspec.Struct, frozen=True):
             return f"the class {made.__name__}; {expected}: an instance, {made.__name__}(…)"
         if inspect.isawaitable(made) or inspect.isasyncgen(made) or inspect.isgenerator(made):
             return f"a {type(made).__name__}; {expected}: the factory is a plain function that returns it"
-        for method, arguments in self.methods.items():
-            wrong = _wrong_method(made, method, arguments, needed=True)
-            if wrong:
-                return wrong
-        for method, arguments in self.optional.items():
-            wrong = _wrong_method(made, method, arguments, needed=False)
-            if wrong:
-                return wrong
+        for signatures, is_needed in ((self.methods, True), (self.optional, False)):
+            for method, arguments in signatures.items():
+                wrong = _wrong_method(made, method, arguments, needed=is_needed)
+                if wrong:
+                    return wrong
         if self.one_of and not any(hasattr(made, method) for method in self.optional):
             known = ", ".join(f"{method}({', '.join(arguments)})" for method, arguments in self.optional.items())
             close = next((near for name in dir(made) if name[0] != "_" and (near := nearest(name, self.optional))), "")
@@ -232,14 +229,6 @@ def _wrong_waiter(result: Any) -> str:
     return "" if fits else "a FlushWaiter, with status and add_done_callback"
 
 
-def _wrong_statistics(result: Any) -> str:
-    return "" if hasattr(result, "syncs") and hasattr(result, "waiters") else "a FlushStatistics"
-
-
-def _wrong_buffer(result: Any) -> str:
-    return "" if result is None or isinstance(result, memoryview) else "a writable memoryview, or None"
-
-
 def _wrong_found(result: Any) -> str:
     fits = isinstance(result, tuple) and len(result) == 3 and isinstance(result[0], (list, tuple))
     return "" if fits else "a tuple of a list of offsets, a time in ms and an offset"
@@ -305,7 +294,7 @@ FLUSH_STRATEGY: Final = _of_port(
     _CONTEXT,
     ports.FlushCommitLogService,
     submit=_wrong_waiter,
-    statistics=_wrong_statistics,
+    statistics=lambda made: "" if hasattr(made, "syncs") and hasattr(made, "waiters") else "a FlushStatistics",
 )
 POOL: Final = _of_port(
     "transient store pool",
@@ -313,7 +302,7 @@ POOL: Final = _of_port(
     ("buffers", "size_bytes"),
     ports.TransientStorePool,
     offers_context=True,
-    borrow=_wrong_buffer,
+    borrow=lambda made: "" if made is None or isinstance(made, memoryview) else "a writable memoryview, or None",
 )
 INDEX_BUILDER: Final = _of_port(
     "index builder",

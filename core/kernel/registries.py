@@ -77,8 +77,8 @@ class Registries:
             self.services,
         )
         return {
-            self.dispatchers.shape.hook: self._add_dispatcher,
-            self.intake_steps.shape.hook: self._add_intake_step,
+            self.dispatchers.shape.hook: partial(_add_essential, self.dispatchers, essential=False),
+            self.intake_steps.shape.hook: partial(_add_essential, self.intake_steps, essential=True),
             self.flush_strategies.shape.hook: self._add_flush_strategy,
             self.processors.shape.hook: self._add_processor,
             self.default_processors.shape.hook: self._add_default_processor,
@@ -134,22 +134,6 @@ class Registries:
     def features_topics(self) -> tuple[SystemTopic, ...]:
         """Return the system topics of all features."""
         return tuple(entry.value for entry in self.system_topics.all())
-
-    def _add_dispatcher(
-        self, owner: PluginOrigin, name: str, factory: DispatcherFactory[Any], *, essential: bool = False
-    ) -> None:
-        shape = self.dispatchers.shape
-        shape.check_factory(owner, name, factory)
-        _check_type(owner, shape, name, "essential", essential, bool)
-        self.dispatchers.add(owner, name, factory, essential=essential)
-
-    def _add_intake_step(
-        self, owner: PluginOrigin, name: str, factory: IntakeStepFactory, *, essential: bool = True
-    ) -> None:
-        shape = self.intake_steps.shape
-        shape.check_factory(owner, name, factory)
-        _check_type(owner, shape, name, "essential", essential, bool)
-        self.intake_steps.add(owner, name, factory, essential=essential)
 
     def _add_flush_strategy(self, owner: PluginOrigin, strategy: FlushStrategy[Any]) -> None:
         shape = self.flush_strategies.shape
@@ -255,6 +239,14 @@ def checked_call(owner: PluginOrigin, hook: str, registrar: Registrar) -> Callab
 def _add_plain(registry: Registry[Any], owner: PluginOrigin, /, name: str, factory: Callable[..., Any]) -> None:
     registry.shape.check_factory(owner, name, factory)
     registry.add(owner, name, factory)
+
+
+def _add_essential(
+    registry: Registry[Any], owner: PluginOrigin, /, name: str, factory: Callable[..., Any], *, essential: bool
+) -> None:
+    registry.shape.check_factory(owner, name, factory)
+    _check_type(owner, registry.shape, name, "essential", essential, bool)
+    registry.add(owner, name, factory, essential=essential)
 
 
 def _add_part(

@@ -12,7 +12,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
-from flintmq.config.errors import nearest
+from flintmq.config.errors import hint
 from flintmq.core.errors import PluginError
 from flintmq.core.kernel.plugin_info import PluginOrigin
 from flintmq.core.kernel.plugin_shapes import Shape, shown
@@ -163,9 +163,8 @@ class Registry(Generic[T]):
     def _unknown(self, name: str, known: Iterable[str]) -> PluginError:
         names = sorted(set(known))
         where = f" ({self._setting})" if self._setting else ""
-        close = nearest(name, names)
-        hint = f"; did you mean '{close}'?" if close else f"; there are: {', '.join(names) or 'none'}"
-        return PluginError(f"no {self.kind} is named '{name[:80]}'{where}{hint}")
+        there = f"; there are: {', '.join(names) or 'none'}"
+        return PluginError(f"no {self.kind} is named '{name[:80]}'{where}{hint(name, names, there)}")
 
 
 LOOP_POOLS: Final = frozenset(

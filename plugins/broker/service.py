@@ -16,7 +16,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import CancelledError, Future, wait
 from time import perf_counter
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from flintmq.core.errors import FlintError, RefusedError
@@ -129,9 +128,7 @@ class Service(ABC):
         await self.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *exception: object) -> None:
         await self.stop()
 
     def __enter__(self) -> Self:
@@ -157,9 +154,7 @@ class Service(ABC):
             raise self._failure
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         assert self._loop is not None
         assert self._stop_thread is not None
         assert self._thread is not None

@@ -85,8 +85,7 @@ def chosen(names: Sequence[str]) -> tuple[str, ...]:
 
 def nearest(name: str, known: Sequence[str]) -> str:
     """``; did you mean 'x'?`` where something known is near, else the list of what is known."""
-    close = errors.nearest(name.strip(), known)
-    return f"; did you mean {close!r}?" if close else f"; known are: {', '.join(known)}"
+    return errors.hint(name.strip(), known, f"; known are: {', '.join(known)}")
 
 
 def type_of(name: str, properties_format: PropertiesFormat = "map") -> str:

@@ -15,7 +15,6 @@ import signal
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Final, Self
 
 from flintmq.core.io.child_process import end_process, read_ready_words
@@ -80,9 +79,7 @@ class Supervisor:
             broker.keep()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *exception: object) -> None:
         await self._stop()
 
     async def _stop(self) -> None:

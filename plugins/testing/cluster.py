@@ -6,8 +6,7 @@ import contextlib
 import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from flintmq.config import load_config
 from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
@@ -90,10 +89,8 @@ class EmbeddedCluster:
             self._held = held.pop_all()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._held.__exit__(kind, error, trace)
+    def __exit__(self, *exception: Any) -> None:
+        self._held.__exit__(*exception)
 
     def __getitem__(self, name: str) -> EmbeddedBroker:
         """Return the master of a name. Raises ``KeyError``."""

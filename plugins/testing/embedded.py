@@ -18,8 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from flintmq.config import load_config
 from flintmq.core.broker.sink import until_flushed
@@ -162,10 +161,8 @@ class EmbeddedBroker:
             self.clock.advanced.subscribe(self._wait_until_visible)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._held.__exit__(kind, error, trace)
+    def __exit__(self, *exception: Any) -> None:
+        self._held.__exit__(*exception)
 
     def start(self) -> None:
         """Start the broker, after :meth:`stop`; it listens at the address that it had. Does nothing while it runs.

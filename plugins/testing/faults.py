@@ -21,22 +21,14 @@ class Faults:
 
     def __init__(self, broker: EmbeddedBroker) -> None:
         self._broker = broker
-        self._disk = FaultyDisk()
-        self._wire = FaultyWire()
+        self.disk = FaultyDisk()
+        """The disk that the broker writes to."""
+        self.wire = FaultyWire()
+        """The way from clients to the broker."""
         self._master_wire: FaultyWire | None = None
         self._crashes = 0
 
     # --- for the broker that has them ---
-
-    @property
-    def disk(self) -> FaultyDisk:
-        """Return the disk that the broker writes to."""
-        return self._disk
-
-    @property
-    def wire(self) -> FaultyWire:
-        """Return the way from clients to the broker."""
-        return self._wire
 
     def master_wire(self, host: str, port: int) -> FaultyWire:
         """Return the way from a slave to its master's replication port."""
@@ -47,7 +39,7 @@ class Faults:
 
     def close(self) -> None:
         """End everything. Idempotent."""
-        for wire in (self._wire, self._master_wire):
+        for wire in (self.wire, self._master_wire):
             if wire is not None:
                 wire.close()
 
@@ -61,15 +53,15 @@ class Faults:
             within: of files in the folder of this name, the commit log's by default; empty: of any file.
             for_ever: every later one fails, too.
         """
-        return self._disk.script(SyncFault(within, nth=nth, for_ever=for_ever))
+        return self.disk.script(SyncFault(within, nth=nth, for_ever=for_ever))
 
     def slow_sync(self, delay_s: float, nth: int = 1, *, within: str = LOG, for_ever: bool = False) -> Fault:
         """Have the n-th sync from now on take longer, in real time; ``undo`` lets it go on at once. See :meth:`fail_sync`."""
-        return self._disk.script(SyncFault(within, delay_s, nth=nth, for_ever=for_ever))
+        return self.disk.script(SyncFault(within, delay_s, nth=nth, for_ever=for_ever))
 
     def fill_disk(self) -> Fault:
         """Fill the disk until the fault is undone: no file is made, none gets longer, and the broker sees no free space."""
-        return self._disk.fill(FullDisk(for_ever=True))
+        return self.disk.fill(FullDisk(for_ever=True))
 
     # --- the network ---
 
@@ -81,18 +73,18 @@ class Faults:
             nth: 1 is the next one.
             for_ever: those of all later ones, too.
         """
-        return self._wire.script(AnswerFault(int(code), nth=nth, for_ever=for_ever))
+        return self.wire.script(AnswerFault(int(code), nth=nth, for_ever=for_ever))
 
     def delay_answer(self, code: int, delay_s: float, nth: int = 1, *, for_ever: bool = False) -> Fault:
         """Have an answer come so much later, in real time. See :meth:`drop_answer`."""
-        return self._wire.script(AnswerFault(int(code), delay_s, nth=nth, for_ever=for_ever))
+        return self.wire.script(AnswerFault(int(code), delay_s, nth=nth, for_ever=for_ever))
 
     def disconnect(self, code: int | None = None, nth: int = 1) -> Fault | None:
         """End every connection now; with a code, that of the n-th such request, in place of its answer."""
         if code is None:
-            self._wire.disconnect()
+            self.wire.disconnect()
             return None
-        return self._wire.script(AnswerFault(int(code), disconnects=True, nth=nth))
+        return self.wire.script(AnswerFault(int(code), disconnects=True, nth=nth))
 
     def cut(self, *, silently: bool = False) -> Fault:
         """Let nothing pass between clients and the broker until the fault is undone.
@@ -101,7 +93,7 @@ class Faults:
             silently: connections stay and nothing comes through them, as when a network is split; else they end, and new ones
                 end at once.
         """
-        return self._wire.cut(Cut(silently))
+        return self.wire.cut(Cut(silently))
 
     def cut_master(self, *, silently: bool = False) -> Fault:
         """Let nothing pass between this slave and its master until the fault is undone. See :meth:`cut`.
@@ -125,10 +117,10 @@ class Faults:
             StoreError: the store does not open again.
         """
         self._crashes += 1
-        self._wire.disconnect()
-        left = self._disk.lose_power(tears=tear)
+        self.wire.disconnect()
+        left = self.disk.lose_power(tears=tear)
         self._broker.abandon()
-        self._disk = FaultyDisk(left, boot=f"boot {self._crashes}")
+        self.disk = FaultyDisk(left, boot=f"boot {self._crashes}")
         self._broker.start()
 
     def restart(self) -> None:

@@ -6,6 +6,9 @@ very position they claim (docs/large-stores.md).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Final
+
 import attrs
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +18,8 @@ from flintmq.core.record.record import BLANK_MIN_BYTES, MAGIC_BLANK, SIZE_AND_MA
 from flintmq.plugins.spark.decoder.slices import Ints
 
 Bytes = npt.NDArray[np.uint8]
+BATCH_ROWS: Final = 20_000
+BATCH_BYTES: Final = 16 * 1024 * 1024
 
 
 @attrs.frozen
@@ -36,6 +41,16 @@ def walk(data: Bytes, start: int, end: int) -> Chain:
         found.append(np.array(places, np.int64))
         at = places[-1] + SIZE_AND_MAGIC.unpack_from(data.data, places[-1])[0]
     return Chain(np.concatenate(found), at, _why_none(data.data, at, end))
+
+
+def in_batches(starts: Ints, batch_rows: int = BATCH_ROWS, batch_bytes: int = BATCH_BYTES) -> Iterator[Ints]:
+    """Yield the places of records in batches of so many at most, which begin within so many bytes; of one at least."""
+    at = 0
+    while at < len(starts):
+        full = int(np.searchsorted(starts, int(starts[at]) + batch_bytes))
+        until = min(max(full, at + 1), at + batch_rows)
+        yield starts[at:until]
+        at = until
 
 
 def _why_none(view: memoryview, at: int, end: int) -> str:

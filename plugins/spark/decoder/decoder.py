@@ -170,22 +170,10 @@ def decode(buffer: Any, starts: Sequence[int] | Ints, columns: Sequence[str] = A
     return Decoder(tuple(columns)).decode(buffer, starts)
 
 
-def _topics(data: npt.NDArray[np.uint8], heads: Heads) -> pa.Array:
-    return as_text(take_slices(data, heads.topic_at, heads.topic_length))
-
-
-def _born_hosts(data: npt.NDArray[np.uint8], heads: Heads) -> pa.Array:
-    return host_column(data, born_host_at(heads), heads.born_v6)
-
-
-def _store_hosts(data: npt.NDArray[np.uint8], heads: Heads) -> pa.Array:
-    return host_column(data, store_host_at(heads), heads.store_v6)
-
-
 _TEXTS: Final[dict[str, Callable[[npt.NDArray[np.uint8], Heads], pa.Array]]] = {
-    "topic": _topics,
-    "bornHost": _born_hosts,
-    "storeHost": _store_hosts,
+    "topic": lambda data, heads: as_text(take_slices(data, heads.topic_at, heads.topic_length)),
+    "bornHost": lambda data, heads: host_column(data, born_host_at(heads), heads.born_v6),
+    "storeHost": lambda data, heads: host_column(data, store_host_at(heads), heads.store_v6),
     "msgId": message_id_column,
 }
 

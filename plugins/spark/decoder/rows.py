@@ -74,8 +74,7 @@ class RowFilter:
             (self.physical_offset, "physical_offset"),
         ):
             if allowed != ANY:
-                numbers = heads.raw[field].astype(np.int64)
-                fits = (numbers >= allowed.low) & (numbers <= allowed.high)
+                fits = allowed.holds(heads.raw[field].astype(np.int64))
                 keep = fits if keep is None else keep & fits
         if self._asks_for_topics and len(heads):
             fits = self._topic_mask(data, heads)
@@ -92,7 +91,7 @@ class RowFilter:
 
     def wants_queue(self, topic: str, queue_id: int) -> bool:
         """Return whether messages of a queue can become rows."""
-        if not self.wants(topic) or not self.queue_id.low <= queue_id <= self.queue_id.high:
+        if not self.wants(topic) or not self.queue_id.holds(queue_id):
             return False
         chosen = dict(self.queues)
         return not chosen or queue_id in chosen.get(topic, ())
@@ -124,7 +123,7 @@ class RowFilter:
         for topic, number, offsets in self.queue_offsets:
             if topic in topics:
                 there = (codes == topics.index(topic)) & (queue_id == number)
-                keep &= ~there | ((queue_offset >= offsets.low) & (queue_offset <= offsets.high))
+                keep &= ~there | offsets.holds(queue_offset)
         return keep
 
 

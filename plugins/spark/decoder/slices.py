@@ -3,19 +3,16 @@ once for each different one: few hosts, many messages."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from flintmq.core.record.layout import HEAD_AT, V6_MORE_BYTES
-
-if TYPE_CHECKING:
-    from flintmq.core.record.heads import Heads
 from flintmq.core.record.heads import Heads
 from flintmq.core.record.host import V4_BYTES, V6_BYTES, host_text
+from flintmq.core.record.layout import HEAD_AT, V6_MORE_BYTES
 
 _INT32_MAX = 2**31 - 1
 
@@ -87,18 +84,15 @@ def replaced(values: pa.Array, rows: Ints, by: list[Any]) -> pa.Array:
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
-_BORN_HOST_AT: Final = HEAD_AT["born_host"]
-_STORE_HOST_AT: Final = HEAD_AT["store_host"]
-
 
 def born_host_at(heads: Heads) -> Ints:
     """Return where the producers' addresses lie."""
-    return heads.start + _BORN_HOST_AT
+    return heads.start + HEAD_AT["born_host"]
 
 
 def store_host_at(heads: Heads) -> Ints:
     """Return where the broker's addresses lie."""
-    at = heads.start + _STORE_HOST_AT
+    at = heads.start + HEAD_AT["store_host"]
     return at if heads.born_v6 is None else at + np.where(heads.born_v6, V6_MORE_BYTES, 0)
 
 
@@ -121,15 +115,12 @@ def message_id_column(data: npt.NDArray[np.uint8], heads: Heads) -> pa.Array:
     if heads.store_v6.all():
         return _message_ids(data, heads, V6_BYTES)
     count = len(heads)
-    both = [_message_ids(data, heads.chosen(mask), width) for mask, width in _widths(heads.store_v6)]
+    widths = (~heads.store_v6, V4_BYTES), (heads.store_v6, V6_BYTES)
+    both = [_message_ids(data, heads.chosen(mask), width) for mask, width in widths]
     place = np.empty(count, np.int64)
     place[~heads.store_v6] = np.arange(len(both[0]))
     place[heads.store_v6] = len(both[0]) + np.arange(len(both[1]))
     return pa.concat_arrays(both).take(pa.array(place))
-
-
-def _widths(store_v6: Bools) -> tuple[tuple[Bools, int], tuple[Bools, int]]:
-    return (~store_v6, V4_BYTES), (store_v6, V6_BYTES)
 
 
 def _message_ids(data: npt.NDArray[np.uint8], heads: Heads, host_bytes: int) -> pa.Array:

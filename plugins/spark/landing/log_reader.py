@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from flintmq.plugins.spark.decoder import Decoder
-from flintmq.plugins.spark.decoder.chain import walk
+from flintmq.plugins.spark.decoder.chain import in_batches, walk
 from flintmq.plugins.spark.decoder.slices import Ints
 from flintmq.plugins.spark.errors import BadRecordError
 from flintmq.plugins.spark.landing.task import LandingLossError
@@ -18,8 +18,6 @@ from flintmq.plugins.spark.store.log_files import LogFile, LogFiles
 if TYPE_CHECKING:
     import pyarrow
 
-BATCH_ROWS: Final = 20_000
-BATCH_BYTES: Final = 16 * 1024 * 1024
 TABLE_BYTES_MAX: Final = 1024 * 1024 * 1024
 """Rows of one stretch take no more memory than this and a batch: bodies may be many times their stored size."""
 
@@ -78,12 +76,12 @@ class LogReader:
 
         batches = [self._decoder.decode(data, starts[:0], path)]
         done = taken = 0
-        while done < len(starts) and taken <= TABLE_BYTES_MAX:
-            upto = int(np.searchsorted(starts, int(starts[done]) + BATCH_BYTES))
-            upto = min(max(upto, done + 1), done + BATCH_ROWS)
-            batches.append(self._decoder.decode(data, starts[done:upto], path))
+        for batch in in_batches(starts):
+            batches.append(self._decoder.decode(data, batch, path))
             taken += batches[-1].nbytes
-            done = upto
+            done += len(batch)
+            if taken > TABLE_BYTES_MAX:
+                break
         return pa.Table.from_batches(batches), done
 
     def _file(self, position_bytes: int) -> LogFile:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
 import attrs
+import msgspec
 
 from flintmq.core.errors import FlintError
 
@@ -50,15 +48,11 @@ class LandingTask:
     source: LogSource
 
     def to_json(self) -> str:
-        return json.dumps(attrs.asdict(self))
+        return msgspec.json.encode(self).decode()
 
     @classmethod
     def from_json(cls, text: str) -> LandingTask:
-        content: dict[str, Any] = json.loads(text)
-        source = content.pop("source")
-        epochs = tuple((number, start) for number, start in source.pop("epochs"))
-        content |= {name: tuple(content[name]) for name in ("topics", "log_folders")}
-        return cls(source=LogSource(epochs=epochs, **source), **content)
+        return msgspec.json.decode(text, type=cls)
 
 
 @attrs.frozen(kw_only=True)

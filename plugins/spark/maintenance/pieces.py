@@ -18,15 +18,13 @@ from flintmq.plugins.delay.delay_times import DelayTimes
 from flintmq.plugins.doctor.expected import request_of
 from flintmq.plugins.doctor.files import FileView, StoreFiles, map_read_only
 from flintmq.plugins.spark.decoder import Decoder
-from flintmq.plugins.spark.decoder.chain import walk
+from flintmq.plugins.spark.decoder.chain import in_batches, walk
 from flintmq.plugins.spark.decoder.slices import Ints
 from flintmq.plugins.spark.errors import MaintenanceError
 
 if TYPE_CHECKING:
     import pyarrow
 
-BATCH_ROWS: Final = 20_000
-BATCH_BYTES: Final = 16 * 1024 * 1024
 PIECE_BYTES: Final = 64 * 1024 * 1024
 """Pieces are no smaller where a file has to be cut: a task costs more than a record."""
 
@@ -148,12 +146,8 @@ def decoded(piece: Piece, decoder: Decoder, positions: Ints | None = None) -> It
     starts = chain.starts
     if positions is not None:
         starts = starts[np.isin(starts + piece.base, positions, assume_unique=True)]
-    done = 0
-    while done < len(starts):
-        upto = int(np.searchsorted(starts, int(starts[done]) + BATCH_BYTES))
-        upto = min(max(upto, done + 1), done + BATCH_ROWS)
-        yield decoder.decode(data, starts[done:upto], piece.path)
-        done = upto
+    for batch in in_batches(starts):
+        yield decoder.decode(data, batch, piece.path)
 
 
 def first_store_time_ms(piece: Piece) -> int | None:

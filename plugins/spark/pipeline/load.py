@@ -13,8 +13,9 @@ import attrs
 from flintmq.config.errors import ConfigError, nearest
 from flintmq.config.fields import NO_SPEC
 from flintmq.config.loading.binding import bind_model, bind_value
+from flintmq.config.loading.load import read_limited
 from flintmq.config.loading.raw import Origin, RawList, RawMapping, RawNode, RawScalar, nest
-from flintmq.config.loading.yaml_source import YAML_MAX_BYTES, parse_yaml
+from flintmq.config.loading.yaml_source import parse_yaml
 from flintmq.plugins.spark.pipeline.models import (
     ConsoleSink,
     DecodeSection,
@@ -125,12 +126,7 @@ def load_pipeline(file: Path, overrides: Sequence[str] = ()) -> LoadedPipeline:
     Raises:
         ConfigError: the file cannot be read, or is not a pipeline; names the line.
     """
-    try:
-        with file.open("rb") as stream:
-            content = stream.read(YAML_MAX_BYTES + 1)
-    except OSError as error:
-        raise ConfigError(f"cannot be read: {error.strerror or error}", file=str(file)) from error
-    return _load(parse_yaml(content, str(file)), file, file.stem, overrides)
+    return _load(parse_yaml(read_limited(file), str(file)), file, file.stem, overrides)
 
 
 def load_pipeline_text(text: str, *, name: str = "pipeline", overrides: Sequence[str] = ()) -> LoadedPipeline:

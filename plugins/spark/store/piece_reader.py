@@ -84,15 +84,10 @@ class PieceReader:
     def _from_log(self, data: npt.NDArray[np.uint8], piece: Piece) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a piece, from its records."""
         starts = self._named(piece) if piece.by_units else self._all(data, piece)
-        at = 0
-        while at < len(starts):
-            # At most so many rows, and records that begin within so many bytes; the one that crosses the line still counts.
-            full = int(np.searchsorted(starts, starts[at] + self._options.batch_bytes))
-            until = min(at + self._options.batch_rows, max(at + 1, full))
-            batch = self._decoder.decode(data, starts[at:until], piece.path, piece.file_start)
+        for some in chain.in_batches(starts, self._options.batch_rows, self._options.batch_bytes):
+            batch = self._decoder.decode(data, some, piece.path, piece.file_start)
             if batch.num_rows:
                 yield batch
-            at = until
 
     def _named(self, piece: Piece) -> Ints:
         """Return where the messages begin that the consume queues name."""
