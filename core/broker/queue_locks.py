@@ -17,11 +17,10 @@ LOCK_MAX_LIVE_S = 60.0
 class RebalanceLockManager:
     """The locks of queues: which client of a group holds which queue. Loop thread."""
 
-    def __init__(self, clock: Clock, *, max_live_s: float = LOCK_MAX_LIVE_S, count_max: int = QUEUE_LOCKS_MAX) -> None:
+    def __init__(self, clock: Clock, *, count_max: int = QUEUE_LOCKS_MAX) -> None:
         self._clock = clock
         self._count_max = count_max
         self._count = 0
-        self._max_live_s = max_live_s
         self._locks: dict[str, dict[MessageQueue, tuple[str, float]]] = {}
 
     def lock_batch(self, group: str, queues: Iterable[MessageQueue], client_id: str) -> list[MessageQueue]:
@@ -39,7 +38,7 @@ class RebalanceLockManager:
         for queue in wanted:
             owner = locks.get(queue)
             self._count += owner is None
-            if owner is None or owner[0] == client_id or now_s - owner[1] > self._max_live_s:
+            if owner is None or owner[0] == client_id or now_s - owner[1] > LOCK_MAX_LIVE_S:
                 locks[queue] = (client_id, now_s)
                 held.append(queue)
         if not locks:
@@ -60,13 +59,13 @@ class RebalanceLockManager:
     def owner(self, group: str, queue: MessageQueue) -> str | None:
         """Return the id of the client that holds a queue; None when no client does or the lock expired."""
         found = self._locks.get(group, {}).get(queue)
-        if found is None or self._clock.monotonic_s() - found[1] > self._max_live_s:
+        if found is None or self._clock.monotonic_s() - found[1] > LOCK_MAX_LIVE_S:
             return None
         return found[0]
 
     def remove_expired(self) -> int:
         """Forget expired locks, so that groups long gone cost nothing; return how many. Call it now and then."""
-        oldest_s = self._clock.monotonic_s() - self._max_live_s
+        oldest_s = self._clock.monotonic_s() - LOCK_MAX_LIVE_S
         removed = 0
         for group, locks in list(self._locks.items()):
             for queue in [queue for queue, (_, renewed_s) in locks.items() if renewed_s < oldest_s]:

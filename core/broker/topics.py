@@ -202,13 +202,11 @@ class TopicConfigManager(VersionedTable[TopicConfig]):
             return False
         return perm.is_inherited(config.perm)
 
-    def create_in_send_back(
-        self, topic: str, queue_nums: int, topic_perm: int = perm.READ_WRITE, topic_sys_flag: int = 0
-    ) -> TopicConfig:
+    def create_in_send_back(self, topic: str, queue_nums: int, topic_sys_flag: int = 0) -> TopicConfig:
         """Return a retry, dead letter or other topic of the broker's own, made when it is missing."""
         existing = self._table.get(topic)
         if existing is None:
-            existing = TopicConfig.with_queues(topic, queue_nums, topic_perm, topic_sys_flag=topic_sys_flag)
+            existing = TopicConfig.with_queues(topic, queue_nums, topic_sys_flag=topic_sys_flag)
             try:
                 self._make(existing)
             except StoreError as error:  # a full disk shall not keep consumers from joining; the next change writes it

@@ -22,10 +22,10 @@ NAME_MAX_CHARS: Final = 30
 UNKNOWN: Final = "-"
 
 
-def name_text(name: str, max_chars: int = NAME_MAX_CHARS) -> str:
+def name_text(name: str) -> str:
     """Return a name on one line, cut where it is long."""
     text = printable(name, 1_000)
-    return text if len(text) <= max_chars else f"{text[: max_chars - 1]}…"
+    return text if len(text) <= NAME_MAX_CHARS else f"{text[: NAME_MAX_CHARS - 1]}…"
 
 
 def count_text(count: float | None) -> str:
