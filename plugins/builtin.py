@@ -37,6 +37,7 @@ from flintmq.plugins.retention.plugin import RetentionPlugin
 from flintmq.plugins.retry.plugin import RetryPlugin
 from flintmq.plugins.spark_feed import SparkFeedPlugin
 from flintmq.plugins.timer.plugin import TimerPlugin
+from flintmq.plugins.tracing.plugin import TracingPlugin
 from flintmq.plugins.transactions.plugin import TransactionsPlugin
 
 CONSUME_QUEUE: Final = "consume_queue"
@@ -126,6 +127,7 @@ BUILTIN_PLUGINS: tuple[object, ...] = (
     ReplicationPlugin(),
     RetentionPlugin(),
     AlarmsPlugin(),
+    TracingPlugin(),
     MetricsPlugin(),
     ConsolePlugin(),
 )

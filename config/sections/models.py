@@ -15,7 +15,7 @@ import attrs
 from flintmq.config.errors import ConfigError
 from flintmq.config.fields import option
 from flintmq.config.sections.console import ConsoleSection
-from flintmq.config.sections.observe import MetricsSection
+from flintmq.config.sections.observe import MetricsSection, TracingSection
 from flintmq.config.sections.security import AclAccount, AclSection, TlsSection
 from flintmq.config.sections.server import BrokerSection, HaSection, ListenSection, NamesrvConfig, NamesrvSection
 from flintmq.config.sections.service import (
@@ -69,6 +69,7 @@ __all__ = [
     "StoreSection",
     "TlsSection",
     "TopicsSection",
+    "TracingSection",
     "TransactionsSection",
 ]
 
@@ -134,6 +135,8 @@ class BrokerConfig:
     """When the broker is busy."""
     metrics: MetricsSection = attrs.field(factory=MetricsSection)
     """What monitoring systems read."""
+    tracing: TracingSection = attrs.field(factory=TracingSection)
+    """What tracing systems are told of messages."""
     alarms: AlarmsSection = attrs.field(factory=AlarmsSection)
     """What is told as wrong."""
     console: ConsoleSection = attrs.field(factory=ConsoleSection)

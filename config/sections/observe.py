@@ -34,3 +34,21 @@ class MetricsSection:
     def is_asked_for(self) -> bool:
         """Return whether figures are told at all."""
         return self.enable or self.otlp_endpoint is not None
+
+
+@attrs.frozen(kw_only=True)
+class TracingSection:
+    """``tracing:`` — spans of OpenTelemetry for the way of messages through the broker."""
+
+    otlp_endpoint: str | None = option(
+        None, pattern=r"https?://[^\s/]+(/\S*)?", expects="a URL such as http://127.0.0.1:4318/v1/traces"
+    )
+    """Pushes the spans of traced messages to this collector of OpenTelemetry, by OTLP over HTTP; null traces nothing. Needs
+    ``pip install 'flintmq[otel]'``."""
+    otlp_interval_ms: int = option(1_000, minimum=100, maximum=DAY_MS)
+    """How often spans are pushed; where 512 wait, they are pushed at once."""
+    sample_one_in: int = option(0, minimum=0, maximum=1_000_000_000)
+    """Of so many messages without a ``traceparent`` one begins a trace, by chance, and is given the property; 0 traces those
+    only whose producer's span is sampled."""
+    queue_max: int = option(16_384, minimum=64, maximum=1_000_000)
+    """Spans that wait to be pushed, and messages that are followed, at most; what is beyond is dropped and counted."""

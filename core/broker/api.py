@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from flintmq.config.sections.models import BrokerConfig
     from flintmq.core.broker.address import BrokerAddress
     from flintmq.core.broker.consumers import ConsumerTable
+    from flintmq.core.broker.followers import Followers
     from flintmq.core.broker.groups import SubscriptionGroupManager
     from flintmq.core.broker.hold import PullRequestHoldService
     from flintmq.core.broker.intake_steps import IntakeSteps
@@ -131,6 +132,12 @@ class BrokerApi(Protocol):
     @property
     def stats(self) -> BrokerStats:
         """The counters behind requests 28 and 315."""
+        ...
+
+    @property
+    def followers(self) -> Followers:
+        """What is told of each append, answer and pull: the services that are
+        :class:`~flintmq.core.kernel.ports.FollowsMessages`."""
         ...
 
     @property

@@ -8,9 +8,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
+from flintmq.core.broker.followers import Followers
 from flintmq.core.broker.stats import BrokerStats
 from flintmq.core.errors import RefusedError, StoreError, StoreFullError
-from flintmq.core.kernel.ports import AppendUnit, DispatchRequest, FlushStatus, FlushWaiter, requests_of
+from flintmq.core.kernel.ports import AppendUnit, DispatchRequest, FlushStatus, FlushWaiter, StoredMessages, requests_of
 from flintmq.core.log.appender import Appended
 from flintmq.core.log.no_room import no_room
 from flintmq.core.record.batch import MessageBatch
@@ -65,12 +66,20 @@ class MessageSink:
         store: what they are appended to.
         stats: counts them.
         dispatch: makes visible what is readable.
+        followers: are told of each append.
     """
 
-    def __init__(self, store: MessageStore, stats: BrokerStats, dispatch: Callable[[], object]) -> None:
+    def __init__(
+        self,
+        store: MessageStore,
+        stats: BrokerStats,
+        dispatch: Callable[[], object],
+        followers: Followers | None = None,
+    ) -> None:
         self._store = store
         self._stats = stats
         self._dispatch = dispatch
+        self._followers = followers if followers is not None else Followers()
 
     def put(self, messages: Sequence[Incoming]) -> Stored:
         """Append messages with one append and one promise of durability, then dispatch what is readable.
@@ -84,7 +93,7 @@ class MessageSink:
 
     def append(self, messages: Sequence[Incoming]) -> Stored:
         """Append messages as :meth:`put` does; the caller dispatches later, after it has answered or put more."""
-        return self._counted(self._store.put(messages))
+        return self._counted(self._store.put(messages), messages)
 
     def append_together(self, messages: Sequence[MessageExtBrokerInner]) -> Stored:
         """Append messages that must follow one another in one file of the log: all of them or none.
@@ -92,11 +101,14 @@ class MessageSink:
         Raises:
             RefusedError: the store takes no messages now. When it refuses these, the results are that refusal alone.
         """
-        return self._counted(self._store.put([list(messages)]))
+        return self._counted(self._store.put([list(messages)]), messages)
 
-    def _counted(self, put: Put) -> Stored:
+    def _counted(self, put: Put, messages: Sequence[Incoming]) -> Stored:
         self._stats.stored(put.records, put.took_s, put.messages)
-        return Stored(put)
+        stored = Stored(put)
+        if self._followers:
+            self._followers.stored(StoredMessages(messages, stored.results, put.took_s, put.flushed, put.waiter))
+        return stored
 
 
 def _results(appended: Sequence[Appended]) -> list[AppendUnit | RefusedError]:

@@ -12,6 +12,7 @@ from flintmq.core.broker.address import BrokerAddress
 from flintmq.core.broker.alarms import gathered
 from flintmq.core.broker.api import PeriodicTimers
 from flintmq.core.broker.consumers import ConsumerTable
+from flintmq.core.broker.followers import Followers
 from flintmq.core.broker.groups import SubscriptionGroupManager
 from flintmq.core.broker.hold import PullRequestHoldService
 from flintmq.core.broker.intake import MessageIntake
@@ -105,7 +106,9 @@ class BrokerState:
         """Whether ordinary answers may be written as they are sent: no plugin's hook wants to see them."""
         self._dispatching = False
         self._closing = False
-        self.sink = MessageSink(store, stats, self.dispatch)
+        self.followers = Followers()
+        """What is told of each append, answer and pull."""
+        self.sink = MessageSink(store, stats, self.dispatch, self.followers)
         self.intake_steps = intake_steps if intake_steps is not None else IntakeSteps()
         self.intake = MessageIntake(self, self.intake_steps)
 

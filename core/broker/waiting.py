@@ -92,16 +92,26 @@ class DurablePositions(Generic[T]):
 
 
 class WaitingStore:
-    """The store, as the delivery of waiting messages sees it. Loop thread."""
+    """The store, as the delivery of waiting messages sees it. Loop thread.
+
+    Args:
+        store: where they wait.
+        stats: counts what is delivered.
+        ensure_topic: makes the topic of dead letters, with so many queues, where it is missing.
+        sink: takes what is delivered; one of its own where there is none.
+    """
 
     def __init__(
-        self, store: MessageStore, stats: BrokerStats, ensure_topic: Callable[[str, int], object] | None = None
+        self,
+        store: MessageStore,
+        stats: BrokerStats,
+        ensure_topic: Callable[[str, int], object] | None = None,
+        sink: MessageSink | None = None,
     ) -> None:
         self._store = store
         self._stats = stats
-        self._sink = MessageSink(store, stats, store.dispatch)
+        self._sink = sink if sink is not None else MessageSink(store, stats, store.dispatch)
         self._ensure_topic = ensure_topic
-        """Makes the topic of dead letters, with so many queues, where it is missing."""
 
     @property
     def wrote_offset_bytes(self) -> int:

@@ -88,9 +88,9 @@ DispatcherFactory = Callable[[DispatcherContext[S]], CommitLogDispatcher]
 PoolFactory = Callable[[int, int], TransientStorePool]
 """Makes a pool of (buffers, bytes each), and of a :class:`PluginContext` if it asks for one."""
 IndexBuilderFactory = Callable[[FolderContext[S]], IndexBuilder]
-IntakeStepFactory = Callable[..., IntakeStep]
+IntakeStepFactory = Callable[..., IntakeStep | None]
 """Makes an intake step of the :class:`flintmq.core.broker.api.BrokerApi`, and of a plugin's context where it has an argument
-for it; the services are made, and none has started."""
+for it; None where the configuration asks for none. The services are made, and none has started."""
 FilterFactory = Callable[..., MessageFilter]
 """Makes a message filter of an expression and its set of tag codes, and of a plugin's context where it has an argument for
 it."""
@@ -329,7 +329,9 @@ class FlintSpecs:
         ``factory(api)`` makes a :class:`~flintmq.core.kernel.ports.service.Service`: an object with ``start()`` and ``stop()``,
         plain or ``async def``, and where it has them ``ready()``, ``withdraw()``, ``persist()``, ``runtime_info()``,
         ``health()``, ``alarms()``, ``ready_words()``, ``metrics()``, ``positions_for_slaves()`` and ``follow(positions)``; or
-        None, where the configuration asks for none.
+        None, where the configuration asks for none. One that has ``on_stored(stored)``, ``on_answered()`` and
+        ``on_handed_out(handed_out)`` is told of every append, answer and pull
+        (:class:`~flintmq.core.kernel.ports.follow.FollowsMessages`).
         ``api`` is a :class:`~flintmq.core.broker.api.BrokerApi`; periodic work is ``api.timers.every(seconds, work, name)`` in
         ``start``.
 
@@ -347,9 +349,9 @@ class FlintSpecs:
         ``factory(api)`` makes an :class:`~flintmq.core.kernel.ports.intake.IntakeStep`: an object with ``property_names`` and
         ``topic_prefixes``, which say by what it is concerned, and ``take(message, sent)``, which changes or redirects the
         message and returns whether the chain ends with it; ``would_take(properties)`` and ``check_batch(shared, batch)`` where
-        it has them. A ``RefusedError`` refuses the message; whatever else a third party's step raises is counted and named,
-        and refuses it, too; but with ``essential=False`` a step that is switched off is passed over. Messages that concern
-        no step cost nothing.
+        it has them; or None, where the configuration asks for none. A ``RefusedError`` refuses the message; whatever else a
+        third party's step raises is counted and named, and refuses it, too; but with ``essential=False`` a step that is
+        switched off is passed over. Messages that concern no step cost nothing.
 
         The order is that of registration: the built-ins (retry, transactions, delay, timer), then others, then
         ``trylast`` ones. ``@hookimpl(tryfirst=True)`` puts a step in front of the built-ins.

@@ -214,6 +214,8 @@ class Kernel:
                     raise PluginError(f"{guilty}: raised while {registered.what} was made: {brief(error)}") from error
                 hook = f"{shape.hook}: " if shape is not None else ""
                 raise PluginError(f"{owner}: {hook}'{registered.name}' cannot be made: {brief(error)}") from error
+            if made is None and shape is INTAKE_STEP:
+                return made  # the configuration asks for none
             if shape is not None and (shape.methods or shape.optional):
                 shape.check_made(owner, registered.name, made)
             self._blame.code.add(owner, made)

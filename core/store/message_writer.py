@@ -80,12 +80,12 @@ class MessageWriter:
         took_s = self._clock.monotonic_s() - began_s
         units, batches = _stored(results)
         self._reput.appended(units, batches)
-        waiter = self.promise()
+        flushed, waiter = self._promises()
         self._appended()
         stored = len(units) - len(batches) + count_messages(batches) if batches else len(units)
         if took_s > SLOW_S:
             self._warn_of_slow_append(took_s, stored, began_bytes)
-        return Put(results, units, stored, waiter, took_s)
+        return Put(results, units, stored, flushed, waiter, took_s)
 
     def promise(self) -> FlushWaiter:
         """Ask for the durability of everything that was appended so far, here and at a slave where one is waited for.
@@ -93,9 +93,13 @@ class MessageWriter:
         Returns:
             What becomes of it.
         """
+        return self._promises()[1]
+
+    def _promises(self) -> tuple[FlushWaiter, FlushWaiter]:
+        """Return the promise of a flush, and that of everything which is waited for."""
         wrote = self._watermarks.wrote
-        waiter = self._services.flush_service.submit(wrote)
-        return waiter if self._gate is None else self._gate.promise(wrote, waiter)
+        flushed = self._services.flush_service.submit(wrote)
+        return flushed, flushed if self._gate is None else self._gate.promise(wrote, flushed)
 
     def wait_for_slaves(self, gate: ReplicationGate) -> None:
         """From now on acknowledge an append when it is durable here and a slave holds it."""
@@ -146,6 +150,8 @@ class Put(msgspec.Struct, eq=False):
     """Everything that was stored, in the order of the log; the messages of a batch as a whole."""
     messages: int
     """How many those are."""
+    flushed: FlushWaiter
+    """What becomes of its flush alone, without the wait for a slave."""
     waiter: FlushWaiter
     took_s: float = 0.0
     """How long the append took, without the wait for its durability."""

@@ -108,7 +108,9 @@ class Assembly:
         self.services.make(state)
         held.push_async_callback(self.services.stop)
         for entry in kernel.registries.intake_steps.all():
-            state.intake_steps.add(kernel.guarded(entry, entry.value)(state))
+            step = kernel.guarded(entry, entry.value)(state)
+            if step is not None:
+                state.intake_steps.add(step)
         state.runtime_sources += [self.services.figures, partial(plugin_figures, kernel), partial(alarm_figures, state)]
         state.alarm_sources += [self.services.alarms, partial(plugin_alarms, kernel)]
         names = config.authenticators_in_force

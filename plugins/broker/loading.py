@@ -88,6 +88,7 @@ def check_required(config: BrokerConfig, kernel: Kernel) -> None:
         ("namesrv.addresses", bool(config.namesrv.addresses), "registration"),
         ("metrics.enable", config.metrics.enable, "metrics"),
         ("metrics.otlp_endpoint", config.metrics.otlp_endpoint is not None, "metrics"),
+        ("tracing.otlp_endpoint", config.tracing.otlp_endpoint is not None, "tracing"),
         ("console.enable", config.console.enable, "console"),
         ("pull.property_filter", config.pull.property_filter, "filters"),
         ("pull.calc_filter_bitmap", config.pull.calc_filter_bitmap, "filters"),

@@ -18,8 +18,11 @@ from flintmq.core.kernel.plugin_shapes import SERVICE, is_async, shown, wrong_ca
 from flintmq.core.kernel.ports import (
     WARNING,
     Alarm,
+    FollowsMessages,
+    HandedOut,
     Measurement,
     Service,
+    StoredMessages,
     SupportsAlarms,
     SupportsFigures,
     SupportsHealth,
@@ -55,6 +58,11 @@ _MUST_NOT_WAIT: Final = (
     "metrics",
     "positions_for_slaves",
 )
+_FOLLOWING: Final[Mapping[str, tuple[str, ...]]] = {
+    "on_stored": ("stored",),
+    "on_answered": (),
+    "on_handed_out": ("handed_out",),
+}
 
 
 class Services:
@@ -87,6 +95,8 @@ class Services:
                 self._made.append((entry, made))
                 if isinstance(made, (SupportsAlarms, SupportsHealth)):
                     self._alarming.append((entry, made))
+                if isinstance(made, FollowsMessages):
+                    api.followers.add(_Follower(made, entry, self._kernel))
 
     def all(self) -> Iterator[Service]:
         """Return the services in the order of their registration."""
@@ -242,6 +252,37 @@ class Services:
         return found
 
 
+class _Follower:
+    """Stands before a service that follows messages: what it raises is counted and named, and changes nothing."""
+
+    def __init__(self, inner: FollowsMessages, entry: Registered[ServiceFactory], kernel: Kernel) -> None:
+        self._inner = inner
+        self._entry = entry
+        self._kernel = kernel
+        self._account = kernel.account(entry)
+
+    def on_stored(self, stored: StoredMessages) -> None:
+        self._tell("on_stored", self._inner.on_stored, stored)
+
+    def on_answered(self) -> None:
+        self._tell("on_answered", self._inner.on_answered)
+
+    def on_handed_out(self, handed_out: HandedOut) -> None:
+        self._tell("on_handed_out", self._inner.on_handed_out, handed_out)
+
+    def _tell(self, doing: str, told: Callable[..., None], *about: object) -> None:
+        if self._account.is_off:
+            return
+        begin_s = perf_counter()
+        try:
+            told(*about)
+        except PLUGIN_FAULTS as error:
+            self._kernel.blame(self._entry, doing, error)
+        finally:
+            if not self._entry.owner.built_in:
+                self._account.spent(begin_s)
+
+
 def _alarms_told(alarms: Iterable[Alarm]) -> list[Alarm]:
     """Return a third party's alarms, of which there are only so many. They are part of an answer: each must be of its form.
 
@@ -260,11 +301,14 @@ def _check(entry: Registered[ServiceFactory], made: Any) -> None:
     """Raise ``PluginError`` unless a third party's factory made an object with the methods of a service."""
     if entry.owner.built_in:
         return
-    for method in (*_MAY_WAIT, *_MUST_NOT_WAIT):
+    arguments = dict.fromkeys((*_MAY_WAIT, *_MUST_NOT_WAIT), ()) | (
+        _FOLLOWING if isinstance(made, FollowsMessages) else {}
+    )
+    for method, given in arguments.items():
         call = getattr(made, method, None)
         if call is None and method not in ("start", "stop"):
             continue
-        wrong = "" if method in _MAY_WAIT and is_async(call) else wrong_call(call, ())
+        wrong = "" if method in _MAY_WAIT and is_async(call) else wrong_call(call, given)
         if wrong:
             raise PluginError(
                 f"{SERVICE.where(entry.owner, entry.name)} cannot be used: its factory made a {type(made).__name__}; "

@@ -148,7 +148,7 @@ class DelayService:
     def __init__(self, api: BrokerApi) -> None:
         self._api = api
         self.schedule = ScheduleMessageService(
-            WaitingStore(api.store, api.stats, api.topics.create_in_send_back),
+            WaitingStore(api.store, api.stats, api.topics.create_in_send_back, api.sink),
             DelayLevels(api.config.delay.levels),
             api.file("delayOffset.json"),
         )

@@ -16,7 +16,7 @@ from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.client_log import client_log
 from flintmq.core.errors import RefusedError
 from flintmq.core.kernel.isolation import IsolatedFilter
-from flintmq.core.kernel.ports import MessageFilter
+from flintmq.core.kernel.ports import HandedOut, MessageFilter
 from flintmq.core.kernel.ports.filter import SupportsFilterBacking
 from flintmq.core.kernel.ports.processor import Request, Response, handles
 from flintmq.core.record import properties as props
@@ -124,6 +124,8 @@ class PullMessageProcessor:
             code = 0
             took_s = state.clock.monotonic_s() - begin_s
             stats.handed_out(*where, result.message_count, result.size_bytes, took_s, result.next_begin_offset)
+            if state.followers:
+                state.followers.handed_out(HandedOut(*where, result.slices, took_s))
         else:
             stats.get_missed += 1
             code = _CODES.get(result.status) or (_NOT_FOUND if header.queue_offset == 0 else _MOVED)

@@ -103,7 +103,7 @@ class SendMessageProcessor:
         if size_bytes > _MUCH_BYTES:
             return self._in_steps(pending, messages, owners)
         self._store(messages, owners)
-        self._answers.flush(pending)
+        self._answered(pending)
         self._state.dispatch()
         return None
 
@@ -122,7 +122,7 @@ class SendMessageProcessor:
             self._answers.flush(pending)
             return
         self._store(messages, owners)
-        self._answers.flush(pending)
+        self._answered(pending)
         self._state.dispatch_soon()
 
     def _refuse_all(self, pending: list[Request]) -> None:
@@ -199,8 +199,14 @@ class SendMessageProcessor:
                 f"durability, the first at {at}, and are answered {status.name}",
             )
         self._answers.stored(late, results, status)
-        self._answers.flush([request for request, _ in late])
+        self._answered([request for request, _ in late])
         self._state.dispatch()
+
+    def _answered(self, requests: list[Request]) -> None:
+        """Hand answers to their sockets."""
+        self._answers.flush(requests)
+        if self._state.followers:
+            self._state.followers.answered()
 
     def _message(self, request: Request) -> Incoming:
         v1 = request.code == RequestCode.SEND_MESSAGE

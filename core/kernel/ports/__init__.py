@@ -28,6 +28,7 @@ from flintmq.core.kernel.ports.flush import (
     ReplicationGate,
     TransientStorePool,
 )
+from flintmq.core.kernel.ports.follow import FollowsMessages, HandedOut, StoredMessages
 from flintmq.core.kernel.ports.index import IndexBuilder, SupportsCommittedBelow, SupportsQuerySteps
 from flintmq.core.kernel.ports.intake import ChecksAhead, ChecksBatches, IntakeStep, Sent
 from flintmq.core.kernel.ports.metrics import Measurement, SupportsMetrics
@@ -77,6 +78,8 @@ __all__ = [
     "FlushStrategy",
     "FlushWaiter",
     "FlushableLog",
+    "FollowsMessages",
+    "HandedOut",
     "IndexBuilder",
     "IntakeStep",
     "MakeConsumeQueues",
@@ -91,6 +94,7 @@ __all__ = [
     "Sent",
     "Service",
     "StoreFolder",
+    "StoredMessages",
     "SupportsAlarms",
     "SupportsCatchUp",
     "SupportsClose",

@@ -1,0 +1,160 @@
+"""Pushes spans to a collector of OpenTelemetry, by OTLP over HTTP. In a thread of its own, outside the loop."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from opentelemetry import context as otel
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SpanExportResult
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace import SpanContext, SpanKind, TraceFlags
+from opentelemetry.trace.span import TraceState
+from opentelemetry.trace.status import Status, StatusCode
+
+from flintmq.plugins.tracing.spans import TYPES
+from flintmq.plugins.tracing.trace_context import RANDOM, SAMPLED, TraceContext
+
+if TYPE_CHECKING:
+    from flintmq.plugins.tracing.spans import Span
+
+log = logging.getLogger("flintmq.broker")
+_exporters_log = logging.getLogger(OTLPSpanExporter.__module__)
+
+TIMEOUT_S: Final = 10.0
+"""For one push, with what the exporter tries again."""
+STOP_S: Final = 3.0
+"""How long a stop waits until what is left is pushed."""
+_PUSH_MAX: Final = 512
+"""Spans of one push; where so many wait, they are pushed at once."""
+_THREAD: Final = "flintmq-spans"
+_SCOPE: Final = InstrumentationScope("flintmq")
+
+
+class SpanPusher:
+    """Pushes from :meth:`start` to :meth:`stop`. Spans are put on the loop's thread, which never waits.
+
+    Args:
+        endpoint: URL of the collector, ``http://HOST:4318/v1/traces``.
+        interval_s: between two pushes.
+        queue_max: spans that wait at most; further ones are dropped.
+        broker_name: names the broker to the collector.
+    """
+
+    def __init__(self, endpoint: str, interval_s: float, queue_max: int, broker_name: str) -> None:
+        self._endpoint = endpoint
+        self._interval_s = interval_s
+        self._queue_max = queue_max
+        self._resource = Resource({"service.name": "flintmq", "service.instance.id": broker_name})
+        self._exporter = OTLPSpanExporter(endpoint=endpoint, timeout=TIMEOUT_S)
+        self._waiting: deque[Span] = deque()
+        self._wake = threading.Event()
+        self._is_stopping = False
+        self._is_closed = False
+        self._thread = threading.Thread(target=self._run, name=_THREAD, daemon=True)
+        self._trouble = ""
+        self._is_dropping = False
+        self.pushed = 0
+        """Spans that the collector took."""
+        self.lost = 0
+        """Spans that it did not take."""
+        self.dropped = 0
+        """Spans for which there was no room."""
+
+    def start(self) -> None:
+        """Begin to push."""
+        _exporters_log.addFilter(_is_of_others)
+        self._thread.start()
+
+    def put(self, span: Span) -> None:
+        """Have a span pushed, or drop it where too many wait. Loop thread."""
+        waiting = self._waiting
+        if len(waiting) >= self._queue_max or self._is_stopping:
+            self.dropped += 1
+            if not self._is_dropping:
+                self._is_dropping = True
+                log.warning("spans are dropped: %d wait already (tracing.queue_max)", len(waiting))
+            return
+        waiting.append(span)
+        if len(waiting) == min(_PUSH_MAX, self._queue_max):
+            self._wake.set()
+
+    def stop(self) -> None:
+        """Push what is left, for :data:`STOP_S` at most, and end. Blocks so long. Idempotent."""
+        self._is_stopping = True
+        self._wake.set()
+        if self._thread.is_alive():
+            if self._trouble:  # another push would fail as well, and take long
+                self._close()
+            self._thread.join(STOP_S)
+        self._close()
+        self.lost += len(self._waiting)
+        self._waiting.clear()
+
+    def _close(self) -> None:
+        if not self._is_closed:
+            self._is_closed = True
+            self._exporter.shutdown()
+
+    def _run(self) -> None:
+        otel.attach(
+            otel.set_value("suppress_instrumentation", True)
+        )  # or each push had spans in a program that traces requests
+        while not self._is_stopping:
+            self._wake.wait(self._interval_s)
+            self._wake.clear()
+            self._push_all()
+        self._push_all()
+
+    def _push_all(self) -> None:
+        """Push what waits, until a push fails."""
+        while self._waiting and not self._is_closed:
+            some = [self._waiting.popleft() for _ in range(min(_PUSH_MAX, len(self._waiting)))]
+            try:
+                result = self._exporter.export([self._readable(span) for span in some])
+                trouble = "" if result is SpanExportResult.SUCCESS else "the collector did not take them"
+            except Exception as error:  # the next push may succeed, and this thread is the only one
+                trouble = f"{type(error).__name__}: {error}"
+            self._note(len(some), trouble)
+            if trouble:
+                return
+
+    def _note(self, count: int, trouble: str) -> None:
+        self.lost += count if trouble else 0
+        self.pushed += 0 if trouble else count
+        if trouble and not self._trouble and not self._is_closed:
+            log.warning("spans cannot be pushed to %s: %s", self._endpoint, trouble)
+        elif self._trouble and not trouble:
+            log.info("spans are pushed to %s again", self._endpoint)
+        self._trouble = trouble
+        self._is_dropping = self._is_dropping and bool(trouble)
+
+    def _readable(self, span: Span) -> ReadableSpan:
+        parent = _context(span.context, span.parent_id, is_remote=span.parent_id == span.context.parent_id)
+        return ReadableSpan(
+            f"{span.operation} {span.message['messaging.destination.name']}",
+            _context(span.context, span.span_id, is_remote=False),
+            parent if span.parent_id else None,
+            self._resource,
+            span.attributes,
+            kind=SpanKind.SERVER if span.operation in TYPES else SpanKind.INTERNAL,
+            status=Status(StatusCode.ERROR, span.error) if span.error else Status(),
+            start_time=span.begin_ns,
+            end_time=span.end_ns,
+            instrumentation_scope=_SCOPE,
+        )
+
+
+def _is_of_others(record: logging.LogRecord) -> bool:
+    """Return whether a line of the exporter's log is about pushes of others: of its own the pusher tells once."""
+    return record.threadName != _THREAD
+
+
+def _context(context: TraceContext, span_id: int, *, is_remote: bool) -> SpanContext:
+    state = TraceState.from_header([context.state]) if context.state else None
+    return SpanContext(context.trace_id, span_id, is_remote, TraceFlags(context.flags & (SAMPLED | RANDOM)), state)

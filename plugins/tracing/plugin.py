@@ -1,0 +1,59 @@
+"""Registers the service and the intake step of traces, where the configuration asks for them."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import TYPE_CHECKING, Final
+
+from flintmq.config.errors import ConfigError
+from flintmq.core.kernel.hookspecs import RegisterIntakeStep, RegisterService, hookimpl
+
+if TYPE_CHECKING:
+    from flintmq.core.broker.api import BrokerApi
+    from flintmq.core.kernel.ports import IntakeStep, Service
+
+OTLP: Final = "opentelemetry.exporter.otlp.proto.http.trace_exporter"
+KEY: Final = "tracing.otlp_endpoint"
+
+
+class TracingPlugin:
+    """Registers the service ``tracing``, and an intake step in front of all others."""
+
+    plugin_name = "tracing"
+
+    @hookimpl
+    def flintmq_services(self, register: RegisterService) -> None:
+        register("tracing", make_service)
+
+    @hookimpl(tryfirst=True)
+    def flintmq_intake_steps(self, register: RegisterIntakeStep) -> None:
+        register("tracing", make_step)
+
+
+def make_service(api: BrokerApi) -> Service | None:
+    """Return the service, or None where it is switched off.
+
+    Raises:
+        ConfigError: it is switched on, and the package that it needs is not installed.
+    """
+    if api.config.tracing.otlp_endpoint is None:
+        return None
+    try:
+        is_installed = importlib.util.find_spec(OTLP) is not None
+    except ModuleNotFoundError:
+        is_installed = False
+    if not is_installed:
+        text = f"'{KEY}' is set, and OpenTelemetry's exporter is not installed: pip install 'flintmq[otel]'"
+        raise ConfigError(f"{text}, or leave the key out", key=KEY)
+    from flintmq.plugins.tracing.service import TracingService
+
+    return TracingService(api)
+
+
+def make_step(api: BrokerApi) -> IntakeStep | None:
+    """Return the step of the service, or None where it is switched off."""
+    if api.config.tracing.otlp_endpoint is None:
+        return None
+    from flintmq.plugins.tracing.service import TracingService
+
+    return api.service(TracingService).step

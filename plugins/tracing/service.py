@@ -1,0 +1,90 @@
+"""The service: follows messages and pushes their spans, from the start of the broker to its stop."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Final
+
+from flintmq.core.kernel.ports import Measurement
+from flintmq.plugins.tracing.otlp import SpanPusher
+from flintmq.plugins.tracing.trace_step import TraceStep
+from flintmq.plugins.tracing.tracer import MessageTracer
+
+if TYPE_CHECKING:
+    from flintmq.core.broker.api import BrokerApi
+    from flintmq.core.kernel.ports import HandedOut, StoredMessages
+
+_OVERDUE_S: Final = 1.0
+_SPANS: Final = "Spans that the collector took, that were lost on the way to it, or dropped for want of room."
+
+
+class TracingService:
+    """Traces messages. Loop thread.
+
+    Args:
+        api: the broker; ``tracing.otlp_endpoint`` is set.
+    """
+
+    def __init__(self, api: BrokerApi) -> None:
+        settings = api.config.tracing
+        assert settings.otlp_endpoint is not None
+        self._api = api
+        self._pusher = SpanPusher(
+            settings.otlp_endpoint, settings.otlp_interval_ms / 1000, settings.queue_max, api.config.broker.name
+        )
+        self.step = TraceStep(api)
+        """What notes the messages that are to be traced."""
+        self._tracer = MessageTracer(api, self.step, self._pusher.put, settings.queue_max)
+
+    def start(self) -> None:
+        """Begin to push."""
+        self._api.store.reput.arrived.subscribe(self._tracer.on_arrived)
+        self._api.timers.every(_OVERDUE_S, self._end_overdue, "spans of answered messages")
+        self._pusher.start()
+
+    async def stop(self) -> None:
+        """Push what is left, for a bounded time."""
+        self._tracer.close()
+        await asyncio.to_thread(self._pusher.stop)
+
+    def on_stored(self, stored: StoredMessages) -> None:
+        """See :class:`flintmq.core.kernel.ports.FollowsMessages`."""
+        self._tracer.on_stored(stored)
+
+    def on_answered(self) -> None:
+        """See :class:`flintmq.core.kernel.ports.FollowsMessages`."""
+        self._tracer.on_answered()
+
+    def on_handed_out(self, handed_out: HandedOut) -> None:
+        """See :class:`flintmq.core.kernel.ports.FollowsMessages`."""
+        self._tracer.on_handed_out(handed_out)
+
+    def runtime_info(self) -> Mapping[str, str]:
+        """Return what became of spans, and which messages were not traced."""
+        pusher = self._pusher
+        return {
+            "tracedMessages": str(self._tracer.followed),
+            "untracedForWantOfRoom": str(self._tracer.passed_over),
+            "traceparentIgnored": str(self.step.malformed),
+            "spansPushed": str(pusher.pushed),
+            "spansLost": str(pusher.lost),
+            "spansDropped": str(pusher.dropped),
+        }
+
+    def metrics(self) -> Iterator[Measurement]:
+        """Return the same for monitoring systems."""
+        pusher = self._pusher
+        for result, count in (("taken", pusher.pushed), ("lost", pusher.lost), ("dropped", pusher.dropped)):
+            yield Measurement("flintmq_spans_total", count, {"result": result}, "counter", _SPANS)
+        followed, passed_over = self._tracer.followed, self._tracer.passed_over
+        for result, count in (("traced", followed), ("passed_over", passed_over), ("malformed", self.step.malformed)):
+            meaning = (
+                "Stored messages that were to be traced: those that were, those for which there was no room, and those"
+            )
+            meaning += " whose traceparent was malformed."
+            yield Measurement("flintmq_traced_messages_total", count, {"result": result}, "counter", meaning)
+
+    def _end_overdue(self) -> None:
+        self._tracer.end_overdue(time.time_ns() - int(_OVERDUE_S * 1e9))

@@ -1,0 +1,132 @@
+"""The spans of a message, as they are kept until they are pushed, and what they say of it.
+
+Names follow the semantic conventions of OpenTelemetry for messaging, and for RocketMQ
+(https://opentelemetry.io/docs/specs/semconv/messaging/); what these do not know begins with ``flintmq.``.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from flintmq.core.record import properties as props
+from flintmq.core.record.properties import string_to_properties
+from flintmq.plugins.tracing.trace_context import RANDOM, SAMPLED, TraceContext
+
+Attribute = str | int | list[str]
+Attributes = Mapping[str, Attribute]
+
+STORE: Final = "store"
+INTAKE: Final = "intake"
+APPEND: Final = "append"
+FLUSH: Final = "flush"
+REPLICATE: Final = "replicate"
+ACKNOWLEDGE: Final = "acknowledge"
+DISPATCH: Final = "dispatch"
+DELIVER: Final = "deliver"
+STAGES: Final = (STORE, INTAKE, APPEND, FLUSH, REPLICATE, ACKNOWLEDGE, DISPATCH, DELIVER)
+"""Every operation that has a span."""
+TYPES: Final = {STORE: "send", DELIVER: "receive"}
+"""The operations of clients that the broker's serve; the others are its own."""
+
+_TEXT_MAX: Final = 256
+_KEYS_MAX: Final = 16
+
+
+class Span(msgspec.Struct, frozen=True):
+    """A span that has ended."""
+
+    operation: str
+    context: TraceContext
+    """Of the message: its trace, and what tracing systems tell each other."""
+    span_id: int
+    parent_id: int
+    """0 for the first span of a trace."""
+    begin_ns: int
+    """In ns since 1970."""
+    end_ns: int
+    message: Attributes
+    """What is said of the message; the spans of one message share it."""
+    more: Attributes = {}
+    """What is said of this operation."""
+    error: str = ""
+    """Why it did not end well; empty where it did."""
+
+    @property
+    def attributes(self) -> dict[str, Attribute]:
+        """Everything that the span says."""
+        said: dict[str, Attribute] = {
+            "messaging.system": "rocketmq",
+            "messaging.operation.name": self.operation,
+            **self.message,
+            **self.more,
+        }
+        if self.operation in TYPES:
+            said["messaging.operation.type"] = TYPES[self.operation]
+        if self.error:
+            said["error.type"] = self.error
+        return said
+
+
+def new_span_id() -> int:
+    """Return the id of a new span."""
+    return random.getrandbits(64) or 1
+
+
+def new_context() -> TraceContext:
+    """Return the context of a new trace; its parent id is that of the first span."""
+    return TraceContext(random.getrandbits(128) or 1, new_span_id(), SAMPLED | RANDOM)
+
+
+def message_attributes(
+    topic: str, queue_id: int, body_bytes: int, stored: bytes, *, is_held: bool
+) -> dict[str, Attribute]:
+    """Return what spans say of a message.
+
+    Args:
+        topic: where it lies, with ``queue_id``.
+        body_bytes: the length of its body.
+        stored: its properties as stored.
+        is_held: whether it waits there for something, and has its own topic among its properties.
+    """
+    properties = string_to_properties(stored.decode("utf-8", "replace"))
+    get = properties.get
+    said: dict[str, Attribute] = {
+        "messaging.destination.name": topic,
+        "messaging.destination.partition.id": str(queue_id),
+        "messaging.message.body.size": body_bytes,
+        "messaging.rocketmq.message.type": _type(properties),
+    }
+    if is_held:
+        said["messaging.destination.name"] = get(props.REAL_TOPIC, topic)[:_TEXT_MAX]
+        said["messaging.destination.partition.id"] = get(props.REAL_QUEUE_ID, str(queue_id))[:_TEXT_MAX]
+        said["flintmq.held_in"] = topic
+    if uniq_key := get(props.UNIQ_KEY):
+        said["messaging.message.id"] = uniq_key[:_TEXT_MAX]
+    if tag := get(props.TAGS):
+        said["messaging.rocketmq.message.tag"] = tag[:_TEXT_MAX]
+    if keys := get(props.KEYS):
+        said["messaging.rocketmq.message.keys"] = [
+            key[:_TEXT_MAX] for key in keys.split(props.KEY_SEPARATOR, _KEYS_MAX)[:_KEYS_MAX] if key
+        ]
+    if (level := get(props.DELAY, "")).isdecimal() and len(level) < 10 and int(level):
+        said["messaging.rocketmq.message.delay_time_level"] = int(level)
+    due_ms = get(props.TIMER_OUT_MS) or get(props.TIMER_DELIVER_MS, "")
+    if due_ms.isdecimal() and len(due_ms) < 16:
+        said["messaging.rocketmq.message.delivery_timestamp"] = int(due_ms)
+    if origin := get(props.RETRY_TOPIC):
+        said["flintmq.retry_of"] = origin[:_TEXT_MAX]
+    return said
+
+
+_WAITS: Final = frozenset({props.TIMER_DELIVER_MS, props.TIMER_DELAY_MS, props.TIMER_DELAY_SEC})
+
+
+def _type(properties: Mapping[str, str]) -> str:
+    if properties.get(props.TRANSACTION_PREPARED, "").lower() == "true":
+        return "transaction"
+    is_delayed = properties.get(props.DELAY, "0") != "0" or not _WAITS.isdisjoint(properties)
+    return "delay" if is_delayed else "normal"

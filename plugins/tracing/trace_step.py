@@ -1,0 +1,149 @@
+"""The intake step of traces: notes the messages that are to be traced, before another step redirects them."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from flintmq.core.limits import PROPERTIES_MAX_BYTES
+from flintmq.core.record.properties import UNIQ_KEY, AlikeProperties
+from flintmq.plugins.tracing.spans import new_context
+from flintmq.plugins.tracing.trace_context import (
+    MARK,
+    TRACEPARENT,
+    TraceContext,
+    TraceContextError,
+    read_context,
+)
+
+if TYPE_CHECKING:
+    from flintmq.core.broker.api import BrokerApi
+    from flintmq.core.kernel.ports import Sent
+    from flintmq.core.record.batch import MessageBatch
+    from flintmq.core.record.record import MessageExtBrokerInner
+
+_NOTED_MAX: Final = 1_024
+"""Messages between intake and append are those of one turn of the loop. What is refused in between is never asked for."""
+_BATCHES_MAX: Final = 64
+_ENTRY_BYTES: Final = len(MARK) + 56
+_KEY_MAX: Final = 64
+
+
+class Noted(msgspec.Struct, frozen=True):
+    """What intake knows of a message."""
+
+    began_ns: int
+    """When intake took it up, in ns since 1970."""
+    context: TraceContext | None
+    """None for one that is not to be traced, although its properties look so later on."""
+    is_first: bool = False
+    """Whether the trace begins here."""
+
+
+class TraceStep:
+    """Notes messages with a sampled ``traceparent``, and gives one to some of those that have none. Loop thread.
+
+    An intake step (:class:`flintmq.core.kernel.ports.IntakeStep`) that never takes or refuses a message.
+
+    Args:
+        api: the broker; its settings say how many messages without a parent are to be traced.
+    """
+
+    def __init__(self, api: BrokerApi) -> None:
+        self._topics = api.topics
+        self._one_in = api.config.tracing.sample_one_in
+        self.property_names = frozenset({TRACEPARENT})
+        self.topic_prefixes: tuple[str, ...] = ("",) if self._one_in else ()
+        self._noted: dict[tuple[str, str], Noted] = {}
+        self._batches: dict[int, tuple[Sequence[bytes], dict[int, Noted]]] = {}
+        """By the identity of a batch's properties, which are kept so that no other ones get it."""
+        self.malformed = 0
+        """Messages whose ``traceparent`` was ignored."""
+
+    def take(self, message: MessageExtBrokerInner, sent: Sent | None) -> bool:
+        """Note a message of a client. Returns False: other steps are asked, too."""
+        if sent is None:
+            return False
+        if TRACEPARENT in message.properties:
+            noted = self._read(message.properties_bytes)
+        elif self._is_chosen(message.topic, len(message.properties_bytes)):
+            noted = Noted(time.time_ns(), new_context(), is_first=True)
+            assert noted.context is not None
+            value = noted.context.traceparent
+            message.properties = {**message.properties, TRACEPARENT: value}
+            message.properties_bytes = _with_parent(message.properties_bytes, value)
+        else:
+            return False
+        if noted is not None:
+            if len(self._noted) >= _NOTED_MAX:
+                del self._noted[next(iter(self._noted))]
+            self._noted[_key(message.properties)] = noted
+        return False
+
+    def check_batch(self, shared: Mapping[str, str], batch: MessageBatch) -> None:
+        """Note which messages of a batch are to be traced; refuses none."""
+        all_stored = batch.stored_properties
+        members: dict[int, Noted] = {}
+        if TRACEPARENT in shared or _are_marked(all_stored):
+            found = ((at, self._read(stored)) for at, stored in enumerate(all_stored) if MARK in stored)
+            members = {at: noted for at, noted in found if noted is not None}
+        elif self._one_in:
+            longest = all_stored.length if isinstance(all_stored, AlikeProperties) else max(map(len, all_stored))
+            chosen = [at for at in range(len(all_stored)) if self._is_chosen(batch.topic, longest)]
+            if chosen:
+                members = {at: Noted(time.time_ns(), new_context(), is_first=True) for at in chosen}
+                batch.stored_properties = all_stored = [
+                    _with_parent(stored, members[at].context.traceparent) if at in members else stored  # type: ignore[union-attr]
+                    for at, stored in enumerate(all_stored)
+                ]
+        if members:
+            if len(self._batches) >= _BATCHES_MAX:
+                del self._batches[next(iter(self._batches))]
+            self._batches[id(all_stored)] = all_stored, members
+
+    def noted(self, message: MessageExtBrokerInner) -> Noted | None:
+        """Return what is known of a message, once; None for one that no client has just sent."""
+        return self._noted.pop(_key(message.properties), None) if self._noted else None
+
+    def noted_of_batch(self, batch: MessageBatch) -> Mapping[int, Noted]:
+        """Return what is known of the messages of a batch, by their places, once."""
+        found = self._batches.pop(id(batch.stored_properties), None) if self._batches else None
+        return found[1] if found is not None else {}
+
+    def _read(self, stored: bytes) -> Noted | None:
+        """Return what to note of a message that has a ``traceparent``; None where it is not sampled."""
+        try:
+            context = read_context(stored)
+        except TraceContextError:
+            self.malformed += 1
+            return Noted(0, None)
+        is_wanted = context is not None and context.is_sampled
+        return Noted(time.time_ns(), context) if is_wanted else None
+
+    def _is_chosen(self, topic: str, properties_bytes: int) -> bool:
+        return (
+            self._one_in > 0
+            and random.randrange(self._one_in) == 0
+            and properties_bytes + _ENTRY_BYTES <= PROPERTIES_MAX_BYTES
+            and not self._topics.is_system_topic(topic)
+        )
+
+
+def _are_marked(all_stored: Sequence[bytes]) -> bool:
+    """Return whether one of the messages of a batch may have a ``traceparent``."""
+    if isinstance(all_stored, AlikeProperties):  # they differ in their UNIQ_KEY only
+        return MARK in all_stored[0]
+    return MARK in b"".join(all_stored)
+
+
+def _with_parent(stored: bytes, value: str) -> bytes:
+    parted = stored if not stored or stored.endswith(b"\x02") else stored + b"\x02"
+    return parted + MARK + value.encode()
+
+
+def _key(properties: Mapping[str, str]) -> tuple[str, str]:
+    return properties.get(TRACEPARENT, "")[:_KEY_MAX], properties.get(UNIQ_KEY, "")[:_KEY_MAX]
