@@ -106,7 +106,7 @@ class MessageSink:
     def _counted(self, put: Put, messages: Sequence[Incoming]) -> Stored:
         self._stats.stored(put.records, put.took_s, put.messages)
         stored = Stored(put)
-        if self._followers:
+        if self._followers.all:
             self._followers.stored(StoredMessages(messages, stored.results, put.took_s, put.flushed, put.waiter))
         return stored
 

@@ -22,6 +22,7 @@ from flintmq.core.broker.api import PeriodicTimers
 from flintmq.core.errors import FlintError, JsonTypeError, StoreError
 from flintmq.core.kernel.plugin_shapes import drop, wrong_word
 from flintmq.core.kernel.ports.alarm import Alarm
+from flintmq.core.kernel.ports.follow import FollowsMessages, HandedOut, StoredMessages
 from flintmq.core.kernel.ports.metrics import SupportsMetrics, checked
 from flintmq.core.kernel.ports.service import (
     Service,
@@ -35,6 +36,7 @@ from flintmq.core.kernel.ports.service import (
     SupportsWithdraw,
 )
 from flintmq.core.testing.failure import KitFailure, expect
+from flintmq.core.waiters import DONE
 
 _TURNS: Final = 2
 _OF_ANOTHER: Final = "memberOfAnotherService"
@@ -131,6 +133,8 @@ async def _check_life(make: Callable[[PeriodicTimers], Service], *, is_reached: 
         for _turn in range(_TURNS):
             timers.turn()
             _check_answers(service)
+        if isinstance(service, FollowsMessages):
+            _check_told(service)
         if isinstance(service, SupportsFollowing):
             _check_following(service)
     if isinstance(service, SupportsWithdraw):
@@ -193,6 +197,18 @@ def _check_words(service: SupportsReadyWords) -> None:
     for name, word in words.items():
         wrong = wrong_word(name, word)
         expect(not wrong, f"ready_words returns words of a READY line: {wrong}", words)
+
+
+def _check_told(service: FollowsMessages) -> None:
+    """Tell it of an append of nothing, of answers, and of a pull whose records are not asked for."""
+    calls: Mapping[str, Callable[[], object]] = {
+        "on_stored": lambda: service.on_stored(StoredMessages((), (), 0.0, DONE, DONE)),
+        "on_answered": service.on_answered,
+        "on_handed_out": lambda: service.on_handed_out(HandedOut("T", "C", 0, (), 0.0)),
+    }
+    for name, call in calls.items():
+        drop(returned := call())
+        expect(returned is None, f"{name} is a plain method that returns nothing", returned)
 
 
 def _check_following(service: SupportsFollowing) -> None:

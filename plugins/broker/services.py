@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 import msgspec
 
@@ -19,10 +19,8 @@ from flintmq.core.kernel.ports import (
     WARNING,
     Alarm,
     FollowsMessages,
-    HandedOut,
     Measurement,
     Service,
-    StoredMessages,
     SupportsAlarms,
     SupportsFigures,
     SupportsHealth,
@@ -41,6 +39,7 @@ if TYPE_CHECKING:
     from flintmq.core.kernel.kernel import Kernel
     from flintmq.core.kernel.registry import Registered
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 TROUBLE: Final = "serviceTrouble"
@@ -256,31 +255,26 @@ class _Follower:
     """Stands before a service that follows messages: what it raises is counted and named, and changes nothing."""
 
     def __init__(self, inner: FollowsMessages, entry: Registered[ServiceFactory], kernel: Kernel) -> None:
-        self._inner = inner
-        self._entry = entry
-        self._kernel = kernel
-        self._account = kernel.account(entry)
+        account = kernel.account(entry)
 
-    def on_stored(self, stored: StoredMessages) -> None:
-        self._tell("on_stored", self._inner.on_stored, stored)
+        def guarded(doing: str, told: Callable[P, None]) -> Callable[P, None]:
+            def tell(*about: P.args, **named: P.kwargs) -> None:
+                if account.is_off:
+                    return
+                begin_s = 0.0 if entry.owner.built_in else perf_counter()
+                try:
+                    told(*about, **named)
+                except PLUGIN_FAULTS as error:
+                    kernel.blame(entry, doing, error)
+                finally:
+                    if begin_s:
+                        account.spent(begin_s)
 
-    def on_answered(self) -> None:
-        self._tell("on_answered", self._inner.on_answered)
+            return tell
 
-    def on_handed_out(self, handed_out: HandedOut) -> None:
-        self._tell("on_handed_out", self._inner.on_handed_out, handed_out)
-
-    def _tell(self, doing: str, told: Callable[..., None], *about: object) -> None:
-        if self._account.is_off:
-            return
-        begin_s = perf_counter()
-        try:
-            told(*about)
-        except PLUGIN_FAULTS as error:
-            self._kernel.blame(self._entry, doing, error)
-        finally:
-            if not self._entry.owner.built_in:
-                self._account.spent(begin_s)
+        self.on_stored = guarded("on_stored", inner.on_stored)
+        self.on_answered = guarded("on_answered", inner.on_answered)
+        self.on_handed_out = guarded("on_handed_out", inner.on_handed_out)
 
 
 def _alarms_told(alarms: Iterable[Alarm]) -> list[Alarm]:
@@ -301,9 +295,9 @@ def _check(entry: Registered[ServiceFactory], made: Any) -> None:
     """Raise ``PluginError`` unless a third party's factory made an object with the methods of a service."""
     if entry.owner.built_in:
         return
-    arguments = dict.fromkeys((*_MAY_WAIT, *_MUST_NOT_WAIT), ()) | (
-        _FOLLOWING if isinstance(made, FollowsMessages) else {}
-    )
+    arguments: dict[str, tuple[str, ...]] = dict.fromkeys((*_MAY_WAIT, *_MUST_NOT_WAIT), ())
+    if isinstance(made, FollowsMessages):
+        arguments |= _FOLLOWING
     for method, given in arguments.items():
         call = getattr(made, method, None)
         if call is None and method not in ("start", "stop"):

@@ -1,29 +1,68 @@
 """Finds the traced messages among those that a pull found, and makes a span of each.
 
-A pull's answer is slices of the log that nobody looks into. Here each is searched once for the name of the property, and only
-where it is found for a sampled value, so that untraced messages cost a search of their bytes.
+A pull's answer is slices of the log that nobody looks into. Where traced messages lie is known of those that were stored since
+the start of the broker, so other answers cost a look at that; what is older, or was copied from a master, is searched.
 """
 
 from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterator
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from flintmq.core.kernel.ports import HandedOut
+from flintmq.core.record.layout import HEAD_AT
 from flintmq.core.record.record import RECORD_MIN_BYTES, Fields, RecordError, read_fields
 from flintmq.plugins.tracing.spans import DELIVER, Attribute, Span, message_attributes, new_span_id
 from flintmq.plugins.tracing.trace_context import MARK, sampled_context
 
 _SAMPLED: Final = re.compile(MARK + rb"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f][13579bdf]")
 _SIZE: Final = struct.Struct(">i")
+_POSITION: Final = struct.Struct(">q")
+_POSITION_AT: Final = HEAD_AT["physical_offset"]
+PLACES_MAX: Final = 65_536
 
 
-def marked_pieces(handed_out: HandedOut) -> list[bytes]:
-    """Return copies of the pieces of an answer in which there may be a traced message."""
-    pieces = map(bytes, handed_out.records)
-    return [piece for piece in pieces if MARK in piece and _SAMPLED.search(piece) is not None]
+class TracedPlaces:
+    """Where in the log traced messages lie. Loop thread.
+
+    Args:
+        known_from_bytes: from this position on all of them will be added; None where they will not be.
+    """
+
+    def __init__(self, known_from_bytes: int | None) -> None:
+        self._known_from_bytes = known_from_bytes
+        self._places = array("q")
+
+    def add(self, position_bytes: int) -> None:
+        """Keep the place of another one, behind all others. Of very many those in front are forgotten."""
+        places = self._places
+        places.append(position_bytes)
+        if len(places) > PLACES_MAX:
+            del places[: PLACES_MAX // 2]
+            if self._known_from_bytes is not None:
+                self._known_from_bytes = places[0]
+
+    def may_be_in(self, pieces: Sequence[memoryview]) -> bool:
+        """Return whether a traced message may be among records that follow one another in the log, with gaps."""
+        (begin_bytes,) = _POSITION.unpack_from(pieces[0], _POSITION_AT)
+        if self._known_from_bytes is None or begin_bytes < self._known_from_bytes:
+            return True
+        places = self._places
+        at = bisect_left(places, begin_bytes)
+        if at == len(places):
+            return False
+        last = pieces[-1]
+        (last_bytes,) = _POSITION.unpack_from(last, _POSITION_AT)
+        return places[at] < last_bytes + len(last)
+
+
+def marked_pieces(pieces: Sequence[memoryview]) -> list[bytes]:
+    """Return copies of the pieces of an answer in which there seems to be a traced message."""
+    return [piece for piece in map(bytes, pieces) if MARK in piece and _SAMPLED.search(piece) is not None]
 
 
 def deliveries(handed_out: HandedOut, piece: bytes, begin_ns: int, end_ns: int, now_ms: int) -> Iterator[Span]:

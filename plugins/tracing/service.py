@@ -14,7 +14,6 @@ from flintmq.plugins.tracing.tracer import MessageTracer
 
 if TYPE_CHECKING:
     from flintmq.core.broker.api import BrokerApi
-    from flintmq.core.kernel.ports import HandedOut, StoredMessages
 
 _OVERDUE_S: Final = 1.0
 _SPANS: Final = "Spans that the collector took, that were lost on the way to it, or dropped for want of room."
@@ -37,6 +36,10 @@ class TracingService:
         self.step = TraceStep(api)
         """What notes the messages that are to be traced."""
         self._tracer = MessageTracer(api, self.step, self._pusher.put, settings.queue_max)
+        # What makes it one that is told of messages (:class:`flintmq.core.kernel.ports.FollowsMessages`).
+        self.on_stored = self._tracer.on_stored
+        self.on_answered = self._tracer.on_answered
+        self.on_handed_out = self._tracer.on_handed_out
 
     def start(self) -> None:
         """Begin to push."""
@@ -48,18 +51,6 @@ class TracingService:
         """Push what is left, for a bounded time."""
         self._tracer.close()
         await asyncio.to_thread(self._pusher.stop)
-
-    def on_stored(self, stored: StoredMessages) -> None:
-        """See :class:`flintmq.core.kernel.ports.FollowsMessages`."""
-        self._tracer.on_stored(stored)
-
-    def on_answered(self) -> None:
-        """See :class:`flintmq.core.kernel.ports.FollowsMessages`."""
-        self._tracer.on_answered()
-
-    def on_handed_out(self, handed_out: HandedOut) -> None:
-        """See :class:`flintmq.core.kernel.ports.FollowsMessages`."""
-        self._tracer.on_handed_out(handed_out)
 
     def runtime_info(self) -> Mapping[str, str]:
         """Return what became of spans, and which messages were not traced."""

@@ -24,6 +24,7 @@ TRACESTATE_MAX_MEMBERS: Final = 32
 _PARENTS: Final = re.compile(rb"(?:\A|\x02)traceparent\x01([^\x02]+)")
 _STATES: Final = re.compile(rb"(?:\A|\x02)tracestate\x01([^\x02]+)")
 _FORM: Final = re.compile(rb"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?", re.DOTALL)
+_UNSAMPLED: Final = re.compile(r"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f][02468ace]")
 _KEY: Final = rb"(?:[a-z][_0-9a-z\-*/]{0,255}|[a-z0-9][_0-9a-z\-*/]{0,240}@[a-z][_0-9a-z\-*/]{0,13})"
 _VALUE: Final = rb"[\x20-\x2b\x2d-\x3c\x3e-\x7e]{0,255}[\x21-\x2b\x2d-\x3c\x3e-\x7e]"
 _MEMBER: Final = re.compile(_KEY + b"=" + _VALUE)
@@ -54,6 +55,11 @@ class TraceContext(msgspec.Struct, frozen=True):
 
 class TraceContextError(ValueError):
     """A property ``traceparent`` that is none by the rules of W3C."""
+
+
+def is_unsampled(value: str) -> bool:
+    """Return whether a traceparent is plainly one whose span is not sampled, as most are where some are."""
+    return _UNSAMPLED.fullmatch(value) is not None
 
 
 def read_context(stored: bytes) -> TraceContext | None:

@@ -17,6 +17,7 @@ from flintmq.plugins.tracing.trace_context import (
     TRACEPARENT,
     TraceContext,
     TraceContextError,
+    is_unsampled,
     read_context,
 )
 
@@ -26,9 +27,9 @@ if TYPE_CHECKING:
     from flintmq.core.record.batch import MessageBatch
     from flintmq.core.record.record import MessageExtBrokerInner
 
-_NOTED_MAX: Final = 1_024
+_NOTED_MAX: Final = 8_192
 """Messages between intake and append are those of one turn of the loop. What is refused in between is never asked for."""
-_BATCHES_MAX: Final = 64
+_BATCHES_MAX: Final = 256
 _ENTRY_BYTES: Final = len(MARK) + 56
 _KEY_MAX: Final = 64
 
@@ -59,8 +60,11 @@ class TraceStep:
         self.property_names = frozenset({TRACEPARENT})
         self.topic_prefixes: tuple[str, ...] = ("",) if self._one_in else ()
         self._noted: dict[tuple[str, str], Noted] = {}
-        self._batches: dict[int, tuple[Sequence[bytes], dict[int, Noted]]] = {}
-        """By the identity of a batch's properties, which are kept so that no other ones get it."""
+        self._batches: dict[int, dict[int, Noted]] = {}
+        """By the identity of a batch's properties: what another batch left behind, which was refused, goes with the next one
+        that has it."""
+        self.has_batches = False
+        """Whether :meth:`noted_of_batch` has something to return."""
         self.malformed = 0
         """Messages whose ``traceparent`` was ignored."""
 
@@ -68,7 +72,10 @@ class TraceStep:
         """Note a message of a client. Returns False: other steps are asked, too."""
         if sent is None:
             return False
-        if TRACEPARENT in message.properties:
+        value = message.properties.get(TRACEPARENT)
+        if value is not None:
+            if is_unsampled(value):
+                return False
             noted = self._read(message.properties_bytes)
         elif self._is_chosen(message.topic, len(message.properties_bytes)):
             noted = Noted(time.time_ns(), new_context(), is_first=True)
@@ -87,6 +94,8 @@ class TraceStep:
     def check_batch(self, shared: Mapping[str, str], batch: MessageBatch) -> None:
         """Note which messages of a batch are to be traced; refuses none."""
         all_stored = batch.stored_properties
+        if self.has_batches:
+            self._batches.pop(id(all_stored), None)
         members: dict[int, Noted] = {}
         if TRACEPARENT in shared or _are_marked(all_stored):
             found = ((at, self._read(stored)) for at, stored in enumerate(all_stored) if MARK in stored)
@@ -103,7 +112,8 @@ class TraceStep:
         if members:
             if len(self._batches) >= _BATCHES_MAX:
                 del self._batches[next(iter(self._batches))]
-            self._batches[id(all_stored)] = all_stored, members
+            self._batches[id(all_stored)] = members
+            self.has_batches = True
 
     def noted(self, message: MessageExtBrokerInner) -> Noted | None:
         """Return what is known of a message, once; None for one that no client has just sent."""
@@ -111,8 +121,9 @@ class TraceStep:
 
     def noted_of_batch(self, batch: MessageBatch) -> Mapping[int, Noted]:
         """Return what is known of the messages of a batch, by their places, once."""
-        found = self._batches.pop(id(batch.stored_properties), None) if self._batches else None
-        return found[1] if found is not None else {}
+        found = self._batches.pop(id(batch.stored_properties), None)
+        self.has_batches = bool(self._batches)
+        return found or {}
 
     def _read(self, stored: bytes) -> Noted | None:
         """Return what to note of a message that has a ``traceparent``; None where it is not sampled."""

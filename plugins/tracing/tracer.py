@@ -33,9 +33,9 @@ from flintmq.core.kernel.ports import (
 )
 from flintmq.core.record.batch import MessageBatch
 from flintmq.plugins.tracing import spans
-from flintmq.plugins.tracing.deliveries import deliveries, marked_pieces
+from flintmq.plugins.tracing.deliveries import TracedPlaces, deliveries, marked_pieces
 from flintmq.plugins.tracing.spans import Attributes, Span, message_attributes, new_span_id
-from flintmq.plugins.tracing.trace_context import TRACEPARENT, TraceContext, sampled_context
+from flintmq.plugins.tracing.trace_context import TRACEPARENT, TraceContext, is_unsampled, sampled_context
 
 if TYPE_CHECKING:
     from flintmq.core.broker.api import BrokerApi
@@ -94,6 +94,8 @@ class MessageTracer:
         self._under_way_max = under_way_max
         self._to_answer: list[_Traced] = []
         self._to_dispatch: deque[_Traced] = deque()
+        # What a slave has, its master's clients have sent.
+        self._places = TracedPlaces(None if api.config.broker.is_slave else api.store.watermarks.wrote)
         self.followed = 0
         """Traced messages that were stored."""
         self.passed_over = 0
@@ -104,10 +106,14 @@ class MessageTracer:
         now_ns = 0
         followed: list[_Traced] = []
         for at, message in enumerate(stored.messages):
-            if type(message) is not MessageBatch and message.about is not None:  # type: ignore[union-attr]
+            if type(message) is MessageBatch:
+                if not self._step.has_batches:
+                    continue
+            elif message.about is not None:  # type: ignore[union-attr]
                 continue  # its properties ask for nothing, and so for no trace
             now_ns = now_ns or time.time_ns()
             for one in self._traced(message, stored.results[at]):
+                self._places.add(one.position_bytes)
                 if max(len(self._to_answer), len(self._to_dispatch)) >= self._under_way_max:
                     self.passed_over += 1
                     continue
@@ -140,7 +146,9 @@ class MessageTracer:
 
     def on_handed_out(self, handed_out: HandedOut) -> None:
         """Make a span of each traced message that a group is given."""
-        for piece in marked_pieces(handed_out):
+        if not handed_out.records or not self._places.may_be_in(handed_out.records):
+            return
+        for piece in marked_pieces(handed_out.records):
             end_ns = time.time_ns()
             begin_ns = end_ns - int(handed_out.took_s * 1e9)
             self._dispatched(begin_ns)  # a held pull is woken before ``on_arrived`` is called
@@ -175,7 +183,8 @@ class MessageTracer:
                     about["flintmq.queue_offset"] = result.queue_offset + at
                     yield _Traced(noted.context, noted, about, result.positions[at], True, message.wait)
             return
-        if TRACEPARENT not in message.properties:
+        value = message.properties.get(TRACEPARENT)
+        if value is None or is_unsampled(value):
             return
         noted_one, stored = self._step.noted(message), message.properties_bytes
         context = sampled_context(stored) if noted_one is None else noted_one.context

@@ -124,7 +124,7 @@ class PullMessageProcessor:
             code = 0
             took_s = state.clock.monotonic_s() - begin_s
             stats.handed_out(*where, result.message_count, result.size_bytes, took_s, result.next_begin_offset)
-            if state.followers:
+            if state.followers.all:
                 state.followers.handed_out(HandedOut(*where, result.slices, took_s))
         else:
             stats.get_missed += 1

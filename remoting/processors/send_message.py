@@ -205,7 +205,7 @@ class SendMessageProcessor:
     def _answered(self, requests: list[Request]) -> None:
         """Hand answers to their sockets."""
         self._answers.flush(requests)
-        if self._state.followers:
+        if self._state.followers.all:
             self._state.followers.answered()
 
     def _message(self, request: Request) -> Incoming:

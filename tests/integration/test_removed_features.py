@@ -18,6 +18,7 @@ CODES: dict[str, tuple[int, ...]] = {
     "registration": (),
     "replication": (),
     "retention": (306, 329),
+    "tracing": (),
 }
 """Every feature with the request codes that it answers."""
 
@@ -29,6 +30,7 @@ ASKED_FOR = {
     "pull.property_filter": ("filters", "pull.property_filter=true"),
     "pull.calc_filter_bitmap": ("filters", "pull.calc_filter_bitmap=true"),
     "namesrv.addresses": ("registration", "namesrv.addresses=127.0.0.1:1"),
+    "tracing.otlp_endpoint": ("tracing", "tracing.otlp_endpoint=http://127.0.0.1:1/v1/traces"),
 }
 """Settings that ask for a feature, each with the feature and what is configured."""
 

@@ -11,7 +11,7 @@ import pytest
 from flintmq.config.sections.models import BrokerConfig, StoreSection
 from flintmq.core.broker.api import PeriodicTimers
 from flintmq.core.errors import JsonTypeError, StoreError
-from flintmq.core.kernel.ports import Measurement
+from flintmq.core.kernel.ports import HandedOut, Measurement, StoredMessages
 from flintmq.core.kernel.ports.alarm import Alarm
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.failure import KitFailure
@@ -71,6 +71,16 @@ class Counts:
     def ready_words(self) -> Mapping[str, str]:
         """Return where it would listen."""
         return {"counts": "127.0.0.1:1"}
+
+    def on_stored(self, stored: StoredMessages) -> None:
+        """Count messages."""
+        self.position += len(stored.messages)
+
+    def on_answered(self) -> None:
+        """Do nothing."""
+
+    def on_handed_out(self, handed_out: HandedOut) -> None:
+        """Do nothing."""
 
     def positions_for_slaves(self) -> Mapping[str, object]:
         """Return the count."""
@@ -147,6 +157,9 @@ async def _later(*_arguments: object) -> Any:
         ({"metrics": lambda _: [Measurement("mine", 1)] * 2}, "each series is told once"),
         ({"ready_words": _later}, "ready_words is a plain method"),
         ({"ready_words": lambda _: {"pid": "1"}}, "words of a READY line: the name 'pid'"),
+        ({"on_stored": _later}, "on_stored is a plain method"),
+        ({"on_answered": lambda _: 1}, "on_answered is a plain method that returns nothing"),
+        ({"on_handed_out": _later}, "on_handed_out is a plain method"),
         ({"positions_for_slaves": _later}, "positions_for_slaves is a plain method"),
         ({"follow": _takes_whatever_comes}, "follow raises JsonTypeError"),
         ({"follow": _spoils}, "a refused follow changes nothing"),

@@ -1,0 +1,91 @@
+"""The service keeps the rules of services, and tells what became of messages and spans."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("opentelemetry.exporter.otlp.proto.http.trace_exporter", reason="the extra otel is not installed")
+
+from flintmq.config.sections.models import BrokerConfig, StoreSection, TracingSection
+from flintmq.core.broker.sink import MessageSink
+from flintmq.core.errors import RefusedError
+from flintmq.core.kernel.ports import FlushStatus, StoredMessages
+from flintmq.core.testing.service_kit import TimersByHand, check_service
+from flintmq.core.testing.store import message, opened
+from flintmq.core.waiters import DONE, FENCED
+from flintmq.plugins.tracing.service import TracingService
+from flintmq.plugins.tracing.spans import Span
+from flintmq.plugins.tracing.tracer import MessageTracer
+from flintmq.tests.support.state import state_of
+
+PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
+
+def config(root: Path, **more: int) -> BrokerConfig:
+    tracing = TracingSection(otlp_endpoint="http://127.0.0.1:9/v1/traces", **more)
+    return BrokerConfig(store=StoreSection(path=str(root)), tracing=tracing)
+
+
+def test_it_keeps_the_rules_of_services(tmp_path: Path) -> None:
+    """What is asked of plugins holds for the features of the broker; only their figures may be named as the broker's own."""
+    kind = type("WithoutFigures", (TracingService,), {"metrics": None})
+    with opened(tmp_path) as store:
+        check_service(lambda timers: kind(state_of(config(tmp_path), store=store, timers=timers)))
+
+
+def test_messages_beyond_the_bound_are_counted_and_not_followed(tmp_path: Path) -> None:
+    """A flush that hangs does not make the broker remember every message that waits for it."""
+    with opened(tmp_path) as store:
+        state = state_of(config(tmp_path, queue_max=64), store=store, timers=TimersByHand())
+        service = TracingService(state)
+        state.followers.add(service)
+        sink = MessageSink(store, state.stats, lambda: None, state.followers)
+        sink.append([message(uniq_key=str(n), traceparent=PARENT) for n in range(100)])
+        assert service.runtime_info()["tracedMessages"] == "64"
+        told = {(one.name, *one.labels.values()): one.value for one in service.metrics()}
+        assert told["flintmq_traced_messages_total", "passed_over"] == 36
+        assert told["flintmq_spans_total", "dropped"] > 0  # their spans have no room either
+        store.dispatch()  # nobody hears of it: the service was not started
+
+
+@pytest.mark.parametrize(("waiter", "error"), [(DONE, ""), (FENCED, "fenced")])
+def test_what_was_not_stored_or_not_kept_is_told_apart(tmp_path: Path, waiter: object, error: str) -> None:
+    """A refused message has no spans, its producer has the error; one that may be lost has spans with the reason."""
+    with opened(tmp_path) as store:
+        state = state_of(config(tmp_path), store=store, timers=TimersByHand())
+        service, spans = TracingService(state), list[Span]()
+        tracer = MessageTracer(state, service.step, spans.append, 64)
+        traced = message(uniq_key="a", traceparent=PARENT)
+        (record,) = store.put([traced]).records
+        refused = RefusedError(1, "too long", reason="message.too_long")
+        tracer.on_stored(StoredMessages([traced, traced], [refused, record], 0.001, waiter, waiter))  # type: ignore[arg-type]
+        assert [(one.operation, one.error) for one in spans] == [("append", ""), ("store", error)]
+        assert waiter.status is (FlushStatus.FENCED if error else FlushStatus.FLUSHED)  # type: ignore[attr-defined]
+
+
+def test_what_is_under_way_at_a_stop_ends_there(tmp_path: Path) -> None:
+    """Of a message that nobody has an answer for there is at least what was known of it."""
+    with opened(tmp_path) as store:
+        state, spans = state_of(config(tmp_path), store=store, timers=TimersByHand()), list[Span]()
+        step = TracingService(state).step
+        tracer = MessageTracer(state, step, spans.append, 64)
+        traced = message(uniq_key="a", traceparent=PARENT, born_host=bytes(8))
+        step.take(traced, None)
+        (record,) = store.put([traced]).records
+        waiter = Pending()
+        tracer.on_stored(StoredMessages([traced], [record], 0.0, waiter, waiter))
+        assert [one.operation for one in spans] == ["append"]
+        tracer.close()
+        assert [one.operation for one in spans] == ["append", "store"]
+        tracer.on_arrived(None)  # type: ignore[arg-type]
+        assert len(spans) == 2
+
+
+class Pending:
+    """A promise that nobody keeps."""
+
+    status = None
+
+    def add_done_callback(self, callback: object) -> None: ...
