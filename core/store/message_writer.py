@@ -80,7 +80,7 @@ class MessageWriter:
         took_s = self._clock.monotonic_s() - began_s
         units, batches = _stored(results)
         self._reput.appended(units, batches)
-        flushed, waiter = self._promises()
+        flushed, waiter = self.promises()
         self._appended()
         stored = len(units) - len(batches) + count_messages(batches) if batches else len(units)
         if took_s > SLOW_S:
@@ -93,10 +93,10 @@ class MessageWriter:
         Returns:
             What becomes of it.
         """
-        return self._promises()[1]
+        return self.promises()[1]
 
-    def _promises(self) -> tuple[FlushWaiter, FlushWaiter]:
-        """Return the promise of a flush, and that of everything which is waited for."""
+    def promises(self) -> tuple[FlushWaiter, FlushWaiter]:
+        """Ask as :meth:`promise` does; return what becomes of the flush alone, and of everything that is waited for."""
         wrote = self._watermarks.wrote
         flushed = self._services.flush_service.submit(wrote)
         return flushed, flushed if self._gate is None else self._gate.promise(wrote, flushed)

@@ -57,7 +57,7 @@ class TracedPlaces:
             return False
         last = pieces[-1]
         (last_bytes,) = _POSITION.unpack_from(last, _POSITION_AT)
-        return places[at] < last_bytes + len(last)
+        return bool(places[at] < last_bytes + len(last))
 
 
 def marked_pieces(pieces: Sequence[memoryview]) -> list[bytes]:

@@ -95,7 +95,7 @@ def parse_traceparent(value: bytes) -> tuple[int, int, int]:
     """
     found = _FORM.fullmatch(value) if len(value) <= TRACEPARENT_MAX_BYTES else None
     if found is None:
-        raise TraceContextError(f"it is no traceparent: {len(value)} bytes that begin with {value[:60]!r}")
+        raise TraceContextError(f"a traceparent is expected: {len(value)} bytes that begin with {value[:60]!r}")
     version, trace, parent, flags, more = found.groups()
     if version == b"ff" or (version == b"00" and more is not None):
         raise TraceContextError(f"no traceparent of version {version.decode()} looks so: {value[:60]!r}")

@@ -62,6 +62,8 @@ class _Traced(msgspec.Struct, eq=False):
     appended_ns: int = 0
     settled_ns: int = 0
     """When it was as durable as promised, or was known not to become so; 0 before."""
+    visible_ns: int = 0
+    """When consumers could see it; 0 before."""
     error: str = ""
 
 
@@ -219,13 +221,17 @@ class MessageTracer:
 
     def _settled(self, promise: _Promise, now_ns: int, status: FlushStatus) -> None:
         error = "" if status is FlushStatus.FLUSHED else status.value
-        flushed_ns = promise.flushed_ns
+        is_synchronous = self._api.store.watermarks.synchronous
         for one in promise.traced:
             one.settled_ns, one.error = now_ns, error
+            durable_ns, flushed_ns = now_ns, promise.flushed_ns
+            if one.visible_ns:  # what had to come before was told later, by another thread
+                durable_ns = min(durable_ns, one.visible_ns)
+                flushed_ns = min(flushed_ns, one.visible_ns) if is_synchronous else flushed_ns
             if flushed_ns:
                 self._child(one, spans.FLUSH, one.appended_ns, flushed_ns, "" if promise.is_replicated else error)
             if promise.is_replicated:
-                self._child(one, spans.REPLICATE, flushed_ns or one.appended_ns, now_ns, error)
+                self._child(one, spans.REPLICATE, flushed_ns or one.appended_ns, durable_ns, error)
         for one in self._taken_to_answer(lambda one: one.settled_ns > 0 and not one.is_answered):
             self._end(one, now_ns)
 
@@ -233,6 +239,7 @@ class MessageTracer:
         waiting, until_bytes = self._to_dispatch, self._api.store.watermarks.dispatched
         while waiting and waiting[0].position_bytes < until_bytes:
             one = waiting.popleft()
+            one.visible_ns = now_ns
             self._child(one, spans.DISPATCH, one.appended_ns, now_ns)
 
     def _taken_to_answer(self, is_done: Callable[[_Traced], bool]) -> list[_Traced]:

@@ -22,6 +22,8 @@ from flintmq.plugins.testing.embedded import EmbeddedBroker
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.tests.support.otlp_collector import Collector, Taken, running_collector
 
+pytestmark = pytest.mark.usefixtures("unexpected")
+
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 SAMPLED = f"00-{TRACE}-{PARENT}-01"
 SERVER, INTERNAL = 2, 1
@@ -320,6 +322,26 @@ def test_a_slave_is_waited_for_and_delivers_in_the_same_trace(
             there = connect(slave)
             eventually(lambda: len(there.pull("Orders").bodies) == 2, "the slave shows it")
             collector.wait_for(with_all(deliver=2))
+
+
+def test_a_backlog_is_delivered_in_its_traces_after_a_restart(
+    configure: Callable[..., Any], connect: Callable[[Any], Wire], collector: Collector
+) -> None:
+    """A consumer that was away is a reason to look; the broker has only the log to know by, whoever traced then."""
+    with flintmq.Broker(configure()) as broker:  # not traced
+        put(connect(broker))
+    with flintmq.Broker(configure(*tracing(collector))) as broker:
+        wire = connect(broker)
+        put(wire, "Orders", b"after")
+        for group in ("billing", "audit"):
+            assert wire.pull("Orders", group=group).bodies == [b"hello", b"after"]
+        spans = collector.wait_for(with_all(store=1, deliver=4))
+    found = [
+        (one.attributes["messaging.consumer.group.name"], one.attributes["flintmq.queue_offset"])
+        for one in spans
+        if one.operation == "deliver"
+    ]
+    assert sorted(found) == [("audit", 0), ("audit", 1), ("billing", 0), ("billing", 1)]
 
 
 def test_a_held_pull_is_woken_after_the_message_is_visible(wire: Wire, collector: Collector) -> None:

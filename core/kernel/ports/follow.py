@@ -38,7 +38,7 @@ class HandedOut(msgspec.Struct, frozen=True, eq=False):
     group: str
     queue_id: int
     records: Sequence[memoryview]
-    """Whole records of the log, one behind the other, in one or more pieces. Valid during the call only."""
+    """Whole records in the order of the log, in one or more pieces. Valid during the call only."""
     took_s: float
     """How long it took to find them."""
 

@@ -169,7 +169,7 @@ def test_an_answer_waits_for_durability(retry: Retry, compat: str, status: Flush
     """Otherwise a crash would lose a message that its group was told is kept; RocketMQ answers success."""
     whole = BrokerConfig()
     retry.api.config = attrs.evolve(whole, store=attrs.evolve(whole.store, compat=compat))
-    retry.store.writer.promise = lambda: Waiter(status)  # type: ignore[method-assign]
+    retry.store.writer.promises = lambda: (Waiter(status), Waiter(status))  # type: ignore[method-assign]
     assert retry.answer().code == code
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -83,9 +85,43 @@ def test_what_is_under_way_at_a_stop_ends_there(tmp_path: Path) -> None:
         assert len(spans) == 2
 
 
+@pytest.mark.parametrize("is_replicated", [False, True])
+def test_what_is_visible_was_durable_before(tmp_path: Path, is_replicated: bool) -> None:
+    """The loop may dispatch before the flush service's thread comes to say that it is done: spans keep the order."""
+    with opened(tmp_path) as store:
+        loop = SimpleNamespace(call_soon_threadsafe=lambda call, *about: call(*about))
+        state, spans = state_of(config(tmp_path), store=store, timers=TimersByHand(), loop=loop), list[Span]()
+        tracer = MessageTracer(state, TracingService(state).step, spans.append, 64)
+        traced = message(uniq_key="a", traceparent=PARENT)
+        (record,) = store.put([traced]).records
+        flushed = Pending()
+        durable = Pending() if is_replicated else flushed
+        tracer.on_stored(StoredMessages([traced], [record], 0.0, flushed, durable))
+        store.watermarks.synchronous = True
+        store.dispatch()
+        tracer.on_arrived(None)  # type: ignore[arg-type]
+        for promise in (flushed, durable):
+            promise.complete()
+    by_name = {one.operation: one for one in spans}
+    last = by_name["replicate" if is_replicated else "flush"]
+    assert by_name["append"].end_ns <= by_name["flush"].begin_ns <= by_name["flush"].end_ns <= last.end_ns
+    assert last.end_ns <= by_name["dispatch"].end_ns
+    assert len(spans) == len(by_name) == 4 + is_replicated
+
+
 class Pending:
-    """A promise that nobody keeps."""
+    """A promise that is kept when a test says so."""
 
     status = None
 
-    def add_done_callback(self, callback: object) -> None: ...
+    def __init__(self) -> None:
+        self._callbacks: list[Callable[[FlushStatus], object]] = []
+
+    def add_done_callback(self, callback: Callable[[FlushStatus], object]) -> None:
+        self._callbacks.append(callback)
+
+    def complete(self) -> None:
+        """Keep it."""
+        callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback(FlushStatus.FLUSHED)

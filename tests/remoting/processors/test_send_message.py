@@ -85,7 +85,7 @@ class Sends:
     def waits(self) -> LateWaiter:
         """From now on appends are as durable as the returned waiter says."""
         waiter = LateWaiter()
-        self.store.writer.promise = lambda: waiter
+        self.store.writer.promises = lambda: (waiter, waiter)
         return waiter
 
 
