@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
@@ -30,6 +31,7 @@ TIMEOUT_S: Final = 10.0
 """For one push, with what the exporter tries again."""
 STOP_S: Final = 3.0
 """How long a stop waits until what is left is pushed."""
+_REMIND_S: Final = 60.0
 _PUSH_MAX: Final = 512
 """Spans of one push; where so many wait, they are pushed at once."""
 _THREAD: Final = "flintmq-spans"
@@ -58,7 +60,8 @@ class SpanPusher:
         self._is_closed = False
         self._thread = threading.Thread(target=self._run, name=_THREAD, daemon=True)
         self._trouble = ""
-        self._is_dropping = False
+        self._tell_dropped_s = 0.0
+        """When the log may say again that spans are dropped."""
         self.pushed = 0
         """Spans that the collector took."""
         self.lost = 0
@@ -76,8 +79,8 @@ class SpanPusher:
         waiting = self._waiting
         if len(waiting) >= self._queue_max or self._is_stopping:
             self.dropped += 1
-            if not self._is_dropping:
-                self._is_dropping = True
+            if not self._is_stopping and time.monotonic() >= self._tell_dropped_s:
+                self._tell_dropped_s = time.monotonic() + _REMIND_S
                 log.warning("spans are dropped: %d wait already (tracing.queue_max)", len(waiting))
             return
         waiting.append(span)
@@ -132,7 +135,6 @@ class SpanPusher:
         elif self._trouble and not trouble:
             log.info("spans are pushed to %s again", self._endpoint)
         self._trouble = trouble
-        self._is_dropping = self._is_dropping and bool(trouble)
 
     def _readable(self, span: Span) -> ReadableSpan:
         parent = _context(span.context, span.parent_id, is_remote=span.parent_id == span.context.parent_id)

@@ -376,7 +376,10 @@ def test_a_stop_pushes_what_is_left(
 
 
 def test_a_collector_that_hangs_delays_nobody(
-    configure: Callable[..., Any], connect: Callable[[Any], Wire], collector: Collector
+    configure: Callable[..., Any],
+    connect: Callable[[Any], Wire],
+    collector: Collector,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Senders and consumers are served meanwhile, what waits is bounded, and the stop comes in time."""
     collector.gate.clear()
@@ -394,6 +397,7 @@ def test_a_collector_that_hangs_delays_nobody(
         assert int(figures_of(broker)["spansDropped"]) > 0
         begin_s = time.monotonic()
     assert time.monotonic() - begin_s < 10
+    assert [getattr(record, "event", "") for record in caplog.records].count("tracing.dropped") == 1
 
 
 def test_a_collector_that_is_away_or_fails_is_told_once(
