@@ -107,7 +107,10 @@ class MessageSink:
         self._stats.stored(put.records, put.took_s, put.messages)
         stored = Stored(put)
         if self._followers.all:
-            self._followers.stored(StoredMessages(messages, stored.results, put.took_s, put.flushed, put.waiter))
+            results = stored.results
+            if len(results) != len(messages):  # they were to be appended together, and are refused together
+                results = [results[0]] * len(messages)
+            self._followers.stored(StoredMessages(messages, results, put.took_s, put.flushed, put.waiter))
         return stored
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from flintmq.core.broker.followers import Followers
 from flintmq.core.broker.sink import MessageSink, acknowledge, not_durable, not_stored, until_flushed
 from flintmq.core.broker.stats import BrokerStats
 from flintmq.core.errors import RefusedError, StoreError, StoreExhaustedError, StoreFullError
-from flintmq.core.kernel.ports import AppendedBatch, FlushStatus
+from flintmq.core.kernel.ports import AppendedBatch, FlushStatus, StoredMessages
 from flintmq.core.response_code import ResponseCode
 from flintmq.core.store.message_store import MessageStore
 from flintmq.core.testing.clock import ManualClock
@@ -76,6 +78,21 @@ def test_messages_are_appended_together_or_not_at_all(tmp_path: Path) -> None:
         refused = sink.append_together([message("T"), message("T", body=TOO_LARGE)])
         assert [type(result) for result in refused.results] == [RefusedError]
         assert stats.put_messages == 2
+
+
+def test_who_follows_messages_is_told_what_became_of_each(tmp_path: Path) -> None:
+    """Also where several were refused by one word."""
+    told: list[StoredMessages] = []
+    followers = Followers()
+    followers.add(SimpleNamespace(on_stored=told.append, on_answered=None, on_handed_out=None))  # type: ignore[arg-type]
+    with opened(tmp_path, commit_log_file_bytes=65_536) as store:
+        sink = MessageSink(store, BrokerStats(ManualClock()), store.dispatch, followers)
+        sink.put([message("T"), message("T", body=TOO_LARGE)])
+        sink.append_together([message("T"), message("T")])
+        sink.append_together([message("T"), message("T", body=TOO_LARGE)])
+    refused = [[isinstance(result, RefusedError) for result in one.results] for one in told]
+    assert refused == [[False, True], [False, False], [True, True]]
+    assert [len(one.messages) for one in told] == [2, 2, 2]
 
 
 @pytest.mark.parametrize(
