@@ -67,6 +67,7 @@ class PullMessageProcessor:
 
     def __init__(self, state: BrokerState, server: RemotingServer) -> None:
         self._state = state
+        self._followers = state.followers
         self._server = server
         self._moved = OffsetMovedEvents(state)
         self._known_backing: SupportsFilterBacking | None = None
@@ -124,8 +125,8 @@ class PullMessageProcessor:
             code = 0
             took_s = state.clock.monotonic_s() - begin_s
             stats.handed_out(*where, result.message_count, result.size_bytes, took_s, result.next_begin_offset)
-            if state.followers.all:
-                state.followers.handed_out(HandedOut(*where, result.slices, took_s))
+            if self._followers.all:
+                self._followers.handed_out(HandedOut(*where, result.slices, took_s))
         else:
             stats.get_missed += 1
             code = _CODES.get(result.status) or (_NOT_FOUND if header.queue_offset == 0 else _MOVED)

@@ -51,6 +51,7 @@ class SendMessageProcessor:
     def __init__(self, state: BrokerState, server: RemotingServer, pool: Pool) -> None:
         self._state = state
         self._pool = pool
+        self._followers = state.followers
         self._holding = state.topics.holding_topics
         """The topics where a message may lie instead of the queue it was sent to, which is the queue that its answer names."""
         self._queue = SendQueue(self._store_share, lambda: state.loop, server.at_turn_end)
@@ -205,8 +206,8 @@ class SendMessageProcessor:
     def _answered(self, requests: list[Request]) -> None:
         """Hand answers to their sockets."""
         self._answers.flush(requests)
-        if self._state.followers.all:
-            self._state.followers.answered()
+        if self._followers.all:
+            self._followers.answered()
 
     def _message(self, request: Request) -> Incoming:
         v1 = request.code == RequestCode.SEND_MESSAGE
