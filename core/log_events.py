@@ -174,6 +174,7 @@ EVENTS: Final[Mapping[str, str]] = {
     "members of consumer group %s subscribe differently, so it will miss messages: %s": "subscription.contradiction group contradictions",
     "%s %s after %.0f s; it is started again in %g s": "supervisor.ended broker how served_s pause_s",
     "%s has not ended within %.0f s and is killed; its store recovers": "supervisor.killed broker timeout_s",
+    "%s printed: %s": "supervisor.printed process line",
     "%s serves again at %s, as process %d": "supervisor.serves_again broker address pid",
     "the newest %s are lost: %s": "table.lost table error",
     "the newest positions of the service %s are lost: %s": "table.not_written service error",

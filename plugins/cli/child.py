@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from typing import IO, Self
 
-from flintmq.plugins.cli.exits import CommandError, ExitCode
+from flintmq.plugins.cli.exits import CommandError, passed_on
 
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 30.0
@@ -57,8 +57,8 @@ class ServedChild:
         if line is None:
             raise CommandError(f"the broker was not ready within {self._start_timeout_s:g} s: {self.errors}")
         said = self.errors.splitlines()[-1:] or [f"it ended with exit code {self.exit_code}"]
-        known = self.exit_code if self.exit_code in set(ExitCode) and self.exit_code else ExitCode.FAILED
-        raise CommandError(f"the broker did not start: {said[0].removeprefix('flintmq: error: ')}", ExitCode(known))
+        text = f"the broker did not start: {said[0].removeprefix('flintmq: error: ')}"
+        raise CommandError(text, passed_on(self.exit_code))
 
     def __exit__(self, *exception: object) -> None:
         self._running.close()

@@ -52,6 +52,11 @@ class CommandError(Exception):
         self.code = code
 
 
+def passed_on(code: int | None) -> ExitCode:
+    """Return the exit code with which a command ends whose child process ended with this one before it served."""
+    return ExitCode(code) if code and code in set(ExitCode) else ExitCode.FAILED
+
+
 def exit_code_of(error: BaseException) -> ExitCode:
     """Return the exit code for an error."""
     if isinstance(error, CommandError):

@@ -20,8 +20,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from flintmq.config.errors import ConfigError
+from flintmq.core.client_log import printable
 from flintmq.core.errors import FlintError
 from flintmq.core.io.child_process import end_process, read_ready_words
+from flintmq.plugins.cli.exits import CommandError, passed_on
 from flintmq.plugins.cli.log_output import log_arguments
 
 if TYPE_CHECKING:
@@ -36,8 +38,8 @@ PROGRAM: Final = (sys.executable, "-m", "flintmq", "console")
 NEEDED: Final = ("jinja2", "starlette", "uvicorn")
 
 
-class ConsoleError(FlintError):
-    """The console's process did not start. The message says where to look."""
+class ConsoleError(FlintError, CommandError):
+    """The console's process did not start. The message says where to look; a command ends with the console's exit code."""
 
 
 def check_installed() -> None:
@@ -63,6 +65,10 @@ def arguments_of(config: BrokerConfig, name_servers: Sequence[str], store: Path)
     if section.key is not None:
         found += ["--key", section.key]
     return found
+
+
+def _printed(line: str) -> None:
+    log.info("%s printed: %s", "the console", printable(line))
 
 
 def _log_arguments() -> list[str]:
@@ -149,13 +155,14 @@ class ConsoleChild:
         )  # in a group of its own: Ctrl-C at a terminal goes to the broker alone, which stops it
         try:
             async with asyncio.timeout(START_TIMEOUT_S):
-                words = await read_ready_words(process)
+                words = await read_ready_words(process, _printed)
         except TimeoutError as error:
             await end_process(process, STOP_TIMEOUT_S)
             raise ConsoleError(f"the console was not ready within {START_TIMEOUT_S:g} s") from error
         if "console" not in words:
             await end_process(process, STOP_TIMEOUT_S)
-            raise ConsoleError(f"the console did not start, exit code {process.returncode}; the log says why")
+            code = process.returncode
+            raise ConsoleError(f"the console did not start, exit code {code}; the log says why", passed_on(code))
         if not self.address:
             self.address = words["console"]
             port = self.address.rpartition(":")[2]

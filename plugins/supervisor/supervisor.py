@@ -17,10 +17,11 @@ from asyncio.subprocess import PIPE, Process
 from collections.abc import Sequence
 from typing import Final, Self
 
+from flintmq.core.client_log import printable
 from flintmq.core.io.child_process import end_process, read_ready_words
 from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
 from flintmq.core.kernel.plugin_shapes import READY_WORDS
-from flintmq.plugins.cli.exits import CommandError, ExitCode
+from flintmq.plugins.cli.exits import CommandError, ExitCode, passed_on
 from flintmq.plugins.supervisor.plan import BrokerPlan
 
 log = logging.getLogger("flintmq.supervisor")
@@ -130,11 +131,10 @@ class SupervisedBroker:
         self._process = process = await asyncio.create_subprocess_exec(
             *self._command, *words, *supervised, stdin=PIPE, stdout=PIPE, process_group=0
         )  # in a group of its own: Ctrl-C at a terminal goes to the supervisor alone, which stops the others
-        ready = await read_ready_words(process)
+        ready = await read_ready_words(process, self._printed)
         if "broker" not in ready:
             code = await process.wait()
-            known = ExitCode(code) if code in set(ExitCode) and code else ExitCode.FAILED
-            raise CommandError(f"{self.name} did not start: it {how_it_ended(code)}", known)
+            raise CommandError(f"{self.name} did not start: it {how_it_ended(code)}", passed_on(code))
         self.ready_words = {name: word for name, word in ready.items() if name not in READY_WORDS}
         if not self.address:
             self.address = ready["broker"]
@@ -143,6 +143,9 @@ class SupervisedBroker:
             for key, name in self._kept_ports.items():  # what reads them knows them by now, too
                 if name in self.ready_words:
                     self._settings.append(f"{key}={self.ready_words[name].rpartition(':')[2]}")
+
+    def _printed(self, line: str) -> None:
+        log.info("%s printed: %s", self.name, printable(line))
 
     def keep(self) -> None:
         """Start it again from now on whenever it ends, until :meth:`stop`."""
@@ -181,7 +184,8 @@ class SupervisedBroker:
 def how_it_ended(code: int) -> str:
     """Return what a process did, in words that follow its name. ``code`` is negative for a signal, as in :mod:`subprocess`."""
     if code < 0:
-        return f"was ended by {signal.Signals(-code).name}"
+        known = -code in {number.value for number in signal.Signals}  # real-time signals have no names
+        return f"was ended by {signal.Signals(-code).name if known else f'signal {-code}'}"
     reasons = {ExitCode.OK: "a stop that nobody here asked for", ExitCode.FENCED: "its store is fenced"}
     reason = reasons.get(ExitCode(code)) if code in set(ExitCode) else None
     return f"ended with exit code {code}" + (f" ({reason})" if reason else "")

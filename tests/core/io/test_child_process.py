@@ -24,18 +24,19 @@ async def started(program: str) -> Process:
     [
         (SERVES, {"broker": "127.0.0.1:4711", "pid": "1"}),
         ("print('READYbroker=1')", {}),
-        ("print('warning: x=1')\nprint('READY broker=1')", {}),
+        ("print('warning: x=1')\nprint('READY broker=1')", {"broker": "1"}),
+        ("print('x' * 1_000_000)\nprint('READY broker=1')", {"broker": "1"}),
         ("import sys; sys.stdout.buffer.write(bytes([0xff, 10]))", {}),
         ("", {}),
     ],
 )
 def test_only_a_ready_line_says_that_a_process_serves(program: str, words: dict[str, str]) -> None:
-    """Anything else that a broken interpreter or plugin prints first is no promise."""
+    """Anything else that a plugin or a broken interpreter prints first is no promise, and does not hide one."""
 
     async def work() -> dict[str, str]:
         process = await started(program)
         try:
-            return await read_ready_words(process)
+            return await read_ready_words(process, lambda _line: None)
         finally:
             await end_process(process, 30)
 
@@ -51,10 +52,24 @@ def test_a_process_that_does_not_end_is_killed(program: str, timeout_s: float, i
 
     async def work() -> tuple[bool, int | None]:
         process = await started(program)
-        assert await read_ready_words(process)
+        assert await read_ready_words(process, lambda _line: None)
         return await end_process(process, timeout_s), process.returncode
 
     assert asyncio.run(work()) == (in_good_order, code)
+
+
+def test_a_process_that_prints_is_heard_to_its_end() -> None:
+    """A pipe that nobody reads is full after 64 KiB, and then a broker whose plugin prints would serve nobody any more."""
+    program = "print('before'); print('READY broker=1'); print('after ' * 200_000); print('last')"
+
+    async def work() -> tuple[int, list[str]]:
+        printed: list[str] = []
+        process = await started(program)
+        await read_ready_words(process, printed.append)
+        return await asyncio.wait_for(process.wait(), 30), printed
+
+    code, printed = asyncio.run(work())
+    assert (code, printed[0], printed[-1]) == (0, "before", "last")
 
 
 def test_the_exit_code_of_one_that_ends_meanwhile_is_known() -> None:

@@ -16,6 +16,7 @@ import pytest
 
 import flintmq
 from flintmq.config import ConfigError, load_config
+from flintmq.plugins.cli.exits import ExitCode, exit_code_of
 from flintmq.plugins.console import child
 from flintmq.plugins.console.child import ConsoleChild, ConsoleError, arguments_of, environment_of
 from flintmq.plugins.testing.cluster import EmbeddedCluster
@@ -57,8 +58,9 @@ def test_one_that_dies_is_started_again_at_its_port(tmp_path: Path) -> None:
 def test_one_that_does_not_start_says_so(tmp_path: Path) -> None:
     async def run() -> None:
         console = made(tmp_path, "import sys; sys.exit(4)")
-        with pytest.raises(ConsoleError, match="exit code 4"):
+        with pytest.raises(ConsoleError, match="exit code 4") as failure:
             await console.start()
+        assert exit_code_of(failure.value) == ExitCode.NETWORK, "flintmq run ends as its console did"
         assert console.pid is None
 
     asyncio.run(run())

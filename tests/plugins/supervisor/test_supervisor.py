@@ -6,6 +6,7 @@ Programs of a few lines stand in for brokers.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import sys
@@ -68,8 +69,8 @@ def test_a_stop_ends_every_process(tmp_path: Path) -> None:
     assert sorted(line.split()[1] for line in starts(tmp_path)) == ["broker.name=broker-a", "broker.name=broker-b"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV])
-def test_what_ends_is_started_again(tmp_path: Path, number: signal.Signals) -> None:
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV, signal.SIGRTMIN + 1])
+def test_what_ends_is_started_again(tmp_path: Path, number: int) -> None:
     """Also after a good end: nobody who wants less brokers stops one behind the supervisor's back."""
 
     async def work() -> SupervisedBroker:
@@ -84,11 +85,26 @@ def test_what_ends_is_started_again(tmp_path: Path, number: signal.Signals) -> N
 
     broker = asyncio.run(work())
     assert broker.restarts == 1
-    expected = "exit code 0" if number is signal.SIGTERM else number.name
+    named = {signal.SIGTERM: "exit code 0", signal.SIGKILL: "SIGKILL", signal.SIGSEGV: "SIGSEGV"}
+    expected = named.get(number, f"signal {number}")
     assert expected in broker.last_end
     assert starts(tmp_path)[-1].endswith(f"--supervised 1:{broker.last_end}"), (
         "the new process is told, for flintmq status"
     )
+
+
+def test_what_a_broker_prints_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A plugin may print, before the broker serves and after: that neither hides READY nor fills a pipe."""
+    program = SERVES.replace('print("READY', 'print("one \x1b[2J", flush=True)\nprint("READY', 1)
+    program = program.replace("sys.stdin", "print('two', flush=True)\nsys.stdin", 1)
+
+    async def work() -> None:
+        async with supervisor(tmp_path, "broker-a", program=program):
+            await until(lambda: "broker-a printed: two" in caplog.messages)
+
+    with caplog.at_level(logging.INFO, "flintmq.supervisor"):
+        asyncio.run(work())
+    assert "broker-a printed: one \\x1b[2J" in caplog.messages
 
 
 def test_a_restart_that_fails_is_tried_again(tmp_path: Path) -> None:
