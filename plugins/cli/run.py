@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from flintmq.core.broker.address import host_port
 from flintmq.plugins.broker.addresses import reachable_host
 from flintmq.plugins.cli import log_output, options
 from flintmq.plugins.cli.exits import warn
@@ -127,13 +128,15 @@ def _several(loaded: LoadedConfig, count: int, arguments: Sequence[str]) -> Star
         plans = plan_brokers(loaded, count, folder, _reached_from_here(name_server))
         for name in left_out(folder, plans):
             warn(f"{folder / name} holds messages that nobody can consume while its broker is not started")
-        supervisor = await stack.enter_async_context(Supervisor(plans, arguments))
-        words = dict(supervisor.ready_words)
+        console = None
         if loaded.config.console.enable:
             from flintmq.plugins.console.child import console_of
 
-            shared = console_of(loaded.config, [_reached_from_here(name_server)], folder)
-            words["console"] = (await stack.enter_async_context(shared)).address
+            console = console_of(loaded.config, [_reached_from_here(name_server)], folder)
+        supervisor = await stack.enter_async_context(Supervisor(plans, arguments))
+        words = dict(supervisor.ready_words)
+        if console is not None:
+            words["console"] = (await stack.enter_async_context(console)).address
         addresses = ",".join(broker.address for broker in supervisor.brokers)
         return f"{_told(name_server)} brokers={addresses} store={folder}{_as_words(words)}"
 
@@ -226,10 +229,10 @@ def _as_words(words: Mapping[str, str]) -> str:
 
 def _told(name_server: NameServer) -> str:
     """Return what a READY line says of a name server."""
-    return f"namesrv={reachable_host(name_server.host)}:{name_server.port}"
+    return f"namesrv={host_port(reachable_host(name_server.host), name_server.port)}"
 
 
 def _reached_from_here(name_server: NameServer) -> str:
     """Return where processes of this machine reach it, also when it listens on every address."""
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(name_server.host, name_server.host)
-    return f"{host}:{name_server.port}"
+    return host_port(host, name_server.port)

@@ -91,7 +91,8 @@ class ConsoleServer:
             try:
                 config.load()
             except (OSError, ssl.SSLError) as error:
-                raise ConfigError(f"the certificate cannot be used: {error}", "console.certificate") from error
+                text = f"the certificate cannot be used: {self._settings.certificate}: {error}"
+                raise ConfigError(f"{text} (console.certificate, console.key)", "console.certificate") from error
             server = _Server(config)
             serving = asyncio.create_task(server.serve(sockets=[bound]), name="console")
             stack.push_async_callback(_end, server, serving)

@@ -73,7 +73,7 @@ class MetricsService:
         from flintmq.plugins.metrics.exposition import Exposition
 
         self._exposition = Exposition()
-        sock = bind(settings.host, settings.port)
+        sock = bind(settings.host, settings.port, "metrics.host, metrics.port")
         self._address = host_port(reachable_host(settings.host), sock.getsockname()[1])
         self._server = HttpServer(sock, self.answer)
         self._server.start()

@@ -169,19 +169,19 @@ class NameServer(Service):
     def _bind(self) -> list[socket.socket]:
         """Bind every socket and note the names of the further listeners. Raises RemotingError."""
         config = self.config
-        sockets = [self._bound(config.host, config.port)]
+        sockets = [self._bound(config.host, config.port, "nameserver.host, nameserver.port")]
         self.host, port = sockets[0].getsockname()[:2]
         self.settings.config = attrs.evolve(config, port=port)
         for entry in config.listeners:
             name, host, port = _listener(entry, config.host)
-            sockets.append(self._bound(host, port))
+            sockets.append(self._bound(host, port, "nameserver.listeners"))
             bound_host, bound_port = sockets[-1].getsockname()[:2]
             self.listener_names["" if bound_host in EVERY_INTERFACE else bound_host, bound_port] = name
             self.listeners[name] = host_port(bound_host, bound_port)
         return sockets
 
-    def _bound(self, host: str, port: int) -> socket.socket:
-        sock = bind(host, port)
+    def _bound(self, host: str, port: int, keys: str) -> socket.socket:
+        sock = bind(host, port, keys)
         self._held.callback(sock.close)
         return sock
 

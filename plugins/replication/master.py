@@ -96,7 +96,7 @@ class MasterReplication:
         port = listen.ha_port
         if port is None:
             port = self._api.address.listening_port + 1 if listen.port else 0
-        self._socket = bind(host, port)
+        self._socket = bind(host, port, "ha.host, listen.ha_port")
 
     async def ready(self) -> None:
         """Listen for slaves. Raises ``ConfigError`` where encryption is asked for without a certificate."""

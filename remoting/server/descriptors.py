@@ -18,6 +18,7 @@ import resource
 import socket
 from typing import Final
 
+from flintmq.core.broker.address import host_port
 from flintmq.core.errors import RemotingError
 
 RESERVED_MAX: Final = 128
@@ -73,28 +74,31 @@ _VIP_ATTEMPTS: Final = 20
 """With a free port asked for: how often another one is tried whose neighbour is free too."""
 
 
-def bind(host: str, port: int) -> socket.socket:
+def bind(host: str, port: int, keys: str = "listen.host, listen.port") -> socket.socket:
     """Return a socket bound to an address, not listening yet: a peer that comes too early is refused, not kept waiting.
 
     Args:
+        host: a name or an address of this machine.
         port: 0 takes a free one.
+        keys: the settings that the two come from, for the error.
 
     Raises:
         RemotingError: the port is in use, or the address is not this machine's.
     """
+    place = host_port(host, port)
     try:
         # As bytes where that says the same: of a text Python asks its tables of international names, which it reads for it.
         named = host.encode() if host.isascii() else host
         family, kind, protocol, _, address = socket.getaddrinfo(named, port, type=socket.SOCK_STREAM)[0]
         sock = socket.socket(family, kind, protocol)
     except OSError as error:
-        raise RemotingError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+        raise RemotingError(f"cannot listen on {place}: {error.strerror or error} ({keys})") from error
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind(address)
     except OSError as error:
         sock.close()
-        raise RemotingError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+        raise RemotingError(f"cannot listen on {place}: {error.strerror or error} ({keys})") from error
     return sock
 
 

@@ -95,12 +95,18 @@ def test_ready_names_what_services_listen_at(tmp_path: Path, small: list[str]) -
         assert finish(process)[0] == 0
 
 
-def test_namesrv_and_broker_apart(tmp_path: Path, cli: RunCommand, small: list[str]) -> None:
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_namesrv_and_broker_apart(tmp_path: Path, cli: RunCommand, small: list[str], host: str) -> None:
     """As in production: a name server with its own file, a broker that finds it, each stopped by SIGTERM."""
-    with serving("namesrv", "--set", "listenPort=0", "--kv-path", tmp_path / "kv.json") as (names, ready):
+    with serving("namesrv", "--host", host, "--set", "listenPort=0", "--kv-path", tmp_path / "kv.json") as (
+        names,
+        ready,
+    ):
         assert ready.keys() == {"namesrv", "pid"}
         address = ready["namesrv"]
-        with serving("broker", "-n", address, "--store", tmp_path / "s", *small) as (broker, ready):
+        assert address.rpartition(":")[0].strip("[]") == host
+        assert address.startswith("[") == (":" in host)
+        with serving("broker", "-n", address, "--host", host, "--store", tmp_path / "s", *small) as (broker, ready):
             assert ready.keys() == {"broker", "store", "pid"}
             assert [row["address"] for row in cli("status", "-n", address, "--json").json["brokers"]] == [
                 ready["broker"]
@@ -259,7 +265,8 @@ def test_port_in_use(tmp_path: Path, cli: RunCommand, small: list[str]) -> None:
         settings = [word for value in values for word in ("--set", value)]
         outcome = cli("run", "--store", tmp_path / "s", "--port", port, "--log-level", "error", *settings)
     assert outcome.code == 4
-    assert outcome.err == f"flintmq: error: cannot listen on 127.0.0.1:{port}: Address already in use\n"
+    expected = f"cannot listen on 127.0.0.1:{port}: Address already in use (listen.host, listen.port)"
+    assert outcome.err == f"flintmq: error: {expected}\n"
     assert outcome.out == "", "READY is a promise"
 
 
