@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import click
-import msgspec
 
 from flintmq.config.units import size_text
 from flintmq.core.errors import FlintError
 from flintmq.core.kernel.ports.alarm import CRITICAL
-from flintmq.plugins.broker.alarm_figures import alarms_of
 from flintmq.plugins.broker.plugin_figures import plugins_of
 from flintmq.plugins.cli import options
 from flintmq.plugins.cli.connect import with_admin
@@ -18,7 +17,12 @@ from flintmq.plugins.cli.exits import ExitCode
 from flintmq.plugins.cli.groups import lags
 from flintmq.plugins.cli.output import print_json, print_rows, print_table
 from flintmq.plugins.cli.parser import Command
+from flintmq.plugins.cluster_view.alarms import all_alarms, told_alarms
 from flintmq.plugins.cluster_view.figures import main_figures, number, replication_of
+from flintmq.plugins.cluster_view.memory import BrokerMemory
+from flintmq.plugins.cluster_view.rows import broker_row
+from flintmq.plugins.cluster_view.values import PlacedAlarm
+from flintmq.plugins.cluster_view.values import as_json as values_json
 from flintmq.remoting.client.admin import AdminClient
 
 
@@ -29,12 +33,13 @@ from flintmq.remoting.client.admin import AdminClient
 def status(topic: str | None, as_json: bool) -> None:
 
     async def work(admin: AdminClient) -> dict[str, Any]:
+        brokers = await _brokers(admin)
         found: dict[str, Any] = {
             "name_servers": list(admin.client.routes.name_servers),
-            "brokers": await _brokers(admin),
+            "brokers": list(map(_row, brokers)),
             "topics": len(await admin.topic_list()),
+            "alarms": list(map(values_json, _alarms(brokers))),
         }
-        found["alarms"] = [alarm for row in found["brokers"] for alarm in row.pop("alarms", ())]
         if topic is not None:
             found["topic"] = topic
             found["groups"] = await _groups(admin, topic)
@@ -49,25 +54,38 @@ def status(topic: str | None, as_json: bool) -> None:
         raise click.exceptions.Exit(ExitCode.FAILED)
 
 
-async def _brokers(admin: AdminClient) -> list[dict[str, Any]]:
+async def _brokers(admin: AdminClient) -> list[BrokerMemory]:
     info = await admin.cluster_info()
     clusters = {name: cluster for cluster, names in info.cluster_addr_table.items() for name in names}
-    return [
-        {"cluster": clusters.get(name, ""), "broker": name, "id": number, "address": address}
-        | await _figures(admin, name, address)
+    found = [
+        BrokerMemory(clusters.get(name, ""), name, number, address)
         for name, data in sorted(info.broker_addr_table.items())
         for number, address in sorted(data.broker_addrs.items())
     ]
+    await asyncio.gather(*(_ask(admin, broker) for broker in found))
+    return found
 
 
-async def _figures(admin: AdminClient, broker: str, address: str) -> dict[str, Any]:
-    """Return a broker's figures; the error where it does not answer, so that the others are shown all the same."""
+async def _ask(admin: AdminClient, broker: BrokerMemory) -> None:
+    """Ask a broker for its figures; where it does not answer, the others are shown all the same."""
     try:
-        info = await admin.runtime_info(address)
-        alarms = [{"broker": broker, "address": address, **msgspec.to_builtins(alarm)} for alarm in alarms_of(info)]
+        broker.info = await admin.runtime_info(broker.address)
     except FlintError as error:
-        return {"error": str(error)}
+        broker.error = str(error)
+
+
+def _alarms(brokers: list[BrokerMemory]) -> tuple[PlacedAlarm, ...]:
+    """Return what is wrong, from the list that ``flintmq top`` and the console have."""
+    return all_alarms([broker_row(one, 0.0, told_alarms(one)) for one in brokers], {})
+
+
+def _row(broker: BrokerMemory) -> dict[str, Any]:
+    info = dict(broker.info)
+    place = {"cluster": broker.cluster, "broker": broker.name, "id": broker.broker_id, "address": broker.address}
+    if broker.error:
+        return {**place, "error": broker.error}
     return {
+        **place,
         "version": info.get("brokerVersionDesc", ""),
         "uptime": info.get("runtime", "").strip("[] "),
         **main_figures(info),
@@ -75,7 +93,6 @@ async def _figures(admin: AdminClient, broker: str, address: str) -> dict[str, A
         **plugins_of(info),
         **_supervised(info),
         **_feed(info),
-        "alarms": alarms,
         **({"alarm": info["flintAlarm"]} if "flintAlarm" in info else {}),
     }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -213,6 +214,23 @@ def test_status_sounds_an_alarm_for_a_record_that_cannot_be_read(cli: RunCommand
         sent = cli("send", "T", "x", "-n", names.address)
         assert sent.code == 1
         assert "store.damaged" in sent.err
+
+
+def test_a_broker_that_does_not_answer_is_an_alarm(cli: RunCommand, tmp_path: Path) -> None:
+    """A process that is stopped, or a machine that is gone: name servers name it for two minutes more, and a health check
+    has to see it meanwhile."""
+    loaded = flintmq.load_config(None, [*SMALL, f"store.path={tmp_path / 'store'}"], {})
+    with flintmq.NameServer(loaded) as names, socket.create_server(("127.0.0.1", 0), backlog=1) as silent:
+        port = silent.getsockname()[1]
+        named = [f"namesrv.addresses={names.address}", f"listen.advertised_port={port}"]
+        with flintmq.Broker(loaded.with_overrides(named)):
+            found = cli("status", "-n", names.address, "--json")
+            text = cli("status", "-n", names.address)
+    (alarm,) = found.json["alarms"]
+    assert (found.code, text.code) == (1, 1)
+    assert (alarm["id"], alarm["level"], alarm["subject"]) == ("broker.missing", "critical", "broker-a")
+    assert f"no answer from 127.0.0.1:{port}" in alarm["message"]
+    assert "broker.missing" in text.out
 
 
 class FailingPlugin:
