@@ -21,6 +21,7 @@ from flintmq.plugins.cli.serving import FenceWatch, Start, load, serve, store_fo
 if TYPE_CHECKING:
     from flintmq.config import LoadedConfig
     from flintmq.plugins.name_server.name_server import NameServer
+    from flintmq.plugins.supervisor.supervised import Supervised
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -200,7 +201,7 @@ def broker(
     if not loaded.config.namesrv.addresses:
         warn("no name server is given (-n HOST:PORT): clients will not find this broker")
 
-    observed: tuple[object, ...] = ()
+    observed: tuple[Supervised, ...] = ()
     if supervised is not None:
         with uncollected():
             from flintmq.plugins.supervisor.supervised import Supervised
@@ -209,8 +210,8 @@ def broker(
         log_output.name_in_log(loaded.config.broker.name)
 
     async def start(stack: AsyncExitStack, watch: FenceWatch) -> str:
-        if supervised is not None:
-            watch.stop_at_end_of(sys.stdin.fileno())
+        for one in observed:
+            watch.stop_at_end_of(sys.stdin.fileno(), one.told)
         served = await stack.enter_async_context(Broker(loaded, plugins=(watch, *observed)))
         return f"broker={served.address} store={store_folder(loaded)}{_as_words(served.ready_words)}"
 

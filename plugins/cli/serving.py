@@ -78,12 +78,24 @@ class FenceWatch:
         self.reason: str | None = None
         """Why the store is fenced; None while it is not."""
 
-    def stop_at_end_of(self, descriptor: int) -> None:
-        """Stop when a pipe ends, because the process at its other end, which would stop this one, has gone. Loop thread."""
+    def stop_at_end_of(self, descriptor: int, told: Callable[[bytes], None] | None = None) -> None:
+        """Stop when a pipe ends, because the process at its other end, which would stop this one, has gone. Loop thread.
+
+        Args:
+            descriptor: of the pipe.
+            told: called with each line that comes before.
+        """
         loop = asyncio.get_running_loop()
+        rest = b""
 
         def read() -> None:
-            if not os.read(descriptor, 4096):
+            nonlocal rest
+            some = os.read(descriptor, 4096)
+            *lines, rest = (rest + some).split(b"\n")
+            if told is not None:
+                for line in lines:
+                    told(line)
+            if not some:
                 loop.remove_reader(descriptor)
                 self._stop.stop()
 

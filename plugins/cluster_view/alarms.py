@@ -52,7 +52,8 @@ def all_alarms(brokers: Sequence[BrokerView], groups: Mapping[str, GroupView]) -
     """
     told = {(alarm.id, alarm.subject) for broker in brokers for alarm in broker.alarms}
     seen = [alarm for alarm in gathered(_seen(groups)) if (alarm.id, alarm.subject) not in told]
-    found = [_placed(_missing(broker), broker.name, broker.address) for broker in brokers if broker.error]
+    away = [broker for broker in brokers if broker.error and ("broker.missing", broker.name) not in told]
+    found = [_placed(_missing(broker), broker.name, broker.address) for broker in away]
     found += [alarm for broker in brokers for alarm in broker.alarms if not broker.error]
     found += [_placed(alarm, "", "") for alarm in seen]
     return tuple(sorted(found, key=lambda alarm: alarm.level != CRITICAL))

@@ -10,11 +10,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import signal
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Self
 
 from flintmq.core.client_log import printable
@@ -58,13 +59,19 @@ class Supervisor:
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         command = (*program, *arguments)
-        self.brokers = tuple(SupervisedBroker(plan, command, pauses_s, clock) for plan in plans)
+        self.brokers = tuple(SupervisedBroker(plan, command, pauses_s, clock, self._tell) for plan in plans)
 
     @property
     def ready_words(self) -> dict[str, str]:
         """What the brokers' services say of themselves, by name: what each of them says, in order, with commas between."""
         names = dict.fromkeys(name for broker in self.brokers for name in broker.ready_words)
         return {name: ",".join(filter(None, (one.ready_words.get(name) for one in self.brokers))) for name in names}
+
+    def _tell(self) -> None:
+        """Tell one of the brokers that serve which ones do not: people and programs ask brokers what is wrong."""
+        down = {broker.name: broker.last_end for broker in self.brokers if broker.is_down}
+        for place, broker in enumerate(broker for broker in self.brokers if not broker.is_down):
+            broker.tell({} if place else down)
 
     async def __aenter__(self) -> Self:
         starting = [asyncio.create_task(broker.start(), name=f"start {broker.name}") for broker in self.brokers]
@@ -95,9 +102,17 @@ class SupervisedBroker:
         command: the program and the arguments that all brokers have.
         pauses_s: the shortest and the longest one before it is started again.
         clock: measures for how long it has served.
+        changed: called when :attr:`is_down` has changed, or the reason.
     """
 
-    def __init__(self, plan: BrokerPlan, command: Sequence[str], pauses_s: tuple[float, float], clock: Clock) -> None:
+    def __init__(
+        self,
+        plan: BrokerPlan,
+        command: Sequence[str],
+        pauses_s: tuple[float, float],
+        clock: Clock,
+        changed: Callable[[], None],
+    ) -> None:
         self.name = plan.name
         self.address = ""
         """``host:port`` of the broker; empty until it is ready for the first time."""
@@ -106,6 +121,9 @@ class SupervisedBroker:
         self.restarts = 0
         self.last_end = ""
         """How the last process ended; empty while the first one lives."""
+        self.is_down = False
+        """Whether it ended, and does not serve again yet."""
+        self._changed = changed
         self._settings = list(plan.settings)
         self._keeps_port = plan.has_free_port
         self._kept_ports = plan.free_ports
@@ -162,6 +180,8 @@ class SupervisedBroker:
                 pause_s = self._pauses_s[0]
             self.last_end = how_it_ended(code)
             self.restarts += 1
+            self.is_down = True
+            self._changed()
             log.error("%s %s after %.0f s; it is started again in %g s", self.name, self.last_end, served_s, pause_s)
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, longest_s)
@@ -170,7 +190,15 @@ class SupervisedBroker:
             except (CommandError, OSError) as failure:
                 log.error("%s: %s", self.name, failure)
             else:
+                self.is_down = False
+                self._changed()
                 log.warning("%s serves again at %s, as process %d", self.name, self.address, self._process.pid)
+
+    def tell(self, down: Mapping[str, str]) -> None:
+        """Tell the process which other brokers are down: name → how each ended."""
+        assert self._process is not None
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(down).encode() + b"\n")
 
     async def stop(self) -> None:
         """End the process in good order, and by force where that takes more than a minute. Idempotent."""

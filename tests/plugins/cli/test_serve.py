@@ -19,7 +19,7 @@ import pytest
 
 import flintmq
 from flintmq.core.errors import StoreFencedError
-from flintmq.plugins.cli.serving import FenceWatch, serve
+from flintmq.plugins.cli.serving import FenceWatch, StopSignals, serve
 from flintmq.remoting.client.transport import RemotingClient
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.command import request
@@ -219,6 +219,26 @@ def test_fence_is_reported_even_when_all_else_is_well() -> None:
     with pytest.raises(StoreFencedError, match="sync failed"):
         serve(start, "asyncio")
     assert stopped
+
+
+def test_lines_of_a_supervisor_are_passed_on_until_its_end() -> None:
+    """They come in pieces, as pipes give them; the end of the pipe is the supervisor's."""
+    told: list[bytes] = []
+
+    async def work() -> None:
+        stop = StopSignals()
+        reading, writing = os.pipe()
+        FenceWatch(stop).stop_at_end_of(reading, told.append)
+        for piece in (b'{"a": ', b'"b"}\n{}', b"\n"):
+            os.write(writing, piece)
+            await asyncio.sleep(0)
+        assert not stop.wanted
+        os.close(writing)
+        await stop.wait()
+        os.close(reading)
+
+    asyncio.run(asyncio.wait_for(work(), 20))
+    assert told == [b'{"a": "b"}', b"{}"]
 
 
 def test_signal_while_starting(capfd: pytest.CaptureFixture[str]) -> None:

@@ -37,6 +37,17 @@ FAILS_ONCE_MORE = SERVES.replace(
 )
 
 
+NOTES = SERVES.replace(
+    "sys.stdin.read()",
+    """
+for line in sys.stdin:
+    with (folder / "told").open("a") as file:
+        print(words[words.index("--set") + 1].removeprefix("broker.name="), line.strip(), file=file)
+""",
+)
+DOWN_FOR_GOOD = NOTES.replace(
+    "signal.signal", "if 'broker.name=broker-b' in words and '0:' not in words: sys.exit(3)\nsignal.signal", 1
+)
 SAYS_MORE = SERVES.replace("store=x", "store=x metrics=127.0.0.1:{sys.argv[-1][0]}5557").replace(
     'print("READY', 'print(f"READY'
 )
@@ -105,6 +116,38 @@ def test_what_a_broker_prints_is_logged(tmp_path: Path, caplog: pytest.LogCaptur
     with caplog.at_level(logging.INFO, "flintmq.supervisor"):
         asyncio.run(work())
     assert "broker-a printed: one \\x1b[2J" in caplog.messages
+
+
+def told(folder: Path) -> list[str]:
+    file = folder / "told"
+    return file.read_text().splitlines() if file.exists() else []
+
+
+@pytest.mark.parametrize("program", [NOTES, DOWN_FOR_GOOD])
+def test_one_that_serves_is_told_which_do_not(tmp_path: Path, program: str) -> None:
+    """A broker that is down tells nothing itself; flintmq status asks the others. One tells it, so it stands there once."""
+    last = "broker-a {}" if program is NOTES else 'broker-a {"broker-b": "ended with exit code 3"}'
+
+    async def work() -> None:
+        async with supervisor(tmp_path, "broker-a", "broker-b", "broker-c", program=program) as three:
+            os.kill(pid_of(three.brokers[1]), signal.SIGKILL)
+            await until(lambda: last in told(tmp_path))
+
+    asyncio.run(work())
+    assert told(tmp_path).count('broker-a {"broker-b": "was ended by SIGKILL"}') == 1
+    assert {line for line in told(tmp_path) if not line.startswith("broker-a")} <= {"broker-b {}", "broker-c {}"}
+
+
+def test_the_next_one_is_told_when_the_first_is_down(tmp_path: Path) -> None:
+    """Somebody has to say it, as long as anybody serves."""
+    program = DOWN_FOR_GOOD.replace("broker.name=broker-b'", "broker.name=broker-a'")
+
+    async def work() -> None:
+        async with supervisor(tmp_path, "broker-a", "broker-b", program=program) as both:
+            os.kill(pid_of(both.brokers[0]), signal.SIGKILL)
+            await until(lambda: 'broker-b {"broker-a": "ended with exit code 3"}' in told(tmp_path))
+
+    asyncio.run(work())
 
 
 def test_a_restart_that_fails_is_tried_again(tmp_path: Path) -> None:
