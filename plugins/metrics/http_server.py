@@ -1,19 +1,23 @@
 """Answers a few GET requests over HTTP, in threads of its own, with bounds on everything a client can send or leave open.
 
-So many threads, so many connections at once; others wait in the backlog of the socket. A connection serves one request and is
-closed. Python's own ``http.server`` is not made for this: it reads headers without a bound in time, and up to 6 MiB of them.
+One thread has an event loop of its own, which reads requests and writes answers; these are made in others. So clients that
+send nothing, or take nothing, hold up nobody: where too many connections are open, the one that has been silent for longest is
+closed.
+A connection serves one request. Python's own ``http.server`` is not made for this: it reads headers without a bound in time,
+and up to 6 MiB of them.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import re
 import socket
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
-from time import monotonic
 from typing import Final
 
 import attrs
@@ -21,15 +25,21 @@ import attrs
 log = logging.getLogger("flintmq.broker")
 
 THREADS: Final = 4
-BACKLOG: Final = 16
+"""That make answers on the slow path; one more makes the others, so that probes do not wait for scrapes."""
+CONNECTIONS_MAX: Final = 64
+"""Half of the descriptors that are reserved for others than clients of the broker."""
+BACKLOG: Final = 128
 REQUEST_MAX_BYTES: Final = 8 * 1024
 """Of the request line and the headers."""
 DEADLINE_S: Final = 5.0
 """For reading a request, and again for writing its answer."""
 _LINGER_S: Final = 0.5
+_PATIENCE_S: Final = 0.25
+"""A request is given so long, however many others wait."""
 _REST_S: Final = 1.0
 _JOIN_S: Final = 5.0
 _REQUEST_LINE: Final = re.compile(r"([A-Z]{1,20}) (/[!-~]{0,2000}) HTTP/1\.[01]")
+_HEAD_END: Final = re.compile(rb"\r?\n\r?\n")
 
 
 @attrs.frozen
@@ -57,101 +67,150 @@ class HttpServer:
     Args:
         sock: bound; closed at the stop.
         respond: called on one of the threads; what it raises is logged, and the client gets 500.
+        slow_path: the path whose answer takes time.
     """
 
-    def __init__(self, sock: socket.socket, respond: Respond) -> None:
+    def __init__(self, sock: socket.socket, respond: Respond, slow_path: str) -> None:
         self._sock = sock
         self._respond = respond
-        self._stopped = threading.Event()
-        self._threads: list[threading.Thread] = []
+        self._slow_path = slow_path
+        self._slow = ThreadPoolExecutor(THREADS, "flintmq-metrics")
+        self._quick = ThreadPoolExecutor(1, "flintmq-probes")
+        self._loop = asyncio.SelectorEventLoop()
+        self._thread = threading.Thread(target=self._run, name="flintmq-metrics-http", daemon=True)
+        self._serving: asyncio.Task[None] | None = None
+        self._open: dict[asyncio.Task[None], socket.socket] = {}
+        self._reading: dict[asyncio.Task[None], float] = {}
+        """Of the open ones, those whose request is not complete, in the order of their coming → when they came."""
 
     def start(self) -> None:
         """Listen, and begin to serve."""
+        self._sock.setblocking(False)
         self._sock.listen(BACKLOG)
-        for number in range(THREADS):
-            thread = threading.Thread(target=self._serve, name=f"flintmq-metrics-{number}", daemon=True)
-            self._threads.append(thread)
-            thread.start()
+        self._serving = self._loop.create_task(self._serve(), name="metrics")
+        self._thread.start()
 
     def stop(self) -> None:
         """Take nothing more, and wait for what is being answered. Idempotent. Blocks."""
-        self._stopped.set()
-        with contextlib.suppress(OSError):  # never listened, or closed
-            self._sock.shutdown(socket.SHUT_RDWR)  # wakes the threads that wait for a connection
-        for thread in self._threads:
-            thread.join(_JOIN_S)
+        if self._thread.is_alive() and self._serving is not None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
+                self._loop.call_soon_threadsafe(self._serving.cancel)
+            self._thread.join()
+        elif not self._loop.is_closed():
+            self._loop.close()
+        for pool in (self._slow, self._quick):
+            pool.shutdown()
         self._sock.close()
 
-    def _serve(self) -> None:
-        while not self._stopped.is_set():
-            try:
-                connection, _peer = self._sock.accept()
-            except OSError as error:
-                if not self._stopped.is_set():
+    def _run(self) -> None:
+        assert self._serving is not None
+        try:
+            with contextlib.suppress(asyncio.CancelledError):
+                self._loop.run_until_complete(self._serving)
+        finally:
+            self._loop.close()
+
+    async def _serve(self) -> None:
+        try:
+            while True:
+                await self._make_room()
+                try:
+                    connection, _peer = await self._loop.sock_accept(self._sock)
+                except OSError as error:
                     log.warning("a request for metrics could not be taken: %s", error)
-                    self._stopped.wait(_REST_S)  # no descriptor is left, most likely
-                continue
-            with connection, contextlib.suppress(OSError):  # a client that goes away, or takes its time
-                self._serve_one(connection)
+                    await asyncio.sleep(_REST_S)  # no descriptor is left, most likely
+                    continue
+                task = self._loop.create_task(self._serve_one(connection))
+                self._open[task] = connection
+                self._reading[task] = self._loop.time()
+                task.add_done_callback(self._forget)
+        finally:
+            for task in self._reading:
+                task.cancel()
+            if self._open:
+                await asyncio.wait(self._open, timeout=_JOIN_S)
 
-    def _serve_one(self, connection: socket.socket) -> None:
-        answer = self._answer(_read_head(connection))
-        headers = (
-            ("Content-Type", answer.content_type),
-            ("Content-Length", str(len(answer.body))),
-            ("Cache-Control", "no-store"),
-            ("X-Content-Type-Options", "nosniff"),
-            ("Connection", "close"),
-            *answer.headers,
-        )
-        lines = [
-            f"HTTP/1.1 {answer.status.value} {answer.status.phrase}",
-            *(f"{name}: {text}" for name, text in headers),
-        ]
-        connection.settimeout(DEADLINE_S)
-        connection.sendall("\r\n".join([*lines, "", ""]).encode("ascii") + answer.body)
-        connection.shutdown(socket.SHUT_WR)
-        connection.settimeout(_LINGER_S)
-        connection.recv(REQUEST_MAX_BYTES)  # what it still sends must not take the answer away from it
+    async def _make_room(self) -> None:
+        """Close who has been silent for longest where too many are open; wait where all of them are being answered."""
+        while len(self._open) >= CONNECTIONS_MAX:
+            patience_s = None
+            if self._reading:
+                task, since_s = next(iter(self._reading.items()))
+                patience_s = since_s + _PATIENCE_S - self._loop.time()
+                if patience_s <= 0:
+                    task.cancel()
+            await asyncio.wait(self._open, timeout=patience_s, return_when=asyncio.FIRST_COMPLETED)
 
-    def _answer(self, head: bytes | None) -> Answer:
+    def _forget(self, task: asyncio.Task[None]) -> None:
+        self._open.pop(task).close()
+        self._reading.pop(task, None)
+
+    async def _serve_one(self, connection: socket.socket) -> None:
+        with contextlib.suppress(OSError):  # a client that goes away, or takes its time (TimeoutError)
+            connection.setblocking(False)
+            async with asyncio.timeout(DEADLINE_S):
+                head = await self._read_head(connection)
+            task = asyncio.current_task()
+            assert task is not None
+            self._reading.pop(task, None)
+            sent = await self._answer(head)
+            async with asyncio.timeout(DEADLINE_S):
+                await self._loop.sock_sendall(connection, sent)
+            connection.shutdown(socket.SHUT_WR)
+            async with asyncio.timeout(_LINGER_S):
+                await self._loop.sock_recv(
+                    connection, REQUEST_MAX_BYTES
+                )  # closing with bytes unread takes the answer away
+
+    async def _read_head(self, connection: socket.socket) -> bytes | None:
+        """Return the request line and the headers; None where they are too long.
+
+        Raises:
+            OSError: the client is gone.
+        """
+        found = b""
+        while (end := _HEAD_END.search(found)) is None:
+            if len(found) > REQUEST_MAX_BYTES:
+                return None
+            some = await self._loop.sock_recv(connection, REQUEST_MAX_BYTES)
+            if not some:
+                raise ConnectionAbortedError("the client went away")
+            found += some
+        return found[: end.start()] if end.start() <= REQUEST_MAX_BYTES else None
+
+    async def _answer(self, head: bytes | None) -> bytes:
+        """Return what is sent to the client."""
         if head is None:
-            return Answer.text(
-                HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
-                f"a request has at most {REQUEST_MAX_BYTES} bytes of headers",
-            )
-        line, *headers = head.decode("latin-1").split("\r\n")
+            text = f"a request has at most {REQUEST_MAX_BYTES} bytes of headers"
+            return _encoded(Answer.text(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, text))
+        line, *headers = head.decode("latin-1").splitlines() or [""]
         match = _REQUEST_LINE.fullmatch(line)
         if match is None:
-            return Answer.text(HTTPStatus.BAD_REQUEST, "the request does not begin as one of HTTP/1.1")
-        if match[1] != "GET":
-            return Answer.text(HTTPStatus.METHOD_NOT_ALLOWED, "only GET is answered here", ("Allow", "GET"))
+            return _encoded(Answer.text(HTTPStatus.BAD_REQUEST, "the request does not begin as one of HTTP/1.1"))
+        if match[1] not in ("GET", "HEAD"):
+            text = "only GET and HEAD are answered here"
+            return _encoded(Answer.text(HTTPStatus.METHOD_NOT_ALLOWED, text, ("Allow", "GET, HEAD")))
         pairs = [header.partition(":") for header in headers]
         accept = ", ".join(text.strip() for name, _, text in pairs if name.strip().lower() == "accept")
+        path = match[2].partition("?")[0]
+        pool = self._slow if path == self._slow_path else self._quick
         try:
-            return self._respond(match[2].partition("?")[0], accept)
+            answer = await self._loop.run_in_executor(pool, self._respond, path, accept)
         except Exception:
             log.exception("a request for %s could not be answered", match[2][:80])
-            return Answer.text(
-                HTTPStatus.INTERNAL_SERVER_ERROR, "this could not be answered; the broker's log says why"
-            )
+            text = "this could not be answered; the broker's log says why"
+            answer = Answer.text(HTTPStatus.INTERNAL_SERVER_ERROR, text)
+        return _encoded(answer, with_body=match[1] == "GET")
 
 
-def _read_head(connection: socket.socket) -> bytes | None:
-    """Return the request line and the headers; None where they are too long.
-
-    Raises:
-        OSError: the client is gone, or takes too long.
-    """
-    until_s = monotonic() + DEADLINE_S
-    found = b""
-    while b"\r\n\r\n" not in found:
-        if len(found) > REQUEST_MAX_BYTES:
-            return None
-        connection.settimeout(max(0.001, until_s - monotonic()))
-        some = connection.recv(REQUEST_MAX_BYTES)
-        if not some:
-            raise ConnectionAbortedError("the client went away")
-        found += some
-    head = found.partition(b"\r\n\r\n")[0]
-    return head if len(head) <= REQUEST_MAX_BYTES else None
+def _encoded(answer: Answer, *, with_body: bool = True) -> bytes:
+    headers = (
+        ("Content-Type", answer.content_type),
+        ("Content-Length", str(len(answer.body))),
+        ("Cache-Control", "no-store"),
+        ("X-Content-Type-Options", "nosniff"),
+        ("Connection", "close"),
+        *answer.headers,
+    )
+    lines = [f"HTTP/1.1 {answer.status.value} {answer.status.phrase}", *(f"{name}: {text}" for name, text in headers)]
+    return "\r\n".join([*lines, "", ""]).encode("ascii") + (answer.body if with_body else b"")

@@ -75,7 +75,7 @@ class MetricsService:
         self._exposition = Exposition()
         sock = bind(settings.host, settings.port, "metrics.host, metrics.port")
         self._address = host_port(reachable_host(settings.host), sock.getsockname()[1])
-        self._server = HttpServer(sock, self.answer)
+        self._server = HttpServer(sock, self.answer, slow_path="/metrics")
         self._server.start()
 
     def watch(self, broker: Broker) -> None:

@@ -11,19 +11,23 @@ from http import HTTPStatus
 import pytest
 
 from flintmq.plugins.metrics import http_server
-from flintmq.plugins.metrics.http_server import REQUEST_MAX_BYTES, THREADS, Answer, HttpServer
+from flintmq.plugins.metrics.http_server import CONNECTIONS_MAX, REQUEST_MAX_BYTES, THREADS, Answer, HttpServer
+
+SLOW = threading.Event()
 
 
 def respond(path: str, accept: str) -> Answer:
     if path == "/broken":
         raise ValueError("a defect")
+    if path == "/slow":
+        SLOW.wait(20)
     return Answer.text(HTTPStatus.OK, f"{path} {accept}")
 
 
 @contextlib.contextmanager
 def served() -> Iterator[tuple[str, int]]:
     sock = socket.create_server(("127.0.0.1", 0))
-    server = HttpServer(sock, respond)
+    server = HttpServer(sock, respond, slow_path="/slow")
     address = sock.getsockname()
     server.start()
     try:
@@ -54,6 +58,19 @@ def test_a_get_is_answered_and_the_connection_closed() -> None:
     assert headers["Connection"] == "close"
 
 
+def test_a_head_is_answered_as_a_get_without_its_body() -> None:
+    """Load balancers probe with it."""
+    with served() as address:
+        code, headers, body = exchange(address, b"HEAD /readyz HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert (code, headers["Content-Length"], body) == (200, str(len("/readyz \n")), b"")
+
+
+def test_a_request_typed_by_hand_is_answered() -> None:
+    """With line feeds alone, as netcat sends them."""
+    with served() as address:
+        assert exchange(address, b"GET /readyz HTTP/1.0\naccept: x\n\n")[2] == b"/readyz x\n"
+
+
 @pytest.mark.parametrize(
     ("sent", "code"),
     [
@@ -78,20 +95,52 @@ def test_what_is_not_a_small_get_is_refused(sent: bytes, code: int) -> None:
 
 
 def test_clients_that_send_nothing_are_closed_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As many as there are threads hold it up for one deadline, not for good."""
+    """Each of them after its deadline."""
     monkeypatch.setattr(http_server, "DEADLINE_S", 0.1)
+    with served() as address, socket.create_connection(address, timeout=20) as silent:
+        silent.sendall(b"GET / HT")
+        assert silent.recv(1) == b""
+
+
+def test_clients_that_send_nothing_hold_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A probe has a second; a pod whose probe fails is killed, so nobody who reaches the port may keep it from its answer."""
+    monkeypatch.setattr(http_server, "DEADLINE_S", 1_000.0)
     with served() as address, contextlib.ExitStack() as stack:
-        for _ in range(THREADS * 2):
-            silent = stack.enter_context(socket.create_connection(address, timeout=20))
-            silent.sendall(b"GET / HT")
+        silent = [
+            stack.enter_context(socket.create_connection(address, timeout=20)) for _ in range(CONNECTIONS_MAX * 2)
+        ]
         assert exchange(address, b"GET / HTTP/1.1\r\n\r\n")[0] == 200
+        assert silent[0].recv(1) == b"", "the one that was silent for longest had to go"
+
+
+def test_scrapes_hold_up_no_probe() -> None:
+    """More of them than there are threads wait for the broker's loop, which is busy."""
+    with served() as address, contextlib.ExitStack() as stack:
+        stack.callback(SLOW.clear)
+        stack.callback(SLOW.set)
+        scrapes = [stack.enter_context(socket.create_connection(address, timeout=20)) for _ in range(THREADS * 3)]
+        for scrape in scrapes:
+            scrape.sendall(b"GET /slow HTTP/1.1\r\n\r\n")
+        assert exchange(address, b"GET /readyz HTTP/1.1\r\n\r\n")[0] == 200
+        SLOW.set()
+        assert all(scrape.recv(15) == b"HTTP/1.1 200 OK" for scrape in scrapes), "each is answered in the end"
+
+
+def test_a_hundred_at_once_are_answered() -> None:
+    """Those beyond the bound wait until another one is done."""
+    with served() as address, contextlib.ExitStack() as stack:
+        several = [stack.enter_context(socket.create_connection(address, timeout=20)) for _ in range(100)]
+        for one in several:
+            one.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        assert all(one.recv(15) == b"HTTP/1.1 200 OK" for one in several)
 
 
 def test_a_stop_leaves_no_thread_and_no_port() -> None:
-    """Also with a client that has sent nothing yet, which is cut off after its deadline at the latest."""
+    """Also with a client that has sent nothing yet, which is cut off."""
     before = threading.active_count()
-    with served() as address:
-        assert threading.active_count() == before + THREADS
+    with served() as address, socket.create_connection(address, timeout=20):
+        assert exchange(address, b"GET / HTTP/1.1\r\n\r\n")[0] == 200
+        assert threading.active_count() > before
     assert threading.active_count() == before
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(address, timeout=5).close()
