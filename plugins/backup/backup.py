@@ -125,6 +125,8 @@ class _Backup:
         positions = read_positions(plan.store)  # before the log's position: none of them lies behind it
         made_at_ms = now_ms()
         position = self._source.position(before.end_offset_bytes if before is not None else 0, made_at_ms)
+        if not plan.keep_damage:
+            self._check_reaches_queues(position)
         kept = self._kept(epochs, position.end_offset_bytes)
         copied_from = kept[-1].end_offset_bytes if kept else self._source.begin
         log = self._copied(kept, position)
@@ -159,6 +161,27 @@ class _Backup:
             records=walked.records,
             pruned_files=self._tidy(manifest),
         )
+
+    def _check_reaches_queues(self, position: Position) -> None:
+        """Refuse a log that ends before the newest message in a queue: it lies elsewhere, or has lost its end.
+
+        Raises:
+            DamagedLogError: it does. Says what to do.
+        """
+        source, root = self._source, self._plan.store
+        named, end = source.named_end(), source.end
+        if named > end:
+            raise DamagedLogError(
+                f"{root}: its queues name messages up to {named}, and its log's files in {', '.join(map(str, source.folders))} "
+                f"end at {end}; no backup was made. Where the log lies in other folders: --set store.commit_log_paths=…; "
+                "where a crash took the files, a start of the broker mends the queues; --keep-damage copies what is there"
+            )
+        if position.told_by == "walk" and named > position.end_offset_bytes and not (root / "abort").exists():
+            raise DamagedLogError(
+                f"{root}: its last stop was clean, and its queues name messages up to {named}, but the last whole record of "
+                f"its log ends at {position.end_offset_bytes}: its end is damaged, and no backup was made. "
+                "flintmq store verify shows more; --keep-damage copies what lies before"
+            )
 
     # what is there already
 

@@ -115,6 +115,11 @@ class Source:
         return self.files[0].start if self.files else 0
 
     @property
+    def end(self) -> int:
+        """Where its last file ends."""
+        return self.files[-1].end if self.files else 0
+
+    @property
     def file_bytes(self) -> int:
         return self.files[0].size if self.files else 0
 
@@ -167,6 +172,17 @@ class Source:
             feed = read_feed(feed_path(self.root))
         is_live = feed is not None and feed.state is FeedState.RUNNING and feed.age_ms(now_ms) <= _FEED_MAX_AGE_MS
         return feed if is_live else None
+
+    def named_end(self) -> int:
+        """Return where the newest message ends that a queue names; 0 where none names any."""
+        named = 0
+        for _ in range(_TRIES):  # as below; and a broker may begin a file meanwhile
+            named = max((physical + size for physical, size in newest_units(self.root / "consumequeue")), default=0)
+            self.look()
+            if named <= self.end:
+                break
+            time.sleep(_PAUSE_S)
+        return named
 
     def _queued_end(self) -> int:
         """Return where the newest message ends that a queue names."""

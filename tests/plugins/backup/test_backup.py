@@ -10,6 +10,7 @@ from pathlib import Path
 import attrs
 import pytest
 
+from flintmq.config.sections.models import BrokerConfig, StoreSection
 from flintmq.core.errors import StoreError, StoreFormatError, StoreFullError, StoreLockedError
 from flintmq.core.io.os_disk import OS_DISK
 from flintmq.core.testing.store import snapshot
@@ -149,6 +150,39 @@ def test_damage_in_the_store_is_named_and_refused(live: Live) -> None:
     assert restored.damage == made.manifest.damage
     assert verified(root).is_sound
     assert [path.suffix for path in (root / "flint" / "quarantine").iterdir()] == [".lost"]
+
+
+def test_a_log_that_lies_elsewhere_is_no_empty_one(live: Live) -> None:
+    """A command that was not told where would make an empty backup, night after night, and say that all is well."""
+    live.put(20)
+    elsewhere = live.folder / "elsewhere"
+    (live.root / "commitlog").rename(elsewhere)
+    for _ in "running", "stopped":
+        with pytest.raises(DamagedLogError, match=r"messages up to \d+, .*end at 0; .*--set store\.commit_log_paths="):
+            live.back_up()
+        live.store.close()
+    assert read_manifest(live.target) is None
+    config = BrokerConfig(store=StoreSection(commit_log_paths=(str(elsewhere),)))
+    assert live.back_up(config=config).records == 20
+    elsewhere.rename(live.root / "commitlog")
+    live.open()
+
+
+def test_an_end_that_a_clean_stop_has_left_and_is_gone_is_refused(live: Live) -> None:
+    """After a crash it is a torn tail, which nobody was promised; after a clean stop it is damage."""
+    live.put(20)
+    live.store.close()
+    path = max((live.root / "commitlog").iterdir())
+    data = path.read_bytes().rstrip(b"\0")
+    with path.open("r+b") as file:
+        file.seek(len(data) - 30)
+        file.write(b"\xff")
+    with pytest.raises(DamagedLogError, match=r"last stop was clean.*its end is damaged"):
+        live.back_up()
+    assert live.back_up(keep_damage=True).records == 19
+    (live.root / "abort").touch()
+    assert live.back_up(target=live.folder / "second").records == 19
+    live.open()
 
 
 def test_another_store_is_refused(live: Live, tmp_path: Path) -> None:
