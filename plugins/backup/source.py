@@ -85,11 +85,15 @@ class Source:
             raise StoreFormatError(f"{root}: there is no such folder; name the store's (store.path)")
         self.root = root
         self.folders = tuple(log_folders) or (root / "commitlog",)
-        if not any(path.exists() for path in (*self.folders, root / "config", root / "checkpoint")):
-            raise StoreFormatError(f"{root}: no store lies there (no commitlog, no config)")
         self.files: list[SourceFile] = []
         """Of the log, in order."""
         self.look()
+        if not self.files and (inside := sorted(path.parent.name for path in root.glob("*/commitlog"))):
+            raise StoreFormatError(
+                f"{root}: holds the stores of several brokers; back up each into a folder of its own: {', '.join(inside)}"
+            )
+        if not any(path.exists() for path in (*self.folders, root / "config", root / "checkpoint")):
+            raise StoreFormatError(f"{root}: no store lies there (no commitlog, no config)")
 
     def look(self) -> None:
         """Look which files the log has now. Raises StoreFormatError when it has a hole."""

@@ -90,7 +90,7 @@ class Live:
         JsonFile(self.root / "config" / "topics.json").save(table)
 
     def back_up(self, writer: Writer | None = None, **plan: Any) -> BackupResult:
-        return make_backup(BackupPlan(store=self.root, **{"target": self.target, **plan}), writer=writer)
+        return make_backup(BackupPlan(**{"store": self.root, "target": self.target, **plan}), writer=writer)
 
     def restore(self, **plan: Any) -> tuple[Path, RestoreResult]:
         """Restores the backup to a new folder."""

@@ -185,6 +185,14 @@ def test_an_end_that_a_clean_stop_has_left_and_is_gone_is_refused(live: Live) ->
     live.open()
 
 
+def test_the_folder_of_several_brokers_is_no_store(live: Live) -> None:
+    """Each of ``--brokers`` has a store of its own; what lies beside them is no store without messages."""
+    live.put(1)
+    (live.folder / "config").mkdir()
+    with pytest.raises(StoreFormatError, match=r"holds the stores of several brokers.*: store$"):
+        live.back_up(store=live.folder, target=live.folder.with_name("backup"))
+
+
 def test_another_store_is_refused(live: Live, tmp_path: Path) -> None:
     """Also one whose log is longer."""
     live.put(20)
