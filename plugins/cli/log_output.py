@@ -24,7 +24,7 @@ class _Stderr(OwnOutput, logging.StreamHandler):  # type: ignore[type-arg]
 
 
 def configure(level: str, *, is_json: bool, file: Path | None) -> None:
-    """Have FlintMQ's and asyncio's loggers write to stderr or a file; the last call counts.
+    """Have all loggers write to stderr or a file in FlintMQ's form, those of libraries from WARNING on; the last call counts.
 
     Args:
         level: of FlintMQ's loggers.
@@ -43,6 +43,7 @@ def configure(level: str, *, is_json: bool, file: Path | None) -> None:
     for logger in (flintmq, logging.getLogger("asyncio")):
         logger.handlers[:] = [one for one in logger.handlers if one not in before]
         logger.addHandler(output)
+    logging.lastResort = output  # else a library's line stands on stderr as it is, which is no JSON and in no file
     for one in before:
         one.close()
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -40,6 +42,22 @@ def test_a_file_that_was_moved_is_begun_again(tmp_path: Path, handler: LogFile) 
     handler.emit(line("two"))
     assert (tmp_path / "flintmq.log.1").read_text() == "one\n"
     assert (tmp_path / "flintmq.log").read_text() == "two\n"
+
+
+def test_what_libraries_say_stands_in_the_log_as_well(tmp_path: Path) -> None:
+    """Exporters, HTTP clients and plugins log by names of their own; collectors read one form, from one place."""
+    program = (
+        "import logging, pathlib, sys\n"
+        "from flintmq.plugins.cli.log_output import configure\n"
+        "configure('info', is_json=True, file=pathlib.Path(sys.argv[1]))\n"
+        "logging.getLogger('somebody.else').warning('no %s', 'luck')\n"
+        "logging.getLogger('somebody.else').info('chatter')"
+    )
+    file = tmp_path / "flintmq.log"
+    done = subprocess.run([sys.executable, "-c", program, file], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("", "")
+    (found,) = map(json.loads, file.read_text().splitlines())
+    assert (found["logger"], found["level"], found["message"]) == ("somebody.else", "WARNING", "no luck")
 
 
 def test_a_folder_that_is_gone_costs_lines_and_no_more(
