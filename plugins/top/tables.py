@@ -88,6 +88,11 @@ def _broker_state(broker: BrokerView) -> str:
     return f"{role}, alarm" if critical else role
 
 
+def _known(broker: BrokerView, text: str) -> str:
+    """Return a figure, unless the broker never told one."""
+    return UNKNOWN if broker.age_s is None else text
+
+
 def _group_state(group: GroupView) -> str:
     words = ["conflict"] if group.conflict else []
     words += [f"{len(group.stuck)} stuck"] if group.stuck else []
@@ -108,8 +113,10 @@ BROKERS: Final = Kind[BrokerView](
             lambda one: UNKNOWN if one.put_latency_99_ms is None else f"{one.put_latency_99_ms:.1f}",
             lambda one: _falling(one.put_latency_99_ms),
         ),
-        Column("log", lambda one: size_text(one.commit_log_bytes), lambda one: _falling(one.commit_log_bytes)),
-        Column("disk", lambda one: f"{one.disk_ratio:.0%}", lambda one: _falling(one.disk_ratio)),
+        Column(
+            "log", lambda one: _known(one, size_text(one.commit_log_bytes)), lambda one: _falling(one.commit_log_bytes)
+        ),
+        Column("disk", lambda one: _known(one, f"{one.disk_ratio:.0%}"), lambda one: _falling(one.disk_ratio)),
         Column("state", _broker_state, is_number=False),
     ),
     lambda one: f"{one.name}:{one.broker_id}",

@@ -52,6 +52,8 @@ def test_brokers_are_found_by_name_and_show_that_they_are_away(view: Any) -> Non
         ["broker-a:0", "20,480", "19,999", "0.5", "3.0 GiB", "61%", "master"],
         ["broker-b:0", "0", "0", "0.5", "3.0 GiB", "61%", "away"],
     ]
+    unknown = attrs.evolve(shown[1], age_s=None)
+    assert [column.text(unknown) for column in BROKERS.columns[4:6]] == ["-", "-"], "it never answered"
 
 
 @pytest.mark.parametrize("kind", [BROKERS, TOPICS, GROUPS])
