@@ -14,6 +14,7 @@ import pytest
 
 from flintmq import Message
 from flintmq.core.errors import FlintError
+from flintmq.core.io.os_disk import OsDisk
 from flintmq.core.kernel.hookspecs import hookimpl
 from flintmq.core.kernel.ports.alarm import Alarm
 from flintmq.core.testing.clock import ManualClock, VirtualClock
@@ -22,6 +23,7 @@ from flintmq.plugins.alarms.store_alarms import StoreAlarms
 from flintmq.plugins.testing.embedded import EmbeddedBroker
 from flintmq.tests.support.state import state_of
 
+HOURS = [f"{hour:02}" for hour in range(24)]
 Alarms = Callable[[EmbeddedBroker], dict[str, Alarm]]
 
 
@@ -95,6 +97,61 @@ def test_a_full_disk_is_an_alarm_until_there_is_room(alarms: Alarms) -> None:
                 "store.disk_min_free_bytes",
             )
             assert "sends are refused" in found.message
+        clock.advance("1m")
+        assert alarms(broker) == {}
+
+
+def test_messages_kept_for_groups_are_an_alarm_when_the_bound_wins(alarms: Alarms) -> None:
+    """The slowest of the named groups decides, also after a restart; the one that has consumed all is not told of."""
+    clock = VirtualClock()
+    settings = [
+        "store.commit_log_file_bytes=65536",
+        "store.keep_for_groups=billing,audit",
+        "store.keep_at_most_hours=100",
+    ]
+    room = ["store.disk_forcible_ratio=100", "store.disk_full_ratio=100", "store.delete_when=" + ";".join(HOURS)]
+    with EmbeddedBroker(clock=clock, settings=settings + room) as broker:
+        broker.create_topic("T", 1)
+        broker.put([Message("T", bytes(30_000)) for _ in range(6)])
+
+        def first_kept(audit: int | None = None) -> int:
+            async def look() -> int:
+                state = broker.broker.state
+                if audit is not None:
+                    state.offsets.commit("T", "billing", 0, 6)
+                    state.offsets.commit("T", "audit", 0, audit)
+                return state.store.commit_log.min_offset_bytes
+
+            return broker.broker.call(look)
+
+        first_kept(audit=3)
+        clock.advance("80h")
+        assert first_kept() == 65_536, "the first file holds the messages 0 and 1"
+        broker.stop()
+        broker.start()
+        clock.advance("2h")
+        assert (first_kept(), alarms(broker)) == (65_536, {})
+        clock.advance("1100m")
+        assert first_kept() > 65_536
+        (found,) = alarms(broker).values()
+        assert (found.id, found.subject, found.value, found.unit, found.key) == (
+            "retention.bound_won", "audit", 1, "messages", "store.keep_at_most_hours",
+        )  # fmt: skip
+
+
+def test_a_disk_that_is_nearly_full_is_an_alarm_until_there_is_room(
+    alarms: Alarms, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sends are still taken: it is a warning, before messages go that nobody has consumed."""
+    clock = VirtualClock()
+    with EmbeddedBroker(clock=clock, settings=["store.disk_enough_free_bytes=4GiB"]) as broker:
+        with monkeypatch.context() as patched:
+            patched.setattr(OsDisk, "usage", lambda _disk, _folder: (20_000 << 20, 17_600 << 20, 2_400 << 20))
+            clock.advance("1m")
+            (found,) = alarms(broker).values()
+            assert broker.put([Message("T", b"x")])
+        assert (found.id, found.level, found.value, found.unit) == ("disk.nearly_full", "warning", 0.88, "ratio")
+        assert (found.limit, found.key) == (0.85, "store.disk_forcible_ratio")
         clock.advance("1m")
         assert alarms(broker) == {}
 
