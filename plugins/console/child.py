@@ -13,6 +13,7 @@ import importlib.util
 import logging
 import os
 import sys
+import time
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("flintmq.console")
 
 PAUSES_S: Final = (1.0, 60.0)
+STEADY_S: Final = 60.0
 START_TIMEOUT_S: Final = 30.0
 STOP_TIMEOUT_S: Final = 10.0
 PROGRAM: Final = (sys.executable, "-m", "flintmq", "console")
@@ -110,6 +112,7 @@ class ConsoleChild:
         environment: of the process.
         program: the command.
         pauses_s: the shortest and the longest one before it is started again.
+        steady_s: one that has served for so long begins with the shortest pause again.
     """
 
     def __init__(
@@ -119,11 +122,13 @@ class ConsoleChild:
         *,
         program: Sequence[str] = PROGRAM,
         pauses_s: tuple[float, float] = PAUSES_S,
+        steady_s: float = STEADY_S,
     ) -> None:
         self._arguments = list(arguments)
         self._environment = dict(environment)
         self._program = tuple(program)
         self._pauses_s = pauses_s
+        self._steady_s = steady_s
         self._process: Process | None = None
         self._keeper: asyncio.Task[None] | None = None
         self.address = ""
@@ -174,7 +179,10 @@ class ConsoleChild:
         pause_s, longest_s = self._pauses_s
         while True:
             assert self._process is not None
+            began_s = time.monotonic()
             code = await self._process.wait()
+            if time.monotonic() - began_s >= self._steady_s:
+                pause_s = self._pauses_s[0]
             self.trouble = f"the console ended with exit code {code} and is started again"
             log.error("the console ended with exit code %d; it is started again in %g s", code, pause_s)
             await asyncio.sleep(pause_s)

@@ -32,9 +32,17 @@ sys.stdin.read()
 """
 
 
-def made(folder: Path, program: str = SERVES) -> ConsoleChild:
+def made(folder: Path, program: str = SERVES, steady_s: float = 60.0) -> ConsoleChild:
     command = (sys.executable, "-c", program, str(folder / "starts"))
-    return ConsoleChild(["--port", "0"], os.environ, program=command, pauses_s=(0.001, 0.002))
+    return ConsoleChild(["--port", "0"], os.environ, program=command, pauses_s=(0.001, 0.002), steady_s=steady_s)
+
+
+async def kill(console: ConsoleChild) -> None:
+    """Kills the process, and waits for the next one."""
+    before = console.pid
+    assert before is not None
+    os.kill(before, signal.SIGKILL)
+    await until(lambda: console.pid != before and not console.trouble)
 
 
 def test_one_that_dies_is_started_again_at_its_port(tmp_path: Path) -> None:
@@ -43,16 +51,29 @@ def test_one_that_dies_is_started_again_at_its_port(tmp_path: Path) -> None:
     async def run() -> None:
         async with made(tmp_path) as console:
             assert console.address == "127.0.0.1:4711"
-            first = console.pid
-            assert first is not None
-            os.kill(first, signal.SIGKILL)
-            await until(lambda: console.pid != first and not console.trouble)
+            await kill(console)
             last = console.pid
             assert last is not None
         assert is_gone(last)
 
     asyncio.run(run())
     assert (tmp_path / "starts").read_text().splitlines() == ["--port 0", "--port 4711"]
+
+
+@pytest.mark.parametrize(("steady_s", "pauses"), [(0.0, ["0.001", "0.001"]), (60.0, ["0.001", "0.002"])])
+def test_the_pause_is_the_shortest_again_after_a_while(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, steady_s: float, pauses: list[str]
+) -> None:
+    """One that dies once a month is there again at once; one that dies at once waits longer each time."""
+
+    async def run() -> None:
+        async with made(tmp_path, steady_s=steady_s) as console:
+            for _ in pauses:
+                await kill(console)
+
+    asyncio.run(run())
+    told = [line for line in caplog.messages if "is started again in" in line]
+    assert [line.split()[-2] for line in told] == pauses
 
 
 def test_one_that_does_not_start_says_so(tmp_path: Path) -> None:
