@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -42,6 +43,16 @@ def serving_options(command: F) -> F:
     return command
 
 
+def usable_cores(cgroups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> int:
+    """Return how many cores this process may keep busy: by its affinity, and by the quota of its container or unit."""
+    count = len(os.sched_getaffinity(0))
+    with contextlib.suppress(OSError, ValueError):  # no cgroup of version 2; or "max", no quota
+        group = own.read_text().rpartition("0::/")[2].strip()
+        quota, period = (cgroups / group / "cpu.max").read_text().split()
+        count = min(count, max(1, int(quota) // int(period)))
+    return count
+
+
 class BrokerCount(click.ParamType[int]):
     """A number of brokers; ``auto`` is one for each core that this process may use."""
 
@@ -49,7 +60,7 @@ class BrokerCount(click.ParamType[int]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         text = str(value)
-        count = len(os.sched_getaffinity(0)) if text == "auto" else int(text) if text.isdecimal() else 0
+        count = usable_cores() if text == "auto" else int(text) if text.isdecimal() else 0
         if text == "auto":
             count = min(count, BROKERS_MAX)
         if not 1 <= count <= BROKERS_MAX:

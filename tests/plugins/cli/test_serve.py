@@ -19,6 +19,7 @@ import pytest
 
 import flintmq
 from flintmq.core.errors import StoreFencedError
+from flintmq.plugins.cli.run import usable_cores
 from flintmq.plugins.cli.serving import FenceWatch, StopSignals, serve
 from flintmq.remoting.client.transport import RemotingClient
 from flintmq.remoting.wire.codes import RequestCode
@@ -431,6 +432,24 @@ def test_one_broker_that_does_not_start_ends_all(tmp_path: Path, cli: RunCommand
     assert outcome.out == ""
     assert "another broker" in outcome.err
     assert outcome.err.splitlines()[-1] == "flintmq: error: broker-b did not start: it ended with exit code 3"
+
+
+@pytest.mark.parametrize(
+    ("quota", "cores"),
+    [("max 100000", 4), ("200000 100000", 2), ("50000 100000", 1), ("900000 100000", 4), ("", 4), (None, 4)],
+)
+def test_auto_counts_the_cores_that_a_container_may_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quota: str | None, cores: int
+) -> None:
+    """Two of a machine's 64: as many brokers as there are cores would take turns on them."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: set(range(4)))
+    own = tmp_path / "own"
+    own.write_text("0::/system.slice/flintmq.service\n")
+    if quota is not None:
+        folder = tmp_path / "system.slice" / "flintmq.service"
+        folder.mkdir(parents=True)
+        (folder / "cpu.max").write_text(f"{quota}\n")
+    assert usable_cores(tmp_path, own) == cores
 
 
 @pytest.mark.parametrize("count", ["0", "27", "many", "-1"])
