@@ -14,6 +14,7 @@ from flintmq.core.errors import StoreError
 
 if TYPE_CHECKING:
     from flintmq.config import LoadedConfig
+    from flintmq.config.sections.models import BrokerConfig
 
 PORTS_APART: Final = 10
 """Between the ports of neighbours: a broker takes ``port`` - 2 (VIP), ``port`` and ``port`` + 1 (replication)."""
@@ -75,10 +76,32 @@ def plan_brokers(loaded: LoadedConfig, count: int, folder: Path, name_server: st
         for key, first_port in ports.items():
             if first_port:  # 0 is a free port, null the default
                 settings.append(f"{key}={_port(key, first_port + number * PORTS_APART, name)}")
+        for key, folders in _shared_folders(config).items():
+            settings.append(f"{key}={','.join(str(Path(folder) / name) for folder in folders)}")
+        if config.listen.advertised:
+            moved = [_moved(entry, number * PORTS_APART, name) for entry in config.listen.advertised]
+            settings.append(f"listen.advertised={','.join(moved)}")
         if has_free_port and config.listen.ha_port is None:
             settings.append("listen.ha_port=0")  # the port that it keeps may have a neighbour by then
         plans.append(BrokerPlan(name, folder / name, tuple(settings), has_free_port, free_ports))
     return plans
+
+
+def _shared_folders(config: BrokerConfig) -> dict[str, tuple[str, ...]]:
+    """Return the folders beside ``store.path`` that are given, by key: in each, every broker has a folder of its own."""
+    landing = config.spark_feed.landing.path
+    found = {
+        "store.commit_log_paths": config.store.commit_log_paths,
+        "store.read_only_commit_log_paths": config.store.read_only_commit_log_paths,
+        "spark_feed.landing.path": () if landing is None else (landing,),
+    }
+    return {key: folders for key, folders in found.items() if folders}
+
+
+def _moved(advertised: str, apart: int, name: str) -> str:
+    """Return an entry of ``listen.advertised`` with its port so much higher."""
+    place, _, port = advertised.rpartition(":")
+    return f"{place}:{_port('listen.advertised', int(port) + apart, name)}"
 
 
 def _port(key: str, port: int, name: str) -> int:

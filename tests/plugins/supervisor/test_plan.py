@@ -40,6 +40,26 @@ def test_every_port_that_is_given_moves(tmp_path: Path) -> None:
     assert not second.has_free_port
 
 
+def test_folders_elsewhere_are_shared_by_no_two(tmp_path: Path) -> None:
+    """Two brokers that write into one commit log destroy it."""
+    keys = "store.commit_log_paths", "store.read_only_commit_log_paths", "spark_feed.landing.path"
+    first, second = planned(tmp_path, f"{keys[0]}=/disk1,/disk2", f"{keys[1]}=/old", f"{keys[2]}=/lake")
+    for plan in first, second:
+        name = plan.name
+        expected = f"/disk1/{name},/disk2/{name}", f"/old/{name}", f"/lake/{name}"
+        assert set(plan.settings) >= {f"{key}={value}" for key, value in zip(keys, expected, strict=True)}
+    given = [key for plan in planned(tmp_path) for key in keys for setting in plan.settings if setting.startswith(key)]
+    assert given == []
+
+
+def test_addresses_for_other_listeners_move_as_ports_do(tmp_path: Path) -> None:
+    """Clients outside would reach the first broker for every one's messages."""
+    _, second = planned(tmp_path, "listen.advertised=outside=mq.example.com:20911,lab=[::1]:30911")
+    assert "listen.advertised=outside=mq.example.com:20921,lab=[::1]:30921" in second.settings
+    with pytest.raises(ConfigError, match=r"'listen\.advertised' leaves 65536 for broker-b"):
+        planned(tmp_path, "listen.advertised=outside=mq.example.com:65526")
+
+
 def test_a_port_for_metrics_moves_or_stays_free(tmp_path: Path) -> None:
     """Each broker is read by itself; a monitoring system finds it at the same port after a restart."""
     first, second = planned(tmp_path, "metrics.enable=true", "metrics.port=5557")
