@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from flintmq.config.loading.schema import aliases
 from flintmq.core.broker.address import host_port
 from flintmq.plugins.broker.addresses import reachable_host
 from flintmq.plugins.cli import log_output, options
@@ -26,6 +27,13 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+OF_EACH: Final = frozenset(
+    {
+        "broker.name", "store.path", "namesrv.addresses", "listen.port", "listen.ha_port",
+        "store.commit_log_paths", "store.read_only_commit_log_paths",
+    }
+)  # fmt: skip
+"""Keys of each broker's own that RocketMQ has names for."""
 BROKERS_MAX: Final = 26
 """Brokers of one command are told apart by a letter."""
 
@@ -159,7 +167,15 @@ def _as_arguments(config: Path | None, given: Mapping[str, object], settings: Se
     """Return the arguments by which ``flintmq broker`` gets the configuration that this process has, and logs as it does."""
     file = () if config is None else ("-c", str(config))
     overrides = [f"{key}={value}" for key, value in given.items() if value is not None]
+    settings = list(map(_by_our_name, settings))
     return [*log_output.log_arguments(), *file, *(word for each in (*overrides, *settings) for word in ("--set", each))]
+
+
+def _by_our_name(setting: str) -> str:
+    """Return a ``--set`` option of a key that differs for each broker by FlintMQ's name: two names of a key are refused."""
+    name, _, value = setting.partition("=")
+    keys = aliases().get(name, ())
+    return f"{keys[0]}={value}" if keys and keys[0] in OF_EACH else setting
 
 
 @click.command(cls=Command)

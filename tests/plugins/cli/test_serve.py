@@ -19,8 +19,9 @@ import pytest
 
 import flintmq
 from flintmq.core.errors import StoreFencedError
-from flintmq.plugins.cli.run import usable_cores
+from flintmq.plugins.cli.run import _as_arguments, usable_cores
 from flintmq.plugins.cli.serving import FenceWatch, StopSignals, serve
+from flintmq.plugins.supervisor.plan import plan_brokers
 from flintmq.remoting.client.transport import RemotingClient
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.command import request
@@ -432,6 +433,25 @@ def test_one_broker_that_does_not_start_ends_all(tmp_path: Path, cli: RunCommand
     assert outcome.out == ""
     assert "another broker" in outcome.err
     assert outcome.err.splitlines()[-1] == "flintmq: error: broker-b did not start: it ended with exit code 3"
+
+
+def test_settings_by_rocketmqs_names_reach_each_of_several_brokers(tmp_path: Path) -> None:
+    """What differs for each of them is set a second time, and two names of a key in one place are refused."""
+    names = {
+        "brokerName": "shop", "storePathRootDir": str(tmp_path), "namesrvAddr": "127.0.0.1:1;127.0.0.1:2",
+        "listenPort": "20000", "haListenPort": "25000",
+        "storePathCommitLog": "/a,/b", "readOnlyCommitLogStorePaths": "/c,/d",
+    }  # fmt: skip
+    given = [f"{name}={value}" for name, value in names.items()]
+    plans = plan_brokers(flintmq.load_config(None, given, {}), 2, tmp_path, "127.0.0.1:9876")
+    arguments = _as_arguments(None, {}, given)
+    for plan in plans:
+        found = [*arguments[arguments.index("--set") + 1 :: 2], *plan.settings]
+        config = flintmq.load_config(None, found, {}).config
+        assert (config.broker.name, config.store.path) == (plan.name, str(plan.store))
+    assert config.namesrv.addresses == ("127.0.0.1:9876", "127.0.0.1:1", "127.0.0.1:2")
+    assert (config.listen.port, config.listen.ha_port) == (20010, 25010)
+    assert config.store.commit_log_paths == ("/a/shop-b", "/b/shop-b")
 
 
 @pytest.mark.parametrize(
