@@ -43,7 +43,7 @@ def configure(level: str, *, is_json: bool, file: Path | None) -> None:
     for logger in (flintmq, logging.getLogger("asyncio")):
         logger.handlers[:] = [one for one in logger.handlers if one not in before]
         logger.addHandler(output)
-    logging.lastResort = output  # else a library's line stands on stderr as it is, which is no JSON and in no file
+    logging.lastResort = output  # Python's own writes bare text to stderr, whatever the format and the file are
     for one in before:
         one.close()
 
