@@ -229,6 +229,20 @@ class FileLock:
             self._fd = -1
 
 
+def lock_folder(folder: Path) -> Callable[[], object]:
+    """Lock a folder, in which nothing is made for it, and return what lets the next one in.
+
+    Raises:
+        BlockingIOError: another holder has it.
+        OSError: the folder cannot be opened, or its file system has no such locks.
+    """
+    with contextlib.ExitStack() as failed:
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        failed.callback(os.close, fd)
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return failed.pop_all().close
+
+
 def is_file_locked(path: Path) -> bool:
     """Return whether a process holds the lock, this one included. Takes no lock and disturbs none. Raises OSError."""
     if _identity(path) in _held:

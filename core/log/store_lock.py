@@ -5,39 +5,58 @@ See docs/internals/store-format.md, Folders.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Sequence
 from pathlib import Path
 
 from flintmq.core.errors import StoreError, StoreLockedError
 from flintmq.core.io.disk import Disk
-from flintmq.core.io.os_disk import OS_DISK, is_file_locked
+from flintmq.core.io.os_disk import OS_DISK, is_file_locked, lock_folder
 
 
 class StoreLock:
     """Held from construction until :meth:`release`. The Java broker takes the same lock, so neither starts on the other's.
 
+    Args:
+        root: the store's folder.
+        disk: makes and locks the file.
+        log_folders: those of its commit log that lie elsewhere, and exist. Two stores could name one; the Java broker does not
+            lock them.
+
     Raises:
-        StoreLockedError: another process holds it.
-        StoreError: the file cannot be made (read-only folder).
+        StoreLockedError: another process holds it, or has one of the folders.
+        StoreError: the file cannot be made (read-only folder), or a folder cannot be locked.
     """
 
-    def __init__(self, root: Path, disk: Disk = OS_DISK) -> None:
+    def __init__(self, root: Path, disk: Disk = OS_DISK, log_folders: Sequence[Path] = ()) -> None:
         path = root / "lock"
-        self._release: Callable[[], object] | None = None
-        try:
-            self._release = disk.lock(path)
-        except BlockingIOError as error:
-            raise StoreLockedError(
-                f"{root}: another broker has this store open; stop it or name another store.path"
-            ) from error
-        except OSError as error:
-            raise StoreError(f"{path}: cannot be opened for writing: {error.strerror}") from error
+        self._held = contextlib.ExitStack()
+        with contextlib.ExitStack() as held:
+            try:
+                held.callback(disk.lock(path))
+            except BlockingIOError as error:
+                raise StoreLockedError(
+                    f"{root}: another broker has this store open; stop it or name another store.path"
+                ) from error
+            except OSError as error:
+                raise StoreError(f"{path}: cannot be opened for writing: {error.strerror}") from error
+            for folder in log_folders:
+                try:
+                    held.callback(lock_folder(folder))
+                except BlockingIOError as error:
+                    raise StoreLockedError(
+                        f"{folder}: another broker has its commit log there; stop it or name another folder "
+                        "(store.commit_log_paths)"
+                    ) from error
+                except OSError as error:
+                    raise StoreError(
+                        f"{folder}: cannot be locked: {error.strerror} (store.commit_log_paths)"
+                    ) from error
+            self._held = held.pop_all()
 
     def release(self) -> None:
         """Let the next one in. Idempotent."""
-        release, self._release = self._release, None
-        if release is not None:
-            release()
+        self._held.close()
 
 
 def is_locked(root: Path) -> bool:

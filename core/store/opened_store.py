@@ -221,7 +221,10 @@ def _mapped(spec: StoreSpec) -> Iterator[tuple[OpenedStore, contextlib.ExitStack
     with store_errors(spec.root), marks.distrusting_memory(), contextlib.ExitStack() as kept:
         spec.disk.make_folder(spec.root)
         lock = kept.enter_context(contextlib.ExitStack())
-        lock.callback(StoreLock(spec.root, spec.disk).release)
+        elsewhere = [Path(folder) for folder in spec.config.store.commit_log_paths]
+        for folder in elsewhere:
+            spec.disk.make_folder(folder)
+        lock.callback(StoreLock(spec.root, spec.disk, elsewhere).release)
         files = kept.enter_context(contextlib.ExitStack())
         yield _load(spec, marks, lock, files), kept
 
