@@ -14,12 +14,12 @@ from flintmq.plugins.broker.plugin_figures import plugins_of
 from flintmq.plugins.cli import options
 from flintmq.plugins.cli.connect import with_admin
 from flintmq.plugins.cli.exits import ExitCode
-from flintmq.plugins.cli.groups import lags
 from flintmq.plugins.cli.output import print_json, print_rows, print_table
 from flintmq.plugins.cli.parser import Command
 from flintmq.plugins.cluster_view.alarms import all_alarms, told_alarms
 from flintmq.plugins.cluster_view.figures import main_figures, number, replication_of
 from flintmq.plugins.cluster_view.memory import BrokerMemory
+from flintmq.plugins.cluster_view.progress import lag_of
 from flintmq.plugins.cluster_view.rows import broker_row
 from flintmq.plugins.cluster_view.values import PlacedAlarm
 from flintmq.plugins.cluster_view.values import as_json as values_json
@@ -42,7 +42,7 @@ def status(topic: str | None, as_json: bool) -> None:
         }
         if topic is not None:
             found["topic"] = topic
-            found["groups"] = await _groups(admin, topic)
+            found["groups"] = await _groups(admin, topic, {broker.address for broker in brokers if broker.error})
         return found
 
     found = with_admin(work)
@@ -127,16 +127,17 @@ def _feed(info: dict[str, str]) -> dict[str, Any]:
     return {"feed": feed}
 
 
-async def _groups(admin: AdminClient, topic: str) -> list[dict[str, Any]]:
-    """Return the groups that consume a topic, with their lag over all queues."""
+async def _groups(admin: AdminClient, topic: str, away: set[str]) -> list[dict[str, Any]]:
+    """Return the groups that consume a topic, with their lag over all queues but those of brokers that do not answer."""
     route = await admin.client.routes.route(topic)
-    groups: set[str] = set()
-    for name in route.broker_addrs:
-        groups.update(await admin.topic_groups(topic, route.address(name)))
-    return [
-        {"group": group, "lag": sum(queue["lag"] for queue in await lags(admin, group, topic))}
-        for group in sorted(groups)
-    ]
+    addresses = [address for address in map(route.address, route.broker_addrs) if address not in away]
+    groups = {group for address in addresses for group in await admin.topic_groups(topic, address)}
+    lags = dict.fromkeys(sorted(groups), 0)
+    for group in lags:
+        for address in addresses:
+            stats = await admin.consume_stats_at(group, address, topic)
+            lags[group] += sum(map(lag_of, stats.offset_table.values()))
+    return [{"group": group, "lag": lag} for group, lag in lags.items()]
 
 
 def _show(found: dict[str, Any]) -> None:

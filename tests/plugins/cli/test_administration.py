@@ -222,12 +222,24 @@ def test_a_broker_that_does_not_answer_is_an_alarm(cli: RunCommand, tmp_path: Pa
     loaded = flintmq.load_config(None, [*SMALL, f"store.path={tmp_path / 'store'}"], {})
     with flintmq.NameServer(loaded) as names, socket.create_server(("127.0.0.1", 0), backlog=1) as silent:
         port = silent.getsockname()[1]
-        named = [f"namesrv.addresses={names.address}", f"listen.advertised_port={port}"]
-        with flintmq.Broker(loaded.with_overrides(named)):
-            found = cli("status", "-n", names.address, "--json")
+        named = loaded.with_overrides([f"namesrv.addresses={names.address}"])
+        other = named.with_overrides(["broker.name=broker-b", f"store.path={tmp_path / 'other'}"])
+        with (
+            flintmq.Broker(named.with_overrides([f"listen.advertised_port={port}"])) as stopped,
+            flintmq.Broker(other) as broker,
+        ):
+            for one in stopped, broker:
+                one.put([flintmq.Message("T", b"x")])
+
+            async def commit() -> None:
+                broker.state.offsets.commit("T", "billing", 0, 0)
+
+            broker.call(commit)
+            found = cli("status", "--topic", "T", "-n", names.address, "--json")
             text = cli("status", "-n", names.address)
     (alarm,) = found.json["alarms"]
     assert (found.code, text.code) == (1, 1)
+    assert found.json["groups"] == [{"group": "billing", "lag": 1}], "what the other one knows is shown"
     assert (alarm["id"], alarm["level"], alarm["subject"]) == ("broker.missing", "critical", "broker-a")
     assert f"no answer from 127.0.0.1:{port}" in alarm["message"]
     assert "broker.missing" in text.out
