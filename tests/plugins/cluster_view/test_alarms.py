@@ -57,6 +57,14 @@ def test_a_stuck_group_is_one_alarm_with_the_messages_of_all_its_queues() -> Non
     assert "61 s in T broker-a:0" in alarm.message
 
 
+def test_a_broker_that_another_one_tells_to_be_down_is_one_alarm() -> None:
+    """With the reason, which only their supervisor knows."""
+    told = telling(Alarm("broker.missing", CRITICAL, "broker-b", "broker-b was ended by SIGKILL"))
+    away = BrokerMemory("C", "broker-b", 0, "127.0.0.1:10921", error="nobody answers")
+    (alarm,) = all_alarms([broker_row(one, 0.0, told_alarms(one)) for one in (told, away)], {})
+    assert alarm.message == "broker-b was ended by SIGKILL"
+
+
 def test_a_broker_that_is_away_is_one_alarm_and_its_last_ones_are_not_shown() -> None:
     """They may be right again: nobody knows."""
     broker = telling(Alarm("disk.low", WARNING, "", "low"), error="nobody answers")
