@@ -23,7 +23,7 @@ from flintmq.core.log.watermarks import Watermarks
 from flintmq.core.record import properties as props
 from flintmq.core.record import record as rec
 from flintmq.core.record.batch import MessageBatch, look_into
-from flintmq.core.record.batch_records import batch_records, batch_size, batch_sys_flag
+from flintmq.core.record.batch_records import batch_records, batch_sys_flag, record_sizes
 from flintmq.core.record.host import V4_BYTES
 from flintmq.core.record.java_hash import tags_hash
 from flintmq.core.record.record import (
@@ -92,13 +92,15 @@ class Appender:
         results: list[Appended] = [*plain]
         full: StoreError | None = None
         record_of = self._record
+        sizes: Sequence[int] = ()
         for message in messages[len(plain) :] if plain else messages:
             result: Appended
             try:
                 if isinstance(message, MessageExtBrokerInner):
                     size = record_size(message)
                 elif isinstance(message, MessageBatch):
-                    size = batch_size(message)
+                    sizes = record_sizes(message)
+                    size = sum(sizes)
                 else:
                     size = sum([record_size(member) for member in message])
                 if position + size > ceiling:
@@ -121,7 +123,7 @@ class Appender:
                 if isinstance(message, MessageExtBrokerInner):
                     result = record_of(message, size, start + position, now_ms, parts)
                 elif isinstance(message, MessageBatch):
-                    result = self._batch(message, size, start + position, now_ms, parts)
+                    result = self._batch(message, sizes, start + position, now_ms, parts)
                 else:
                     result = self._several(message, start + position, now_ms, parts)
             except (struct.error, ValueError) as error:
@@ -299,12 +301,12 @@ class Appender:
         )
 
     def _batch(
-        self, batch: MessageBatch, size_bytes: int, physical_offset_bytes: int, now_ms: int, parts: list[bytes]
+        self, batch: MessageBatch, sizes: Sequence[int], physical_offset_bytes: int, now_ms: int, parts: list[bytes]
     ) -> AppendedBatch:
         """Add the records of a batch, as :meth:`_record` does for one message."""
         key = (batch.topic, batch.queue_id)
         first_queue_offset = self.next_queue_offset.get(key, 0)
-        pieces, positions, sizes = batch_records(batch, first_queue_offset, physical_offset_bytes, now_ms)
+        pieces, positions = batch_records(batch, sizes, first_queue_offset, physical_offset_bytes, now_ms)
         tags_codes, keys, uniq_keys = look_into(batch)
         parts += pieces
         self.next_queue_offset[key] = first_queue_offset + len(positions)
@@ -312,7 +314,7 @@ class Appender:
             batch.topic,
             batch.queue_id,
             physical_offset_bytes,
-            size_bytes,
+            sum(sizes),
             now_ms,
             first_queue_offset,
             batch_sys_flag(batch),

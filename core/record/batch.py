@@ -166,8 +166,7 @@ def _decode_alike(body: bytes) -> Columns | None:
         alike = _decode_all_alike(body, count, total, body_length, total - properties_length + begin, end - begin)
         if alike is not None:
             return [flag] * count, *alike
-    row = f"i8xii{body_length}sh{properties_length}s"
-    fields = rows_struct(row, count).unpack(body)
+    fields = rows_struct(count, "i8xii%dsh%ds", body_length, properties_length).unpack(body)
     totals, flags, body_lengths, bodies, properties_lengths, properties = (fields[at::6] for at in range(6))
     if (
         totals.count(total) == count
@@ -189,13 +188,14 @@ def _decode_all_alike(
     """
     body_end = _HEAD_BYTES + body_length
     key_end = key_at + key_length
-    row = f"{_HEAD_BYTES}x{body_length}s{key_at - body_end}x{key_length}s{total - key_end}x"
-    fields = rows_struct(row, count).unpack(body)
+    lengths = _HEAD_BYTES, body_length, key_at - body_end, key_length, total - key_end
+    fields = rows_struct(count, "%dx%ds%dx%ds%dx", *lengths).unpack(body)
     bodies, keys = fields[0::2], fields[1::2]
     # Made again from what differs and from the first one's rest, the batch is the same: then so are all others' rests.
-    parts = [body[:_HEAD_BYTES], b"", body[body_end:key_at], b"", body[key_end:total]] * count
-    parts[1::5], parts[3::5] = bodies, keys
-    if b"".join(parts) != body:
+    parts = [b"", body[body_end:key_at], b"", body[key_end : total + _HEAD_BYTES]] * count
+    parts[0::4], parts[2::4] = bodies, keys
+    parts[-1] = body[key_end:total]
+    if body[:_HEAD_BYTES] + b"".join(parts) != body:
         return None
     properties = AlikeProperties.of(body[body_end + 2 : key_at], keys, body[key_end:total])
     return None if properties is None else (bodies, properties)

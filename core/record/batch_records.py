@@ -36,15 +36,20 @@ _QUEUE_OFFSET_AT: Final = HEAD_AT["queue_offset"]
 _SYS_FLAG_AT: Final = HEAD_AT["sys_flag"]
 _CRC_MASK: Final = 0x7FFFFFFF
 
-Records = tuple[Sequence[bytes], Sequence[int], Sequence[int]]
-"""Pieces to be joined, the records' physical offsets and their sizes, in bytes."""
+Records = tuple[Sequence[bytes], Sequence[int]]
+"""Pieces to be joined, and the records' physical offsets."""
 
 
-def batch_size(batch: MessageBatch) -> int:
-    """Return how many bytes the records of a batch will take."""
-    bodies, stored = batch.bodies, batch.stored_properties
-    stored_bytes = len(stored) * stored.length if isinstance(stored, AlikeProperties) else sum(map(len, stored))
-    return _overhead(batch) * len(bodies) + sum(map(len, bodies)) + stored_bytes
+def record_sizes(batch: MessageBatch) -> list[int]:
+    """Return how many bytes the record of each message will take."""
+    overhead, stored = _overhead(batch), batch.stored_properties
+    body_lengths = [*map(len, batch.bodies)]
+    if not isinstance(stored, AlikeProperties):
+        return [overhead + body + properties for body, properties in zip(body_lengths, map(len, stored), strict=True)]
+    overhead += stored.length
+    if body_lengths.count(body_lengths[0]) == len(body_lengths):
+        return [overhead + body_lengths[0]] * len(body_lengths)
+    return [overhead + body for body in body_lengths]
 
 
 def batch_sys_flag(batch: MessageBatch) -> int:
@@ -53,9 +58,18 @@ def batch_sys_flag(batch: MessageBatch) -> int:
 
 
 def batch_records(
-    batch: MessageBatch, first_queue_offset: int, physical_offset_bytes: int, store_timestamp_ms: int
+    batch: MessageBatch,
+    sizes: Sequence[int],
+    first_queue_offset: int,
+    physical_offset_bytes: int,
+    store_timestamp_ms: int,
 ) -> Records:
     """Return the records of a batch, each behind the one before it.
+
+    Args:
+        batch: the messages.
+        sizes: what :func:`record_sizes` says of them.
+        first_queue_offset, physical_offset_bytes, store_timestamp_ms: what the first record says of its place and time.
 
     Raises:
         ValueError, struct.error: a field has a value that some reader of the format refuses, or there is the character NUL in
@@ -68,29 +82,20 @@ def batch_records(
     check_host(batch.born_host)
     check_host(batch.store_host)
     pack_head, shared = _head_packer(batch, store_timestamp_ms)
-    body_lengths = [*map(len, bodies)]
-    number = len(bodies)
-    if isinstance(stored, AlikeProperties):
-        if body_lengths.count(body_lengths[0]) == number and batch.flags.count(batch.flags[0]) == number:
-            size = _overhead(batch) + body_lengths[0] + stored.length
-            end = physical_offset_bytes + size * number
-            at = range(physical_offset_bytes, end, size)
-            head = pack_head(size, MAGIC_V1, 0, batch.queue_id, batch.flags[0], 0, 0, shared, body_lengths[0])
-            return [_of_one_size(batch, stored, head, first_queue_offset, at)], at, [size] * number
-        stored_lengths = [stored.length] * number
-    else:
-        stored_lengths = [*map(len, stored)]
-    overhead = _overhead(batch)
-    sizes = [overhead + body + properties for body, properties in zip(body_lengths, stored_lengths, strict=True)]
+    size, flag, number = sizes[0], batch.flags[0], len(bodies)
+    if isinstance(stored, AlikeProperties) and sizes.count(size) == number and batch.flags.count(flag) == number:
+        at = range(physical_offset_bytes, physical_offset_bytes + size * number, size)
+        head = pack_head(size, MAGIC_V1, 0, batch.queue_id, flag, 0, 0, shared, len(bodies[0]))
+        return [_of_one_size(batch, stored, head, first_queue_offset, at)], at
     positions = [*accumulate(sizes[:-1], initial=physical_offset_bytes)]
     heads = [
         pack_head(size, MAGIC_V1, crc & _CRC_MASK, batch.queue_id, flag, queue_offset, at, shared, body_length)
         for size, crc, flag, queue_offset, at, body_length in zip(
-            sizes, map(crc32, bodies), batch.flags, count(first_queue_offset), positions, body_lengths, strict=False
+            sizes, map(crc32, bodies), batch.flags, count(first_queue_offset), positions, map(len, bodies), strict=False
         )
     ]
-    tails = map(record_tail, repeat(batch.topic), stored_lengths)
-    return [*chain.from_iterable(zip(heads, bodies, tails, stored, strict=True))], positions, sizes
+    tails = map(record_tail, repeat(batch.topic), map(len, stored))
+    return [*chain.from_iterable(zip(heads, bodies, tails, stored, strict=True))], positions
 
 
 def _of_one_size(
@@ -114,8 +119,13 @@ def _of_one_size(
         b"",
         stored.behind,
     )
-    body_length, key_length = len(batch.bodies[0]), len(stored.uniq_keys[0])
-    row = f"8sI8sqq{len(head) - _SYS_FLAG_AT}s{body_length}s{len(tail)}s{key_length}s{len(stored.behind)}s"
+    lengths = (
+        len(head) - _SYS_FLAG_AT,
+        len(batch.bodies[0]),
+        len(tail),
+        len(stored.uniq_keys[0]),
+        len(stored.behind),
+    )
     number = len(positions)
     fields: list[bytes | int] = [*parts] * number
     columns = len(parts)
@@ -124,7 +134,7 @@ def _of_one_size(
     fields[4::columns] = positions
     fields[6::columns] = batch.bodies
     fields[8::columns] = stored.uniq_keys
-    return rows_struct(row, number).pack(*fields)
+    return rows_struct(number, "8sI8sqq%ds%ds%ds%ds%ds", *lengths).pack(*fields)
 
 
 def _overhead(batch: MessageBatch) -> int:

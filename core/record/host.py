@@ -14,6 +14,8 @@ from functools import lru_cache
 
 import msgspec
 
+from flintmq.core.record.rows import rows_struct
+
 V4_BYTES = 8
 V6_BYTES = 20
 PORT_MAX = 65_535
@@ -62,7 +64,7 @@ def offset_message_id(store_host_hex: str, commit_log_offset_bytes: int) -> str:
 
 def batch_message_id(store_host_hex: str, commit_log_offsets_bytes: Sequence[int]) -> str:
     """Return the ids of a batch's messages, separated by commas, as its answer carries them. At least one."""
-    offsets = struct.pack(f">{len(commit_log_offsets_bytes)}q", *commit_log_offsets_bytes)
+    offsets = rows_struct(len(commit_log_offsets_bytes), "q").pack(*commit_log_offsets_bytes)
     return store_host_hex + offsets.hex(",", 8).upper().replace(",", f",{store_host_hex}")
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, Sequence, ValuesView
+from functools import lru_cache
 from typing import Any, Final, cast, overload
 
 import msgspec
@@ -53,6 +54,8 @@ TIMER_OUT_MS: Final = "TIMER_OUT_MS"
 """When a waiting message is due, in ms since 1970; set by the broker."""
 KEY_SEPARATOR: Final = " "
 _UNIQ_KEY_MARK: Final = b"UNIQ_KEY\x01"
+_REMEMBERED_MAX_BYTES: Final = 512
+"""Longer properties are looked into each time: clients decide about their length."""
 _SEPARATOR: Final = ord(PROPERTY_SEPARATOR)
 _LAST_OF: Final = {
     name: re.compile(rb"(?s:.*)\x02%b\x01([^\x02]+)" % name)
@@ -127,7 +130,7 @@ class AlikeProperties(Sequence[bytes]):
         self.before = before
         """What stands before the value."""
         self.uniq_keys = uniq_keys
-        """The values: at least one, ASCII, of one length."""
+        """The values: at least one, ASCII without NUL, of one length."""
         self.behind = behind
         """What stands behind the value: nothing, or a separator and more."""
         self.length = len(before) + len(uniq_keys[0]) + len(behind)
@@ -143,6 +146,7 @@ class AlikeProperties(Sequence[bytes]):
             and _UNIQ_KEY_MARK not in behind
             and joined.isascii()
             and _SEPARATOR not in joined
+            and 0 not in joined
             and before[-len(_UNIQ_KEY_MARK) :] == _UNIQ_KEY_MARK
             and (len(before) == len(_UNIQ_KEY_MARK) or before[-len(_UNIQ_KEY_MARK) - 1] == _SEPARATOR)
         )
@@ -202,7 +206,7 @@ def with_shared(all_own: Sequence[bytes], shared: bytes) -> Sequence[bytes]:
 def has_nul(all_stored: Sequence[bytes]) -> bool:
     """Return whether the character NUL is in the properties of any message."""
     if isinstance(all_stored, AlikeProperties):
-        return b"\0" in b"".join((all_stored.before, *all_stored.uniq_keys, all_stored.behind))
+        return 0 in all_stored.before or 0 in all_stored.behind
     return b"\0" in b"".join(all_stored)
 
 
@@ -227,10 +231,19 @@ def index_columns(all_stored: Sequence[bytes]) -> IndexColumns:
     """Return what queues and index want to know of many messages' stored properties."""
     if isinstance(all_stored, AlikeProperties):
         count = len(all_stored)
-        padded = b"\x02%b\x02" % all_stored[0]
-        return [stored_value(padded, b"TAGS")] * count, [stored_value(padded, b"KEYS")] * count, all_stored.uniq_keys
+        before, behind = all_stored.before, all_stored.behind
+        is_usual = len(before) + len(behind) <= _REMEMBERED_MAX_BYTES
+        tags, keys = (_tags_and_keys if is_usual else _tags_and_keys.__wrapped__)(before, behind)
+        return [tags] * count, [keys] * count, all_stored.uniq_keys
     tags, keys, uniq_keys = stored_values(all_stored, (b"TAGS", b"KEYS", b"UNIQ_KEY"))
     return tags, keys, [key.encode() for key in uniq_keys]
+
+
+@lru_cache(maxsize=1_024)
+def _tags_and_keys(before: bytes, behind: bytes) -> tuple[str, str]:
+    """Return TAGS and KEYS of what stands around a value of UNIQ_KEY; those of one sender are the same in each batch."""
+    padded = b"\x02%b-%b\x02" % (before, behind)
+    return stored_value(padded, b"TAGS"), stored_value(padded, b"KEYS")
 
 
 def stored_values(all_stored: Sequence[bytes], names: Sequence[bytes]) -> list[list[str]]:

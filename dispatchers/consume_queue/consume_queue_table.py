@@ -335,6 +335,11 @@ def _by_queue(units: Sequence[AnyUnit]) -> dict[tuple[str, int], list[AnyUnit]]:
 def _units_of(appended: AppendUnit) -> bytes:
     if not isinstance(appended, AppendedBatch):
         return UNIT.pack(appended.commit_log_offset_bytes, appended.message_size_bytes, appended.tags_code)
-    fields = [0, 0, 0] * len(appended)
-    fields[0::3], fields[1::3], fields[2::3] = appended.positions, appended.sizes, appended.tags_codes
-    return rows_struct("qiq", len(appended)).pack(*fields)
+    count, sizes, tags_codes = len(appended), appended.sizes, appended.tags_codes
+    if sizes.count(sizes[0]) == tags_codes.count(tags_codes[0]) == count:  # as those of one sender mostly are
+        alike: list[bytes | int] = [0, UNIT.pack(0, sizes[0], tags_codes[0])[8:]] * count
+        alike[0::2] = appended.positions
+        return rows_struct(count, "q12s").pack(*alike)
+    fields = [0, 0, 0] * count
+    fields[0::3], fields[1::3], fields[2::3] = appended.positions, sizes, tags_codes
+    return rows_struct(count, "qiq").pack(*fields)

@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from flintmq.core.record import record as rec
-from flintmq.core.record.batch_records import batch_records
+from flintmq.core.record.batch_records import batch_records, record_sizes
 from flintmq.core.record.host import pack_host
 from flintmq.core.record.record import (
     MessageExtBrokerInner,
@@ -232,7 +232,9 @@ def test_what_a_batch_is_encoded_to_can_be_read_as_well(item: Placed, count: int
     inner = item.message
     place = item.queue_offset, item.physical, item.store_timestamp_ms
     try:
-        pieces, positions, sizes = batch_records(batch([inner] * count), *place)
+        several = batch([inner] * count)
+        sizes = record_sizes(several)
+        pieces, positions = batch_records(several, sizes, *place)
     except (ValueError, struct.error, OverflowError):
         return
     raw = b"".join(pieces)

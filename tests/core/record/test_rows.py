@@ -10,9 +10,9 @@ from flintmq.core.record.rows import rows_struct
 @pytest.mark.parametrize("rows", [1, 2, 64, 65, 4_096])
 def test_rows_come_back_without_gaps(rows: int) -> None:
     fields = [field for row in range(rows) for field in (row, b"%05d" % row, -row)]
-    packed = rows_struct("i5sq", rows).pack(*fields)
+    packed = rows_struct(rows, "i%dsq", 5).pack(*fields)
     assert len(packed) == 17 * rows
     assert packed[-17:] == (rows - 1).to_bytes(4, "big") + b"%05d" % (rows - 1) + (1 - rows).to_bytes(
         8, "big", signed=True
     )
-    assert list(rows_struct("i5sq", rows).unpack(packed)) == fields
+    assert list(rows_struct(rows, "i%dsq", 5).unpack(packed)) == fields
