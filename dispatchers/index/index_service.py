@@ -28,9 +28,8 @@ from flintmq.dispatchers.index.index_file import IndexEntry, IndexFile
 
 log = logging.getLogger("flintmq.store")
 
-_GATHER: Final = 1_024
 _GATHER_ENTRIES: Final = 2_048
-"""Of those gathered, some 4 ms of work: one message may have as many keys as a thousand others."""
+"""So many are gathered, some 4 ms of work without numpy: one message may have as many keys as a thousand others."""
 _GATHER_COLUMNS: Final = 262_144
 """So many entries share the pages of the slots that they change."""
 
@@ -106,7 +105,7 @@ class IndexService:
             self._gather_columns(batch)
         else:
             self._gather(batch)
-        if self._waiting_messages >= _GATHER or (
+        if self._waiting_entries >= _GATHER_ENTRIES or (
             self._waiting_columns and sum(map(len, self._waiting_columns)) >= _GATHER_COLUMNS
         ):
             self.build()
