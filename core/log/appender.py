@@ -314,7 +314,7 @@ class Appender:
             batch.topic,
             batch.queue_id,
             physical_offset_bytes,
-            sum(sizes),
+            positions[-1] + sizes[-1] - physical_offset_bytes,
             now_ms,
             first_queue_offset,
             batch_sys_flag(batch),
@@ -322,6 +322,7 @@ class Appender:
             sizes,
             tags_codes,
             keys,
+            "".join(keys),
             uniq_keys,
             batch.stored_properties,
         )

@@ -64,6 +64,8 @@ class AppendedBatch(msgspec.Struct, gc=False):
     tags_codes: Sequence[int]
     all_keys: Sequence[str]
     """KEYS of each message, separated by blanks; empty without."""
+    keys: str
+    """KEYS of all messages, joined: as long as they are together."""
     uniq_keys: Sequence[bytes]
     """UNIQ_KEY of each message in UTF-8, empty without."""
     all_stored_properties: Sequence[bytes]
@@ -71,14 +73,9 @@ class AppendedBatch(msgspec.Struct, gc=False):
     def __len__(self) -> int:
         return len(self.positions)
 
-    @property
-    def keys(self) -> str:
-        """KEYS of all messages, joined: as long as they are together."""
-        return "".join(self.all_keys)
-
     def part(self, begin: int, end: int) -> AppendedBatch:
         """Return the messages of a range; at least one."""
-        sizes = self.sizes[begin:end]
+        sizes, all_keys = self.sizes[begin:end], self.all_keys[begin:end]
         return AppendedBatch(
             self.topic,
             self.queue_id,
@@ -90,7 +87,8 @@ class AppendedBatch(msgspec.Struct, gc=False):
             self.positions[begin:end],
             sizes,
             self.tags_codes[begin:end],
-            self.all_keys[begin:end],
+            all_keys,
+            "".join(all_keys),
             self.uniq_keys[begin:end],
             self.all_stored_properties[begin:end],
         )
@@ -122,7 +120,7 @@ AppendUnit = DispatchRequest | AppendedBatch
 
 def count_messages(units: Sequence[AppendUnit]) -> int:
     """Return how many messages some units are together."""
-    return sum([len(unit) if isinstance(unit, AppendedBatch) else 1 for unit in units])
+    return sum([len(unit.positions) if isinstance(unit, AppendedBatch) else 1 for unit in units])
 
 
 def requests_of(units: Sequence[AppendUnit]) -> list[DispatchRequest]:

@@ -78,11 +78,10 @@ class MessageWriter:
             self._fence(f"an append failed: {type(error).__name__}: {error}; restart the broker to recover")
             raise
         took_s = self._clock.monotonic_s() - began_s
-        units, batches = _stored(results)
-        self._reput.appended(units, batches)
+        units, stored = _stored(results)
+        self._reput.appended(units, stored)
         flushed, waiter = self.promises()
         self._appended()
-        stored = len(units) - len(batches) + count_messages(batches) if batches else len(units)
         if took_s > SLOW_S:
             self._warn_of_slow_append(took_s, stored, began_bytes)
         return Put(results, units, stored, flushed, waiter, took_s)
@@ -128,17 +127,20 @@ class MessageWriter:
         )
 
 
-def _stored(results: list[Appended]) -> tuple[Sequence[AppendUnit], list[AppendedBatch]]:
-    """Return everything that an append stored, in the order of the log, and the batches among it."""
-    if {*map(type, results)} == {DispatchRequest}:
-        return cast("list[DispatchRequest]", results), []
+def _stored(results: list[Appended]) -> tuple[Sequence[AppendUnit], int]:
+    """Return everything that an append stored, in the order of the log, and how many messages that are."""
+    kinds = {*map(type, results)}
+    if kinds == {DispatchRequest}:
+        return cast("list[DispatchRequest]", results), len(results)
+    if kinds == {AppendedBatch}:
+        return cast("list[AppendedBatch]", results), count_messages(cast("list[AppendedBatch]", results))
     units: list[AppendUnit] = []
     for result in results:
         if isinstance(result, list):
             units += result
         elif isinstance(result, (DispatchRequest, AppendedBatch)):
             units.append(result)
-    return units, [unit for unit in units if isinstance(unit, AppendedBatch)]
+    return units, count_messages(units)
 
 
 class Put(msgspec.Struct, eq=False):

@@ -18,7 +18,7 @@ from typing import Final
 from flintmq.core.errors import StoreError, StoreFormatError, StoreFullError
 from flintmq.core.event import Event
 from flintmq.core.io import lazy_numpy
-from flintmq.core.kernel.ports import AppendedBatch, AppendUnit, CommitLogDispatcher, RecordBatch
+from flintmq.core.kernel.ports import AppendedBatch, AppendUnit, CommitLogDispatcher, RecordBatch, count_messages
 from flintmq.core.log.commit_log import CommitLog
 from flintmq.core.recovery.replay import replay, truncate
 
@@ -78,16 +78,16 @@ class ReputMessageService:
         self._has_told = False
         """Whether the log says that the listener fails, until it does not."""
 
-    def appended(self, units: Sequence[AppendUnit], batches: Sequence[AppendedBatch] = ()) -> None:
+    def appended(self, units: Sequence[AppendUnit], messages: int) -> None:
         """Take what was just appended. Beyond a bound it is forgotten and read back later.
 
         Args:
             units: records, and batch sends as a whole.
-            batches: the batch sends among them.
+            messages: how many they are together.
         """
         if len(self._waiting) + self._batches_more < _WAITING_MAX:
             self._waiting += units
-            self._count(batches)
+            self._batches_more += messages - len(units)
         else:
             self.forget()
 
@@ -95,9 +95,6 @@ class ReputMessageService:
         """Drop what waits in memory: the log was cut. What is left of it is read back."""
         self._waiting.clear()
         self._batches_more = 0
-
-    def _count(self, batches: Sequence[AppendedBatch]) -> None:
-        self._batches_more += sum(map(len, batches)) - len(batches)
 
     @property
     def behind_bytes(self) -> int:
@@ -180,7 +177,7 @@ class ReputMessageService:
         """Let what a dispatcher did not take wait again."""
         units = batch.units()
         self._waiting.extendleft(reversed(units))
-        self._count([unit for unit in units if type(unit) is AppendedBatch])
+        self._batches_more += count_messages(units) - len(units)
 
     def _tell(self, batch: RecordBatch) -> None:
         """Announce arrivals to waiting pulls. After a failure they wait for their deadlines, and dispatch continues."""

@@ -36,7 +36,9 @@ from flintmq.remoting.wire.refusal import refusal_of
 
 log = logging.getLogger("flintmq.remoting")
 
+_SEND: Final = int(RequestCode.SEND_MESSAGE)
 _SEND_V2: Final = int(RequestCode.SEND_MESSAGE_V2)
+_SEND_BATCH: Final = int(RequestCode.SEND_BATCH_MESSAGE)
 _MUCH_BYTES: Final = 1024 * 1024
 """Sends with more bytes than this are taken apart, looked into, stored and dispatched in several iterations of the loop."""
 
@@ -210,8 +212,7 @@ class SendMessageProcessor:
             self._followers.answered()
 
     def _message(self, request: Request) -> Incoming:
-        v1 = request.code == RequestCode.SEND_MESSAGE
-        header = request.header(SendMessageRequestHeader if v1 else SendMessageRequestHeaderV2)
-        if header.batch or request.code == RequestCode.SEND_BATCH_MESSAGE:
+        header = request.header(SendMessageRequestHeader if request.code == _SEND else SendMessageRequestHeaderV2)
+        if header.batch or request.code == _SEND_BATCH:
             return self._state.intake.batch(header, request.body, request.channel)
         return self._state.intake.single(header, request.body, request.channel, request.version)

@@ -91,7 +91,7 @@ def test_a_batch_wakes_the_pulls_that_want_one_of_its_messages() -> None:
     def appended(queue_id: int) -> AppendedBatch:
         codes = [65, 65, 66]
         return AppendedBatch(
-            "T", queue_id, 0, 300, 0, 5, 0, range(0, 300, 100), [100] * 3, codes, [""] * 3, [b""] * 3, [b""] * 3
+            "T", queue_id, 0, 300, 0, 5, 0, range(0, 300, 100), [100] * 3, codes, [""] * 3, "", [b""] * 3, [b""] * 3
         )
 
     assert held.service.arrived(RecordBatch.of_units([appended(1), record("U", 0, 7)])) == 0
