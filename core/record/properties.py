@@ -233,8 +233,8 @@ def index_columns(all_stored: Sequence[bytes]) -> IndexColumns:
         count = len(all_stored)
         before, behind = all_stored.before, all_stored.behind
         is_usual = len(before) + len(behind) <= _REMEMBERED_MAX_BYTES
-        tags, keys = (_tags_and_keys if is_usual else _tags_and_keys.__wrapped__)(before, behind)
-        return [tags] * count, [keys] * count, all_stored.uniq_keys
+        same = (_tags_and_keys if is_usual else _tags_and_keys.__wrapped__)(before, behind)
+        return [same[0]] * count, [same[1]] * count, all_stored.uniq_keys
     tags, keys, uniq_keys = stored_values(all_stored, (b"TAGS", b"KEYS", b"UNIQ_KEY"))
     return tags, keys, [key.encode() for key in uniq_keys]
 

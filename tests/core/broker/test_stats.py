@@ -55,7 +55,9 @@ def test_a_batch_counts_as_its_messages(
     stats: BrokerStats, clock: ManualClock, more: list[tuple[str, int, int]]
 ) -> None:
     """One object stands for them, alone, with others of its topic, and among several topics."""
-    of_batch = AppendedBatch("T", 0, 0, 250, 0, 0, 0, [0, 100], [100, 150], [0, 0], ["", ""], "", [b"", b""], [b"", b""])
+    of_batch = AppendedBatch(
+        "T", 0, 0, 250, 0, 0, 0, [0, 100], [100, 150], [0, 0], ["", ""], "", [b"", b""], [b"", b""]
+    )
     stats.stored([of_batch, *records(*more)], 0.02)
     assert (stats.put_messages, stats.put_bytes) == (2 + len(more), 250 + 5 * len(more))
     stats.roll_put_times()

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from flintmq.core.io import lazy_numpy
 from flintmq.core.limits import BATCH_MAX_MESSAGES
 from flintmq.core.record import java_hash as java_hash_module
+from flintmq.core.record import properties as properties_module
 from flintmq.core.record import sys_flag
 from flintmq.core.record.batch import (
     BatchError,
@@ -208,6 +209,29 @@ def test_what_messages_share_stands_behind_their_own(texts: list[str], shared: s
         assert [*map(list, index_columns(joined))] == [*map(list, index_columns(expected))]
         assert has_nul(with_shared(column, b"\0"))
         assert not has_nul(joined)
+
+
+def test_a_nul_among_alike_messages_is_found_wherever_it_is() -> None:
+    """Alike are only messages whose ids are proven to have none, so that nobody looks at each id again."""
+    keys = [b"A\0", b"AB"]
+    assert AlikeProperties.of(b"UNIQ_KEY\x01", keys, b"") is None
+    assert has_nul([b"UNIQ_KEY\x01" + key for key in keys])
+    for before, behind in ((b"a\x01\0\x02", b""), (b"", b"\x02a\x01\0")):
+        alike = AlikeProperties.of(before + b"UNIQ_KEY\x01", [b"AA", b"AB"], behind)
+        assert alike is not None
+        assert has_nul(alike)
+
+
+@pytest.mark.parametrize(("tag", "remembered"), [("t", 1), ("t" * 600, 0)])
+def test_what_stands_around_ids_is_remembered_while_it_is_short(tag: str, remembered: int) -> None:
+    """Its length is the client's choice: a thousand long ones would be megabytes."""
+    behind = f"\x02TAGS\x01{tag}\x02KEYS\x01k of {tag}".encode()
+    properties_module._tags_and_keys.cache_clear()
+    for keys in ([b"AA", b"AB"], [b"BA", b"BB"]):
+        alike = AlikeProperties.of(b"UNIQ_KEY\x01", keys, behind)
+        assert alike is not None
+        assert index_columns(alike) == ([tag] * 2, [f"k of {tag}"] * 2, keys)
+    assert properties_module._tags_and_keys.cache_info().currsize == remembered
 
 
 @pytest.mark.parametrize("text", ["TAGS\x01t{0}", "TAGS\x01t{0}\x02KEYS\x01k{1}", "KEYS\x01k\x02UNIQ_KEY\x01{1:05}"])

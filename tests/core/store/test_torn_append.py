@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from flintmq.core.log.mapped_file import HEAD_BYTES
+from flintmq.core.log.mapped_file import HEAD_BYTES, IN_ORDER_BYTES
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.store import message, open_store
 from flintmq.plugins.doctor.explain import explain_start
@@ -83,7 +83,10 @@ class Recorder:
 
 
 def test_the_head_of_several_records_comes_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only so does a kill in the middle of a copy leave a proof that it was cut short. One record needs none."""
+    """Only so does a kill in the middle of a copy leave a proof that it was cut short.
+
+    One record needs none; many bytes are written in order, so that nothing lies behind what was cut short.
+    """
     store = open_store(tmp_path, commit_log_file_bytes=65536)
     try:
         first = store.put([message(body=BODY)]).results[0]
@@ -96,12 +99,15 @@ def test_the_head_of_several_records_comes_last(tmp_path: Path, monkeypatch: pyt
             store.commit_log.append([message(body=BODY)])
             store.commit_log.append([message(body=BODY), message(body=BODY)])
             store.commit_log.append([[message(body=BODY), message(body=BODY)]])
+            many = -(-IN_ORDER_BYTES // size)
+            store.commit_log.append([message(body=BODY)] * many)
         assert recorder.writes == [
             ("copied", end, end + size),
             ("copied", end + size + HEAD_BYTES, end + 3 * size),
             ("copied", end + size, end + size + HEAD_BYTES),
             ("copied", end + 3 * size + HEAD_BYTES, end + 5 * size),
             ("copied", end + 3 * size, end + 3 * size + HEAD_BYTES),
+            ("in order", end + 5 * size, end + (5 + many) * size),
         ]
     finally:
         store.close()
