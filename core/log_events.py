@@ -170,8 +170,8 @@ EVENTS: Final[Mapping[str, str]] = {
     "%s has what lies below position %d, but the log begins at %d: the records between are deleted; "
     "raise store.file_reserved_hours, or keep it on": "store.replay_gone dispatcher committed_position min_position",
     "%s%s": "store.slow what more",
-    "the members of consumer group %s subscribe to the same again": "subscription.agreed group",
-    "members of consumer group %s subscribe differently, so it will miss messages: %s": "subscription.contradiction group contradictions",
+    "the members of consumer group %s agree again": "subscription.agreed group",
+    "members of consumer group %s contradict each other, so it may miss messages: %s": "subscription.contradiction group contradictions",
     "%s %s after %.0f s; it is started again in %g s": "supervisor.ended broker how served_s pause_s",
     "%s has not ended within %.0f s and is killed; its store recovers": "supervisor.killed broker timeout_s",
     "%s printed: %s": "supervisor.printed process line",

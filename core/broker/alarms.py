@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
 import attrs
 import msgspec
 
-from flintmq.core.broker.topic_name import retry_topic
 from flintmq.core.client_log import printable
 from flintmq.core.kernel.ports.alarm import CRITICAL, WARNING, Alarm
 from flintmq.core.retention.retention import DiskUsage, RetentionPolicy, judge_disk, judge_space
@@ -19,9 +17,6 @@ ALARMS_MAX: Final = 200
 """Alarms of one broker that are shown. They are part of an answer, and more help nobody."""
 _NAME_MAX_CHARS: Final = 300
 _MESSAGE_MAX_CHARS: Final = 1_000
-_MEMBERS_TOLD: Final = 3
-_TOPICS_TOLD: Final = 3
-_EXPRESSION_MAX_CHARS: Final = 60
 _SAME_DISK: Final = 0.01
 
 
@@ -149,52 +144,20 @@ def _disk_nearly_full(folder: str, ratio: float, limit: float) -> Alarm:
 
 # groups
 
-Subscription = tuple[str, str, str]
-"""Topic, type of the expression (``TAG``, ``SQL92`` …), expression."""
 
-
-def conflict(group: str, members: Mapping[str, Collection[Subscription]]) -> Alarm | None:
-    """Return the alarm for a group whose members subscribe differently; None when all agree.
+def conflict(group: str, described: str, members: int = 0) -> Alarm:
+    """Return the alarm for a group whose members contradict each other.
 
     Args:
         group: the consumer group.
-        members: what each member subscribes to, by client id. The group's retry topic does not count: clients add it by
-            themselves, some of them only after their start.
+        described: how, as :func:`~flintmq.core.broker.conflicts.describe_conflicts` says it.
+        members: how many differ from most; 0 where that is not known.
     """
-    own_topic = retry_topic(group)
-    wanted = {client: frozenset(one for one in each if one[0] != own_topic) for client, each in members.items()}
-    counts = Counter(wanted.values())
-    if len(counts) < 2:
-        return None
-    usual = max(counts, key=lambda each: (counts[each], sorted(each)))
-    odd = sorted(client for client, each in wanted.items() if each != usual)
-    told = [f"{client} {_difference(usual, wanted[client])}" for client in odd[:_MEMBERS_TOLD]]
-    more = [f"{len(odd) - _MEMBERS_TOLD} members more"] if len(odd) > _MEMBERS_TOLD else []
     text = (
-        f"members of group {group} subscribe differently, so it misses messages: unlike most of {len(wanted)}, "
-        f"{'; '.join(told + more)}. Give all members the same topics and expressions, or groups of their own"
+        f"members of group {group} contradict each other, so it may miss messages: {described}. Give all members the same "
+        "topics, expressions and message model, or groups of their own"
     )
-    return Alarm("group.conflict", WARNING, group, text, len(odd), "members")
-
-
-def _difference(usual: frozenset[Subscription], own: frozenset[Subscription]) -> str:
-    """Return how a member's subscriptions differ from those of most, in words; the first few topics."""
-    theirs, ours = ({topic: (kind, text) for topic, kind, text in each} for each in (usual, own))
-    parts = []
-    for topic in sorted(theirs.keys() | ours.keys()):
-        if topic not in ours:
-            parts.append(f"does not subscribe to {topic}")
-        elif topic not in theirs:
-            parts.append(f"subscribes to {topic}, too")
-        elif ours[topic] != theirs[topic]:
-            parts.append(f"reads {topic} by {_expression(*ours[topic])}, not {_expression(*theirs[topic])}")
-    left_out = len(parts) - _TOPICS_TOLD
-    return " and ".join(parts[:_TOPICS_TOLD]) + (f" and {left_out} topics more" if left_out > 0 else "")
-
-
-def _expression(kind: str, text: str) -> str:
-    short = text if len(text) <= _EXPRESSION_MAX_CHARS else f"{text[:_EXPRESSION_MAX_CHARS]}..."
-    return f"'{short}'" if kind in ("", "TAG") else f"{kind[:_EXPRESSION_MAX_CHARS]} '{short}'"
+    return Alarm("group.conflict", WARNING, group, text, members, "members" if members else "")
 
 
 def lag_growing(

@@ -12,6 +12,16 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
+from flintmq.core.broker.conflicts import (
+    BROADCASTING,
+    CLUSTERING,
+    CONSUME_PASSIVELY,
+    Behaviour,
+    Conflict,
+    describe_conflicts,
+    find_conflicts,
+    odd_members,
+)
 from flintmq.core.broker.producers import EXPIRY_S, ClientChannelInfo, check_membership
 from flintmq.core.broker.subscription import SubscriptionData
 from flintmq.core.broker.topic_name import retry_topic
@@ -28,15 +38,6 @@ _log = client_log(__name__)
 NOTIFY_CONSUMER_IDS_CHANGED: Final = 40
 
 
-CONSUME_PASSIVELY = "CONSUME_PASSIVELY"
-"""A push consumer."""
-CLUSTERING = "CLUSTERING"
-BROADCASTING = "BROADCASTING"
-
-Expressions = frozenset[tuple[str, str, str]]
-"""A member's subscriptions as (topic, expression type, expression)."""
-
-
 class ConsumerGroupInfo:
     """Members and subscriptions of a group. Loop thread; changed by :class:`flintmq.core.broker.consumers.ConsumerTable`."""
 
@@ -49,10 +50,13 @@ class ConsumerGroupInfo:
         self.subscriptions: dict[str, SubscriptionData] = {}
         """By topic; the newest version any member sent."""
         self.members: dict[Channel, ClientChannelInfo] = {}
-        self._expressions: dict[Channel, Expressions] = {}
-        self._counts: Counter[Expressions] = Counter()
+        self._behaviours: dict[Channel, Behaviour] = {}
+        self._counts: Counter[Behaviour] = Counter()
+        """How many members consume alike: mostly all do, and nothing has to be compared."""
+        self._conflicts: tuple[int, tuple[Conflict, ...]] = (0, ())
+        """The revision that was looked at, and what was found."""
         self.revision = 0
-        """Grows when any member's subscriptions change, or a member leaves."""
+        """Grows when the way in which any member consumes changes, or a member leaves."""
 
     @property
     def is_broadcasting(self) -> bool:
@@ -89,12 +93,22 @@ class ConsumerGroupInfo:
         self._remember(channel, None)
         return self.members.pop(channel, None) is not None
 
-    def update_subscriptions(self, channel: Channel, subscriptions: Iterable[SubscriptionData]) -> bool:
-        """Take over what a member subscribes to; True when the group's set of topics changed.
+    def update_subscriptions(
+        self,
+        channel: Channel,
+        subscriptions: Iterable[SubscriptionData],
+        consume_type: str = CONSUME_PASSIVELY,
+        message_model: str = CLUSTERING,
+        consume_from_where: str = "CONSUME_FROM_LAST_OFFSET",
+    ) -> bool:
+        """Take over how a member consumes; True when the group's set of topics changed.
 
-        Per topic the newest version wins. A topic this member did not name is removed for the whole group: that is
-        RocketMQ's rule and the trap of contradictory subscriptions (see :meth:`contradictions`).
+        What is heard last holds for the whole group, but per topic the newest version wins. A topic that this member did not
+        name is removed for the whole group: that is RocketMQ's rule and the trap of members that contradict each other
+        (see :meth:`conflicts`).
         """
+        self.consume_type, self.message_model = consume_type, message_model
+        self.consume_from_where = consume_from_where
         changed = False
         topics = set()
         expressions = []
@@ -110,63 +124,38 @@ class ConsumerGroupInfo:
         for topic in self.subscriptions.keys() - topics:
             del self.subscriptions[topic]
             changed = True
-        self._remember(channel, frozenset(expressions))
+        behaviour = Behaviour(frozenset(expressions), message_model, consume_type, consume_from_where)
+        self._remember(channel, behaviour)
         return changed
 
-    def _remember(self, channel: Channel, expressions: Expressions | None) -> None:
-        """Keep what a member subscribes to, and how many subscribe so."""
-        before = self._expressions.pop(channel, None)
-        self.revision += before != expressions
+    def _remember(self, channel: Channel, behaviour: Behaviour | None) -> None:
+        """Keep how a member consumes; None when it leaves."""
+        before = self._behaviours.pop(channel, None)
+        self.revision += before != behaviour
         if before is not None:
             self._counts[before] -= 1
             if not self._counts[before]:
                 del self._counts[before]
-        if expressions is not None:
-            self._expressions[channel] = expressions
-            self._counts[expressions] += 1
+        if behaviour is not None:
+            self._behaviours[channel] = behaviour
+            self._counts[behaviour] += 1
 
-    @property
-    def is_contradictory(self) -> bool:
-        """True when not all members subscribe to the same."""
-        return len(self._counts) > 1
-
-    def describe_contradictions(self, limit: int = 10) -> str:
-        """Return the members whose subscriptions differ from those of most; empty when all agree."""
-        if not self.is_contradictory:
-            return ""
-        usual, _ = self._counts.most_common(1)[0]
-        odd = sorted(
-            (self.members[channel].client_id, expressions)
-            for channel, expressions in self._expressions.items()
-            if expressions != usual and channel in self.members
-        )
-        named = [f"{client_id} to {_text(expressions)}" for client_id, expressions in odd[:limit]]
-        more = [f"{len(odd) - limit} more"] if len(odd) > limit else []
-        return f"most subscribe to {_text(usual)}, but {', '.join(named + more)}"
-
-    def expressions_by_member(self) -> dict[str, Expressions]:
-        """Return what each member subscribes to, by client id; one that is connected twice has a number behind it."""
-        found: dict[str, Expressions] = {}
-        for channel, expressions in self._expressions.items():
+    def behaviours(self) -> dict[str, Behaviour]:
+        """Return how each member consumes, by client id; one that is connected twice has a number behind it."""
+        found: dict[str, Behaviour] = {}
+        for channel, behaviour in self._behaviours.items():
             if channel in self.members:
                 name = self.members[channel].client_id
-                found[f"{name} ({len(found) + 1})" if name in found else name] = expressions
+                found[f"{name} ({len(found) + 1})" if name in found else name] = behaviour
         return found
 
-    def contradictions(self) -> list[str]:
-        """Ids of members whose subscriptions differ from those most members have: such a group loses messages."""
-        if not self.is_contradictory:
-            return []
-        usual, _ = self._counts.most_common(1)[0]
-        return sorted(
-            self.members[channel].client_id
-            for channel, expressions in self._expressions.items()
-            if expressions != usual and channel in self.members
-        )
-
-
-def _text(expressions: Expressions) -> str:
-    return " and ".join(f"{topic} ({text})" for topic, _kind, text in sorted(expressions)) or "nothing"
+    def conflicts(self) -> tuple[Conflict, ...]:
+        """Return in what the members contradict each other, which is looked for once after each change."""
+        if len(self._counts) < 2:
+            return ()
+        if self._conflicts[0] != self.revision:
+            self._conflicts = (self.revision, find_conflicts(self.behaviours()))
+        return self._conflicts[1]
 
 
 class ConsumerTable:
@@ -237,15 +226,14 @@ class ConsumerTable:
         self._check_limits(group, channel, subscriptions, info)
         if info is None:
             info = self._groups[group] = ConsumerGroupInfo(group)
-        info.consume_type = consume_type
-        info.message_model = message_model
-        info.consume_from_where = consume_from_where
         member = ClientChannelInfo(
             channel, client_id, language, version, self._clock.now_ms(), self._clock.monotonic_s()
         )
         is_new = info.add_member(member)
         self._groups_of.setdefault(channel, set()).add(group)
-        topics_changed = info.update_subscriptions(channel, subscriptions)
+        topics_changed = info.update_subscriptions(
+            channel, subscriptions, consume_type, message_model, consume_from_where
+        )
         self._look_for_contradictions(info)
         if (is_new or topics_changed) and notify:
             self._notify(info)
@@ -272,20 +260,20 @@ class ConsumerTable:
         if self._revisions.get(group) == info.revision:
             return
         self._revisions[group] = info.revision
-        odd = tuple(info.contradictions())
+        odd = odd_members(info.conflicts())
         if odd == self._told.get(group, ()):
             return
         if odd:
             self._told[group] = odd
             self.contradictions_seen += 1
             _log.warning(
-                "members of consumer group %s subscribe differently, so it will miss messages: %s",
+                "members of consumer group %s contradict each other, so it may miss messages: %s",
                 group,
-                info.describe_contradictions(),
+                describe_conflicts(info.conflicts()),
             )
         else:
             del self._told[group]
-            _log.info("the members of consumer group %s subscribe to the same again", group)
+            _log.info("the members of consumer group %s agree again", group)
 
     def unregister(self, group: str, channel: Channel, *, notify: bool = True) -> bool:
         """Take a member out of its group; return False when it was none."""
@@ -331,17 +319,12 @@ class ConsumerTable:
         """Return the groups that are online and subscribe to a topic."""
         return {info.group_name for info in self._groups.values() if topic in info.subscriptions}
 
-    def contradictions(self) -> dict[str, list[str]]:
-        """Per group with contradictory subscriptions the ids of the members that differ from the others."""
-        found = {info.group_name: info.contradictions() for info in self._groups.values()}
-        return {group: client_ids for group, client_ids in found.items() if client_ids}
-
     def contradictory(self) -> Iterator[ConsumerGroupInfo]:
-        """Return the groups whose members subscribe differently."""
+        """Return the groups whose members contradict each other."""
         return (self._groups[group] for group in self._told)
 
     def runtime_info(self) -> dict[str, str]:
-        """For request 28: groups whose members subscribe differently, with those members' ids."""
+        """For request 28: groups whose members contradict each other, with the ids of those that differ from most."""
         found = "; ".join(f"{group}: {', '.join(ids[:10])}" for group, ids in self._told.items())
         return {"contradictorySubscriptions": found} if found else {}
 

@@ -1,4 +1,4 @@
-"""What is wrong with consumer groups: their lag grows, or their members subscribe differently."""
+"""What is wrong with consumer groups: their lag grows, or their members contradict each other."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from flintmq.core.broker.alarms import ALARMS_MAX, conflict
+from flintmq.core.broker.conflicts import describe_conflicts, odd_members
 from flintmq.core.broker.groups import is_system_group
 from flintmq.core.broker.lag_watch import LagWatch, lag_messages
 
@@ -37,7 +38,7 @@ class GroupAlarms:
         self._is_watching = settings.lag_messages > 0 and not api.config.broker.is_slave
         self._round: Iterator[None] | None = None
         self._lags: list[Alarm] = []
-        self._conflicts: dict[str, tuple[object, int, Alarm | None]] = {}
+        self._conflicts: dict[str, tuple[object, int, Alarm]] = {}
         """Group → its members, what of them was looked at, and what was found."""
 
     def start(self) -> None:
@@ -87,7 +88,7 @@ class GroupAlarms:
         return len(info.members) if info is not None else 0
 
     def alarms(self) -> list[Alarm]:
-        """Return the groups whose lag grew by the last round, and those whose members subscribe differently now."""
+        """Return the groups whose lag grew by the last round, and those whose members contradict each other now."""
         return [*self._lags, *self._contradictory()]
 
     def _contradictory(self) -> Iterator[Alarm]:
@@ -97,7 +98,8 @@ class GroupAlarms:
             group = info.group_name
             known = before.get(group)
             if known is None or known[:2] != (info, info.revision):
-                known = (info, info.revision, conflict(group, info.expressions_by_member()))
+                found = info.conflicts()
+                alarm = conflict(group, describe_conflicts(found), len(odd_members(found)))
+                known = (info, info.revision, alarm)
             self._conflicts[group] = known
-            if known[2] is not None:
-                yield known[2]
+            yield known[2]

@@ -41,9 +41,9 @@ groups = ListingGroup(list_)
 
 
 def _warn_of_contradictions(row: dict[str, Any]) -> None:
-    """Warn of members that subscribe differently: such a group misses messages."""
+    """Warn of members that contradict each other: such a group may miss messages."""
     for text in row["contradictions"]:
-        warn(f"members of {row['group']} subscribe differently, so it will miss messages: {text}")
+        warn(f"members of {row['group']} contradict each other, so it may miss messages: {text}")
 
 
 async def _groups(admin: AdminClient, everything: bool) -> list[dict[str, Any]]:

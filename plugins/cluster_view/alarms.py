@@ -7,7 +7,7 @@ from typing import Final
 
 import attrs
 
-from flintmq.core.broker.alarms import disk_used, gathered
+from flintmq.core.broker.alarms import conflict, disk_used, gathered
 from flintmq.core.errors import FlintError
 from flintmq.core.kernel.ports.alarm import CRITICAL, WARNING, Alarm
 from flintmq.plugins.broker.alarm_figures import ALARMS, alarms_of
@@ -68,8 +68,7 @@ def _missing(broker: BrokerView) -> Alarm:
 def _seen(groups: Mapping[str, GroupView]) -> Iterator[Alarm]:
     for name, group in groups.items():
         if group.conflict:
-            text = f"members of {name} subscribe differently, so it misses messages: {group.conflict}"
-            yield Alarm("group.conflict", WARNING, name, text)
+            yield conflict(name, group.conflict)
         if group.stuck:
             first = group.stuck[0]
             text = (

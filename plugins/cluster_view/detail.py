@@ -8,12 +8,11 @@ from typing import Final, TypeVar
 
 import attrs
 
-from flintmq.core.broker.consumers import BROADCASTING
+from flintmq.core.broker.conflicts import BROADCASTING, describe_conflicts
 from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.errors import FlintError, RefusedError
 from flintmq.core.response_code import ResponseCode
-from flintmq.plugins.cluster_view import conflicts
-from flintmq.plugins.cluster_view.members import Asked, ask_members, conflicts_of
+from flintmq.plugins.cluster_view.members import Asked, ask_members, conflicts_of, subscriptions_of
 from flintmq.plugins.cluster_view.memory import BrokerMemory
 from flintmq.plugins.cluster_view.progress import lag_of
 from flintmq.plugins.cluster_view.values import (
@@ -145,7 +144,7 @@ async def group_detail(admin: AdminClient, row: GroupView, brokers: Sequence[Bro
         consume_type=online.consume_type if online is not None else "",
         message_model=online.message_model if online is not None else "",
         conflicts=found_conflicts,
-        conflict=words or conflicts.describe_conflicts(found_conflicts),
+        conflict=words or describe_conflicts(found_conflicts),
         lag=sum(queue.lag for queue in queues),
         stuck=tuple(
             attrs.evolve(one, client_id=holders.get(MessageQueue(one.broker, one.queue_id, one.topic)))
@@ -175,7 +174,7 @@ def _member(connection: Connection, asked: Asked, queues: Sequence[GroupQueue]) 
         address=connection.client_addr,
         language=connection.language,
         version=version_name(connection.version),
-        subscriptions=conflicts.subscriptions_of(info.subscription_set) if info is not None else None,
+        subscriptions=subscriptions_of(info) if info is not None else None,
         queues=sum(not held.dropped for held in info.mq_table.values()) if info is not None else None,
         lag=sum(queue.lag for queue in mine) if info is not None else None,
         consume_ok_per_s=sum(one.consume_ok_tps for one in rates) if info is not None else None,

@@ -51,6 +51,6 @@ def put_latency_99_ms(info: Mapping[str, str]) -> float | None:
 
 
 def odd_groups(info: Mapping[str, str]) -> dict[str, str]:
-    """Return the groups whose members a FlintMQ broker says subscribe differently, with the ids of those that differ."""
+    """Return the groups whose members a FlintMQ broker says contradict each other, with the ids of those that differ."""
     entries = (entry.partition(": ") for entry in info.get("contradictorySubscriptions", "").split("; "))
     return {group: client_ids for group, _, client_ids in entries if client_ids}

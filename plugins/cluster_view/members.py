@@ -8,9 +8,11 @@ from typing import Final
 
 import attrs
 
+from flintmq.core.broker.conflicts import Behaviour, Conflict, find_conflicts
+from flintmq.core.broker.subscription import TAG
+from flintmq.core.broker.topic_name import RETRY_PREFIX
 from flintmq.core.errors import FlintError
-from flintmq.plugins.cluster_view import conflicts
-from flintmq.plugins.cluster_view.values import Conflict
+from flintmq.plugins.cluster_view.values import MemberSubscription
 from flintmq.remoting.client.admin import AdminClient
 from flintmq.remoting.wire.bodies import ConsumerRunningInfo
 
@@ -57,7 +59,24 @@ async def ask_members(admin: AdminClient, group: str, addresses: Mapping[str, st
 
 def conflicts_of(asked: Iterable[Asked]) -> tuple[Conflict, ...]:
     """Return how members contradict each other; one that does not report contradicts nobody."""
-    told = {
-        one.client_id: conflicts.subscriptions_of(one.info.subscription_set) for one in asked if one.info is not None
-    }
-    return conflicts.find_conflicts(told)
+    return find_conflicts({one.client_id: _behaviour(one.info) for one in asked if one.info is not None})
+
+
+def subscriptions_of(info: ConsumerRunningInfo) -> tuple[MemberSubscription, ...]:
+    """Return a member's subscriptions in order; without its retry topic, which clients add by themselves."""
+    return tuple(
+        MemberSubscription(topic=one.topic, expression_type=one.expression_type or TAG, expression=one.sub_string)
+        for one in sorted(info.subscription_set, key=lambda one: one.topic)
+        if not one.topic.startswith(RETRY_PREFIX)
+    )
+
+
+def _behaviour(info: ConsumerRunningInfo) -> Behaviour:
+    """Return how a member consumes, by the names of the properties that RocketMQ's clients report."""
+    told = info.properties
+    return Behaviour(
+        frozenset((one.topic, one.expression_type, one.expression) for one in subscriptions_of(info)),
+        told.get("messageModel", ""),
+        told.get("PROP_CONSUME_TYPE", ""),
+        told.get("consumeFromWhere", ""),
+    )

@@ -10,11 +10,10 @@ from typing import Final
 
 import attrs
 
-from flintmq.core.broker.consumers import CLUSTERING
+from flintmq.core.broker.conflicts import CLUSTERING, describe_conflicts
 from flintmq.core.broker.topic_name import RETRY_PREFIX
 from flintmq.core.errors import FlintError, RefusedError
 from flintmq.core.response_code import ResponseCode
-from flintmq.plugins.cluster_view import conflicts
 from flintmq.plugins.cluster_view.members import ask_members, conflicts_of
 from flintmq.plugins.cluster_view.memory import NEVER, NOBODY, BrokerMemory, Connected, TopicEnds
 from flintmq.plugins.cluster_view.names import kind_of_group
@@ -180,7 +179,7 @@ class Poller:
             # RocketMQ's broker does not know: the members themselves are asked.
             addresses = dict.fromkeys(client_ids, broker.address)
             asked = await ask_members(self._admin, group, addresses, MEMBERS_ASKED_MAX) if len(client_ids) > 1 else []
-            words = conflicts.describe_conflicts(conflicts_of(asked))
+            words = describe_conflicts(conflicts_of(asked))
         broker.connected[group] = Connected(client_ids, found.consume_type, found.message_model, words, self._now_s())
 
     async def _look_up_beginning(self, broker: BrokerMemory, group: str, found: ConsumerConnection) -> None:

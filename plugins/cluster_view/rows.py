@@ -115,7 +115,7 @@ def _group_row(group: str, brokers: Sequence[BrokerMemory], odd: str, now_s: flo
     online = next((one for one in asked if one.client_ids), None)
     conflict = next((one.conflict for one in asked if one.conflict), "")
     if odd and not conflict:
-        conflict = f"{odd} subscribe differently from the others"
+        conflict = f"{odd} differ from the others"
     return GroupView(
         name=group,
         kind=kind_of_group(group),

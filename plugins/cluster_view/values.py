@@ -11,6 +11,8 @@ from typing import Any, Literal
 
 import attrs
 
+from flintmq.core.broker.conflicts import Conflict
+
 Kind = Literal["user", "retry", "dead_letter", "system"]
 
 
@@ -46,7 +48,7 @@ class Overview:
     """Messages that all groups together have not consumed."""
     groups_behind: int
     conflicts: int
-    """Groups whose members subscribe differently."""
+    """Groups whose members contradict each other."""
     stuck: int
     """Groups with a queue that stands still although messages wait."""
     alarms: tuple[PlacedAlarm, ...]
@@ -222,25 +224,6 @@ class Member:
     consume_failed_per_s: float | None
     error: str
     """Why it did not report; empty when it did."""
-
-
-@attrs.frozen(kw_only=True)
-class Variant:
-    """One of the ways in which members of a group subscribe to a topic."""
-
-    expression_type: str
-    expression: str
-    """Empty: not at all."""
-    client_ids: tuple[str, ...]
-
-
-@attrs.frozen(kw_only=True)
-class Conflict:
-    """A topic to which members of one group subscribe differently: the group misses messages of it."""
-
-    topic: str
-    variants: tuple[Variant, ...]
-    """At least two; the one of most members first."""
 
 
 @attrs.frozen(kw_only=True)

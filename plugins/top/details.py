@@ -102,7 +102,7 @@ def group_parts(group: GroupView) -> list[Part]:
         errors="; ".join(group.errors),
     )
     conflicts = [
-        (conflict.topic, variant.expression or "nothing", ", ".join(variant.client_ids))
+        (conflict.topic or conflict.about, variant.text, ", ".join(variant.client_ids))
         for conflict in group.conflicts or ()
         for variant in conflict.variants
     ]
@@ -134,7 +134,11 @@ def group_parts(group: GroupView) -> list[Part]:
     ]
     return [
         facts,
-        *([_part("members subscribe differently", ("topic", "to", "members"), conflicts)] if conflicts else []),
+        *(
+            [_part("members contradict each other", ("topic or what", "reads or is", "members"), conflicts)]
+            if conflicts
+            else []
+        ),
         *([_part("stuck", ("topic", "queue", "lag#", "for#", "held by"), stuck)] if stuck else []),
         _part("queues", ("topic", "queue", "consumed to#", "next#", "lag#", "held by"), queues),
         _part("members", ("client", "address", "version", "queues#", "lag#", "subscribes to"), members),

@@ -291,6 +291,8 @@ class ConsumerRequests:
             properties={
                 "PROP_NAMESERVER_ADDR": ";".join(consumer.client.routes.name_servers),
                 "PROP_CONSUME_TYPE": "CONSUME_PASSIVELY",
+                "messageModel": consumer.settings.message_model,
+                "consumeFromWhere": consumer.settings.consume_from,
                 "PROP_CONSUMEORDERLY": str(consumer.settings.orderly).lower(),
                 "PROP_THREADPOOL_CORE_SIZE": str(consumer.settings.concurrency),
                 "PROP_CLIENT_VERSION": version_name(MQ_VERSION),

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Final, Protocol, cast
 
+from flintmq.core.broker.conflicts import describe_conflicts
 from flintmq.core.broker.consumers import ConsumerGroupInfo
 from flintmq.core.broker.producers import ClientChannelInfo
 from flintmq.core.broker.topic_config import MessageQueue
@@ -61,7 +62,7 @@ class AdminClientProcessor(StateProcessor):
         body = bodies.ConsumerConnection(
             connections, info.consume_from_where, info.consume_type, info.message_model, info.subscriptions
         )
-        return Response(remark=info.describe_contradictions() or None, body=body.encode())
+        return Response(remark=describe_conflicts(info.conflicts()) or None, body=body.encode())
 
     @handles(RequestCode.GET_PRODUCER_CONNECTION_LIST, header=GetProducerConnectionListRequestHeader, needs=ADMIN)
     def producer_connections(self, request: Request) -> Response:

@@ -104,7 +104,7 @@ async def consume_badly(look: Look, peer: Peer) -> None:
             found = await look.view.group("odd")
             assert found is not None
             (conflict,) = found.conflicts or ()
-            assert sorted((one.expression, one.client_ids) for one in conflict.variants) == [
+            assert sorted((one.value, one.client_ids) for one in conflict.variants) == [
                 ("a", ("one",)),
                 ("b", ("two",)),
             ]

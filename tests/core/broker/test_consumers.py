@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from flintmq.core.broker.consumers import BROADCASTING, ConsumerGroupInfo
+from flintmq.core.broker.conflicts import BROADCASTING, describe_conflicts, odd_members
+from flintmq.core.broker.consumers import ConsumerGroupInfo
 from flintmq.core.broker.producers import ClientChannelInfo
 from flintmq.core.broker.subscription import SubscriptionData
 from flintmq.core.testing.processor_kit import RecordingChannel
@@ -61,14 +62,21 @@ def test_contradictions_name_those_who_differ_from_most() -> None:
     for client_id in ("one", "two"):
         joined(group, client_id, subscription("T"))
     odd = joined(group, "odd", subscription("T", "red"), subscription("%RETRY%g"))
-    assert group.is_contradictory
-    assert group.contradictions() == ["odd"]
-    assert group.describe_contradictions() == "most subscribe to T (*), but odd to T (red)"
-    assert group.describe_contradictions(0).endswith("but 1 more")
+    assert odd_members(group.conflicts()) == ("odd",)
+    assert describe_conflicts(group.conflicts()) == "subscription to T: '*' of most, but 'red' of odd"
     group.remove_member(odd)
-    assert not group.is_contradictory
-    assert group.contradictions() == []
-    assert group.describe_contradictions() == ""
+    assert group.conflicts() == ()
+
+
+def test_the_last_heartbeat_decides_for_the_group_and_the_one_that_differs_is_known() -> None:
+    """A member that broadcasts beside others that share."""
+    group = ConsumerGroupInfo("g")
+    for client_id in ("one", "two"):
+        joined(group, client_id, subscription("T"))
+    odd = joined(group, "odd")
+    group.update_subscriptions(odd, [subscription("T")], message_model=BROADCASTING)
+    assert group.is_broadcasting
+    assert [(one.about, odd_members([one])) for one in group.conflicts()] == [("message model", ("odd",))]
 
 
 def test_the_retry_topic_makes_no_contradiction() -> None:
@@ -76,7 +84,7 @@ def test_the_retry_topic_makes_no_contradiction() -> None:
     group = ConsumerGroupInfo("g")
     joined(group, "one", subscription("T"))
     joined(group, "two", subscription("T"), subscription("%RETRY%g"))
-    assert not group.is_contradictory
+    assert group.conflicts() == ()
 
 
 def test_the_revision_grows_with_every_change_of_what_members_said() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+import attrs
 import pytest
 
 from flintmq import Message
@@ -52,7 +53,7 @@ def subscribed(broker: EmbeddedBroker) -> list[frozenset[tuple[str, str, str]]]:
 
     async def ask() -> list[frozenset[tuple[str, str, str]]]:
         info = broker.broker.state.consumers.find("G")
-        return list(info.expressions_by_member().values()) if info is not None else []
+        return [one.subscriptions for one in info.behaviours().values()] if info is not None else []
 
     return broker.broker.call(ask)
 
@@ -142,15 +143,15 @@ def test_many_groups_and_queues_are_looked_at_in_slices(alarms: Alarms) -> None:
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "said"),
+    ("first", "second", "said", "odd"),
     [
-        ((("A", "*"),), (("B", "*"),), "subscribe to"),
-        ((("A", "*"),), (("A", "red || blue"),), "'red || blue'"),
-        ((("A", "*"), ("B", "*")), (("A", "*"),), "B"),
+        ((("A", "*"),), (("B", "*"),), "subscription to B: '*' of ", 2),
+        ((("A", "*"),), (("A", "red || blue"),), "'red || blue'", 1),
+        ((("A", "*"), ("B", "*")), (("A", "*"),), "B", 1),
     ],
 )
 def test_members_that_subscribe_differently_are_an_alarm_until_one_leaves(
-    alarms: Alarms, first: tuple[tuple[str, str], ...], second: tuple[tuple[str, str], ...], said: str
+    alarms: Alarms, first: tuple[tuple[str, str], ...], second: tuple[tuple[str, str], ...], said: str, odd: int
 ) -> None:
     """Two real clients of one group: nothing tells them, and messages are lost."""
     with EmbeddedBroker() as broker:
@@ -164,7 +165,7 @@ def test_members_that_subscribe_differently_are_an_alarm_until_one_leaves(
                     other.subscribe(topic, expression)
                 until(broker, lambda: "group.conflict" in alarms(broker))
                 found = alarms(broker)["group.conflict"]
-                assert (found.level, found.subject, found.value, found.unit) == ("warning", "G", 1, "members")
+                assert (found.level, found.subject, found.value, found.unit) == ("warning", "G", odd, "members")
                 assert said in found.message
             assert alarms(broker) == {}
 
@@ -181,3 +182,28 @@ def test_members_that_agree_are_no_alarm(alarms: Alarms) -> None:
             other.subscribe("A", "red")
             until(broker, lambda: [len(each) for each in subscribed(broker)] == [1, 1])
             assert alarms(broker) == {}
+
+
+@pytest.mark.parametrize(
+    ("odd", "said"),
+    [
+        ({"message_model": "BROADCASTING"}, "message model: "),
+        ({"consume_from": "CONSUME_FROM_LAST_OFFSET"}, "consume from where: "),
+    ],
+)
+def test_members_that_consume_in_another_way_are_an_alarm(alarms: Alarms, odd: dict[str, str], said: str) -> None:
+    """They subscribe to the same, and still get what is not theirs: the broker and who asks it name the one that differs."""
+    with EmbeddedBroker() as broker:
+        broker.create_topic("A")
+        settings = attrs.evolve(QUICK, **odd)
+        with (
+            sync.Consumer("G", broker.broker, lambda message: None, settings=QUICK) as one,
+            sync.Consumer("G", broker.broker, lambda message: None, settings=QUICK) as two,
+            sync.Consumer("G", broker.broker, lambda message: None, settings=settings, client_id="odd") as other,
+        ):
+            for consumer in (one, two, other):
+                consumer.subscribe("A")
+            until(broker, lambda: [len(each) for each in subscribed(broker)] == [1, 1, 1])
+            found = alarms(broker)["group.conflict"]
+            assert (found.value, said in found.message, "of odd" in found.message) == (1, True, True), found.message
+        assert alarms(broker) == {}

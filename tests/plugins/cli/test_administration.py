@@ -101,7 +101,7 @@ def test_groups(cli: RunCommand, name_server: str, topic: str) -> None:
 def test_a_group_that_contradicts_itself_is_named(cli: RunCommand, name_server: str, topic: str) -> None:
     """Half a group that filters otherwise makes all of it miss messages: in RocketMQ nobody ever learns of it."""
 
-    async def look() -> tuple[Any, Any, str]:
+    async def look() -> tuple[Any, Any, Any, str]:
         async with (
             Consumer("Torn", name_server, print) as one,
             Consumer("Torn", name_server, print) as two,
@@ -115,13 +115,16 @@ def test_a_group_that_contradicts_itself_is_named(cli: RunCommand, name_server: 
             where = ("-n", name_server)
             shown = await asyncio.to_thread(cli, "groups", "show", "Torn", *where)
             listed = await asyncio.to_thread(cli, "groups", *where, "--json")
-            return shown, listed, odd.client.client_id
+            state = await asyncio.to_thread(cli, "status", *where, "--json")
+            return shown, listed, state, odd.client.client_id
 
-    shown, listed, odd_id = asyncio.run(look())
+    shown, listed, state, odd_id = asyncio.run(look())
     assert shown.code == 0
-    assert "members of Torn subscribe differently" in shown.err
+    assert "members of Torn contradict each other" in shown.err
     (told,) = next(row for row in listed.json if row["group"] == "Torn")["contradictions"]
-    assert f"most subscribe to {topic} (A), but {odd_id} to {topic} (B)" in told
+    (alarm,) = [one for one in state.json["alarms"] if one["id"] == "group.conflict"]
+    assert (alarm["subject"], alarm["value"], odd_id in alarm["message"]) == ("Torn", 1, True)
+    assert f"subscription to {topic}: 'A' of most, but 'B' of {odd_id}" in told
     assert cli("groups", "show", "Readers", "-n", name_server).err == ""
 
 

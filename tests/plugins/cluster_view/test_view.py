@@ -172,7 +172,7 @@ def test_members_are_told_with_what_they_hold_and_where_they_contradict(
             found = await look.view.group(group)
             assert found is not None
             (conflict,) = found.conflicts or ()
-            assert (conflict.topic, sorted(one.expression for one in conflict.variants)) == (topic, ["a", "b"])
+            assert (conflict.topic, sorted(one.value for one in conflict.variants)) == (topic, ["a", "b"])
             assert {one.client_id for one in found.member_list or ()} == {"one", "two"}
             assert all(one.queues and one.subscriptions for one in found.member_list or ())
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import attrs
 import pytest
 
+from flintmq.core.broker.conflicts import SUBSCRIPTION, Conflict, Variant
 from flintmq.plugins.cluster_view.values import (
     BrokerView,
-    Conflict,
     GroupQueue,
     GroupView,
     Member,
@@ -20,7 +20,6 @@ from flintmq.plugins.cluster_view.values import (
     Setting,
     StuckQueue,
     TopicView,
-    Variant,
 )
 
 ALARM = PlacedAlarm(
@@ -114,10 +113,14 @@ class FixedView:
             queues=1, lag=900, consume_ok_per_s=1.0, consume_failed_per_s=0.0, error="",
         )  # fmt: skip
         variants = tuple(
-            Variant(expression_type="TAG", expression=text, client_ids=(who,))
+            Variant(expression_type=text and "TAG", value=text, client_ids=(who,))
             for text, who in (("a", "one"), ("", "two"))
         )
-        conflict = (Conflict(topic="Orders", variants=variants),) if row is not None and row.conflict else ()
+        conflict = (
+            (Conflict(about=SUBSCRIPTION, topic="Orders", variants=variants),)
+            if row is not None and row.conflict
+            else ()
+        )
         return row and attrs.evolve(row, queues=(queue,), member_list=(member,), conflicts=conflict)
 
 

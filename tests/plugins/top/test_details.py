@@ -17,12 +17,12 @@ def test_a_group(view: Any) -> None:
     assert shown["stuck"] == [("Orders", "broker-a:3", "900", "2 min", "10.0.0.9@7")]
     assert shown["queues"] == [("Orders", "broker-a:3", "17", "917", "900", "10.0.0.9@7")]
     assert shown["members"] == [("10.0.0.9@7", "10.0.0.9:4711", "JAVA V4_9_7", "1", "900", "Orders [i]new")]
-    assert "members subscribe differently" not in shown
+    assert "members contradict each other" not in shown
 
 
 def test_a_group_whose_members_contradict_each_other(view: Any) -> None:
     shown = texts(group_parts(asyncio.run(view.group("odd"))))
-    assert shown["members subscribe differently"] == [("Orders", "a", "one"), ("Orders", "nothing", "two")]
+    assert shown["members contradict each other"] == [("Orders", "'a'", "one"), ("Orders", "nothing", "two")]
     assert ("conflict", "a and b") in shown["group odd"]
 
 

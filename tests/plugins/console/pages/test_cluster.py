@@ -11,10 +11,14 @@ import pytest
 pytest.importorskip("starlette", reason="the extra 'console' is not installed")
 pytest.importorskip("jinja2", reason="the extra 'console' is not installed")
 
+from flintmq.core.broker.conflicts import odd_members
 from flintmq.core.broker.groups import SubscriptionGroupConfig
 from flintmq.core.kernel.hookspecs import hookimpl
+from flintmq.plugins.broker.alarm_figures import alarms_of
+from flintmq.plugins.cluster_view.members import ask_members, conflicts_of
 from flintmq.plugins.testing.cluster import EmbeddedCluster
-from flintmq.remoting.client import AdminClient, Consumer, Message, MessageExt, Producer
+from flintmq.plugins.top.details import group_parts
+from flintmq.remoting.client import AdminClient, Consumer, ConsumerSettings, Message, MessageExt, Producer
 from flintmq.tests.support.console_visits import Answer, visiting
 
 PAGES = ("/", "/brokers", "/broker?name=broker-a&id=0", "/topics", "/groups", "/alarms", "/audit", "/login")
@@ -92,6 +96,48 @@ def test_topics_and_groups_are_listed_and_found(cluster: EmbeddedCluster) -> Non
             assert "1 topic " in listed.plain
             assert "No topic of this kind contains" in (await browser.get("/topics?find=%3Cb%3E")).plain
             assert "page 1 of" not in (await browser.get("/topics?page=99999999999")).plain
+
+    asyncio.run(run())
+
+
+def test_a_member_that_broadcasts_beside_others_is_named_everywhere(cluster: EmbeddedCluster) -> None:
+    """By the broker itself, on the pages, in the terminal, and by the members where the broker knows of nothing."""
+    address = cluster.name_server.address
+
+    async def listen(messages: list[MessageExt]) -> None:
+        return None
+
+    async def run() -> None:
+        cluster["broker-a"].create_topic("Shared", 2)
+        odd = ConsumerSettings(message_model="BROADCASTING")
+        async with (
+            Consumer("half", address, listen) as one,
+            Consumer("half", address, listen) as two,
+            Consumer("half", address, listen, settings=odd, client_id="the-odd-one") as other,
+            AdminClient(address) as admin,
+            visiting(address) as browser,
+        ):
+            for consumer in (one, two, other):
+                await consumer.subscribe("Shared")
+            async with asyncio.timeout(30):
+                while "message model" not in (page := await browser.get("/group?name=half")).plain:
+                    await asyncio.gather(*(each.client.send_heartbeats() for each in (one, two, other)))
+            check_form(page)
+            assert "Members differ in the message model Message model Members CLUSTERING" in page.plain
+            assert "BROADCASTING the-odd-one" in page.plain
+            assert "BROADCASTING of the-odd-one" in (await browser.get("/alarms")).plain
+            broker = (await admin.masters())["broker-a"]
+            (alarm,) = alarms_of(await admin.runtime_info(broker))
+            assert (alarm.id, alarm.subject, alarm.value) == ("group.conflict", "half", 1)
+            view = browser.console.clusters.anonymous().view
+            found = await view.group("half")
+            assert found is not None
+            parts = {part.title: part.rows for part in group_parts(found)}
+            assert ("message model", "BROADCASTING", "the-odd-one") in parts["members contradict each other"]
+            # RocketMQ's broker says nothing: what the members report is enough.
+            ids = dict.fromkeys((one.client.client_id, two.client.client_id, "the-odd-one"), broker)
+            (conflict,) = conflicts_of(await ask_members(admin, "half", ids, 16))
+            assert (conflict.about, odd_members([conflict])) == ("message model", ("the-odd-one",))
 
     asyncio.run(run())
 
