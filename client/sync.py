@@ -384,6 +384,7 @@ class AdminClient(Blocking[aio.AdminClient]):
     reset_offset: Final = blocking(aio.AdminClient.reset_offset)
     runtime_info: Final = blocking(aio.AdminClient.runtime_info)
     broker_config: Final = blocking(aio.AdminClient.broker_config)
+    broker_report: Final = blocking(aio.AdminClient.broker_report)
     broker_stats: Final = blocking(aio.AdminClient.broker_stats)
     query_by_key: Final = blocking(aio.AdminClient.query_by_key)
     view_message: Final = blocking(aio.AdminClient.view_message)

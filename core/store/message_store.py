@@ -68,6 +68,7 @@ def _started(opened: OpenedStore, dispatchers: Sequence[CommitLogDispatcher]) ->
         if inner not in (opened.consume_queues, opened.index) and isinstance(dispatcher, SupportsClose):
             opened.dispatchers.callback(dispatcher.close)
     commit_log, reput = opened.commit_log, ReputMessageService(opened.commit_log, dispatchers)
+    began_s = opened.spec.clock.monotonic_s()
     with opened.marks.distrusting_memory():
         reput.replay()
         reput.catch_up()
@@ -76,7 +77,7 @@ def _started(opened: OpenedStore, dispatchers: Sequence[CommitLogDispatcher]) ->
         if not opened.started_clean or (opened.recovered is not None and opened.recovered.holes):
             opened.consume_queues.correct_min_offsets(commit_log.min_offset_bytes)
     commit_log.appender.next_queue_offset = opened.next_queue_offsets()
-    store = MessageStore(opened, reput)
+    store = MessageStore(opened, reput, opened.spec.clock.monotonic_s() - began_s)
     opened.marks.mark_boot()
     opened.marks.mark_abort()
     if opened.config.store.warm and not commit_log.queue.files:
@@ -91,9 +92,11 @@ class MessageStore:
     Args:
         opened: its parts.
         reput: hands what is appended to the dispatchers, which have caught up.
+        catch_up_s: how long that took.
     """
 
-    def __init__(self, opened: OpenedStore, reput: ReputMessageService) -> None:
+    def __init__(self, opened: OpenedStore, reput: ReputMessageService, catch_up_s: float) -> None:
+        assert opened.recovery_plan is not None, "a store is recovered before it is in use"
         self._opened = opened
         self._closed = False
         self.config = opened.config
@@ -113,8 +116,14 @@ class MessageStore:
         self.started_clean = opened.started_clean
         self.recovered = opened.recovered
         """What the recovery found; None where the log was not walked."""
+        self.recovery_plan = opened.recovery_plan
+        """What the recovery did, and why."""
         self.recovery_s = opened.recovery_s
         """How long the recovery took."""
+        self.catch_up_s = catch_up_s
+        """How long the dispatchers took for what they lacked."""
+        self.quarantine = opened.quarantine
+        """The folder that keeps what is taken out of the log."""
         self.progressed = opened.progressed
         """More became readable. Published on the flush service's thread."""
         self.fenced = opened.fenced

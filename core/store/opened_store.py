@@ -102,6 +102,8 @@ class OpenedStore(msgspec.Struct, frozen=True, eq=False):
     """Closes the dispatchers: after the background work has ended, before the files are closed."""
     recovered: Recovered | None = None
     """What the recovery found; None where the log was not walked."""
+    recovery_plan: RecoveryPlan | None = None
+    """What the recovery did; None before it."""
     recovery_s: float = 0.0
     """How long the recovery took, without what dispatchers then had to catch up."""
 
@@ -109,6 +111,11 @@ class OpenedStore(msgspec.Struct, frozen=True, eq=False):
     def root(self) -> Path:
         """The store's folder."""
         return self.folder.root
+
+    @property
+    def quarantine(self) -> Path:
+        """The folder that keeps what is taken out of the log."""
+        return self.root / "flint" / "quarantine"
 
     @property
     def disk(self) -> Disk:
@@ -168,7 +175,7 @@ class OpenedStore(msgspec.Struct, frozen=True, eq=False):
 
         return Recovery(
             self.disk,
-            self.root / "flint" / "quarantine",
+            self.quarantine,
             self.commit_log,
             self.consume_queues,
             self.index,
@@ -196,7 +203,7 @@ def recover(spec: StoreSpec) -> OpenedStore:
         plan = mapped.plan()
         recovered = mapped.recovery().run(plan)
         took_s = spec.clock.monotonic_s() - began_s
-        opened = msgspec.structs.replace(mapped, recovered=recovered, recovery_s=took_s)
+        opened = msgspec.structs.replace(mapped, recovered=recovered, recovery_plan=plan, recovery_s=took_s)
         opened.watermarks.dispatched = plan.dispatched_from_offset_bytes
         kept.pop_all()
     return opened

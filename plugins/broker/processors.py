@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from flintmq.core.broker.stats_table import SAMPLE_INTERVAL_S
 from flintmq.core.kernel.hookspecs import RegisterProcessor, hookimpl
 from flintmq.core.kernel.ports.processor import DeclaredProcessor, declared_by
+from flintmq.plugins.broker.broker_report import BrokerReportProcessor
 from flintmq.remoting.processors.admin_broker import AdminBrokerProcessor, RuntimeInfo
 from flintmq.remoting.processors.admin_clients import AdminClientProcessor
 from flintmq.remoting.processors.admin_groups import AdminGroupProcessor
@@ -45,6 +46,7 @@ class ProcessorsPlugin:
         for name, made in _OF_STATE.items():
             register(name, declared_by(made), partial(_of_state, made))
         register("admin_broker", declared_by(AdminBrokerProcessor), _admin_broker)
+        register("broker_report", declared_by(BrokerReportProcessor), _broker_report)
 
 
 def _of_state(made: type, broker: Broker) -> DeclaredProcessor:
@@ -58,6 +60,10 @@ def _send_message(broker: Broker) -> SendMessageProcessor:
 
 def _pull_message(broker: Broker) -> PullMessageProcessor:
     return PullMessageProcessor(broker.state, broker.server)
+
+
+def _broker_report(broker: Broker) -> BrokerReportProcessor:
+    return BrokerReportProcessor(broker.state, broker.loaded)
 
 
 def _admin_broker(broker: Broker) -> AdminBrokerProcessor:

@@ -17,13 +17,17 @@ from flintmq.plugins.cli.exits import ExitCode
 from flintmq.plugins.cli.output import print_json, print_rows, print_table
 from flintmq.plugins.cli.parser import Command
 from flintmq.plugins.cluster_view.alarms import all_alarms, told_alarms
+from flintmq.plugins.cluster_view.detail import report_of
 from flintmq.plugins.cluster_view.figures import main_figures, number, replication_of
 from flintmq.plugins.cluster_view.memory import BrokerMemory
+from flintmq.plugins.cluster_view.poll import is_flintmq
 from flintmq.plugins.cluster_view.progress import lag_of
+from flintmq.plugins.cluster_view.reports import in_a_line, needs_a_look
 from flintmq.plugins.cluster_view.rows import broker_row
-from flintmq.plugins.cluster_view.values import PlacedAlarm
+from flintmq.plugins.cluster_view.values import PlacedAlarm, plain
 from flintmq.plugins.cluster_view.values import as_json as values_json
 from flintmq.remoting.client.admin import AdminClient
+from flintmq.remoting.wire.broker_report import BrokerReport
 
 
 @click.command(cls=Command)
@@ -33,10 +37,11 @@ from flintmq.remoting.client.admin import AdminClient
 def status(topic: str | None, as_json: bool) -> None:
 
     async def work(admin: AdminClient) -> dict[str, Any]:
-        brokers = await _brokers(admin)
+        reports = await _brokers(admin)
+        brokers = [broker for broker, _ in reports]
         found: dict[str, Any] = {
             "name_servers": list(admin.client.routes.name_servers),
-            "brokers": list(map(_row, brokers)),
+            "brokers": [_row(*each) for each in reports],
             "topics": len(await admin.topic_list()),
             "alarms": list(map(values_json, _alarms(brokers))),
         }
@@ -54,7 +59,7 @@ def status(topic: str | None, as_json: bool) -> None:
         raise click.exceptions.Exit(ExitCode.FAILED)
 
 
-async def _brokers(admin: AdminClient) -> list[BrokerMemory]:
+async def _brokers(admin: AdminClient) -> list[tuple[BrokerMemory, BrokerReport | None]]:
     info = await admin.cluster_info()
     clusters = {name: cluster for cluster, names in info.cluster_addr_table.items() for name in names}
     found = [
@@ -62,16 +67,18 @@ async def _brokers(admin: AdminClient) -> list[BrokerMemory]:
         for name, data in sorted(info.broker_addr_table.items())
         for number, address in sorted(data.broker_addrs.items())
     ]
-    await asyncio.gather(*(_ask(admin, broker) for broker in found))
-    return found
+    reports = await asyncio.gather(*(_ask(admin, broker) for broker in found))
+    return list(zip(found, reports, strict=True))
 
 
-async def _ask(admin: AdminClient, broker: BrokerMemory) -> None:
-    """Ask a broker for its figures; where it does not answer, the others are shown all the same."""
+async def _ask(admin: AdminClient, broker: BrokerMemory) -> BrokerReport | None:
+    """Ask a broker for its figures, and FlintMQ's for its report; where it does not answer, the others are shown."""
     try:
         broker.info = await admin.runtime_info(broker.address)
+        return await report_of(admin, broker.address) if is_flintmq(broker) else None
     except FlintError as error:
         broker.error = str(error)
+        return None
 
 
 def _alarms(brokers: list[BrokerMemory]) -> tuple[PlacedAlarm, ...]:
@@ -79,7 +86,7 @@ def _alarms(brokers: list[BrokerMemory]) -> tuple[PlacedAlarm, ...]:
     return all_alarms([broker_row(one, 0.0, told_alarms(one)) for one in brokers], {})
 
 
-def _row(broker: BrokerMemory) -> dict[str, Any]:
+def _row(broker: BrokerMemory, report: BrokerReport | None) -> dict[str, Any]:
     info = dict(broker.info)
     place = {"cluster": broker.cluster, "broker": broker.name, "id": broker.broker_id, "address": broker.address}
     if broker.error:
@@ -93,8 +100,15 @@ def _row(broker: BrokerMemory) -> dict[str, Any]:
         **plugins_of(info),
         **_supervised(info),
         **_feed(info),
+        **(_reported(report) if report is not None else {}),
         **({"alarm": info["flintAlarm"]} if "flintAlarm" in info else {}),
     }
+
+
+def _reported(report: BrokerReport) -> dict[str, Any]:
+    """Return how the last start went, in a sentence where the store was not left in order, and what the quarantine holds."""
+    found = {"last_start": plain(report.start), "quarantine": plain(report.quarantine)}
+    return found | ({"recovered": in_a_line(report)} if needs_a_look(report) else {})
 
 
 def _supervised(info: dict[str, str]) -> dict[str, Any]:
@@ -206,6 +220,14 @@ def _show_troubles(brokers: list[dict[str, Any]]) -> None:
             "switched off": "switched_off",
         }
         print_rows(failed, columns, title="plugins that failed")
+    if recovered := [row for row in brokers if row.get("recovered")]:
+        columns = {"broker": "broker", "took#": "{last_start[recovery_ms]:,} ms", "at its last start": "recovered"}
+        print_rows(recovered, columns, title="stores that were not left in order")
+    if kept := [row for row in brokers if row.get("quarantine", {}).get("file_count")]:
+        for row in kept:
+            row["kept"] = size_text(row["quarantine"]["size_bytes"])
+        columns = {"broker": "broker", "files#": "{quarantine[file_count]:,}", "size#": "kept"}
+        print_rows(kept, columns, title="quarantine")
     if restarted := [row for row in brokers if row.get("restarts")]:
         columns = {"broker": "broker", "times#": "restarts", "the last time because it": "last_end"}
         print_rows(restarted, columns, title="started again")

@@ -26,6 +26,7 @@ from flintmq.plugins.cluster_view.values import (
 )
 from flintmq.remoting.client.admin import AdminClient
 from flintmq.remoting.wire.bodies import Connection, OffsetWrapper
+from flintmq.remoting.wire.broker_report import BrokerReport
 from flintmq.remoting.wire.codes import version_name
 
 T = TypeVar("T")
@@ -64,13 +65,31 @@ async def ask_each(
 
 
 async def broker_detail(admin: AdminClient, row: BrokerView) -> BrokerView:
-    """Return a broker with its settings; without them where it does not tell them."""
+    """Return a broker with its settings, and FlintMQ's with their origin, the last start and the quarantine; without them where
+    it does not tell them."""
     try:
-        told = await admin.broker_config(row.address)
+        report = await report_of(admin, row.address) if row.is_flintmq else None
+        if report is not None:
+            settings = [
+                Setting(name=one.key, value=one.value, origin=one.origin, rocketmq=one.rocketmq)
+                for one in report.settings
+            ]
+        else:
+            told = await admin.broker_config(row.address)
+            settings = [Setting(name=name, value=value, origin="") for name, value in sorted(told.items())]
     except FlintError as error:
         return attrs.evolve(row, error=row.error or str(error))
-    config = tuple(Setting(name=name, value=value, origin="") for name, value in sorted(told.items()))
-    return attrs.evolve(row, config=config)
+    return attrs.evolve(row, config=tuple(settings), report=report)
+
+
+async def report_of(admin: AdminClient, address: str) -> BrokerReport | None:
+    """Return what a broker tells of itself; None for a version of FlintMQ that does not know the request."""
+    try:
+        return await admin.broker_report(address)
+    except RefusedError as error:
+        if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+            raise
+        return None
 
 
 async def topic_detail(admin: AdminClient, row: TopicView, brokers: Sequence[BrokerMemory]) -> TopicView:

@@ -10,19 +10,26 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 import attrs
+import msgspec
 
 from flintmq.core.broker.conflicts import Conflict
+from flintmq.remoting.wire.broker_report import BrokerReport
 
 Kind = Literal["user", "retry", "dead_letter", "system"]
 
 
 def as_json(value: Any) -> Any:
     """Return a value of this module as dicts, lists and scalars, for ``--json`` and for web pages."""
-    return attrs.asdict(value, value_serializer=lambda _owner, _field, inner: _plain(inner))
+    return attrs.asdict(value, value_serializer=lambda _owner, _field, inner: plain(inner))
 
 
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else dict(value) if isinstance(value, Mapping) else value
+def plain(value: Any) -> Any:
+    """Return what brokers answered as dicts, lists and scalars, under the names that it has here."""
+    if isinstance(value, msgspec.Struct):
+        return {name: plain(inner) for name, inner in msgspec.structs.asdict(value).items()}
+    if isinstance(value, (tuple, list)):
+        return [plain(inner) for inner in value]
+    return dict(value) if isinstance(value, Mapping) else value
 
 
 @attrs.frozen(kw_only=True)
@@ -79,12 +86,15 @@ class PlacedAlarm:
 
 @attrs.frozen(kw_only=True)
 class Setting:
-    """A setting of a broker, under RocketMQ's name."""
+    """A setting of a broker."""
 
     name: str
+    """FlintMQ's key of its broker's settings, else RocketMQ's name."""
     value: str
     origin: str
     """Where it was set, such as a file and line; empty where the broker does not tell."""
+    rocketmq: str = ""
+    """RocketMQ's names for FlintMQ's key."""
 
 
 @attrs.frozen(kw_only=True)
@@ -125,6 +135,8 @@ class BrokerView:
     """All of its runtime figures by name."""
     config: tuple[Setting, ...] | None
     """None in lists: only a look at one broker asks for it."""
+    report: BrokerReport | None = None
+    """Of the last start, and of the quarantine; None in lists, and where the broker is not FlintMQ's."""
 
 
 @attrs.frozen(kw_only=True)

@@ -25,8 +25,6 @@ _LABELS: Final = {
     "putMessageFailedTimes": ("appends that failed", "count"),
     "putMessageAverageSize": ("bytes of a message on average", ""),
 }
-_STORE_PREFIXES: Final = ("store", "recovery", "quarantine", "flush", "watermark")
-"""Figures that begin so are shown under their own names: brokers may tell more than is known here."""
 _NO_POOL: Final = str(2**31 - 1)
 
 
@@ -37,7 +35,7 @@ def of(figures: Mapping[str, str]) -> list[tuple[str, str]]:
         text = figures.get(name, "").strip()
         if text and text not in ("null", "-1") and not (kind == "pool" and text == _NO_POOL):
             found.append((label, _shown(text, kind)))
-    return found + [(name, text) for name, text in figures.items() if text and name.startswith(_STORE_PREFIXES)]
+    return found
 
 
 def _shown(text: str, kind: str) -> str:

@@ -9,6 +9,7 @@ import attrs
 
 from flintmq.config.units import size_text
 from flintmq.core.client_log import printable
+from flintmq.plugins.cluster_view.reports import start_facts
 from flintmq.plugins.cluster_view.values import BrokerView, GroupView, Overview, TopicView
 from flintmq.plugins.top.tables import UNKNOWN, age_text, alarm_text, count_text, name_text, rate_text
 
@@ -57,11 +58,16 @@ def broker_parts(broker: BrokerView) -> list[Part]:
     )
     plugins = [(str(one["name"]), str(one["errors"]), str(one["last_error"])) for one in broker.plugins]
     settings = [(one.name, one.value, one.origin) for one in broker.config or ()]
+    start = list(start_facts(broker.report)) if broker.report is not None else []
+    kept = broker.report.quarantine.files if broker.report is not None else ()
+    quarantine = [(one.name, size_text(one.size_bytes), _when(one.modified_ms), one.why) for one in kept]
     return [
         facts,
         *([_part("alarms", ("",), [(alarm_text(alarm),) for alarm in broker.alarms])] if broker.alarms else []),
         *([_part("plugins", ("plugin", "errors#", "the last one"), plugins)] if plugins else []),
-        _part("settings", ("name", "value", ""), settings),
+        *([_part("last start", ("", ""), start)] if start else []),
+        *([_part("quarantine", ("file", "size#", "from", "why"), quarantine)] if quarantine else []),
+        _part("settings", ("name", "value", "from"), settings),
     ]
 
 

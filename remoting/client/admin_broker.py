@@ -19,6 +19,7 @@ from flintmq.remoting.wire.bodies import (
     TopicOffset,
     TopicStatsTable,
 )
+from flintmq.remoting.wire.broker_report import BrokerReport
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.command import request
 from flintmq.remoting.wire.headers_admin import (
@@ -54,6 +55,14 @@ class BrokerQuestions:
         answer = await self.client.ask(address, request(RequestCode.GET_BROKER_CONFIG))
         lines = (line.partition("=") for line in answer.body.decode().splitlines() if "=" in line)
         return {key.strip(): value.strip() for key, _, value in lines if not key.startswith("#")}
+
+    async def broker_report(self, address: str) -> BrokerReport:
+        """Return how a broker's last start went, what its quarantine holds, and where each of its settings comes from.
+
+        Refused with REQUEST_CODE_NOT_SUPPORTED where the broker is not FlintMQ's.
+        """
+        answer = await self.client.ask(address, request(RequestCode.GET_BROKER_REPORT))
+        return BrokerReport.decode(answer.body)
 
     async def broker_stats(self, name: str, key: str, address: str) -> BrokerStatsData:
         """Return what a broker counted in the last minute, hour and day.

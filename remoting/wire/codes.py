@@ -112,6 +112,8 @@ class RequestCode(enum.IntEnum):
     ADD_WRITE_PERM_OF_BROKER = 327
     GET_ALL_PRODUCER_INFO = 328
     DELETE_EXPIRED_COMMITLOG = 329
+    GET_BROKER_REPORT = 9_000
+    """Not of RocketMQ's; its tools never send it."""
 
 
 PUSHED: Final = frozenset(

@@ -124,6 +124,7 @@ async def consume_badly(look: Look, peer: Peer) -> None:
         detailed = await look.view.broker(broker.name)
         assert detailed is not None
         assert {one.name: one.value for one in detailed.config or ()}["brokerName"] == broker.name
+        assert (detailed.report, detailed.error) == (None, "")
         going.set()
 
 

@@ -6,7 +6,8 @@ from typing import Final
 
 from starlette.responses import Response
 
-from flintmq.plugins.cluster_view.values import BrokerView, GroupView, TopicView
+from flintmq.plugins.cluster_view.reports import start_facts
+from flintmq.plugins.cluster_view.values import GroupView, TopicView
 from flintmq.plugins.console import store_figures
 from flintmq.plugins.console.lists import listed
 from flintmq.plugins.console.web import FormError, Visitor, page
@@ -50,11 +51,8 @@ async def broker(visitor: Visitor) -> Response:
     found = await visitor.view.broker(name, visitor.number("The id of a broker", text, 0, 2**31))
     if found is None:
         raise FormError(f"No name server names a broker {name[:200]} with the id {text}.", 404)
-    return visitor.render("broker.html", broker=found, store=store_figures.of(found.figures), is_slow=_is_behind(found))
-
-
-def _is_behind(broker: BrokerView) -> bool:
-    return broker.dispatch_behind_bytes > 0
+    start = list(start_facts(found.report)) if found.report is not None else []
+    return visitor.render("broker.html", broker=found, store=store_figures.of(found.figures), start=start)
 
 
 async def topics(visitor: Visitor) -> Response:

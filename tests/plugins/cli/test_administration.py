@@ -174,6 +174,29 @@ def test_status_of_a_landing_zone(cli: RunCommand, tmp_path: Path) -> None:
         assert "landing zones" in text
 
 
+def test_status_says_what_a_start_took_out_of_the_log(cli: RunCommand, tmp_path: Path) -> None:
+    """The store was not left in order, and bytes lie behind its end: nobody would look for them in flint/quarantine."""
+    loaded = flintmq.load_config(None, [*SMALL, f"store.path={tmp_path / 'store'}"], {})
+    with flintmq.Broker(loaded) as broker:
+        broker.put([flintmq.Message("T", b"whole")])
+        end = broker.state.store.commit_log.max_offset_bytes
+    (tmp_path / "store" / "abort").touch()
+    with next((tmp_path / "store" / "commitlog").iterdir()).open("r+b") as file:
+        file.seek(end)
+        file.write(b"torn")
+    with (
+        flintmq.NameServer(loaded) as names,
+        flintmq.Broker(loaded.with_overrides([f"namesrv.addresses={names.address}"])),
+    ):
+        (row,) = cli("status", "-n", names.address, "--json").json["brokers"]
+        text = cli("status", "-n", names.address).out
+    assert row["last_start"]["cut"]["start_offset_bytes"] == end
+    assert [one["name"] for one in row["quarantine"]["files"]] == [row["last_start"]["cut"]["file"]]
+    assert "not left in order" in text
+    assert f"log cut at byte {end:,}" in text
+    assert "quarantine" in text
+
+
 def test_status_sounds_an_alarm_for_a_record_that_cannot_be_read(cli: RunCommand, tmp_path: Path) -> None:
     """Bytes of the log are overwritten between append and dispatch: the operator sees it in both kinds of output and in the
     exit code, and whoever sends is refused."""
@@ -187,6 +210,8 @@ def test_status_sounds_an_alarm_for_a_record_that_cannot_be_read(cli: RunCommand
         healthy = cli("status", "-n", names.address, "--json").json
         assert "alarm" not in healthy["brokers"][0]
         assert healthy["alarms"] == []
+        assert healthy["brokers"][0]["last_start"]["last_stop"] == "clean"
+        assert healthy["brokers"][0]["quarantine"]["file_count"] == 0
 
         async def damage() -> None:
             store = broker.state.store

@@ -112,7 +112,11 @@ def test_lists_and_details_tell_what_is_there(cluster: EmbeddedCluster, names: t
             assert (told.member_list, told.conflicts, told.errors) == ((), (), ())
             broker = await view.broker("broker-a")
             assert broker is not None
-            assert {one.name: one.value for one in broker.config or ()}["brokerName"] == "broker-a"
+            (name,) = (one for one in broker.config or () if one.name == "broker.name")
+            assert (name.value, name.origin, name.rocketmq) == ("broker-a", "command line", "brokerName")
+            assert broker.report is not None
+            assert broker.report.start.last_stop == "clean"
+            assert as_json(broker)["report"]["quarantine"] == {"files": [], "file_count": 0, "size_bytes": 0}
             assert broker.is_flintmq
             assert as_json(broker)["figures"]["brokerVersionDesc"] == broker.version
             assert (await view.topic("none"), await view.group("none"), await view.broker("none")) == (None, None, None)

@@ -16,10 +16,11 @@ from flintmq.core.broker.groups import SubscriptionGroupConfig
 from flintmq.core.kernel.hookspecs import hookimpl
 from flintmq.plugins.broker.alarm_figures import alarms_of
 from flintmq.plugins.cluster_view.members import ask_members, conflicts_of
+from flintmq.plugins.cluster_view.values import BrokerView
 from flintmq.plugins.testing.cluster import EmbeddedCluster
-from flintmq.plugins.top.details import group_parts
+from flintmq.plugins.top.details import broker_parts, group_parts
 from flintmq.remoting.client import AdminClient, Consumer, ConsumerSettings, Message, MessageExt, Producer
-from flintmq.tests.support.console_visits import Answer, visiting
+from flintmq.tests.support.console_visits import Answer, Browser, visiting
 
 PAGES = ("/", "/brokers", "/broker?name=broker-a&id=0", "/topics", "/groups", "/alarms", "/audit", "/login")
 
@@ -176,6 +177,37 @@ def test_a_broker_that_goes_away_is_said_to_be(tmp_path: Path) -> None:
                     assert answer.status == 200
                     check_form(answer)
                 assert "no name server names it any more" in (await browser.get("/broker?name=broker-b")).plain
+
+    asyncio.run(run())
+
+
+def test_the_last_start_the_quarantine_and_where_settings_come_from_are_shown(tmp_path: Path) -> None:
+    """What a FlintMQ broker tells of its store; a file that lies there under an odd name is text."""
+    quarantine = tmp_path / "broker-a" / "flint" / "quarantine"
+    quarantine.mkdir(parents=True)
+    (quarantine / "<b>odd.cut").write_bytes(b"x" * 2_048)
+
+    async def run() -> None:
+        with EmbeddedCluster(tmp_path, layout={"broker-a": 0}) as cluster:
+            store = cluster["broker-a"].broker.store_path
+            assert store / "flint" / "quarantine" == quarantine
+            async with visiting(cluster.name_server.address) as browser:
+                answer = await browser.get("/broker?name=broker-a")
+                check_form(answer)
+                assert "the broker before stopped in order" in answer.plain
+                assert "1 file, 2.0 KiB" in answer.plain
+                assert "<b>odd.cut 2.0 KiB" in answer.plain
+                assert "<b>" not in answer.text
+                assert "broker.name brokerName broker-a command line" in answer.plain
+                assert "broker.role brokerRole async_master default" in answer.plain
+                parts = {part.title: part.rows for part in broker_parts(await detail(browser))}
+                assert parts["quarantine"][0][0] == "<b>odd.cut"
+                assert ("the broker before stopped", "in order") in parts["last start"]
+
+    async def detail(browser: Browser) -> BrokerView:
+        found = await browser.console.clusters.anonymous().view.broker("broker-a")
+        assert found is not None
+        return found
 
     asyncio.run(run())
 

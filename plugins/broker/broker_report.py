@@ -1,0 +1,132 @@
+"""Tells how the last start went, what the quarantine holds, and where each setting comes from: request GET_BROKER_REPORT."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+from flintmq.config.loading.schema import KEYS
+from flintmq.config.loading.show import rows
+from flintmq.core.errors import StoreError
+from flintmq.core.kernel.ports.access import ADMIN
+from flintmq.core.kernel.ports.processor import DeclaredProcessor, Request, Response, handles
+from flintmq.remoting.wire.broker_report import (
+    BrokerReport,
+    Quarantine,
+    QuarantinedFile,
+    RemovedPart,
+    ReportedSetting,
+    StartReport,
+)
+from flintmq.remoting.wire.codes import RequestCode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from flintmq.config import BrokerConfig, LoadedConfig
+    from flintmq.core.broker.state import BrokerState
+    from flintmq.core.io.disk import Disk
+    from flintmq.core.store.message_store import MessageStore
+
+FILES_MAX: Final = 50
+"""Files of the quarantine, and holes, that are told one by one."""
+VALUE_MAX_CHARS: Final = 1_000
+CHANGED: Final = "changed at run time"
+_WHY: Final = {
+    ".cut": "behind the end of the log when a start, or a new master, ended it there",
+    ".lost": "damage in the middle of the log, which goes on behind it",
+}
+
+
+class BrokerReportProcessor(DeclaredProcessor):
+    """Answers how the broker came to be as it is. Loop thread.
+
+    Args:
+        state: the broker's.
+        loaded: the configuration of the start, with the origin of each value.
+    """
+
+    def __init__(self, state: BrokerState, loaded: LoadedConfig) -> None:
+        self._state = state
+        self._loaded = loaded
+
+    @handles(RequestCode.GET_BROKER_REPORT, needs=ADMIN)
+    def report(self, _request: Request) -> Response:
+        """Return how the last start went, what the quarantine holds, and where each setting comes from, without secrets."""
+        store = self._state.store
+        start = start_report(store)
+        body = BrokerReport(
+            start, quarantine_of(store.disk, store.quarantine, start), settings_of(self._loaded, self._state.config)
+        )
+        return Response(body=body.encode())
+
+
+def start_report(store: MessageStore) -> StartReport:
+    """Return what the start of a store found and did."""
+    plan, walked = store.recovery_plan, store.recovered
+    report = StartReport(
+        last_stop=plan.last_stop.value,
+        walked_from_offset_bytes=plan.walked_from_offset_bytes,
+        because=plan.because,
+        rewritten_from_offset_bytes=plan.rewritten_from_offset_bytes,
+        dispatched_from_offset_bytes=plan.dispatched_from_offset_bytes,
+        indexed_from_offset_bytes=plan.indexed_from_offset_bytes,
+        recovery_ms=round(store.recovery_s * 1000),
+        catch_up_ms=round(store.catch_up_s * 1000),
+    )
+    if walked is None:
+        return report
+    report.records, report.end_offset_bytes = walked.records, walked.end_offset_bytes
+    if walked.cut is not None:
+        report.cut = RemovedPart(walked.cut.offset_bytes, -1, walked.cut.reason, _name(walked.cut.quarantine))
+    report.holes = [
+        RemovedPart(one.start_offset_bytes, one.end_offset_bytes, one.reason, _name(one.quarantine))
+        for one in walked.holes[:FILES_MAX]
+    ]
+    report.hole_count = len(walked.holes)
+    return report
+
+
+def _name(path: Path | None) -> str:
+    return path.name if path is not None else ""
+
+
+def quarantine_of(disk: Disk, folder: Path, start: StartReport) -> Quarantine:
+    """Return what a quarantine holds, the newest files first.
+
+    Args:
+        disk: where it lies.
+        folder: of the quarantine; there is none while nothing was ever taken out of the log.
+        start: knows why the files of the last start were made.
+    """
+    removed: Iterable[RemovedPart] = (*start.holes, *([start.cut] if start.cut is not None else ()))
+    reasons = {one.file: one.reason for one in removed if one.file}
+    found = []
+    for path in disk.list_files(folder) if disk.exists(folder) else ():
+        try:
+            made = QuarantinedFile(path.name, disk.size(path), disk.modified_ms(path))
+        except (OSError, StoreError):  # removed by its operator a moment ago
+            continue
+        why, reason = _WHY.get(path.suffix, ""), reasons.get(path.name)
+        made.why = f"{why}; at the last start: {reason}" if reason else why
+        found.append(made)
+    found.sort(key=lambda one: (-one.modified_ms, one.name))
+    return Quarantine(found[:FILES_MAX], len(found), sum(one.size_bytes for one in found))
+
+
+def settings_of(loaded: LoadedConfig, now: BrokerConfig) -> list[ReportedSetting]:
+    """Return the settings that are in force, as ``flintmq config show`` prints them.
+
+    Args:
+        loaded: the configuration of the start.
+        now: the one in force: request 25 may have changed it.
+    """
+    found = []
+    for row in rows(attrs.evolve(loaded, config=now)):
+        key = KEYS.get(row.key)
+        is_changed = key is not None and key.value_of(now) != key.value_of(loaded.config)
+        value = row.value if len(row.value) <= VALUE_MAX_CHARS else f"{row.value[:VALUE_MAX_CHARS]}..."
+        found.append(ReportedSetting(row.key, value, CHANGED if is_changed else row.origin, row.rocketmq))
+    return found
