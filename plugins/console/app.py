@@ -22,7 +22,7 @@ from flintmq.plugins.console.audit import AuditLog
 from flintmq.plugins.console.clusters import Clusters
 from flintmq.plugins.console.guard import Guard
 from flintmq.plugins.console.pages import ROUTES
-from flintmq.plugins.console.sessions import Sessions, Throttle
+from flintmq.plugins.console.sessions import Confirmations, Sessions, Throttle
 from flintmq.plugins.console.web import browser_id_of, problem, segment, to
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ class Console:
         self.clock = clock
         self.clusters = Clusters(name_servers, clock, ssl_context)
         self.sessions = Sessions(clock)
+        self.confirmations = Confirmations(clock)
         self.throttle = Throttle(clock)
         self.logins_under_way = 0
         self.audit = AuditLog(clock, audit_file)

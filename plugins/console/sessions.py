@@ -10,6 +10,7 @@ import hashlib
 import hmac
 import secrets
 from collections import OrderedDict
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -23,6 +24,9 @@ SESSIONS_MAX: Final = 256
 """The session that was used longest ago makes room for another."""
 IDLE_S: Final = 30 * 60.0
 LIFE_S: Final = 12 * 3600.0
+CONFIRMATIONS_MAX: Final = 1_024
+"""Previews that wait to be confirmed; the oldest one makes room for another."""
+CONFIRM_S: Final = 900.0
 ADDRESSES_MAX: Final = 1_024
 FREE_TRIES: Final = 3
 """Failed logins of one address before it has to wait."""
@@ -108,6 +112,51 @@ class Sessions:
         ]
         for browser_id in old:
             self.end(browser_id)
+
+
+@attrs.frozen
+class Confirmation:
+    """What somebody was shown and may confirm once."""
+
+    id: str
+    fields: Mapping[str, str]
+    """Of the form, as the preview has them."""
+
+
+class Confirmations:
+    """Previews that wait to be confirmed: each once, by the browser that saw it, and for what it showed. Loop thread only.
+
+    Args:
+        clock: ends them after 15 minutes.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._waiting: OrderedDict[str, tuple[float, str, str, Mapping[str, str]]] = OrderedDict()
+
+    def begin(self, browser_id: str, path: str, fields: Mapping[str, str]) -> Confirmation:
+        """Return what a preview's form must have.
+
+        Args:
+            browser_id: who sees it.
+            path: where the form is sent to.
+            fields: those that it shows, which must come back as they are.
+        """
+        while len(self._waiting) >= CONFIRMATIONS_MAX:
+            self._waiting.popitem(last=False)
+        confirmation = Confirmation(new_id(), dict(fields))
+        self._waiting[confirmation.id] = (self._clock.monotonic_s(), browser_id, path, confirmation.fields)
+        return confirmation
+
+    def take(self, confirmation_id: str, browser_id: str, path: str, fields: Mapping[str, str]) -> bool:
+        """Return whether a form is the confirmation of a preview, which is used up then."""
+        began_s, seen_by, shown_for, shown = self._waiting.get(confirmation_id, (float("-inf"), "", "", {}))
+        if self._clock.monotonic_s() - began_s >= CONFIRM_S or (seen_by, shown_for) != (browser_id, path):
+            return False
+        if any(fields.get(name) != value for name, value in shown.items()):
+            return False
+        del self._waiting[confirmation_id]
+        return True
 
 
 @attrs.define

@@ -20,7 +20,7 @@ from starlette.routing import Route
 from flintmq.core.errors import FlintError, RefusedError, RemotingError
 from flintmq.core.response_code import ResponseCode
 from flintmq.plugins.console.clusters import ClusterAccess, is_denied
-from flintmq.plugins.console.sessions import new_id
+from flintmq.plugins.console.sessions import Confirmation, new_id
 
 if TYPE_CHECKING:
     from flintmq.plugins.cluster_view.view import ClusterView
@@ -36,6 +36,10 @@ _MISSING: Final = (
     ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
 )
 _ID_MAX_CHARS: Final = 64
+_NOT_CONFIRMED: Final = (
+    "This confirms nothing that waits: it was confirmed already, belongs to another preview, or is older than 15 minutes. "
+    "Nothing was done now; the page Audit says what was done before. Go back, and have it shown again."
+)
 
 
 class FormError(Exception):
@@ -101,6 +105,11 @@ class Visitor:
             self.console, self.request, template, status, self.browser_id, account=self.account, visitor=self, **values
         )
 
+    def confirmation(self, path: str, **fields: object) -> Confirmation:
+        """Return what the form of a preview must have to be taken by a page that is ``confirmed``, once."""
+        given = {name: str(value) for name, value in fields.items()}
+        return self.console.confirmations.begin(self.browser_id, path, given)
+
     def audit(self, action: str, subject: str, result: str) -> None:
         """Note what the visitor changed."""
         client = self.request.client
@@ -161,8 +170,15 @@ async def read_form(request: Request) -> dict[str, str]:
         raise FormError("The form is not UTF-8, or has too many fields.") from error
 
 
-def page(path: str, handler: Handler, *, changes: bool = False) -> Route:
-    """Return the route of a page: for GET, or for forms that ``changes`` something."""
+def page(path: str, handler: Handler, *, changes: bool = False, confirmed: bool = False) -> Route:
+    """Return the route of a page.
+
+    Args:
+        path: of the page.
+        handler: makes it.
+        changes: it is for forms that change something, else for GET.
+        confirmed: such a form must be the confirmation of a preview (:meth:`Visitor.confirmation`), sent once.
+    """
 
     async def answer(request: Request) -> Response:
         console: Console = request.app.state.console
@@ -181,6 +197,8 @@ def page(path: str, handler: Handler, *, changes: bool = False) -> Route:
             return RedirectResponse(f"/login?{urlencode({'next': _here(request)})}", 303)
         await access.open_view()
         visitor = Visitor(console, request, access, browser_id, fields)
+        if confirmed and not console.confirmations.take(fields.get("confirm", ""), browser_id, path, fields):
+            return problem(console, request, browser_id, _NOT_CONFIRMED, 409, visitor)
         try:
             return await handler(visitor)
         except FormError as error:

@@ -22,10 +22,10 @@ from flintmq.remoting.client.broker_api import BrokerApi
 from flintmq.remoting.client.message import Message, MessageExt, decode_messages
 from flintmq.remoting.client.producer import Producer
 from flintmq.remoting.client.send_result import SendResult
-from flintmq.remoting.wire.bodies import ConsumeMessageDirectlyResult
+from flintmq.remoting.wire.bodies import ConsumeMessageDirectlyResult, ResetOffsetBody
 from flintmq.remoting.wire.codes import RequestCode, ResponseCode
 from flintmq.remoting.wire.command import request
-from flintmq.remoting.wire.headers_admin import ConsumeMessageDirectlyRequestHeader
+from flintmq.remoting.wire.headers_admin import ConsumeMessageDirectlyRequestHeader, ResetOffsetRequestHeader
 from flintmq.remoting.wire.headers_message import ViewMessageRequestHeader
 from flintmq.remoting.wire.json_body import Body, decode_body
 
@@ -36,6 +36,8 @@ TOOLS_GROUP: Final = "TOOLS_CONSUMER"
 MASTERS_ASKED_MAX: Final = 32
 AT_ONCE_MAX: Final = 16
 """Queues that are read at a time."""
+MOVE_TRIES: Final = 3
+"""How often an offset is written that a member may overwrite just then."""
 _OF_THE_FIRST_SEND: Final = frozenset(
     {
         *(props.UNIQ_KEY, props.WAIT, props.DELAY, props.KEYS, props.TAGS, props.REAL_TOPIC, props.REAL_QUEUE_ID),
@@ -235,13 +237,47 @@ async def plan_moves(
     async def plan(queue: MessageQueue, low: int, high: int) -> Move:
         known = stats.offset_table.get(queue)
         async with room:
-            new = {0: low, -1: high}.get(timestamp_ms)
-            if new is None:
-                new = await admin.search_offset(queue, timestamp_ms)
-        return Move(queue, low, high, known.consumer_offset if known is not None else -1, max(new, low))
+            new = await _offset_at(admin, queue, (low, high), timestamp_ms)
+        return Move(queue, low, high, known.consumer_offset if known is not None else -1, new)
 
     moves, errors = await _of_each({queue: plan(queue, *both) for queue, both in ends.items()})
     return tuple(moves), errors
+
+
+async def plan_queue_move(
+    admin: AdminClient, queue: MessageQueue, group: str, timestamp_ms: int, queue_offset: int | None = None
+) -> Move:
+    """Return where a group would go on in one queue. Nothing is changed.
+
+    Args:
+        admin: asks.
+        queue, group: where, and whose.
+        timestamp_ms: as of :func:`plan_moves`.
+        queue_offset: of the message that it is to get first, whatever its time; None goes by the time.
+
+    Raises:
+        RefusedError: the topic has no such queue, or the queue no such offset.
+        RemotingError: the broker does not answer.
+    """
+    ends = await queues_of(admin, queue.topic)
+    if queue not in ends:
+        text = f"{queue.topic} has no queue {queue.broker_name}:{queue.queue_id}"
+        raise RefusedError(ResponseCode.QUERY_NOT_FOUND, text, reason="queue.unknown")
+    low, high = ends[queue]
+    if queue_offset is not None and not low <= queue_offset <= high:
+        text = f"the queue has the offsets from {low} to {high}, not {queue_offset}"
+        raise RefusedError(ResponseCode.QUERY_NOT_FOUND, text, reason="offset.unknown")
+    known = (await admin.consume_stats(group, queue.topic)).offset_table.get(queue)
+    consumer_offset = known.consumer_offset if known is not None else -1
+    new = queue_offset if queue_offset is not None else await _offset_at(admin, queue, (low, high), timestamp_ms)
+    return Move(queue, low, high, consumer_offset, new)
+
+
+async def _offset_at(admin: AdminClient, queue: MessageQueue, ends: tuple[int, int], timestamp_ms: int) -> int:
+    low, high = ends
+    if timestamp_ms == -1:
+        return high
+    return max(low, await admin.search_offset(queue, timestamp_ms)) if timestamp_ms else low
 
 
 async def move_group(admin: AdminClient, topic: str, group: str, timestamp_ms: int) -> Mapping[MessageQueue, int]:
@@ -258,6 +294,38 @@ async def move_group(admin: AdminClient, topic: str, group: str, timestamp_ms: i
     moves, _ = await plan_moves(admin, topic, group, timestamp_ms)
     await set_offsets(admin, group, {move.queue: move.new_offset for move in moves})
     return {move.queue: move.new_offset for move in moves}
+
+
+async def move_queue(admin: AdminClient, group: str, queue: MessageQueue, queue_offset: int) -> int:
+    """Have a group go on at an offset of one queue; where it goes on in the others stays.
+
+    The broker's offset is written. Members that are online would write theirs over it within seconds: they are told to go on in
+    the broker's queues of the topic where its offsets stand, which is all that RocketMQ 4.9 has for one queue.
+
+    Returns:
+        How many members were told.
+
+    Raises:
+        RefusedError: the broker refuses; where members are online that have no offset in some queue yet, they cannot be told.
+        RemotingError: the broker does not answer, or members went on writing their offset over it.
+    """
+    address = await admin.master(queue.broker_name)
+    try:
+        members = len((await admin.consumer_connections(group, address)).connection_set)
+    except RefusedError as error:
+        if error.code != ResponseCode.CONSUMER_NOT_ONLINE:
+            raise
+        members = 0
+    header = ResetOffsetRequestHeader(topic=queue.topic, group=group, timestamp_ms=-1, is_force=False)
+    for _ in range(MOVE_TRIES):
+        await set_offsets(admin, group, {queue: queue_offset})
+        if not members:
+            return 0
+        # Without force nobody goes forward, and the end is never before an offset: everybody goes on at the broker's offsets.
+        answer = await admin.client.ask(address, request(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header))
+        if ResetOffsetBody.decode(answer.body).offset_table.get(queue) == queue_offset:
+            return members
+    raise RemotingError(f"a member of {group} wrote its offset over the new one {MOVE_TRIES} times: try again")
 
 
 async def set_offsets(admin: AdminClient, group: str, offsets: Mapping[MessageQueue, int]) -> None:

@@ -7,13 +7,17 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 
+from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.testing.clock import ManualClock
 from flintmq.plugins.cluster_view.poll import Pace
 from flintmq.plugins.cluster_view.values import GroupView
 from flintmq.plugins.cluster_view.view import ClusterView
 from flintmq.remoting.client import AdminClient, Consumer, ConsumerSettings, Message, MessageExt, Producer
+from flintmq.remoting.client.admin_messages import move_queue, plan_queue_move
+from flintmq.remoting.client.broker_api import BrokerApi
 
 from .conftest import Peer
 
@@ -54,6 +58,7 @@ async def watch(peer: Peer, store: Path) -> None:
             address = f"127.0.0.1:{peer.port}"
             await admin.create_topic("T", queues=2, address=address)
             await consume_badly(look, peer)
+            await move_one_queue(look, admin, peer)
         await look.until(lambda: has_brokers(look, missing=1), "the view to miss the broker")
         (alarm,) = [one for one in (await look.view.overview()).alarms if one.id == "broker.missing"]
         assert alarm.address.endswith(f":{peer.port}")
@@ -73,6 +78,51 @@ async def watch(peer: Peer, store: Path) -> None:
 async def has_brokers(look: Look, *, missing: int) -> bool:
     overview = await look.view.overview()
     return (overview.brokers, overview.brokers_missing) == (1, missing)
+
+
+async def move_one_queue(look: Look, admin: AdminClient, peer: Peer) -> None:
+    """A group goes on elsewhere in one queue and stays where it is in the other, offline and online, by RocketMQ's requests."""
+    await admin.create_topic("Two", queues=2, address=f"127.0.0.1:{peer.port}")
+    (broker,) = await admin.masters()
+    first, second = (MessageQueue(broker, queue_id, "Two") for queue_id in (0, 1))
+    api = BrokerApi(admin.client, "mover")
+    got: list[tuple[int, int]] = []
+
+    async def listen(message: MessageExt) -> None:
+        got.append((message.queue_id, message.queue_offset))
+
+    async def has_committed(*wanted: int) -> bool:
+        return [await api.committed(queue) for queue in (first, second)] == list(wanted)
+
+    async with Producer("p", peer.namesrv) as producer:
+        for number in range(10):
+            await producer.send(Message("Two", b"x"), queue=(first, second)[number % 2])
+    for queue, consumed in ((first, 3), (second, 5)):
+        await api.commit(queue, consumed)
+    move = await plan_queue_move(admin, first, "mover", -1, 1)
+    assert (move.consumer_offset, move.new_offset, move.again) == (3, 1, 2)
+    assert await move_queue(admin, "mover", first, 1) == 0
+    assert await has_committed(1, 5)
+    async with Consumer("mover", peer.namesrv, listen, settings=SETTINGS) as consumer:
+        await consumer.subscribe("Two")
+        await look.until(lambda: has_committed(5, 5), "the group to consume")
+        assert got == [(0, 1), (0, 2), (0, 3), (0, 4)]
+        assert await move_queue(admin, "mover", first, 3) == 1
+        await look.until(lambda: has_moved(got), "the queue to come again")
+        assert got[4:] == [(0, 3), (0, 4)]
+        odd = attrs.evolve(SETTINGS, message_model="BROADCASTING")
+        async with Consumer("mover", peer.namesrv, listen, settings=odd, client_id="odd") as other:
+            await other.subscribe("Two")
+
+            async def has_conflict() -> bool:
+                row = await look.group("mover")
+                return row is not None and "BROADCASTING of odd" in row.conflict
+
+            await look.until(has_conflict, "the message model to differ")
+
+
+async def has_moved(got: list[tuple[int, int]]) -> bool:
+    return len(got) >= 6
 
 
 async def consume_badly(look: Look, peer: Peer) -> None:

@@ -86,6 +86,13 @@ class Browser:
         own = {"content-type": "application/x-www-form-urlencoded", "origin": f"http://{HOST}"}
         return await self._ask("POST", path, form, own | headers)
 
+    async def confirm(self, preview: Answer, **more: str) -> Answer:
+        """Send the form with which a preview is confirmed."""
+        (path,) = {at["action"] for tag, at in preview.elements if tag == "form" and at["action"].endswith("/now")}
+        hidden = [at for tag, at in preview.elements if tag == "input" and at.get("type") == "hidden"]
+        fields = {at["name"]: at["value"] for at in hidden if at["name"] != "token"}
+        return await self.post(path, fields | more)
+
     @property
     def token(self) -> str:
         return self.console.sessions.token(self.cookie)

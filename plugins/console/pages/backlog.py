@@ -110,8 +110,14 @@ async def replay_preview(visitor: Visitor) -> Response:
     """Ask for a confirmation, with how many messages go where."""
     group, (queue, first, count) = visitor.query("group"), await _part(visitor, visitor.query)
     known = await visitor.view.group(group)
+    place = f"{queue.broker_name}:{queue.queue_id}"
     return visitor.render(
-        "replay.html", group=group, queue=queue, first=first, count=count, members=known.members if known else None
+        "replay.html",
+        group=group,
+        first=first,
+        count=count,
+        members=known.members if known else None,
+        confirm=visitor.confirmation("/replay/now", group=group, queue=place, **{"from": first, "count": count}),
     )
 
 
@@ -169,5 +175,5 @@ ROUTES: Final = (
     page("/backlog", backlog),
     page("/dead-letters", dead_letters),
     page("/replay", replay_preview),
-    page("/replay/now", replay, changes=True),
+    page("/replay/now", replay, changes=True, confirmed=True),
 )

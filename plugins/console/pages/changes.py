@@ -7,6 +7,7 @@ from typing import Final
 
 from starlette.responses import Response
 
+from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.broker.topic_name import DLQ_PREFIX, RETRY_PREFIX
 from flintmq.core.errors import FlintError
 from flintmq.core.record import properties as props
@@ -19,46 +20,72 @@ NAME_MAX_CHARS: Final = 255
 
 
 async def reset_preview(visitor: Visitor) -> Response:
-    """Show what would change in each queue if a group were moved."""
+    """Show what would change in each queue, or in one, if a group were moved."""
     group, topic = _names(visitor.query("group"), visitor.query("topic"))
-    to_ms = _time_of(visitor, visitor.query("to"), visitor.query("time"))
+    place, choice = visitor.query("queue"), visitor.query("to")
+    to_ms = -1 if choice == "offset" else _time_of(choice, visitor.query("time"))
+    if choice == "offset" and not place:
+        raise FormError("An offset is one of a queue: name the queue, too.")
     known = await visitor.view.group(group)
     if known is None:
         raise FormError(f"No broker has a consumer group {group[:200]}.", 404)
-    moves, errors = await admin_messages.plan_moves(visitor.access.admin, topic, group, to_ms)
+    moves: Sequence[admin_messages.Move]
+    errors: Sequence[str] = ()
+    if place:
+        at = visitor.number("The offset", visitor.query("offset"), 0, 2**62) if choice == "offset" else None
+        moves = (await admin_messages.plan_queue_move(visitor.access.admin, _queue(topic, place), group, to_ms, at),)
+        only = f"{moves[0].queue.broker_name}:{moves[0].queue.queue_id}"
+        fields = {"group": group, "topic": topic, "queue": only, "offset": moves[0].new_offset}
+    else:
+        moves, errors = await admin_messages.plan_moves(visitor.access.admin, topic, group, to_ms)
+        fields = {"group": group, "topic": topic, "to_ms": to_ms}
     return visitor.render(
         "reset.html",
         group=group,
         topic=topic,
+        queue=place,
+        choice=choice,
         to_ms=to_ms,
         moves=moves,
         errors=errors,
         members=known.members,
         again=sum(max(0, move.again) for move in moves),
         skipped=sum(max(0, -move.again) for move in moves),
+        confirm=visitor.confirmation("/reset/now", **fields),
     )
 
 
 async def reset(visitor: Visitor) -> Response:
-    """Move a group in a topic, and show where it goes on."""
-    group, topic = _names(visitor.field("group"), visitor.field("topic"))
-    to_ms = -1 if visitor.field("to_ms") == "-1" else visitor.number("The time", visitor.field("to_ms"), 0, 2**62)
-    subject = f"{group} in {topic} to {to_ms}"
+    """Move a group in a topic or in one queue, and show where it goes on."""
+    group, topic, place = visitor.field("group"), visitor.field("topic"), visitor.field("queue")
+    admin = visitor.access.admin
+    subject = f"{group} in {topic}{f' {place}' if place else ''} to {visitor.field('offset') or visitor.field('to_ms')}"
     try:
-        offsets = await admin_messages.move_group(visitor.access.admin, topic, group, to_ms)
+        if place:
+            queue, at = _queue(topic, place), int(visitor.field("offset"))
+            told = await admin_messages.move_queue(admin, group, queue, at)
+            text = f"{group} goes on at offset {at} of {topic} {place}."
+            text += f" Its {told} members at that broker were told." if told else ""
+            places = f"{place} to {at}"
+        else:
+            offsets = await admin_messages.move_group(admin, topic, group, int(visitor.field("to_ms")))
+            queues = f"{len(offsets)} queue{'' if len(offsets) == 1 else 's'}"
+            text = f"{group} goes on elsewhere in {queues} of {topic}."
+            places = ", ".join(f"{queue.broker_name}:{queue.queue_id} to {at}" for queue, at in sorted(offsets.items()))
     except FlintError as error:
         visitor.audit("reset", subject, f"failed: {error}")
         raise
-    places = ", ".join(f"{queue.broker_name}:{queue.queue_id} to {at}" for queue, at in sorted(offsets.items()))
     visitor.audit("reset", subject, f"done: {places}")
     await visitor.view.refresh(all_due=True)
-    return visitor.render(
-        "done.html", what="Moved", text=_moved(group, topic, len(offsets)), back=to("/group", name=group)
-    )
+    return visitor.render("done.html", what="Moved", text=text, back=to("/group", name=group))
 
 
-def _moved(group: str, topic: str, queues: int) -> str:
-    return f"{group} goes on elsewhere in {queues} queue{'' if queues == 1 else 's'} of {topic}."
+def _queue(topic: str, place: str) -> MessageQueue:
+    """Return the queue of a topic that ``BROKER:QUEUE`` names."""
+    broker, _, number = place.rpartition(":")
+    if not broker or not (number.isascii() and number.isdecimal() and len(number) < 10):
+        raise FormError(f"A queue is written BROKER:QUEUE, such as broker-a:0, not '{place[:80]}'.")
+    return MessageQueue(broker, int(number), topic)
 
 
 def _names(group: str, topic: str) -> tuple[str, str]:
@@ -67,13 +94,13 @@ def _names(group: str, topic: str) -> tuple[str, str]:
     return group, topic
 
 
-def _time_of(visitor: Visitor, choice: str, text: str) -> int:
+def _time_of(choice: str, text: str) -> int:
     if choice == "time":
         if not text:
             raise FormError("Give the time at which the group is to go on.")
         return time_ms(text)
     if choice not in ("first", "last"):
-        raise FormError("A group goes on at the first message, at the last, or at a time.")
+        raise FormError("A group goes on at the first message, at the last, at a time, or at an offset of one queue.")
     return 0 if choice == "first" else -1
 
 
@@ -98,6 +125,7 @@ async def resend_preview(visitor: Visitor) -> Response:
         clients=clients,
         topic=_real_topic(found),
         groups=row.groups if row is not None else (),
+        confirm=visitor.confirmation("/resend/now", id=found.offset_msg_id, how=how, group=group),
     )
 
 
@@ -156,7 +184,7 @@ async def _broker_of(visitor: Visitor, found: MessageExt) -> str:
 
 ROUTES: Final = (
     page("/reset", reset_preview),
-    page("/reset/now", reset, changes=True),
+    page("/reset/now", reset, changes=True, confirmed=True),
     page("/resend", resend_preview),
-    page("/resend/now", resend, changes=True),
+    page("/resend/now", resend, changes=True, confirmed=True),
 )

@@ -12,6 +12,8 @@ from flintmq.plugins.console import store_figures
 from flintmq.plugins.console.lists import listed
 from flintmq.plugins.console.web import FormError, Visitor, page
 
+PLACES_MAX: Final = 200
+"""Queues that are proposed where one is to be typed."""
 _KINDS: Final = {"user": "users'", "retry": "retry", "dead_letter": "dead letters", "system": "the system's"}
 
 
@@ -119,7 +121,8 @@ async def group(visitor: Visitor) -> Response:
     if found is None:
         raise FormError(f"No broker has a consumer group {name[:200]}.", 404)
     topics = sorted({queue.topic for queue in found.queues or ()} | set(found.topics))
-    return visitor.render("group.html", group=found, topics=topics)
+    places = sorted({f"{queue.broker}:{queue.queue_id}" for queue in found.queues or ()})[:PLACES_MAX]
+    return visitor.render("group.html", group=found, topics=topics, places=places)
 
 
 async def alarms(visitor: Visitor) -> Response:

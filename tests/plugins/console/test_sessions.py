@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from flintmq.core.testing.clock import ManualClock
 from flintmq.plugins.console import sessions
-from flintmq.plugins.console.sessions import Sessions, Throttle
+from flintmq.plugins.console.sessions import Confirmations, Sessions, Throttle
 
 
 class Access:
@@ -24,6 +24,16 @@ class Access:
 
 def begun(table: Sessions, access: Access) -> str:
     return table.begin(cast(Any, access))
+
+
+def test_previews_that_nobody_confirms_take_bounded_room() -> None:
+    """The oldest one makes room; the newest can be confirmed."""
+    table = Confirmations(ManualClock())
+    first, *_, last = (table.begin("b", "/p", {"n": str(n)}) for n in range(sessions.CONFIRMATIONS_MAX + 1))
+    assert not table.take(first.id, "b", "/p", {"n": "0"})
+    assert not table.take(last.id, "b", "/p", {})
+    assert table.take(last.id, "b", "/p", {"n": str(sessions.CONFIRMATIONS_MAX), "chosen": "on the page"})
+    assert not table.take(last.id, "b", "/p", {"n": str(sessions.CONFIRMATIONS_MAX)})
 
 
 def test_a_session_ends_when_it_is_idle_and_when_it_is_old() -> None:

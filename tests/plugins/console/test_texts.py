@@ -45,7 +45,6 @@ def test_the_store_of_any_broker_is_told_as_far_as_it_tells() -> None:
         "commitLogDiskRatio": "0.5",
         "consumeQueueDiskRatio": "much",
         "dispatchBehindBytes": "2048",
-        "recoveryCutBytes": "7",
         "putTps": "1",
     }
     assert store_figures.of(told) == [
@@ -53,6 +52,5 @@ def test_the_store_of_any_broker_is_told_as_far_as_it_tells() -> None:
         ("queues and index are behind the log by", "2.0 KiB"),
         ("used of the log's disk", "50%"),
         ("used of the queues' disk", "much"),
-        ("recoveryCutBytes", "7"),
     ]
     assert store_figures.of({}) == []

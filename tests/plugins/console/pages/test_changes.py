@@ -12,6 +12,7 @@ pytest.importorskip("jinja2", reason="the extra 'console' is not installed")
 
 from flintmq.core.broker.groups import SubscriptionGroupConfig
 from flintmq.core.broker.topic_config import MessageQueue
+from flintmq.core.testing.clock import ManualClock
 from flintmq.plugins.testing.cluster import EmbeddedCluster
 from flintmq.remoting.client import AdminClient, Consumer, ConsumerSettings, Message, MessageExt, Producer
 from flintmq.remoting.client.broker_api import BrokerApi
@@ -33,9 +34,9 @@ async def filled(cluster: EmbeddedCluster, topic: str, group: str, count: int, c
         await BrokerApi(admin.client, group).commit(MessageQueue("broker-a", 0, topic), consumed)
 
 
-async def committed(cluster: EmbeddedCluster, topic: str, group: str) -> int | None:
+async def committed(cluster: EmbeddedCluster, topic: str, group: str, queue_id: int = 0) -> int | None:
     async with AdminClient(cluster.name_server.address) as admin:
-        return await BrokerApi(admin.client, group).committed(MessageQueue("broker-a", 0, topic))
+        return await BrokerApi(admin.client, group).committed(MessageQueue("broker-a", queue_id, topic))
 
 
 async def last_audit(browser: Browser) -> str:
@@ -57,8 +58,9 @@ def test_a_group_that_is_offline_is_moved_as_the_preview_says(
             form = {"group": group, "topic": topic, "to_ms": {"first": 0, "last": -1}[to]}
             assert (await browser.post("/reset/now", form, token=False)).status == 403
             assert (await browser.post("/reset/now", form, origin="http://evil.example")).status == 403
+            assert (await browser.post("/reset/now", form)).status == 409
             assert await committed(cluster, topic, group) == 4
-            done = await browser.post("/reset/now", form)
+            done = await browser.confirm(preview)
             assert done.status == 200
             check_form(done)
             assert await committed(cluster, topic, group) == then
@@ -84,9 +86,8 @@ def test_a_group_that_is_online_goes_back(cluster: EmbeddedCluster) -> None:
             async with asyncio.timeout(40):
                 while len(got) < 5:  # noqa: ASYNC110 - a broker or client is waited for
                     await asyncio.sleep(0.02)
-                form = {"group": group, "topic": topic, "to_ms": "0"}
-                await browser.get("/")
-                assert (await browser.post("/reset/now", form)).status == 200
+                preview = await browser.get(f"/reset?{urlencode({'group': group, 'topic': topic, 'to': 'first'})}")
+                assert (await browser.confirm(preview)).status == 200
                 while len(got) < 10:  # noqa: ASYNC110 - a broker or client is waited for
                     await asyncio.sleep(0.02)
         assert sorted(got[5:]) == [b"0", b"1", b"2", b"3", b"4"]
@@ -97,6 +98,7 @@ def test_a_group_that_is_online_goes_back(cluster: EmbeddedCluster) -> None:
 @pytest.mark.parametrize(
     ("query", "status"),
     [
+        ({"group": "moved-nowhere", "topic": "T", "to": "offset", "offset": "1"}, 400),
         ({"group": "g", "topic": "", "to": "first"}, 400),
         ({"group": "<b>", "topic": "T", "to": "first"}, 404),
         ({"group": "moved-nowhere", "topic": "T", "to": "sideways"}, 400),
@@ -111,9 +113,7 @@ def test_a_preview_of_nonsense_is_refused(cluster: EmbeddedCluster, query: dict[
             answer = await browser.get(f"/reset?{urlencode(query)}")
             assert answer.status == status
             check_form(answer)
-            for to_ms in ("", "x", "-2", "1e9", "9" * 30):
-                form = {"group": "g", "topic": "T", "to_ms": to_ms}
-                assert (await browser.post("/reset/now", form)).status == 400
+            assert '<form method="post"' not in answer.text
 
     asyncio.run(run())
 
@@ -130,14 +130,14 @@ def test_a_copy_is_sent_to_the_topic(cluster: EmbeddedCluster) -> None:
             preview = await browser.get(f"/resend?how=copy&id={original.offset_msg_id}")
             check_form(preview)
             assert "These groups get it: copy-group" in preview.plain
-            done = await browser.post("/resend/now", {"how": "copy", "id": original.offset_msg_id})
+            done = await browser.confirm(preview)
             assert done.status == 200
             _, copy = await _read(admin, queue)
             assert (copy.body, copy.tags, copy.keys, copy.properties["p"]) == (b"0", "t", ("k0",), "q")
             assert copy.msg_id != original.msg_id
             assert copy.offset_msg_id in await last_audit(browser)
-            assert (await browser.post("/resend/now", {"how": "odd", "id": original.offset_msg_id})).status == 400
-            assert (await browser.post("/resend/now", {"how": "copy", "id": "x"})).status == 400
+            assert (await browser.get(f"/resend?how=odd&id={original.offset_msg_id}")).status == 400
+            assert (await browser.get("/resend?how=copy&id=x")).status == 400
             assert (await browser.get(f"/resend?how=client&id={original.offset_msg_id}")).status == 400
 
     asyncio.run(run())
@@ -170,10 +170,9 @@ def test_one_client_is_given_a_message(cluster: EmbeddedCluster) -> None:
                 while client_id not in (preview := await browser.get(path)).text:  # noqa: ASYNC110 - a broker or client is waited for
                     await asyncio.sleep(0.05)
             check_form(preview)
-            form = {"how": "client", "group": group, "client": client_id, "id": message.offset_msg_id}
-            assert "CR_SUCCESS" in (await browser.post("/resend/now", form)).plain
+            assert "CR_SUCCESS" in (await browser.confirm(preview, client=client_id)).plain
             assert got == [message.offset_msg_id]
-            answer = await browser.post("/resend/now", form | {"client": "<b>nobody</b>"})
+            answer = await browser.confirm(await browser.get(path), client="<b>nobody</b>")
             assert answer.status == 502
             check_form(answer)
             assert "failed" in await last_audit(browser)
@@ -219,7 +218,7 @@ def test_dead_letters_are_given_back_to_their_group_alone(cluster: EmbeddedClust
             check_form(preview)
             assert "2 messages, the dead letters with the offsets 1 to 2" in preview.plain
             assert not got
-            done = await browser.post("/replay/now", query)
+            done = await browser.confirm(preview)
             assert "2 of 2 were given back" in done.plain
             while len(got) < 2:  # noqa: ASYNC110 - a broker or client is waited for
                 await asyncio.sleep(0.05)
@@ -233,7 +232,7 @@ def test_dead_letters_are_given_back_to_their_group_alone(cluster: EmbeddedClust
                 ({"queue": "x:9"}, 404),
                 ({"group": "<b>"}, 404),
             ):
-                answer = await browser.post("/replay/now", query | wrong)
+                answer = await browser.get(f"/replay?{urlencode(query | wrong)}")
                 assert answer.status == status, wrong
                 check_form(answer)
 
@@ -250,5 +249,126 @@ def test_what_waits_is_counted(cluster: EmbeddedCluster) -> None:
             check_form(page)
             assert "Delayed messages that wait 3" in page.plain
             assert "broker-a 18 3" in page.plain
+
+    asyncio.run(run())
+
+
+async def far_apart(cluster: EmbeddedCluster, topic: str, group: str) -> None:
+    """A topic of two queues with five messages each; the group has consumed three of the first, and all of the second."""
+    cluster["broker-a"].create_topic(topic, 2)
+    address = cluster.name_server.address
+    async with Producer("p", address) as producer, AdminClient(address) as admin:
+        for number in range(10):
+            await producer.send(Message(topic, b"%d" % number), queue=MessageQueue("broker-a", number % 2, topic))
+        await admin.create_group(SubscriptionGroupConfig(group_name=group))
+        for queue_id, consumed in ((0, 3), (1, 5)):
+            await BrokerApi(admin.client, group).commit(MessageQueue("broker-a", queue_id, topic), consumed)
+
+
+@pytest.mark.parametrize(
+    ("target", "then", "said"),
+    [
+        ({"to": "offset", "offset": "1"}, 1, "2 messages would be consumed again, 0 would never"),
+        ({"to": "offset", "offset": "5"}, 5, "0 messages would be consumed again, 2 would never"),
+        ({"to": "first"}, 0, "3 messages would be consumed again, 0 would never"),
+        ({"to": "last"}, 5, "0 messages would be consumed again, 2 would never"),
+        ({"to": "time", "time": "1"}, 0, "3 messages would be consumed again, 0 would never"),
+    ],
+)
+def test_one_queue_is_moved_and_the_others_stay(
+    cluster: EmbeddedCluster, target: dict[str, str], then: int, said: str
+) -> None:
+    """After a preview of it alone; the audit names the queue."""
+
+    async def run() -> None:
+        topic = f"Apart{'-'.join(target.values())}"
+        group = f"{topic}-group"
+        await far_apart(cluster, topic, group)
+        query = {"group": group, "topic": topic, "queue": "broker-a:0", **target}
+        async with visiting(cluster.name_server.address) as browser:
+            preview = await browser.get(f"/reset?{urlencode(query)}")
+            check_form(preview)
+            assert said in preview.plain
+            assert "broker-a:1" not in preview.plain
+            assert await committed(cluster, topic, group) == 3
+            done = await browser.confirm(preview)
+            check_form(done)
+            assert f"{group} goes on at offset {then} of {topic} broker-a:0." in done.plain
+            assert await committed(cluster, topic, group) == then
+            assert await committed(cluster, topic, group, 1) == 5
+            assert f"{group} in {topic} broker-a:0 to {then} done: broker-a:0 to {then}" in await last_audit(browser)
+            for wrong, status in (
+                ({"queue": "broker-a:7"}, 404),
+                ({"queue": "<b>:0"}, 404),
+                ({"queue": "broker-a"}, 400),
+                ({"to": "offset", "offset": "6"}, 404),
+                ({"to": "offset", "offset": "-1"}, 400),
+                ({"to": "offset", "offset": ""}, 400),
+            ):
+                refused = await browser.get(f"/reset?{urlencode(query | wrong)}")
+                assert refused.status == status, wrong
+                check_form(refused)
+
+    asyncio.run(run())
+
+
+def test_one_queue_is_moved_while_a_member_is_online(cluster: EmbeddedCluster) -> None:
+    """It gets again what it had of that queue, and keeps its place in the other one, whatever it would have committed."""
+
+    async def run() -> None:
+        topic, group, address = "OnlineQueue", "online-queue", cluster.name_server.address
+        await far_apart(cluster, topic, group)
+        got: list[tuple[int, int]] = []
+
+        async def listen(message: MessageExt) -> None:
+            got.append((message.queue_id, message.queue_offset))
+
+        settings = ConsumerSettings(commit_interval_s=0.2)
+        async with Consumer(group, address, listen, settings=settings) as consumer, visiting(address) as browser:
+            await consumer.subscribe(topic)
+            async with asyncio.timeout(40):
+                while await committed(cluster, topic, group) != 5:  # noqa: ASYNC110 - a client is waited for
+                    await asyncio.sleep(0.02)
+                assert got == [(0, 3), (0, 4)]
+                query = {"group": group, "topic": topic, "queue": "broker-a:0", "to": "offset", "offset": "2"}
+                preview = await browser.get(f"/reset?{urlencode(query)}")
+                assert "Members that are online take all queues" in preview.plain
+                assert "Its 1 members at that broker were told" in (await browser.confirm(preview)).plain
+                while len(got) < 5:  # noqa: ASYNC110 - a client is waited for
+                    await asyncio.sleep(0.02)
+                while await committed(cluster, topic, group) != 5:  # noqa: ASYNC110 - a client is waited for
+                    await asyncio.sleep(0.02)
+        assert got == [(0, 3), (0, 4), (0, 2), (0, 3), (0, 4)]
+
+    asyncio.run(run())
+
+
+def test_a_preview_is_confirmed_once_and_for_what_it_showed(cluster: EmbeddedCluster) -> None:
+    """Sent twice it does nothing the second time; nor for another group, queue, page or browser, nor too late."""
+
+    async def run() -> None:
+        topic, group, address = "Twice", "twice-group", cluster.name_server.address
+        await far_apart(cluster, topic, group)
+        path = f"/reset?{urlencode({'group': group, 'topic': topic, 'queue': 'broker-a:0', 'to': 'first'})}"
+        clock = ManualClock()
+        async with visiting(address, clock=clock) as browser:
+            preview = await browser.get(path)
+            for other in ({"queue": "broker-a:1"}, {"offset": "4"}, {"group": "moved-first"}, {"confirm": "x"}):
+                answer = await browser.confirm(preview, **other)
+                check_form(answer)
+                assert (answer.status, "This confirms nothing that waits" in answer.plain) == (409, True), other
+            fields = {at["name"]: at["value"] for tag, at in preview.elements if at.get("type") == "hidden"}
+            assert (await browser.post("/replay/now", fields)).status == 409
+            own, browser.cookie = browser.cookie, "another-browser"
+            assert (await browser.post("/reset/now", fields)).status == 409
+            browser.cookie = own
+            assert await committed(cluster, topic, group) == 3
+            assert (await browser.confirm(preview)).status == 200
+            assert await committed(cluster, topic, group) == 0
+            again = await browser.confirm(preview)
+            assert (again.status, (await last_audit(browser)).count(f"{group} in {topic}")) == (409, 1)
+            late = await browser.get(path)
+            clock.advance_ms(15 * 60_000)
+            assert (await browser.confirm(late)).status == 409
 
     asyncio.run(run())
