@@ -9,6 +9,7 @@ from typing import Final, Self
 from flintmq.core.errors import FlintError
 from flintmq.plugins.cluster_view import detail, rows
 from flintmq.plugins.cluster_view.alarms import all_alarms, told_alarms
+from flintmq.plugins.cluster_view.history import History
 from flintmq.plugins.cluster_view.memory import NEVER, BrokerMemory
 from flintmq.plugins.cluster_view.poll import PROGRESS, Pace, Poller
 from flintmq.plugins.cluster_view.values import BrokerView, GroupView, Overview, TopicView
@@ -39,6 +40,8 @@ class ClusterView:
         self._poller = Poller(admin, pace)
         self._brokers: dict[tuple[str, int], BrokerMemory] = {}
         self._polls: dict[tuple[str, int], asyncio.Task[None]] = {}
+        self.history = History()
+        """What the last minutes were like, as far as it was asked."""
         self._registry_error = ""
         self._registry_s = NEVER
         self._refreshed_s = NEVER
@@ -129,6 +132,7 @@ class ClusterView:
         row = (await self._looked())[1].get(name)
         if row is None:
             return None
+        self.history.watch(name)
         return await detail.group_detail(self._admin, row, [one for one in self._speakers() if name in one.groups])
 
     # --- inside ---
@@ -153,6 +157,7 @@ class ClusterView:
             for key in [key for key, task in self._polls.items() if task.done()]:
                 self._polls.pop(key).result()
             self._refreshed_s = self._now_s()
+            self.history.note(self._refreshed_s, self._brokers.values(), self._speakers())
             self._rows = None
 
     async def _run(self) -> None:

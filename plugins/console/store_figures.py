@@ -23,7 +23,7 @@ _LABELS: Final = {
     "putLatency99": ("99 of 100 appends took at most (ms)", ""),
     "putLatency999": ("999 of 1,000 appends took at most (ms)", ""),
     "putMessageFailedTimes": ("appends that failed", "count"),
-    "putMessageAverageSize": ("bytes of a message on average", ""),
+    "putMessageAverageSize": ("bytes of a message on average", "mean"),
 }
 _NO_POOL: Final = str(2**31 - 1)
 
@@ -39,9 +39,9 @@ def of(figures: Mapping[str, str]) -> list[tuple[str, str]]:
 
 
 def _shown(text: str, kind: str) -> str:
-    if kind == "ratio":
+    if kind in ("ratio", "mean"):
         try:
-            return f"{float(text):.0%}"
+            return f"{float(text):.0%}" if kind == "ratio" else f"{float(text):,.0f}"
         except ValueError:
             return text
     if not text.lstrip("-").isdecimal() or len(text) > 19:

@@ -37,6 +37,18 @@ def size(value: float | None) -> str:
     return f"{amount:.1f} TiB"
 
 
+def whole(value: float | None) -> str:
+    """Return a number without its fraction, with commas between thousands; a dash for None."""
+    return UNKNOWN if value is None else f"{value:,.0f}"
+
+
+def millis(value: float | None) -> str:
+    """Return milliseconds; with two decimals where they are few."""
+    if value is None:
+        return UNKNOWN
+    return f"{value:,.0f}" if value >= 100 or value == 0 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
 def percent(value: float | None) -> str:
     """Return a ratio as percent."""
     return UNKNOWN if value is None else f"{value:.0%}"
@@ -95,6 +107,7 @@ FILTERS: Final[dict[str, Callable[..., Any]]] = {
     "rate": rate,
     "size": size,
     "percent": percent,
+    "millis": millis,
     "when": when,
     "duration": duration,
     "measured": measured,

@@ -2,19 +2,44 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from starlette.responses import Response
 
 from flintmq.plugins.cluster_view.reports import start_facts
-from flintmq.plugins.cluster_view.values import GroupView, TopicView
+from flintmq.plugins.cluster_view.values import TopicView
 from flintmq.plugins.console import store_figures
+from flintmq.plugins.console.charts import Line, draw, table
 from flintmq.plugins.console.lists import listed
+from flintmq.plugins.console.texts import millis, rate, whole
 from flintmq.plugins.console.web import FormError, Visitor, page
 
 PLACES_MAX: Final = 200
 """Queues that are proposed where one is to be typed."""
 _KINDS: Final = {"user": "users'", "retry": "retry", "dead_letter": "dead letters", "system": "the system's"}
+
+
+_SENT: Final = Line("sent", lambda one: one.put_per_s, rate)
+_CONSUMED: Final = Line("consumed", lambda one: one.get_per_s, rate)
+_LAG: Final = Line("lag", lambda one: one.lag, whole)
+_LATENCY: Final = Line("latency", lambda one: one.put_latency_99_ms, millis)
+
+
+def _charts(visitor: Visitor, group: str = "") -> dict[str, Any]:
+    """Return the pictures of the cluster, or of one group, and the same as a table."""
+    samples = visitor.view.history.group(group) if group else visitor.view.history.cluster()
+    now_s = visitor.console.clock.monotonic_s()
+    pictures = {
+        "throughput": ("Throughput", "messages/s", (_CONSUMED,) if group else (_SENT, _CONSUMED)),
+        "lag": ("Lag" if group else "Lag of all groups", "messages", (_LAG,)),
+        **({} if group else {"latency": ("Latency of a send, 99 of 100", "ms", (_LATENCY,))}),
+    }
+    lines = [line for _, _, each in pictures.values() for line in each]
+    return {
+        "charts": {name: draw(title, unit, each, samples, now_s) for name, (title, unit, each) in pictures.items()},
+        "chart_headings": [line.label for line in lines],
+        "chart_rows": table(lines, samples, now_s),
+    }
 
 
 async def overview(visitor: Visitor) -> Response:
@@ -31,15 +56,8 @@ async def overview(visitor: Visitor) -> Response:
         brokers=await view.brokers(),
         behind=behind[:8],
         busy=busy[:8],
-        **_troubles(groups),
+        **_charts(visitor),
     )
-
-
-def _troubles(groups: tuple[GroupView, ...]) -> dict[str, list[GroupView]]:
-    return {
-        "conflicts": [one for one in groups if one.conflict],
-        "stuck": [one for one in groups if one.stuck],
-    }
 
 
 async def brokers(visitor: Visitor) -> Response:
@@ -122,14 +140,14 @@ async def group(visitor: Visitor) -> Response:
         raise FormError(f"No broker has a consumer group {name[:200]}.", 404)
     topics = sorted({queue.topic for queue in found.queues or ()} | set(found.topics))
     places = sorted({f"{queue.broker}:{queue.queue_id}" for queue in found.queues or ()})[:PLACES_MAX]
-    return visitor.render("group.html", group=found, topics=topics, places=places)
+    return visitor.render("group.html", group=found, topics=topics, places=places, **_charts(visitor, name))
 
 
 async def alarms(visitor: Visitor) -> Response:
     """List what is wrong now."""
     found = await visitor.view.overview()
     ordered = sorted(found.alarms, key=lambda one: (one.level != "critical", one.id, one.broker, one.subject))
-    return visitor.render("alarms.html", found=found, alarms=ordered, **_troubles(await visitor.view.groups()))
+    return visitor.render("alarms.html", found=found, alarms=ordered)
 
 
 ROUTES: Final = (

@@ -46,6 +46,7 @@ PAGES = {
     "alarms": "/alarms",
     "audit": "/audit",
     "reset": "/reset?group=billing&topic=Orders&to=first",
+    "reset-queue": "/reset?group=billing&topic=Orders&queue=broker-a:0&to=offset&offset=1",
     "login": "/login",
 }
 JAVA_HEAP = {"PEER_HEAP": "-Xms96m -Xmx320m", "PEER_NS_HEAP": "-Xms32m -Xmx96m", "PEER_LOG": "WARN"}
@@ -184,6 +185,29 @@ def test_figures_are_live_and_can_be_paused(browser: Browser, console: str, tmp_
         assert page.evaluate("window.fetched") == 0
 
 
+@pytest.mark.parametrize("with_scripts", [True, False])
+def test_the_last_minutes_are_drawn(browser: Browser, console: str, tmp_path: Path, with_scripts: bool) -> None:
+    """Throughput, lag and latency, as pictures that have words and a table; without JavaScript as they were at the loading."""
+    with Visit(browser, console, tmp_path, java_script_enabled=with_scripts) as visit:
+        page = visit.go("/")
+        for name in ("Throughput", "Lag of all groups", "Latency of a send, 99 of 100"):
+            picture = page.get_by_role("img", name=f"{name}. In the last ")
+            if with_scripts:
+                picture.locator("polyline").first.wait_for(state="attached")
+                page.wait_for_function(
+                    "document.querySelector('polyline').getAttribute('points').split(' ').length > 2"
+                )
+                box = picture.locator("polyline").first.bounding_box()
+                assert box is not None
+                assert box["width"] > 0
+            assert picture.count() == 1, name
+        page.get_by_text("The same as a table").click()
+        assert page.get_by_role("region", name="Figures of the last minutes").locator("tbody tr").count() >= 1
+        visit.picture(f"charts-{'live' if with_scripts else 'static'}")
+        page = visit.go("/group?name=billing")
+        assert page.get_by_role("img", name="Lag.").count() == 1
+
+
 def test_by_keyboard_alone(browser: Browser, console: str, tmp_path: Path) -> None:
     """The skip link comes first, what is focused can be seen, and a link leads on."""
     with Visit(browser, console, tmp_path) as visit:
@@ -260,6 +284,9 @@ def test_beside_the_java_broker(browser: Browser, tmp_path: Path) -> None:
             consoled(peer.namesrv, tmp_path) as address,
             Visit(browser, address, tmp_path, viewport=PHONE, color_scheme="dark") as visit,
         ):
+            visit.go("/")
+            visit.page.wait_for_function("document.querySelector('polyline')")
+            assert visit.page.get_by_text("Latency of a send, 99 of 100").first.locator("+ dd").inner_text() != "–"
             for name, path in PAGES.items():
                 page = visit.go(path.replace("broker-a", broker))
                 visit.picture(f"java-{name}")
@@ -275,6 +302,14 @@ def test_beside_the_java_broker(browser: Browser, tmp_path: Path) -> None:
             page.goto(f"http://{address}/reset?group=billing&topic=Orders&to=first")
             page.get_by_role("button", name="Move the group").click()
             assert "goes on elsewhere in 2 queues" in page.get_by_role("status").first.inner_text()
+            page.goto(f"http://{address}/group?name=billing")
+            page.locator("input[name=queue]").fill(f"{broker}:1")
+            page.get_by_label("this offset of the one queue").check()
+            page.locator("input[name=offset]").fill("2")
+            page.get_by_role("button", name="Show what would change").click()
+            assert page.locator("tbody tr").count() == 1
+            page.get_by_role("button", name="Move the group").click()
+            assert "goes on at offset 2 of Orders" in page.get_by_role("status").first.inner_text()
 
 
 async def only_broker(name_server: str) -> str:

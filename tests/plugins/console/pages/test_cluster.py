@@ -169,7 +169,7 @@ def test_a_broker_that_goes_away_is_said_to_be(tmp_path: Path) -> None:
                 assert "Gone" in (await browser.get("/topics")).plain
                 await asyncio.to_thread(cluster["broker-b"].stop)
                 async with asyncio.timeout(30):
-                    while "do not answer" not in (page := await browser.get("/alarms")).plain:
+                    while "does not answer" not in (page := await browser.get("/alarms")).plain:
                         assert page.status == 200
                         await asyncio.sleep(0.1)
                 for path in ("/", "/brokers", "/broker?name=broker-b", "/topics", "/topic?name=Gone", "/groups"):
