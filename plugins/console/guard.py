@@ -5,6 +5,7 @@ DNS rebinding      ``Host`` is localhost, an IP address, or a name of ``console.
 forged forms       ``Origin`` is our own and ``Sec-Fetch-Site`` is ``same-origin``; else 403. The token comes on top (web.py)
 markup             a policy without inline scripts and styles, beside templates that escape everything
 framing, sniffing  refused by headers
+floods             heads of more than 32 KiB: 431; forms are bounded where they are read (web.py)
 =================  ================================================================================================
 """
 
@@ -23,6 +24,8 @@ POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
     "base-uri 'none'; frame-ancestors 'none'"
 )
+HEAD_MAX_BYTES: Final = 32 * 1024
+"""Of a request's query and headers together: our own pages need a tenth of it."""
 _HEADERS: Final = {
     "content-security-policy": POLICY,
     "x-content-type-options": "nosniff",
@@ -65,6 +68,9 @@ class Guard:
         await app(scope, receive, send_with_headers)
 
     def _refusal(self, scope: Scope) -> tuple[int, str] | None:
+        size = len(scope["query_string"]) + sum(len(name) + len(value) for name, value in scope["headers"])
+        if size > HEAD_MAX_BYTES:
+            return 431, f"The address and the headers of a request have at most {HEAD_MAX_BYTES:,} bytes together."
         headers = Headers(scope=scope)
         host = headers.get("host", "")
         if not self._is_ours(host):

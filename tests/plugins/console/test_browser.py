@@ -1,6 +1,7 @@
 """People use the console with a browser: the main journeys in headless Chromium, against a broker under load.
 
-Pictures of the pages are kept in the folder that FLINTMQ_SCREENSHOTS names.
+Pictures of the pages are kept in the folder that FLINTMQ_SCREENSHOTS names: `.ci/run` names artifacts/console. Without it they
+lie in the folders of the tests, which pytest keeps for three runs.
 """
 
 from __future__ import annotations

@@ -56,6 +56,11 @@ def test_nobody_sees_anything_without_an_account(guarded: EmbeddedCluster) -> No
                 assert not answer.body
             assert (await browser.post("/logout", {})).status == 403  # it has no cookie yet
             await browser.get("/login")
+            for path in ("/reset?group=g&topic=T&to=first", "/resend?id=x&how=copy", "/replay?group=g", "/body?id=x"):
+                assert (await browser.get(path)).status in (303, 404), path
+            for path in ("/reset/now", "/resend/now", "/replay/now"):
+                answer = await browser.post(path, {"group": "g", "topic": "T", "to_ms": "0", "confirm": "x"})
+                assert (answer.status, "nothing was done" in answer.plain) == (401, True), path
             answer = await browser.post("/logout", {})
             assert answer.status == 401
             assert "broker-a" not in answer.text
