@@ -51,15 +51,18 @@ class BrokerReportProcessor(DeclaredProcessor):
     def __init__(self, state: BrokerState, loaded: LoadedConfig) -> None:
         self._state = state
         self._loaded = loaded
+        self._settings: tuple[BrokerConfig, list[ReportedSetting]] | None = None
+        """Of which configuration, and as they are told: they take two milliseconds, and seldom change."""
 
     @handles(RequestCode.GET_BROKER_REPORT, needs=ADMIN)
     def report(self, _request: Request) -> Response:
         """Return how the last start went, what the quarantine holds, and where each setting comes from, without secrets."""
         store = self._state.store
         start = start_report(store)
-        body = BrokerReport(
-            start, quarantine_of(store.disk, store.quarantine, start), settings_of(self._loaded, self._state.config)
-        )
+        config = self._state.config
+        if self._settings is None or self._settings[0] is not config:
+            self._settings = config, settings_of(self._loaded, config)
+        body = BrokerReport(start, quarantine_of(store.disk, store.quarantine, start), self._settings[1])
         return Response(body=body.encode())
 
 
