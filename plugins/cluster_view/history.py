@@ -58,7 +58,6 @@ class History:
         answering = [broker for broker in brokers if broker.answers and broker.info]
         telling = [broker for broker in speakers if broker.answers and broker.info]
         told = [(broker, figures.main_figures(broker.info)) for broker in answering]
-        # 0 stands for a last minute in which nothing was appended.
         latencies = [figures.put_latency_99_ms(broker.info) for broker in answering]
         lags = [
             progress.lag
@@ -72,7 +71,7 @@ class History:
             sum(each["put_per_s"] for broker, each in told if broker.is_master) if told else None,
             sum(each["get_per_s"] for _, each in told) if told else None,
             sum(lags) if telling else None,
-            max(filter(None, latencies), default=None),
+            max((one for one in latencies if one is not None), default=None),
         )
         _keep(self._cluster, cluster)
         for name, samples in self._groups.items():

@@ -50,7 +50,7 @@ class Overview:
     """Messages; likewise below."""
     get_per_s: float
     put_latency_99_ms: float | None
-    """The slowest broker's, of the last minute; None where no broker tells it."""
+    """The slowest broker's, of the last minute; None where no broker tells it, or nothing was appended then."""
     lag: int | None
     """Messages that all groups together have not consumed."""
     groups_behind: int

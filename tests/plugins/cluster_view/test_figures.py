@@ -28,6 +28,7 @@ def test_only_a_broker_that_tells_its_latency_has_one() -> None:
     """Those of old versions do not: nothing is not the same as 0 ms."""
     assert figures.put_latency_99_ms({"putLatency99": "0.50"}) == 0.5
     assert figures.put_latency_99_ms({}) is None
+    assert figures.put_latency_99_ms({"putLatency99": "0.00"}) is None
 
 
 def test_groups_that_contradict_themselves() -> None:
