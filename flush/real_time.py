@@ -168,7 +168,8 @@ class CommitRealTime(PagedThread):
 
     Args:
         context: the log, the clock and settings with ``interval_ms``, ``least_pages``, ``thorough_interval_ms`` for the
-            commits and the same three with ``flush_`` before them for the syncs.
+            commits and the same three with ``flush_`` before them for the syncs, with ``flush_timed`` (True: strictly every
+            interval; False: every commit wakes the flush thread as well).
     """
 
     rest_s = 0.01
@@ -187,6 +188,7 @@ class CommitRealTime(PagedThread):
         )
         self._log = context.log
         self._least_bytes = settings.least_pages * _PAGE_BYTES
+        self._flush_timed = settings.flush_timed
         self._submits = 0
         self.flusher = Flusher(
             context.log,
@@ -230,7 +232,7 @@ class CommitRealTime(PagedThread):
         return self.flusher.counter.statistics(self._submits, 0)
 
     def work(self, least_pages: int) -> None:
-        """Commit file after file up to what was written when the round began, and wake the flusher."""
+        """Commit file after file up to what was written when the round began, and wake the flusher where that is asked for."""
         target_bytes = self._log.wrote_offset_bytes
         committed_bytes = self._log.committed_offset_bytes
         while committed_bytes < target_bytes:
@@ -238,4 +240,5 @@ class CommitRealTime(PagedThread):
             committed_bytes = self._log.commit(least_pages)
             if committed_bytes <= before_bytes:
                 break
-            self.flusher.wakeup()
+            if not self._flush_timed:
+                self.flusher.wakeup()

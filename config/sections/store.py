@@ -241,6 +241,8 @@ class CommitRealTimeSection:
         10_000, rocketmq="flushCommitLogThoroughInterval", minimum=1, maximum=DAY_MS
     )
     """How often the files are flushed however little is dirty."""
+    flush_timed: bool = option(True, rocketmq="flushCommitLogTimed")
+    """Sleeps the whole interval; false lets each copy wake the service."""
 
 
 @attrs.frozen(kw_only=True)

@@ -22,8 +22,9 @@ def flush_service(log: FakeLog, clock: ManualClock, **changes: object) -> FlushR
     return FlushRealTime(FlushContext(log, clock, settings, None))
 
 
-def commit_service(log: FakeLog, clock: ManualClock) -> CommitRealTime:
-    return CommitRealTime(FlushContext(log, clock, CommitRealTimeSection(), None))
+def commit_service(log: FakeLog, clock: ManualClock, **changes: object) -> CommitRealTime:
+    settings = attrs.evolve(CommitRealTimeSection(), **changes)
+    return CommitRealTime(FlushContext(log, clock, settings, None))
 
 
 def count_wakeups(thread: ServiceThread) -> list[None]:
@@ -103,9 +104,11 @@ def test_stop_gives_up_after_ten_rounds_without_progress(monkeypatch: pytest.Mon
     assert calls == [0] * 10
 
 
-def test_commits_come_first_and_wake_the_flusher() -> None:
+@pytest.mark.parametrize("timed", [True, False])
+def test_commits_come_first_and_wake_the_flusher_unless_it_is_timed(timed: bool) -> None:
+    """flushCommitLogTimed: a sync for each commit would be a hundred a second."""
     log, clock = FakeLog(file_bytes=16 * PAGE, pool=AnonymousBufferPool(2, 16 * PAGE)), ManualClock()
-    service = commit_service(log, clock)
+    service = commit_service(log, clock, flush_timed=timed)
     woken = count_wakeups(service.flusher)
     service.run_once(clock.monotonic_s())
     assert not woken, "nothing committed, nothing to flush"
@@ -115,7 +118,7 @@ def test_commits_come_first_and_wake_the_flusher() -> None:
     assert log.committed_offset_bytes == 0, "less than four pages, and not yet 200 ms"
     clock.advance_ms(100)
     service.run_once(clock.monotonic_s())
-    assert (log.committed_offset_bytes, log.flushed_offset_bytes, len(woken)) == (100, 0, 1)
+    assert (log.committed_offset_bytes, log.flushed_offset_bytes, len(woken)) == (100, 0, int(not timed))
     service.flusher.run_once(clock.monotonic_s())
     assert log.flushed_offset_bytes == 100
     service.stop()
