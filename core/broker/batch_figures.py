@@ -25,7 +25,7 @@ class BatchFigures:
         self.sizes: dict[str, Histogram] = {}
         """By topic: the mean size of a message in each append, counted for every message of it."""
         self.pulled: dict[tuple[int, str, str], int] = {}
-        """(queue, topic, group) → where the group's next pull goes on."""
+        """(queue, topic, group) → where the group's next pull goes on, of what is folded."""
 
     def appended(self, count: int, took_s: float) -> None:
         """Count an append of so many messages."""

@@ -93,7 +93,7 @@ class BrokerStats:
         """Topic → messages and bytes not folded yet; likewise below."""
         self._queue_puts: dict[tuple[str, int], list[int]] = {}
         self._gets: dict[tuple[int, str, str], list[float]] = {}
-        """(queue, topic, group) → messages, bytes, seconds, answers."""
+        """(queue, topic, group) → messages, bytes, seconds, answers, where the next pull goes on."""
         self.figures: BatchFigures | None = None
         """Counts more, per batch; None while nothing reads it."""
         self._put_times = [0] * len(_EDGE_NAMES)
@@ -199,7 +199,7 @@ class BrokerStats:
         messages: int,
         size_bytes: int,
         took_s: float = 0.0,
-        next_offset: int | None = None,
+        next_offset: int = 0,
     ) -> None:
         """Count a pull that found something, and after which the group goes on at ``next_offset``."""
         self.get_found += 1
@@ -208,15 +208,14 @@ class BrokerStats:
         if took_s > self.get_time_max_s:
             self.get_time_max_s = took_s
         key = (queue_id, topic, group)
-        if self.figures is not None and next_offset is not None:
-            self.figures.pulled[key] = next_offset
         entry = self._gets.get(key)
         if entry is None:
-            entry = self._gets[key] = [0, 0, 0.0, 0]
+            entry = self._gets[key] = [0, 0, 0.0, 0, 0]
         entry[0] += messages
         entry[1] += size_bytes
         entry[2] += took_s
         entry[3] += 1
+        entry[4] = next_offset
 
     def delivered(self, topic: str, queue_id: int, records: Sequence[AppendUnit]) -> None:
         """Count messages that were due and have been put where they belong.
@@ -300,8 +299,11 @@ class BrokerStats:
         for (topic, queue_id), (count, size) in self._queue_puts.items():
             add(QUEUE_PUT_NUMS, f"{topic}@{queue_id}", count, count)
             add(QUEUE_PUT_SIZE, f"{topic}@{queue_id}", size, count)
-        for (queue_id, topic, group), (messages, size_bytes, seconds, answers) in self._gets.items():
-            pulls = int(answers)
+        figures = self.figures
+        for key, (messages, size_bytes, seconds, answers, next_offset) in self._gets.items():
+            (queue_id, topic, group), pulls = key, int(answers)
+            if figures is not None:
+                figures.pulled[key] = int(next_offset)
             add(GROUP_GET_NUMS, f"{topic}@{group}", int(messages), pulls)
             add(GROUP_GET_SIZE, f"{topic}@{group}", int(size_bytes), pulls)
             add(GROUP_GET_LATENCY, f"{queue_id}@{topic}@{group}", round(seconds * 1000), pulls)

@@ -40,6 +40,13 @@ class _Item:
             if not snapshots or now_s - snapshots[-1][0] >= interval_s * 0.9:
                 snapshots.append((now_s, self.value, self.times))
 
+    def tps(self) -> float:
+        snapshots = self.series[0]
+        if not snapshots:
+            return 0.0
+        (first_s, first_value, _), (last_s, last_value, _) = snapshots[0], snapshots[-1]
+        return (last_value - first_value) / max(last_s - first_s, 0.001)
+
     def span(self, number: int) -> StatsSpan:
         snapshots = self.series[number]
         if len(snapshots) < 2:
@@ -93,7 +100,7 @@ class StatsTable:
     def rows(self) -> Iterator[tuple[str, str, int, float]]:
         """Return name, key, sum since the start, and the last minute's sum per second of every counter."""
         self._fold()
-        return ((name, key, item.value, item.span(0).tps) for (name, key), item in list(self._items.items()))
+        return ((name, key, item.value, item.tps()) for (name, key), item in list(self._items.items()))
 
     def view(self, name: str, key: str) -> tuple[StatsSpan, StatsSpan, StatsSpan] | None:
         """Return the last minute, hour and day; None when nothing was ever counted there."""
@@ -105,7 +112,7 @@ class StatsTable:
         """Return the last minute's sum per second; 0 for what was never counted."""
         self._fold()
         item = self._items.get((name, key))
-        return item.span(0).tps if item is not None else 0.0
+        return item.tps() if item is not None else 0.0
 
     def remove_where(self, unwanted: Callable[[str, list[str]], bool]) -> None:
         """Forget counters, chosen by their name and the parts of their key (between ``@``)."""

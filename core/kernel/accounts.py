@@ -358,7 +358,7 @@ class Ledger:
         """Return what is switched off of a plugin, or because of it, each with why."""
         return tuple(
             f"{one.what.replace(chr(39), '')}: {one.why_off}"
-            for one in self.all()
+            for one in (self.all() if self.switched_off_times else ())  # mostly nothing ever was
             if one.is_off and owner in (one.owner, one.guilty)
         )
 

@@ -80,6 +80,8 @@ class Kernel:
         """What each thing of a plugin costs and does wrong."""
         self._blame = self.ledger.blame
         self._found: tuple[FoundPlugin, ...] = ()
+        self._parts: dict[PluginOrigin, tuple[tuple[str, ...], tuple[str, ...]]] = {}
+        """The hooks of each plugin and what it registered, which never changes once the kernel is assembled."""
         self._hooks: dict[str, tuple[Hook, ...]] = {}
         self.registries = Registries()
         """What the plugins registered."""
@@ -345,11 +347,15 @@ class Kernel:
 
     def _info(self, found: FoundPlugin) -> PluginInfo:
         origin = found.origin
+        if origin not in self._parts:
+            hooks = tuple(name for name, hooks in self._hooks.items() if any(h.owner == origin for h in hooks))
+            self._parts[origin] = hooks, self.registries.registered_by(origin)
+        hooks, registered = self._parts[origin]
         return PluginInfo(
             origin=origin,
             enabled=found.enabled,
-            hooks=tuple(name for name, hooks in self._hooks.items() if any(h.owner == origin for h in hooks)),
-            registered=self.registries.registered_by(origin),
+            hooks=hooks,
+            registered=registered,
             errors=self._blame.errors(origin),
             last_error=self._blame.last_error(origin),
             switched_off=self.ledger.off(origin),

@@ -51,6 +51,7 @@ class AnswerRecorder(RecordingChannel):
         self.packed_host = b"\x7f\0\0\1\0\0\x9c\x40"
         self.local_host, self.local_port = "127.0.0.1", 10911
         self.is_stalled = False
+        self.read_s = 0.0
         self.answers: list[tuple[int, Response]] = []
         """The opaque of each answered request, with its answer."""
         self.due = 0

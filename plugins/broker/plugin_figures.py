@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from flintmq.core.kernel.accounts import Row
+from flintmq.core.kernel.accounts import Account, Row
 from flintmq.core.kernel.ports.alarm import WARNING, Alarm
 
 if TYPE_CHECKING:
@@ -29,14 +29,15 @@ def plugin_figures(kernel: Kernel) -> dict[str, str]:
     """For request 28: ``pluginErrors`` is the sum. The others exist for third parties' plugins, and for those that failed."""
     described = kernel.describe()
     found = {ERRORS: str(sum(info.errors for info in described))}
-    rows: dict[str, list[Row]] = {}
+    accounts: dict[str, list[Account]] = {}
     for account in kernel.ledger.all():
-        rows.setdefault(account.owner.name, []).append(account.row())
+        accounts.setdefault(account.owner.name, []).append(account)
     for info in described:
         failed = info.errors or info.switched_off
         if not failed and (info.origin.built_in or not info.enabled):
             continue
-        name, own = info.name, rows.get(info.name, ())[:_ROWS_MAX]
+        name = info.name
+        own = [account.row() for account in accounts.get(name, ())[:_ROWS_MAX]]
         found[f"{ERRORS}_{name}"] = str(info.errors)
         found[f"{BUSY_MS}_{name}"] = str(round(sum(row.busy_ms for row in own)))
         found[f"{LONGEST_MS}_{name}"] = str(round(max((row.longest_ms for row in own), default=0)))

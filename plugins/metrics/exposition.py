@@ -6,7 +6,12 @@ thousand topics is a second processor's work for nothing.
 
 from __future__ import annotations
 
+import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from itertools import accumulate
+from time import thread_time
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.exposition import choose_encoder
@@ -16,6 +21,7 @@ from flintmq.plugins.metrics.families import FAMILIES, NODE, Family
 from flintmq.plugins.metrics.samples import Distribution, Labels, Samples
 
 _ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
+_SPECIAL = re.compile(r'[\\\n"]')
 _HELP_ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n"})
 Commons = Mapping[tuple[str, ...], Labels]
 """The values of the labels that groups have in common, by their names."""
@@ -38,20 +44,39 @@ class Exposition:
         """
         encode, content_type = choose_encoder(accept)
         is_open = content_type.startswith("application/openmetrics-text")
-        prefixes = {names: _text(names, values) for names, values in commons.items()}
-        lines: list[str] = []
-        for name, family in FAMILIES.items():
-            prefix = prefixes[family.common]
-            if found := samples.by_name.get(name):
-                lines.append(_head(family.name, family.kind, family.meaning, is_open))
-                lines += _lines(family, prefix, found)
-            elif distributions := samples.distributions.get(name):
-                lines.append(_head(family.name, family.kind, family.meaning, is_open))
-                for labels, distribution in distributions:
-                    lines += _buckets(name, _joined(prefix, family.labels, labels), distribution)
-        lines += _of_services(samples.of_services, prefixes[NODE], is_open)
-        own = "".join(f"{line}\n" for line in lines).encode("utf-8", "replace")
-        return own + encode(self._process), content_type
+        made = [_text_of(part, commons, is_open) for part in samples.parts]
+        return b"".join((*made, encode(self._process))), content_type
+
+
+def _text_of(samples: Samples, commons: Commons, is_open: bool) -> bytes:
+    """Return the text of one part of the figures, which is made once and kept with them."""
+    if is_open not in samples.texts:
+        begun_s = thread_time()
+        text = "".join(f"{line}\n" for line in _all_lines(samples, commons, is_open))
+        samples.texts[is_open] = text.encode("utf-8", "replace")
+        samples.spent_s += thread_time() - begun_s
+    return samples.texts[is_open]
+
+
+def _all_lines(samples: Samples, commons: Commons, is_open: bool) -> Iterator[str]:
+    prefixes = {names: _text(names, values) for names, values in commons.items()}
+    texts: defaultdict[tuple[str, tuple[str, ...]], dict[Labels, str]] = defaultdict(dict)
+    for name, family in FAMILIES.items():
+        if name not in samples.by_name and name not in samples.distributions:
+            continue
+        yield _heads(is_open)[name]
+        known = texts[prefixes[family.common], family.labels]
+        if found := samples.by_name.get(name):
+            yield from _lines(family, prefixes[family.common], known, found)
+        for labels, distribution in samples.distributions.get(name, ()):
+            yield _buckets(name, _joined(prefixes[family.common], family.labels, labels), distribution)
+    yield from _of_services(samples.of_services, prefixes[NODE], is_open)
+
+
+@cache
+def _heads(is_open: bool) -> Mapping[str, str]:
+    """Return the lines in front of the samples of each metric."""
+    return {name: _head(name, family.kind, family.meaning, is_open) for name, family in FAMILIES.items()}
 
 
 def _head(name: str, kind: str, meaning: str, is_open: bool) -> str:
@@ -60,11 +85,24 @@ def _head(name: str, kind: str, meaning: str, is_open: bool) -> str:
     return f"# HELP {name} {(meaning or name).translate(_ESCAPES if is_open else _HELP_ESCAPES)}\n# TYPE {name} {kind}"
 
 
-def _lines(family: Family, prefix: str, found: Iterable[tuple[Labels, float]]) -> Iterator[str]:
-    name, names = family.name, family.labels
-    if not names:
-        return (f"{name}{{{prefix}}} {figure}" if prefix else f"{name} {figure}" for _, figure in found)
-    return (f"{name}{{{_joined(prefix, names, labels)}}} {figure}" for labels, figure in found)
+def _lines(
+    family: Family, prefix: str, known: dict[Labels, str], found: Iterable[tuple[Labels, float]]
+) -> Iterator[str]:
+    """Yield a line for each sample.
+
+    Args:
+        family: of the samples.
+        prefix: the labels that all have in common.
+        known: the text of labels that others of the same names had, which is added to.
+        found: the samples.
+    """
+    begin, names = family.name, family.labels
+    for labels, figure in found:
+        text = known.get(labels)
+        if text is None:
+            joined = _joined(prefix, names, labels)
+            text = known[labels] = f"{{{joined}}}" if joined else ""
+        yield f"{begin}{text} {figure}"
 
 
 def _joined(prefix: str, names: tuple[str, ...], values: Labels) -> str:
@@ -72,19 +110,24 @@ def _joined(prefix: str, names: tuple[str, ...], values: Labels) -> str:
     return f"{prefix},{own}" if prefix and own else prefix or own
 
 
-def _text(names: Iterable[str], values: Iterable[str]) -> str:
-    return ",".join([f'{name}="{value.translate(_ESCAPES)}"' for name, value in zip(names, values, strict=True)])
+def _text(names: tuple[str, ...], values: Labels) -> str:
+    if _SPECIAL.search("".join(values)):
+        values = tuple(value.translate(_ESCAPES) for value in values)
+    return _template(names) % values
 
 
-def _buckets(name: str, labels: str, one: Distribution) -> Iterator[str]:
-    and_labels = f"{labels}," if labels else ""
-    below = 0
-    for bound, count in zip((*map(str, one.bounds), "+Inf"), one.counts, strict=True):
-        below += count
-        yield f'{name}_bucket{{{and_labels}le="{bound}"}} {below}'
+@cache
+def _template(names: tuple[str, ...]) -> str:
+    return ",".join(f'{name}="%s"' for name in names)
+
+
+def _buckets(name: str, labels: str, one: Distribution) -> str:
+    """Return the lines of a histogram."""
+    begin = f'{name}_bucket{{{labels}{"," if labels else ""}le="'
+    below = tuple(accumulate(one.counts))
+    lines = [f'{begin}{bound}"}} {count}' for bound, count in zip((*one.bounds, "+Inf"), below, strict=True)]
     in_braces = f"{{{labels}}}" if labels else ""
-    yield f"{name}_count{in_braces} {below}"
-    yield f"{name}_sum{in_braces} {one.total}"
+    return "\n".join((*lines, f"{name}_count{in_braces} {below[-1]}", f"{name}_sum{in_braces} {one.total}"))
 
 
 def _of_services(told: Iterable[Measurement], node: str, is_open: bool) -> Iterator[str]:
@@ -93,6 +136,6 @@ def _of_services(told: Iterable[Measurement], node: str, is_open: bool) -> Itera
         by_name.setdefault(one.name, []).append(one)
     for name, found in by_name.items():
         yield _head(name, found[0].kind, found[0].meaning, is_open)
-        once = {_text(one.labels.keys(), one.labels.values()): one.value for one in found}
+        once = {_text(tuple(one.labels), tuple(one.labels.values())): one.value for one in found}
         for labels, figure in once.items():
             yield f"{name}{{{node}{',' if labels else ''}{labels}}} {figure}"

@@ -52,6 +52,12 @@ ROCKETMQ: Final = Group(
     NODE,
     (
         Family("rocketmq_processor_watermark", "gauge", "Requests that wait in a queue.", ("processor",)),
+        Family(
+            "rocketmq_rpc_latency",
+            "histogram",
+            "Time from the read of a request to its answer, in ms; that of sends is the same for all of an append.",
+            ("protocol_type", "request_code", "response_code", "is_long_polling", "result"),
+        ),
         Family("rocketmq_broker_permission", "gauge", "What clients may do: 4 read, 2 write, 6 both."),
         Family("rocketmq_topic_number", "gauge", "Topics."),
         Family("rocketmq_consumer_group_number", "gauge", "Consumer groups."),
@@ -294,6 +300,11 @@ FLINTMQ: Final = Group(
         Family("flintmq_recovery_holes", "gauge", "Places of damage that the recovery of the start passed over."),
         Family("flintmq_scrape_seconds", "gauge", "The event loop's time for the figures that you read."),
         Family(
+            "flintmq_topics_age_seconds",
+            "gauge",
+            "Age of the figures of topics and groups, which stay for longer where it takes long to gather them.",
+        ),
+        Family(
             "flintmq_otlp_pushes_total", "counter", "Pushes that the collector took, or that were lost.", ("result",)
         ),
         Family("flintmq_left_out_series", "gauge", "Series that are not told: see metrics.series_max."),
@@ -302,6 +313,7 @@ FLINTMQ: Final = Group(
 WITH_UNIT: Final = {
     name: f"{name}_{unit}"
     for name, unit in (
+        ("rocketmq_rpc_latency", "milliseconds"),
         ("rocketmq_consumer_lag_latency", "milliseconds"),
         ("rocketmq_consumer_queueing_latency", "milliseconds"),
         ("rocketmq_storage_message_reserve_time", "milliseconds"),

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
+from enum import IntEnum
+from functools import lru_cache
+from itertools import chain
+from time import monotonic, thread_time
 from typing import TYPE_CHECKING, Final
 
+from flintmq.core.broker.stats import BROKER_GET_NUMS, BROKER_PUT_NUMS
 from flintmq.core.broker.topic_name import SYSTEM_GROUP_PREFIX
 from flintmq.core.errors import StoreError
 from flintmq.plugins.metrics.families import FAMILIES
 from flintmq.plugins.metrics.gather_groups import GroupGatherer
 from flintmq.plugins.metrics.gather_topics import gather_topics
-from flintmq.remoting.wire.codes import version_name
+from flintmq.plugins.metrics.samples import Samples
+from flintmq.remoting.server.rpc_latency import OTHER
+from flintmq.remoting.wire.codes import RequestCode, ResponseCode, version_name
 
 if TYPE_CHECKING:
     from flintmq.core.broker.api import BrokerApi
     from flintmq.plugins.broker.broker import Broker
     from flintmq.plugins.metrics.exposition import Commons
-    from flintmq.plugins.metrics.samples import Samples
 
 _PROCESSORS: Final = {
     "query": "query_message",
@@ -29,6 +35,8 @@ _PROCESSORS: Final = {
 """What RocketMQ calls some of the queues that requests wait in."""
 _MODES: Final = {"CONSUME_ACTIVELY": "pull", "CONSUME_PASSIVELY": "push"}
 _REMOTING: Final = "remoting"
+SHARE: Final = 0.004
+"""Of a core, for the figures of topics and groups where there are many: those that took long are told for longer."""
 
 
 class Gatherer:
@@ -43,6 +51,8 @@ class Gatherer:
         self.broker: Broker | None = None
         """Known once the services have started."""
         self._groups = GroupGatherer(api)
+        self._many: Samples | None = None
+        """The figures of topics and groups, which several answers may share."""
 
     def commons(self, info: Mapping[str, str]) -> Commons:
         """Return the values of the labels that groups of metrics have in common. Any thread."""
@@ -77,8 +87,23 @@ class Gatherer:
         yield
         self._connections(samples)
         yield
-        yield from gather_topics(self._api, samples)
-        yield from self._groups.steps(samples)
+        many = self._many
+        if many is None or many.spent_s < SHARE or monotonic() - many.begun_s >= many.spent_s / SHARE:
+            many = yield from self._gather_many(samples.room)
+        samples.share(many)
+        samples.add("flintmq_topics_age_seconds", monotonic() - many.begun_s)
+
+    def _gather_many(self, series_max: int) -> Generator[None, None, Samples]:
+        """Gather the figures of topics and groups, and return them."""
+        many, ends = Samples(series_max), dict[str, list[int]]()
+        many.begun_s, begun_s = monotonic(), thread_time()
+        for _ in chain(gather_topics(self._api, many, ends), self._groups.steps(many, ends)):
+            many.spent_s += thread_time() - begun_s
+            yield
+            begun_s = thread_time()
+        many.spent_s += thread_time() - begun_s
+        self._many = many
+        return many
 
     def _store(self, samples: Samples) -> None:
         store, now_ms = self._api.store, self._api.clock.now_ms()
@@ -129,6 +154,8 @@ class Gatherer:
                 ("rocketmq_consumer_group_number", len(api.groups)),
             )
         )
+        samples.add("rocketmq_broker_tps", stats.table.tps(BROKER_PUT_NUMS, api.config.broker.cluster))
+        samples.add("rocketmq_broker_qps", stats.table.tps(BROKER_GET_NUMS, api.config.broker.cluster))
         samples.add("flintmq_pulls_total", stats.get_found, "true")
         samples.add("flintmq_pulls_total", stats.get_missed, "false")
         figures = stats.figures
@@ -141,6 +168,11 @@ class Gatherer:
         server = broker.server
         samples.add("flintmq_requests_total", server.processed)
         samples.add("flintmq_connections", len(server.connections.channels))
+        if server.latency is not None:
+            for (code, answer, was_held, is_oneway), histogram in server.latency.by_kind().items():
+                labels = _code_name(RequestCode, code), _code_name(ResponseCode, answer), str(was_held).lower()
+                result = "oneway" if is_oneway else "success"
+                samples.add_histogram("rocketmq_rpc_latency", histogram, _REMOTING, *labels, result)
         refusals = Counter(server.refusals) + Counter(self._api.stats.not_durable)
         for reason, count in refusals.items():
             samples.add("flintmq_refusals_total", count, reason)
@@ -184,3 +216,11 @@ class Gatherer:
             consumers = Counter((m.language.lower(), version_name(m.version).lower()) for m in info.members.values())
             for labels, count in consumers.items():
                 samples.add("rocketmq_consumer_connections", count, name, *labels, mode, _REMOTING, is_system)
+
+
+@lru_cache(1_000)
+def _code_name(codes: type[IntEnum], code: int) -> str:
+    """Return what RocketMQ calls a code; the number of one that it does not know."""
+    if code == OTHER:
+        return "other"
+    return codes(code).name.lower() if code in codes.__members__.values() else str(code)

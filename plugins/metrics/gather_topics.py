@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Final
 
 from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
 from flintmq.core.broker.stats import (
-    BROKER_GET_NUMS,
-    BROKER_PUT_NUMS,
     DEAD_LETTERS,
     GROUP_GET_NUMS,
     GROUP_GET_SIZE,
@@ -35,9 +33,14 @@ _GET: Final = {
 }
 
 
-def gather_topics(api: BrokerApi, samples: Samples) -> Iterator[None]:
-    """Fill in what was stored, what was handed out, and where the queues of each topic end."""
-    rates = {BROKER_PUT_NUMS: 0.0, BROKER_GET_NUMS: 0.0}
+def gather_topics(api: BrokerApi, samples: Samples, ends: dict[str, list[int]]) -> Iterator[None]:
+    """Fill in what was stored, what was handed out, and where the queues of each topic end.
+
+    Args:
+        api: the broker.
+        samples: filled in.
+        ends: filled in, too: topic → the ends of its queues, of those that are only read as well.
+    """
     for number, (name, key, total, per_s) in enumerate(api.stats.table.rows()):
         if number % _EACH == 0:
             yield
@@ -45,27 +48,25 @@ def gather_topics(api: BrokerApi, samples: Samples) -> Iterator[None]:
             _put(api, samples, name, key, total, per_s)
         elif name in _GET:
             _get(api, samples, name, key, total, per_s)
-        elif name in rates:
-            rates[name] = per_s
         elif name == SNDBCK_PUT_NUMS:
             topic, _, group = key.partition("@")
             samples.add("rocketmq_send_back_nums", round(per_s * 60), topic, group)
         elif name == DEAD_LETTERS:
             topic, _, group = key.partition("@")
             samples.add("rocketmq_send_to_dlq_messages_total", total, group, topic, is_system(api, topic, group))
-    samples.add("rocketmq_broker_tps", rates[BROKER_PUT_NUMS])
-    samples.add("rocketmq_broker_qps", rates[BROKER_GET_NUMS])
     end = api.store.reader.max_queue_offset
     for number, config in enumerate(api.topics):
         if number % _EACH == 0:
             yield
-        topic = config.topic_name
-        ends = sum([end(topic, queue_id) for queue_id in range(config.write_queue_nums)])
+        topic, queue_nums = config.topic_name, config.write_queue_nums
+        found = [end(topic, queue_id) for queue_id in range(max(queue_nums, config.read_queue_nums))]
+        ends[topic] = found
+        total = sum(found[:queue_nums])
         if topic.startswith(DLQ_PREFIX):
-            samples.add("rocketmq_topic_dlq_offset", ends, topic.removeprefix(DLQ_PREFIX))
+            samples.add("rocketmq_topic_dlq_offset", total, topic.removeprefix(DLQ_PREFIX))
         else:
             is_retry = topic.startswith(RETRY_PREFIX)
-            samples.add("rocketmq_topic_retry_offset" if is_retry else "rocketmq_producer_offset", ends, topic)
+            samples.add("rocketmq_topic_retry_offset" if is_retry else "rocketmq_producer_offset", total, topic)
 
 
 def is_system(api: BrokerApi, topic: str, group: str = "") -> str:

@@ -117,7 +117,8 @@ def data_of(samples: Samples, commons: Commons, boot_ns: int, now_ns: int) -> Me
     """
     node = dict(zip(NODE, commons[NODE], strict=True))
     resource = Resource({"service.name": "flintmq", "service.instance.id": node["node_id"]})
-    metrics = [*_own(samples, commons, boot_ns, now_ns), *_of_services(samples, node, boot_ns, now_ns)]
+    metrics = [one for part in samples.parts for one in _own(part, commons, boot_ns, now_ns)]
+    metrics += _of_services(samples, node, boot_ns, now_ns)
     scope = ScopeMetrics(InstrumentationScope("flintmq"), metrics, "")
     return MetricsData([ResourceMetrics(resource, [scope], "")])
 

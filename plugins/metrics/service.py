@@ -18,6 +18,7 @@ from flintmq.plugins.metrics.http_server import Answer, HttpServer
 from flintmq.plugins.metrics.samples import Labels, Samples
 from flintmq.plugins.metrics.snapshot import NoSnapshotError, Snapshots
 from flintmq.remoting.server.descriptors import bind
+from flintmq.remoting.server.rpc_latency import RpcLatency
 
 if TYPE_CHECKING:
     from flintmq.config.sections.models import MetricsSection
@@ -81,6 +82,7 @@ class MetricsService:
     def watch(self, broker: Broker) -> None:
         """Tell what the parts of a broker know that plugins do not see."""
         self._gatherer.broker = broker
+        broker.server.latency = RpcLatency()
 
     def ready(self) -> None:
         """Tell that clients can reach the broker."""
@@ -142,12 +144,11 @@ class MetricsService:
         snapshot = self._figures.take()
         samples = snapshot.samples
         add_derived(samples)
-        self._left_out = samples.left_out
-        for name, with_unit in WITH_UNIT.items():
-            if name in samples.by_name:
-                samples.by_name[with_unit] = samples.by_name[name]
+        self._left_out = sum(part.left_out for part in samples.parts)
+        for part in samples.parts:
+            part.repeat(WITH_UNIT)
         samples.by_name["flintmq_scrape_seconds"] = [((), snapshot.took_s)]
-        samples.by_name["flintmq_left_out_series"] = [((), samples.left_out)]
+        samples.by_name["flintmq_left_out_series"] = [((), self._left_out)]
         if self._otlp is not None:
             pushed = [(("taken",), self._otlp.pushes), (("lost",), self._otlp.failures)]
             samples.by_name["flintmq_otlp_pushes_total"] = list[tuple[Labels, float]](pushed)

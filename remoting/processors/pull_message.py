@@ -25,6 +25,7 @@ from flintmq.core.record.record import MessageExtBrokerInner
 from flintmq.core.response_code import ResponseCode
 from flintmq.core.store.message_reader import GetMessageResult, GetMessageStatus
 from flintmq.remoting.processors import needs
+from flintmq.remoting.server.rpc_latency import QUICK_S
 from flintmq.remoting.server.server import RemotingServer
 from flintmq.remoting.wire import bodies
 from flintmq.remoting.wire.codes import RequestCode
@@ -110,7 +111,7 @@ class PullMessageProcessor:
         if state.config.broker.is_slave and not state.config.pull.slave_read and state.has_master():
             # Refused to be read as a slave while the master lives. Nothing is skipped, as RocketMQ's answer would.
             result = GetMessageResult(GetMessageStatus.NO_MATCHED_MESSAGE, header.queue_offset, 0, 0, [])
-            self._answer(request, int(ResponseCode.PULL_RETRY_IMMEDIATELY), result, group)
+            self._answer(request, int(ResponseCode.PULL_RETRY_IMMEDIATELY), result, group, request.channel.read_s)
             return
         where, remote_address = (header.topic, header.consumer_group, header.queue_id), request.channel.remote_address
         self._check_topic(header, remote_address)
@@ -120,10 +121,11 @@ class PullMessageProcessor:
         result = state.store.reader.get_message(
             header.topic, header.queue_id, header.queue_offset, header.max_msg_nums, message_filter
         )
+        end_s = state.clock.monotonic_s()
         stats = state.stats
         if result.status is GetMessageStatus.FOUND:
             code = 0
-            took_s = state.clock.monotonic_s() - begin_s
+            took_s = end_s - begin_s
             stats.handed_out(*where, result.message_count, result.size_bytes, took_s, result.next_begin_offset)
             if self._followers.all:
                 self._followers.handed_out(HandedOut(*where, result.slices, took_s))
@@ -137,7 +139,7 @@ class PullMessageProcessor:
         if code == _NOT_FOUND and may_hold and header.sys_flag & SUSPEND:
             self._hold(request, header, message_filter)
             return
-        self._answer(request, code, result, group)
+        self._answer(request, code, result, group, end_s)
 
     # checks, in RocketMQ's order
 
@@ -267,6 +269,7 @@ class PullMessageProcessor:
     def _hold(self, request: Request, header: PullMessageRequestHeader, message_filter: MessageFilter | None) -> None:
         pull = self._state.config.pull
         wait_ms = header.suspend_timeout_ms if pull.long_polling else pull.short_polling_ms
+        request.read_s = request.channel.read_s
         self._state.hold.hold(
             header.topic,
             header.queue_id,
@@ -281,7 +284,9 @@ class PullMessageProcessor:
         self._process(request, may_hold=False)
         self._server.flush_soon(request.channel)
 
-    def _answer(self, request: Request, code: int, result: GetMessageResult, group: SubscriptionGroupConfig) -> None:
+    def _answer(
+        self, request: Request, code: int, result: GetMessageResult, group: SubscriptionGroupConfig, end_s: float
+    ) -> None:
         if request.flag & 2:
             return
         suggested = 0
@@ -289,6 +294,14 @@ class PullMessageProcessor:
             suggested = group.which_broker_when_consume_slowly if result.suggest_slave else group.broker_id
         channel = request.channel
         if request.codec == JSON and self._state.answers_as_bytes:
+            latency = self._server.latency
+            if latency is not None:
+                took_s = end_s - (request.read_s or channel.read_s)
+                if code or took_s > QUICK_S or request.read_s:
+                    latency.add(request.code, code, took_s, was_held=request.read_s > 0)
+                else:
+                    latency.quick_pulls += 1
+                    latency.quick_pulls_s += took_s
             channel.write(
                 encode_pull_response_json(
                     request.opaque,

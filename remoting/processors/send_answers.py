@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from flintmq.core.broker.sink import not_durable
 from flintmq.core.broker.state import BrokerState
@@ -10,11 +11,14 @@ from flintmq.core.errors import RefusedError
 from flintmq.core.kernel.ports import AppendedBatch, AppendUnit, DispatchRequest, FlushStatus
 from flintmq.core.kernel.ports.processor import Request, RequestChannel, Response
 from flintmq.core.record.host import batch_message_id, offset_message_id
-from flintmq.core.response_code import ONEWAY_FLAG
+from flintmq.core.response_code import ONEWAY_FLAG, ResponseCode
 from flintmq.remoting.server.pool import Pool
+from flintmq.remoting.server.rpc_latency import RpcLatency
+from flintmq.remoting.server.server import RemotingServer
 from flintmq.remoting.wire.command import JSON
 from flintmq.remoting.wire.fast_json import make_batch_ok_encoder, make_send_ok_encoder
 
+_SUCCESS: Final = int(ResponseCode.SUCCESS)
 Owner = tuple[Request, int]
 """A send, and the queue id that its answer names."""
 
@@ -24,11 +28,13 @@ class SendAnswers:
 
     Args:
         state: the broker's.
+        server: counts how long they took.
         pool: each answer makes room in it.
     """
 
-    def __init__(self, state: BrokerState, pool: Pool) -> None:
+    def __init__(self, state: BrokerState, server: RemotingServer, pool: Pool) -> None:
         self._state = state
+        self._server = server
         self._pool = pool
         self._broker = state.config.broker
         self._make_encoders()
@@ -38,7 +44,11 @@ class SendAnswers:
         self._encode, self._encode_batch = make_send_ok_encoder(*said), make_batch_ok_encoder(*said)
 
     def stored(
-        self, owners: Sequence[Owner], results: Sequence[AppendUnit | RefusedError], status: FlushStatus
+        self,
+        owners: Sequence[Owner],
+        results: Sequence[AppendUnit | RefusedError],
+        status: FlushStatus,
+        began_s: float = 0.0,
     ) -> None:
         """Answer sends whose append is done and whose promise of durability ended so; the answers leave with :meth:`flush`.
 
@@ -48,35 +58,64 @@ class SendAnswers:
             owners: the sends.
             results: what became of each.
             status: FLUSHED where they are as durable as promised, or nothing was promised.
+            began_s: when their append began, where they have waited since; 0 for those of this turn.
         """
         if self._state.config.broker is not self._broker:  # changed while running
             self._broker = self._state.config.broker
             self._make_encoders()
         as_bytes = status is FlushStatus.FLUSHED and self._state.answers_as_bytes
         encode, encode_batch = self._encode, self._encode_batch
-        answered: dict[RequestChannel, list[bytes | memoryview]] = {}
+        singles: dict[RequestChannel, list[bytes | memoryview]] = {}
+        batches: dict[RequestChannel, list[bytes | memoryview]] = {}
+        answered: list[tuple[Request, list[bytes | memoryview]]] = []
+        """A connection's answers with the first of their requests. All have its code: clients choose one for single sends."""
         for (request, queue_id), result in zip(owners, results, strict=True):
             if not as_bytes or request.codec != JSON or request.flag & ONEWAY_FLAG:
-                self._respond(request, queue_id, result, status)
+                self._respond(request, queue_id, result, status, began_s)
                 continue
             if type(result) is DispatchRequest:
                 answer = encode(request.opaque, queue_id, result.commit_log_offset_bytes, result.queue_offset)
+                of_kind = singles
             elif type(result) is AppendedBatch:
                 answer = encode_batch(request.opaque, queue_id, result.positions, result.queue_offset)
+                of_kind = batches
             else:
-                self._respond(request, queue_id, result, status)
+                self._respond(request, queue_id, result, status, began_s)
                 continue
             channel = request.channel
-            if channel in answered:
-                answered[channel].append(answer)
+            if channel in of_kind:
+                of_kind[channel].append(answer)
             else:
-                answered[channel] = [answer]
-        for channel, answers in answered.items():
+                of_kind[channel] = [answer]
+                answered.append((request, of_kind[channel]))
+        for request, answers in answered:
             self._pool.waiting -= len(answers)
-            channel.gave(len(answers))
-            channel.write_all(answers)
+            request.channel.gave(len(answers))
+            request.channel.write_all(answers)
+        if self._server.latency is not None and answered:
+            self._count(self._server.latency, answered, began_s)
 
-    def _respond(self, request: Request, queue_id: int, unit: AppendUnit | RefusedError, status: FlushStatus) -> None:
+    def _count(self, latency: RpcLatency, answered: Sequence[tuple[Request, Sequence[object]]], began_s: float) -> None:
+        """Count answers, all of which took as long as the first."""
+        took_s = self._server.now_s() - (began_s or answered[0][0].channel.read_s)
+        if len(answered) == 1:
+            latency.add(answered[0][0].code, _SUCCESS, took_s, len(answered[0][1]))
+            return
+        counts: dict[int, int] = {}
+        for request, answers in answered:
+            counts[request.code] = counts.get(request.code, 0) + len(answers)
+        for code, count in counts.items():
+            latency.add(code, _SUCCESS, took_s, count)
+
+    def _respond(
+        self,
+        request: Request,
+        queue_id: int,
+        unit: AppendUnit | RefusedError,
+        status: FlushStatus,
+        began_s: float,
+    ) -> None:
+        request.read_s = began_s
         if isinstance(unit, RefusedError):
             self.refuse(request, unit)
             return
@@ -84,6 +123,9 @@ class SendAnswers:
         self._pool.waiting -= 1
         channel.gave(1)
         if request.flag & ONEWAY_FLAG:
+            if self._server.latency is not None:
+                took_s = self._server.now_s() - (began_s or channel.read_s)
+                self._server.latency.add(request.code, _SUCCESS, took_s, is_oneway=True)
             return
         refusal = not_durable(status)
         if status is FlushStatus.FENCED and refusal is not None:

@@ -57,7 +57,7 @@ class SendMessageProcessor:
         self._holding = state.topics.holding_topics
         """The topics where a message may lie instead of the queue it was sent to, which is the queue that its answer names."""
         self._queue = SendQueue(self._store_share, lambda: state.loop, server.at_turn_end)
-        self._answers = SendAnswers(state, pool)
+        self._answers = SendAnswers(state, server, pool)
         self._fast_failure = FastFailure()
         self._slow_puts = SlowLog(state.clock)
 
@@ -112,6 +112,7 @@ class SendMessageProcessor:
 
     def _in_steps(self, pending: list[Request], messages: list[Incoming], owners: list[Owner]) -> Iterator[None]:
         """Look into large batches part by part, then store everything."""
+        began_s = pending[0].channel.read_s
         try:
             for message in messages:
                 if isinstance(message, MessageBatch):
@@ -124,7 +125,7 @@ class SendMessageProcessor:
                 self._answers.refuse(request, refusal_of(error))
             self._answers.flush(pending)
             return
-        self._store(messages, owners)
+        self._store(messages, owners, began_s)
         self._answered(pending)
         self._state.dispatch_soon()
 
@@ -149,7 +150,8 @@ class SendMessageProcessor:
         refused = {id(request) for request, _ in overdue}
         return [request for request in pending if id(request) not in refused]
 
-    def _store(self, messages: list[Incoming], owners: list[Owner]) -> None:
+    def _store(self, messages: list[Incoming], owners: list[Owner], began_s: float = 0.0) -> None:
+        """Append and answer; ``began_s`` is when the sends of earlier iterations were read."""
         if not messages:
             return
         state = self._state
@@ -165,7 +167,7 @@ class SendMessageProcessor:
         if state.config.admission.fast_failure:
             self._fast_failure.appended(state.clock.monotonic_s(), stored.took_s)
         if stored.waiter.status is FlushStatus.FLUSHED:
-            self._answers.stored(owners, stored.results, FlushStatus.FLUSHED)
+            self._answers.stored(owners, stored.results, FlushStatus.FLUSHED, began_s)
         else:
             self._answer_when_flushed(messages, owners, stored)
 
@@ -201,7 +203,7 @@ class SendMessageProcessor:
                 f"putMessage not in lock elapsed time(ms)={entire_s * 1000:.0f}: {len(late)} sends waited for their "
                 f"durability, the first at {at}, and are answered {status.name}",
             )
-        self._answers.stored(late, results, status)
+        self._answers.stored(late, results, status, began_s)
         self._answered([request for request, _ in late])
         self._state.dispatch()
 

@@ -29,6 +29,7 @@ from flintmq.core.record.host import pack_host
 from flintmq.core.response_code import ONEWAY_FLAG, RESPONSE_FLAG
 from flintmq.remoting.server.request import Questions, decode_request
 from flintmq.remoting.server.request_table import wrong_response
+from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.command import (
     JSON,
     RemotingCommand,
@@ -52,6 +53,7 @@ from flintmq.remoting.wire.lenient_header import LOOKED_AT_BYTES
 
 log = client_log("flintmq.remoting")
 
+_PULL = int(RequestCode.PULL_MESSAGE)
 _WRITE_HIGH_WATER_BYTES = 1024 * 1024
 _MUCH_BYTES = 1024 * 1024
 """Connections that hold less are not accounted: all of them together hold 10 GB at most."""
@@ -85,7 +87,7 @@ class ServerChannel(asyncio.Protocol):
         self.local_host = ""
         """The address that the peer connected to, and its port."""
         self.local_port = 0
-        self.opened_s = self.active_s = server.clock.monotonic_s()
+        self.opened_s = self.active_s = self.read_s = server.clock.monotonic_s()
         self.has_spoken = False
         self.partial_since_s: float | None = None
         """When the first bytes of the incomplete frame arrived; None without one."""
@@ -111,7 +113,7 @@ class ServerChannel(asyncio.Protocol):
             self._ending.add(data)
             return
         server = self._server
-        self.active_s = server.now_s()
+        self.active_s = self.read_s = server.now_s()
         try:
             frames = self._decoder.feed(data)
         except FrameError as error:
@@ -300,6 +302,10 @@ class ServerChannel(asyncio.Protocol):
         wrong = wrong_response(answer)
         if wrong:
             raise TypeError(wrong)
+        latency = self._server.latency
+        if latency is not None:
+            took_s = self._server.now_s() - (to.read_s or self.read_s)
+            latency.add(to.code, answer.code, took_s, 1, to.read_s > 0 and to.code == _PULL, to.is_oneway)
         if to.is_oneway:
             return
         command = response(to, answer.code, answer.remark, answer.ext_fields, answer.body)

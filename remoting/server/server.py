@@ -35,6 +35,7 @@ from flintmq.remoting.server.request_gate import (
     ServerHooks,
 )
 from flintmq.remoting.server.request_table import RequestTable
+from flintmq.remoting.server.rpc_latency import RpcLatency
 from flintmq.remoting.server.socket_turns import SocketListener, SocketTransport, SocketTurns
 from flintmq.remoting.wire.refusal import refusal_of, unsupported
 
@@ -99,6 +100,8 @@ class RemotingServer:
         """Refused requests by reason; those of many reasons together under ``other``."""
         self.processed = 0
         """Requests handed to processors."""
+        self.latency: RpcLatency | None = None
+        """How long requests took; None while nothing reads it."""
         self._gate = RequestGate(clock, self.table.declared, authenticators, on_authenticator_failed)
         self._on_failed = on_failed
         self._backlog = backlog
@@ -274,6 +277,7 @@ class RemotingServer:
             self._failed((request,), error)
             return
         pool.waiting += 1
+        request.read_s = channel.read_s
         task = asyncio.get_running_loop().create_task(self._finish(request, answer, pool))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

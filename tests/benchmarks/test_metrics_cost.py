@@ -13,5 +13,8 @@ from .metrics_cost import measure
 
 def test_it_measures_reads_and_scrapes() -> None:
     found = asyncio.run(measure(calls=2, rounds=2, topics=(3,)))
-    assert found.keys() == {"send", "batch", "pull", "scrape of 3 topics, loop ms", "scrape of 3 topics, text ms"}
+    assert found.keys() == {
+        *("send", "send alone", "batch", "pull"),
+        *(f"{kind} of 3 topics, {part} ms" for kind in ("scrape", "kept scrape") for part in ("loop", "text")),
+    }
     assert all(value > 0 for value in found.values())

@@ -24,7 +24,6 @@ from flintmq.tests.support.traffic import TOPIC, send_and_consume
 pytestmark = [pytest.mark.slow, pytest.mark.java]
 
 NOT_TOLD = {
-    "rocketmq_rpc_latency": "it would cost every request two readings of the clock",
     "rocketmq_topic_create_execution_time": "making a topic appends a line to a file",
     "rocketmq_consumer_group_create_execution_time": "likewise",
     "rocketmq_half_messages": "flintmq_half_messages counts those of all topics",
@@ -92,6 +91,12 @@ def counters(told: dict[str, Told]) -> dict[tuple[str, str], float]:
     }
 
 
+def answered(told: dict[str, Told]) -> set[tuple[str, ...]]:
+    """Return the codes of requests and of their answers, whether these were held, and their results."""
+    names = "request_code", "response_code", "is_long_polling", "result"
+    return {tuple(dict(labels)[name] for name in names) for labels in told["rocketmq_rpc_latency_milliseconds"].figures}
+
+
 def test_names_types_and_labels_are_those_of_rocketmq_5(tmp_path: Path) -> None:
     """A dashboard for RocketMQ 5 must not need a second version for FlintMQ."""
     jars_of(JAVA_53)
@@ -118,6 +123,8 @@ def test_names_types_and_labels_are_those_of_rocketmq_5(tmp_path: Path) -> None:
     assert len(both) > 15
     assert {name: told[name].kind for name in both} == {name: ours[name].kind for name in both}
     assert {name: told[name].labels for name in both} == {name: ours[name].labels for name in both}
+    assert answered(theirs) & answered(ours) >= {("send_message_v2", "success", "false", "success")}
+    assert not answered(ours) - answered(theirs)
     for told_by in (theirs, ours):
         found = counters(told_by)
         delivered = {key: found.pop(key) for key in [*found] if key[0] == "rocketmq_messages_out_total"}

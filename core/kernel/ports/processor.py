@@ -51,6 +51,8 @@ class RequestChannel(Channel, Protocol):
     """The address that the peer connected to."""
     local_port: int
     """The port that the peer connected to."""
+    read_s: float
+    """When the peer's last bytes were read, on the monotonic clock."""
     is_stalled: bool
     """Whether so much waits for the peer to read that it is answered no more until it does."""
 
@@ -103,6 +105,8 @@ class Request(msgspec.Struct, gc=False):
     body: bytes
     typed: Header | None = None
     """The typed header, when the frame was decoded by :mod:`flintmq.remoting.wire.fast_json`."""
+    read_s: float = 0.0
+    """When it was read, on the monotonic clock, where its answer comes later; 0 where its channel's last read brought it."""
 
     @property
     def is_oneway(self) -> bool:

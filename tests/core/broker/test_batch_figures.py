@@ -45,7 +45,9 @@ def test_what_is_deleted_is_forgotten() -> None:
     stats.handed_out("B", "g", 0, 1, 100, 0.0, 8)
     figures = stats.figures
     assert figures is not None
-    assert figures.pulled == {(0, "A", "g"): 7, (0, "B", "g"): 8}
+    stats.handed_out("A", "g", 0, 1, 100, 0.0, 9)
+    assert stats.consume_tps("g", "A") == 0, "the table folds what was counted"
+    assert figures.pulled == {(0, "A", "g"): 9, (0, "B", "g"): 8}, "where the last pull ended"
     stats.forget_topic("A")
     assert (figures.sizes, figures.pulled) == ({}, {(0, "B", "g"): 8})
     stats.forget_group("g")

@@ -62,6 +62,7 @@ class Pulls:
         server: Any = SimpleNamespace(
             postponed=SimpleNamespace(must_wait=lambda _peer: self.busy, put=self.postponed.extend),
             flush_soon=lambda _channel: None,
+            latency=None,
         )
         self.processor = PullMessageProcessor(state, server)
         self.peer = Peer()

@@ -72,7 +72,7 @@ class Sends:
 
         async def run() -> None:
             loop = self.state.loop = asyncio.get_running_loop()
-            server: Any = SimpleNamespace(at_turn_end=loop.call_soon)
+            server: Any = SimpleNamespace(at_turn_end=loop.call_soon, latency=None)
             SendMessageProcessor(self.state, server, self.pool).process(list(requests))
             await asyncio.sleep(0)
             then()
