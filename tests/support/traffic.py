@@ -42,7 +42,7 @@ async def send_and_consume(address: str, then: Callable[[], T], *, dead: int = 2
     settings = ConsumerSettings(consume_from=FROM_FIRST, max_reconsume_times=0, commit_interval_s=0.1)
     async with Consumer(GROUP, address, listener, settings=settings) as consumer:
         await consumer.subscribe(TOPIC)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(120):  # RocketMQ's broker begins slowly on a busy machine
             await done.wait()
             async with AdminClient(address) as admin:
                 while not await _is_settled(admin, dead):  # noqa: ASYNC110 - another process is waited for
