@@ -12,10 +12,15 @@ SIZES: Final = (1024.0, 4096.0, 524_288.0, 1_048_576.0, 2_097_152.0, 4_194_304.0
 """RocketMQ's bounds of message sizes, in bytes."""
 
 
+NOTES_MAX: Final = 500
+"""Notes that are counted at once at the latest, which takes a fraction of a millisecond."""
+
+
 class BatchFigures:
-    """Histograms of appends. Loop thread. Nothing is done for it per message."""
+    """Histograms of appends. Loop thread. Nothing is done for it per message, and per append a note is taken."""
 
     def __init__(self) -> None:
+        self._notes: list[tuple[int, float, str, int]] = []
         self.append_s = Histogram(SECONDS)
         """How long appends took, in seconds; each counts once."""
         self.durable_s = Histogram(SECONDS)
@@ -27,8 +32,28 @@ class BatchFigures:
         self.pulled: dict[tuple[int, str, str], int] = {}
         """(queue, topic, group) → where the group's next pull goes on, of what is folded."""
 
-    def appended(self, count: int, took_s: float) -> None:
-        """Count an append of so many messages."""
+    def note(self, count: int, took_s: float, topic: str, size_bytes: int) -> None:
+        """Note an append, to be counted with others: code and figures are in the processor's caches then.
+
+        Args:
+            count: its messages.
+            took_s: how long it took.
+            topic: of all of its messages; empty where there are several, whose sizes are counted by :meth:`sized`.
+            size_bytes: its records' bytes.
+        """
+        self._notes.append((count, took_s, topic, size_bytes))
+        if len(self._notes) >= NOTES_MAX:
+            self.fold()
+
+    def fold(self) -> None:
+        """Count what is noted; before the histograms are read."""
+        for count, took_s, topic, size_bytes in self._notes:
+            self._appended(count, took_s)
+            if topic:
+                self.sized(topic, count, size_bytes)
+        self._notes.clear()
+
+    def _appended(self, count: int, took_s: float) -> None:
         times, messages = self.append_s, self.messages  # as Histogram.add does, without its calls
         times.counts[bisect_left(SECONDS, took_s)] += 1
         times.total += took_s

@@ -134,7 +134,7 @@ class BrokerStats:
         if took_s > self.put_time_max_s:
             self.put_time_max_s = took_s
         if self.figures is not None:
-            self.figures.appended(count, took_s)
+            self.figures.note(count, took_s, first, size)
         if not first:
             return
         entry = self._puts.get(first)
@@ -142,8 +142,6 @@ class BrokerStats:
             entry = self._puts[first] = [0, 0]
         entry[0] += count
         entry[1] += size
-        if self.figures is not None:
-            self.figures.sized(first, count, size)
         if first in self._counted_topics:
             self._stored_in_queues(records)
 
@@ -300,6 +298,8 @@ class BrokerStats:
             add(QUEUE_PUT_NUMS, f"{topic}@{queue_id}", count, count)
             add(QUEUE_PUT_SIZE, f"{topic}@{queue_id}", size, count)
         figures = self.figures
+        if figures is not None:
+            figures.fold()
         for key, (messages, size_bytes, seconds, answers, next_offset) in self._gets.items():
             (queue_id, topic, group), pulls = key, int(answers)
             if figures is not None:

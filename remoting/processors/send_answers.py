@@ -13,7 +13,6 @@ from flintmq.core.kernel.ports.processor import Request, RequestChannel, Respons
 from flintmq.core.record.host import batch_message_id, offset_message_id
 from flintmq.core.response_code import ONEWAY_FLAG, ResponseCode
 from flintmq.remoting.server.pool import Pool
-from flintmq.remoting.server.rpc_latency import RpcLatency
 from flintmq.remoting.server.server import RemotingServer
 from flintmq.remoting.wire.command import JSON
 from flintmq.remoting.wire.fast_json import make_batch_ok_encoder, make_send_ok_encoder
@@ -92,20 +91,10 @@ class SendAnswers:
             self._pool.waiting -= len(answers)
             request.channel.gave(len(answers))
             request.channel.write_all(answers)
-        if self._server.latency is not None and answered:
-            self._count(self._server.latency, answered, began_s)
-
-    def _count(self, latency: RpcLatency, answered: Sequence[tuple[Request, Sequence[object]]], began_s: float) -> None:
-        """Count answers, all of which took as long as the first."""
-        took_s = self._server.now_s() - (began_s or answered[0][0].channel.read_s)
-        if len(answered) == 1:
-            latency.add(answered[0][0].code, _SUCCESS, took_s, len(answered[0][1]))
-            return
-        counts: dict[int, int] = {}
-        for request, answers in answered:
-            counts[request.code] = counts.get(request.code, 0) + len(answers)
-        for code, count in counts.items():
-            latency.add(code, _SUCCESS, took_s, count)
+        latency = self._server.latency
+        if latency is not None and answered:
+            took_s = self._server.now_s() - (began_s or answered[0][0].channel.read_s)
+            latency.note([(request.code, _SUCCESS, took_s, len(answers)) for request, answers in answered])
 
     def _respond(
         self,

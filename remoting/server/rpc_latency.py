@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Sequence
 from typing import Final
 
+from flintmq.core.broker.batch_figures import NOTES_MAX
 from flintmq.core.histogram import Histogram
 from flintmq.remoting.wire.codes import RequestCode
 
@@ -29,6 +31,7 @@ class RpcLatency:
 
     def __init__(self) -> None:
         self._by_kind: dict[Kind, Histogram] = {}
+        self._notes: list[tuple[int, int, float, int]] = []
         self.quick_pulls = 0
         """Pulls that found messages within :data:`QUICK_S`, without having been held: counted so, a pull costs 1 % less."""
         self.quick_pulls_s = 0.0
@@ -39,7 +42,16 @@ class RpcLatency:
         if self.quick_pulls:
             self.add(_PULL, 0, self.quick_pulls_s / self.quick_pulls, self.quick_pulls)
             self.quick_pulls, self.quick_pulls_s = 0, 0.0
+        for note in self._notes:
+            self.add(*note)
+        self._notes.clear()
         return self._by_kind
+
+    def note(self, answers: Sequence[tuple[int, int, float, int]]) -> None:
+        """Note answers, to be counted with others: each has the first four arguments of :meth:`add`."""
+        self._notes += answers
+        if len(self._notes) >= NOTES_MAX:
+            self.by_kind()
 
     def add(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flintmq.core.broker.batch_figures import BatchFigures
+from flintmq.core.broker.batch_figures import NOTES_MAX, BatchFigures
 from flintmq.core.broker.stats import BrokerStats
 from flintmq.core.kernel.ports import DispatchRequest
 from flintmq.core.testing.clock import ManualClock
@@ -26,6 +26,7 @@ def test_each_message_counts_once_whatever_came_with_it() -> None:
     stats.stored([record("A", 5000), record("B", 10), record("B", 30)], 0.002)
     stats.sample()
     stats.stored([record("B", 2_000_000)], 0.02)
+    stats.sample()
     figures = stats.figures
     assert figures is not None
     assert figures.sizes["A"].counts == [1, 2, 1, 0, 0, 0, 0]
@@ -35,6 +36,18 @@ def test_each_message_counts_once_whatever_came_with_it() -> None:
     assert sum(figures.append_s.counts) == 4
     stats.waited(0.3)
     assert sum(figures.durable_s.counts) == 1
+
+
+def test_notes_are_bounded() -> None:
+    """Nobody may read the figures for days."""
+    stats, figures = BrokerStats(ManualClock()), BatchFigures()
+    stats.figures = figures
+    for _ in range(NOTES_MAX + 3):
+        stats.stored([record("A", 100)], 0.001)
+    assert sum(figures.append_s.counts) == NOTES_MAX
+    figures.fold()
+    figures.fold()
+    assert sum(figures.append_s.counts) == figures.sizes["A"].counts[0] == NOTES_MAX + 3
 
 
 def test_what_is_deleted_is_forgotten() -> None:

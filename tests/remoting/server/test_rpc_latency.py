@@ -12,6 +12,7 @@ import pytest
 
 from flintmq import Broker
 from flintmq.config import load_config
+from flintmq.core.broker.batch_figures import NOTES_MAX
 from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.plugins.bench.frames import CONSUMER_GROUP, SendFrame
 from flintmq.remoting.client.transport import RemotingClient
@@ -189,3 +190,15 @@ def test_it_is_off_while_metrics_are_off(tmp_path: Path) -> None:
         settings = [*base, f"metrics.enable={'true' if is_on else 'false'}"]
         with Broker(load_config(None, settings, {})) as broker:
             assert (broker.server.latency is not None) is is_on
+
+
+def test_notes_count_once_and_are_bounded() -> None:
+    """They are counted when somebody reads them, or when they are many."""
+    latency = RpcLatency()
+    for _ in range(3 * NOTES_MAX):
+        latency.note([(int(SEND), 0, 0.004, 64), (int(BATCH), 0, 0.0, 1)])
+    assert len(latency._notes) < NOTES_MAX
+    for _ in range(2):
+        kinds = latency.by_kind()
+        assert kinds[int(SEND), 0, False, False].counts[2] == 3 * NOTES_MAX * 64
+        assert kinds[int(BATCH), 0, False, False].counts[0] == 3 * NOTES_MAX
