@@ -11,7 +11,9 @@ import pytest
 from flintmq.plugins.bench.machine import process_cpu_s, processes_of
 
 FAMILY = """
-import subprocess, sys
+import subprocess, sys, time
+while time.process_time() < 0.04:  # several ticks of the kernel's clock
+    pass
 inner = subprocess.Popen([sys.executable, "-c", "sum(range(3_000_000)); print('done', flush=True); input()"],
                          stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 inner.stdout.readline()
