@@ -35,7 +35,7 @@ _PROCESSORS: Final = {
 """What RocketMQ calls some of the queues that requests wait in."""
 _MODES: Final = {"CONSUME_ACTIVELY": "pull", "CONSUME_PASSIVELY": "push"}
 _REMOTING: Final = "remoting"
-SHARE: Final = 0.004
+SHARE: Final = 0.002
 """Of a core, for the figures of topics and groups where there are many: those that took long are told for longer."""
 
 
