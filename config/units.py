@@ -104,7 +104,7 @@ def format_size(value_bytes: int) -> str:
 def size_text(count_bytes: float) -> str:
     """Return a number of bytes for people, in the unit that fits: ``512 B``, ``1.5 MiB``."""
     for unit in ("B", "KiB", "MiB", "GiB"):
-        if count_bytes < 1024:
+        if abs(count_bytes) < 1024:
             return f"{count_bytes:.0f} B" if unit == "B" else f"{count_bytes:.1f} {unit}"
         count_bytes /= 1024
     return f"{count_bytes:.1f} TiB"

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from flintmq.config.units import size_text
+
 UNKNOWN: Final = "–"
 _SHOWN_MAX_CHARS: Final = 300
 _YEAR_9999_MS: Final = 253_402_300_799_000
@@ -27,14 +29,7 @@ def rate(value: float | None) -> str:
 
 def size(value: float | None) -> str:
     """Return bytes in the unit that fits."""
-    if value is None:
-        return UNKNOWN
-    amount = float(value)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if abs(amount) < 1024:
-            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
-        amount /= 1024
-    return f"{amount:.1f} TiB"
+    return UNKNOWN if value is None else size_text(value)
 
 
 def whole(value: float | None) -> str:
