@@ -162,16 +162,17 @@ def test_a_backup_that_is_killed_at_any_moment_leaves_the_one_before(commands: C
         )
         try:
             commands.json("store", "backup", store, target, "--json")
-            killed = 0
-            for _ in range(12):
+            killed, patience_s = 0, 0.2  # it follows what a backup takes here: some are killed, and some end
+            for _ in range(16):
                 before = read_manifest(target)
                 process = commands.start("store", "backup", store, target, "--limit", "200MiB")
                 try:
-                    process.communicate(timeout=chance.uniform(0.4, 2.0))
+                    process.communicate(timeout=chance.uniform(0.5, 1.5) * patience_s)
+                    patience_s /= 1.5
                 except subprocess.TimeoutExpired:
                     process.kill()
                     process.communicate()
-                    killed += 1
+                    killed, patience_s = killed + 1, patience_s * 1.5
                 after = read_manifest(target)
                 assert after is not None
                 assert before is not None

@@ -179,6 +179,7 @@ class Client:
     packed_host = b"\x7f\0\0\1\0\0\0\1"
     local_host = "127.0.0.1"
     local_port = 0
+    read_s = 0.0
     is_open = True
 
     def __init__(self) -> None:
