@@ -47,18 +47,15 @@ class BatchFigures:
 
     def fold(self) -> None:
         """Count what is noted; before the histograms are read."""
+        times, messages = self.append_s.counts, self.messages.counts  # as Histogram.add does, without its calls
         for count, took_s, topic, size_bytes in self._notes:
-            self._appended(count, took_s)
+            times[bisect_left(SECONDS, took_s)] += 1
+            messages[bisect_left(MESSAGES, count)] += 1
             if topic:
                 self.sized(topic, count, size_bytes)
+        self.append_s.total += sum([note[1] for note in self._notes])
+        self.messages.total += sum([note[0] for note in self._notes])
         self._notes.clear()
-
-    def _appended(self, count: int, took_s: float) -> None:
-        times, messages = self.append_s, self.messages  # as Histogram.add does, without its calls
-        times.counts[bisect_left(SECONDS, took_s)] += 1
-        times.total += took_s
-        messages.counts[bisect_left(MESSAGES, count)] += 1
-        messages.total += count
 
     def sized(self, topic: str, count: int, size_bytes: int) -> None:
         """Count the messages of a topic in an append, whose records have so many bytes together."""

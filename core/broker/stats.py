@@ -82,6 +82,7 @@ class BrokerStats:
         self.get_messages = 0
         """Messages handed out."""
         self.get_bytes = 0
+        self._get_s = 0.0
         self.put_time_max_s = 0.0
         """The longest append of a batch, with the wait for its durability where senders wait for it."""
         self.get_time_max_s = 0.0
@@ -215,6 +216,10 @@ class BrokerStats:
         entry[3] += 1
         entry[4] = next_offset
 
+    def found_pulls(self) -> tuple[int, float]:
+        """Return how many pulls found messages, and for how many seconds these were read."""
+        return self.get_found, self._get_s + sum([entry[2] for entry in self._gets.values()])
+
     def delivered(self, topic: str, queue_id: int, records: Sequence[AppendUnit]) -> None:
         """Count messages that were due and have been put where they belong.
 
@@ -302,6 +307,7 @@ class BrokerStats:
             figures.fold()
         for key, (messages, size_bytes, seconds, answers, next_offset) in self._gets.items():
             (queue_id, topic, group), pulls = key, int(answers)
+            self._get_s += seconds
             if figures is not None:
                 figures.pulled[key] = int(next_offset)
             add(GROUP_GET_NUMS, f"{topic}@{group}", int(messages), pulls)

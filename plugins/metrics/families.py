@@ -55,7 +55,7 @@ ROCKETMQ: Final = Group(
         Family(
             "rocketmq_rpc_latency",
             "histogram",
-            "Time from the read of a request to its answer, in ms; that of sends is the same for all of an append.",
+            "Time from the read of a request to its answer, in ms; sends of a connection in one append have one time.",
             ("protocol_type", "request_code", "response_code", "is_long_polling", "result"),
         ),
         Family("rocketmq_broker_permission", "gauge", "What clients may do: 4 read, 2 write, 6 both."),

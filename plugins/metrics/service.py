@@ -82,7 +82,7 @@ class MetricsService:
     def watch(self, broker: Broker) -> None:
         """Tell what the parts of a broker know that plugins do not see."""
         self._gatherer.broker = broker
-        broker.server.latency = RpcLatency()
+        broker.server.latency = RpcLatency(self._api.stats.found_pulls)
 
     def ready(self) -> None:
         """Tell that clients can reach the broker."""

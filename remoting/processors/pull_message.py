@@ -22,7 +22,7 @@ from flintmq.core.kernel.ports.processor import Request, Response, handles
 from flintmq.core.record import properties as props
 from flintmq.core.record.properties import properties_to_string
 from flintmq.core.record.record import MessageExtBrokerInner
-from flintmq.core.response_code import ResponseCode
+from flintmq.core.response_code import ONEWAY_FLAG, ResponseCode
 from flintmq.core.store.message_reader import GetMessageResult, GetMessageStatus
 from flintmq.remoting.processors import needs
 from flintmq.remoting.server.rpc_latency import QUICK_S
@@ -111,7 +111,14 @@ class PullMessageProcessor:
         if state.config.broker.is_slave and not state.config.pull.slave_read and state.has_master():
             # Refused to be read as a slave while the master lives. Nothing is skipped, as RocketMQ's answer would.
             result = GetMessageResult(GetMessageStatus.NO_MATCHED_MESSAGE, header.queue_offset, 0, 0, [])
-            self._answer(request, int(ResponseCode.PULL_RETRY_IMMEDIATELY), result, group, request.channel.read_s)
+            self._answer(
+                request,
+                int(ResponseCode.PULL_RETRY_IMMEDIATELY),
+                result,
+                group,
+                request.channel.read_s,
+                was_held=not may_hold,
+            )
             return
         where, remote_address = (header.topic, header.consumer_group, header.queue_id), request.channel.remote_address
         self._check_topic(header, remote_address)
@@ -139,7 +146,7 @@ class PullMessageProcessor:
         if code == _NOT_FOUND and may_hold and header.sys_flag & SUSPEND:
             self._hold(request, header, message_filter)
             return
-        self._answer(request, code, result, group, end_s)
+        self._answer(request, code, result, group, end_s, was_held=not may_hold)
 
     # checks, in RocketMQ's order
 
@@ -285,23 +292,27 @@ class PullMessageProcessor:
         self._server.flush_soon(request.channel)
 
     def _answer(
-        self, request: Request, code: int, result: GetMessageResult, group: SubscriptionGroupConfig, end_s: float
+        self,
+        request: Request,
+        code: int,
+        result: GetMessageResult,
+        group: SubscriptionGroupConfig,
+        end_s: float,
+        *,
+        was_held: bool,
     ) -> None:
-        if request.flag & 2:
+        latency = self._server.latency
+        if request.flag & ONEWAY_FLAG:
+            if latency is not None:
+                latency.add(request.code, code, end_s - (request.read_s or request.channel.read_s), is_oneway=True)
             return
         suggested = 0
         if self._state.config.pull.slave_read:
             suggested = group.which_broker_when_consume_slowly if result.suggest_slave else group.broker_id
         channel = request.channel
         if request.codec == JSON and self._state.answers_as_bytes:
-            latency = self._server.latency
-            if latency is not None:
-                took_s = end_s - (request.read_s or channel.read_s)
-                if code or took_s > QUICK_S or request.read_s:
-                    latency.add(request.code, code, took_s, was_held=request.read_s > 0)
-                else:
-                    latency.quick_pulls += 1
-                    latency.quick_pulls_s += took_s
+            if latency is not None and (code or was_held or end_s - channel.read_s > QUICK_S):
+                latency.add(request.code, code, end_s - (request.read_s or channel.read_s), was_held=was_held)
             channel.write(
                 encode_pull_response_json(
                     request.opaque,

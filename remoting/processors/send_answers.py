@@ -87,14 +87,15 @@ class SendAnswers:
             else:
                 of_kind[channel] = [answer]
                 answered.append((request, of_kind[channel]))
-        for request, answers in answered:
-            self._pool.waiting -= len(answers)
-            request.channel.gave(len(answers))
-            request.channel.write_all(answers)
         latency = self._server.latency
-        if latency is not None and answered:
-            took_s = self._server.now_s() - (began_s or answered[0][0].channel.read_s)
-            latency.note([(request.code, _SUCCESS, took_s, len(answers)) for request, answers in answered])
+        now_s = 0.0 if latency is None else self._server.now_s()
+        for request, answers in answered:
+            channel = request.channel
+            self._pool.waiting -= len(answers)
+            channel.gave(len(answers))
+            channel.write_all(answers)
+            if latency is not None:
+                latency.note(request.code, now_s - (began_s or channel.read_s), len(answers))
 
     def _respond(
         self,

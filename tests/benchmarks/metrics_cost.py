@@ -51,7 +51,7 @@ async def ratios(broker: flintmq.Broker, calls: int, rounds: int) -> dict[str, f
         "batch": lambda: path._receive(path.read_of_batches()),
         "pull": lambda: path._receive(pull.next(next(at) % (calls * READ // 2))),
     }
-    on, off = (BatchFigures(), RpcLatency()), (None, None)
+    on, off = (BatchFigures(), RpcLatency(state.stats.found_pulls)), (None, None)
     found, lot = {}, random.Random(1)
     for name, work in works.items():
         await _spent_s(work, calls)
