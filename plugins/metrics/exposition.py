@@ -34,8 +34,8 @@ class Exposition:
         self._process = CollectorRegistry()
         ProcessCollector(registry=self._process)
 
-    def text(self, samples: Samples, commons: Commons, accept: str) -> tuple[bytes, str]:
-        """Return the text, and its content type.
+    def text(self, samples: Samples, commons: Commons, accept: str) -> tuple[tuple[bytes, ...], str]:
+        """Return the text in parts, which are not joined because one may be megabytes that are kept, and its content type.
 
         Args:
             samples: the figures.
@@ -45,7 +45,7 @@ class Exposition:
         encode, content_type = choose_encoder(accept)
         is_open = content_type.startswith("application/openmetrics-text")
         made = [_text_of(part, commons, is_open) for part in samples.parts]
-        return b"".join((*made, encode(self._process))), content_type
+        return (*made, encode(self._process)), content_type
 
 
 def _text_of(samples: Samples, commons: Commons, is_open: bool) -> bytes:

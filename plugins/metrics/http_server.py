@@ -47,14 +47,15 @@ class Answer:
     """What a client gets."""
 
     status: HTTPStatus
-    body: bytes
+    parts: tuple[bytes, ...]
+    """Of the body, in order: a large one is kept by who made it, and sent without a copy."""
     content_type: str = "text/plain; charset=utf-8"
     headers: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def text(cls, status: HTTPStatus, text: str, *headers: tuple[str, str]) -> Answer:
         """Return an answer of one or several lines."""
-        return cls(status, f"{text}\n".encode(), headers=headers)
+        return cls(status, (f"{text}\n".encode(),), headers=headers)
 
 
 Respond = Callable[[str, str], Answer]
@@ -153,9 +154,10 @@ class HttpServer:
             task = asyncio.current_task()
             assert task is not None
             self._reading.pop(task, None)
-            sent = await self._answer(head)
+            parts = await self._answer(head)
             async with asyncio.timeout(DEADLINE_S):
-                await self._loop.sock_sendall(connection, sent)
+                for part in parts:
+                    await self._loop.sock_sendall(connection, part)
             connection.shutdown(socket.SHUT_WR)
             async with asyncio.timeout(_LINGER_S):
                 await self._loop.sock_recv(
@@ -178,8 +180,8 @@ class HttpServer:
             found += some
         return found[: end.start()] if end.start() <= REQUEST_MAX_BYTES else None
 
-    async def _answer(self, head: bytes | None) -> bytes:
-        """Return what is sent to the client."""
+    async def _answer(self, head: bytes | None) -> tuple[bytes, ...]:
+        """Return what is sent to the client, in parts."""
         if head is None:
             text = f"a request has at most {REQUEST_MAX_BYTES} bytes of headers"
             return _encoded(Answer.text(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, text))
@@ -203,14 +205,15 @@ class HttpServer:
         return _encoded(answer, with_body=match[1] == "GET")
 
 
-def _encoded(answer: Answer, *, with_body: bool = True) -> bytes:
+def _encoded(answer: Answer, *, with_body: bool = True) -> tuple[bytes, ...]:
     headers = (
         ("Content-Type", answer.content_type),
-        ("Content-Length", str(len(answer.body))),
+        ("Content-Length", str(sum(map(len, answer.parts)))),
         ("Cache-Control", "no-store"),
         ("X-Content-Type-Options", "nosniff"),
         ("Connection", "close"),
         *answer.headers,
     )
     lines = [f"HTTP/1.1 {answer.status.value} {answer.status.phrase}", *(f"{name}: {text}" for name, text in headers)]
-    return "\r\n".join([*lines, "", ""]).encode("ascii") + (answer.body if with_body else b"")
+    head = "\r\n".join([*lines, "", ""]).encode("ascii")
+    return (head, *answer.parts) if with_body else (head,)

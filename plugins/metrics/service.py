@@ -132,8 +132,8 @@ class MetricsService:
 
     def _scrape(self, accept: str) -> Answer:
         assert self._exposition is not None
-        body, content_type = self._exposition.text(*self.told(), accept)
-        return Answer(HTTPStatus.OK, body, content_type)
+        parts, content_type = self._exposition.text(*self.told(), accept)
+        return Answer(HTTPStatus.OK, parts, content_type)
 
     def told(self) -> tuple[Samples, Commons]:
         """Return the figures of now, and the values of the labels that groups have in common. Any thread but the loop's.

@@ -38,7 +38,8 @@ def test_any_label_comes_back_as_it_was(accept: str, name: str) -> None:
     samples.add("flintmq_put_messages_total", 3)
     samples.add_histogram("flintmq_sync_seconds", Histogram((0.5, 1.0)))
     samples.of_services = [Measurement("audit_lines_total", 2, {"file": name}, "counter", "Lines.")]
-    text, content_type = EXPOSITION.text(samples, COMMONS, accept)
+    parts, content_type = EXPOSITION.text(samples, COMMONS, accept)
+    text = b"".join(parts)
     assert content_type.startswith("application/openmetrics" if accept == OPENMETRICS else "text/plain")
     found = {
         sample.name: sample
@@ -119,10 +120,10 @@ def test_the_text_says_what_the_library_would_write(accept: str, rows: list[tupl
     registry.register(Library(samples))
     encode, _ = choose_encoder(accept)
     theirs = parsed(encode(registry).decode(), accept)
-    found = parsed(ours.decode(), accept)
+    found = parsed(b"".join(ours).decode(), accept)
     assert theirs.keys() <= found.keys()
     assert {name: found[name] for name in theirs} == theirs
-    assert {name: told for name, told in parsed(again.decode(), accept).items() if name in theirs} == theirs
+    assert {name: told for name, told in parsed(b"".join(again).decode(), accept).items() if name in theirs} == theirs
 
 
 def test_series_beyond_the_limit_are_counted() -> None:
