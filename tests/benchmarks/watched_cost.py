@@ -1,8 +1,9 @@
 """What being watched costs a loaded broker: ``python tests/benchmarks/watched_cost.py [--topics N] [--groups N] [--json]``.
 
-A broker in a process of its own stores the same number of messages in each round, in every other one while it is scraped each
-second and looked at as a page of the console does, every 3 s. The difference of its processor time, by the time that the round
-took, is the share of a core that watching costs.
+A broker in a process of its own stores so many messages a second all the time. By turns, whose order is drawn, it is watched
+for some seconds, that is scraped each second and looked at as a page of the console does, every 3 s, and left alone for as
+long. The difference of its threads' processor time, by the time that the turn took, is the share of a core that watching costs.
+``--per-second 0`` watches an idle broker, which differs less from turn to turn.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import itertools
 import json
+import random
 import re
 import statistics
 import subprocess
@@ -18,6 +21,7 @@ import sys
 import tempfile
 import urllib.request
 from collections.abc import AsyncIterator
+from pathlib import Path
 from time import perf_counter
 from typing import Final
 
@@ -26,16 +30,15 @@ import attrs
 from flintmq.client import AdminClient, Message, Producer
 from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.plugins.bench.frames import SendFrame
-from flintmq.plugins.bench.machine import process_cpu_s
 from flintmq.plugins.cluster_view.view import ClusterView
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.command import request
 
 QUEUES: Final = 4
 TURN_S: Final = 0.01
-LOOK_S: Final = 3.0
+LOOK_S: Final = 3
 """A page of the console asks for itself again so often."""
-WARM_S: Final = 6.0
+WARM_S: Final = 6
 """Of a view, which asks for everything when it is opened."""
 
 
@@ -98,8 +101,8 @@ async def _fill(site: Site, topics: int, groups: int) -> None:
                 await admin.client.ask(site.address, request(RequestCode.UPDATE_CONSUMER_OFFSET, header))
 
 
-async def _load(site: Site, per_s: int, seconds: float) -> None:
-    """Send so many messages a second, on one connection."""
+async def _load(site: Site, per_s: int) -> None:
+    """Send so many messages a second, on one connection, until it is cancelled."""
     host, _, port = site.address.rpartition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     answers = asyncio.create_task(_drop(reader))
@@ -107,14 +110,18 @@ async def _load(site: Site, per_s: int, seconds: float) -> None:
     queue = MessageQueue("", 0, "Topic0")
     frames = [SendFrame(slot, queue, b"." * 128, 1) for slot in range(each)]
     begin_s = perf_counter()
-    for turn in range(round(seconds / TURN_S)):
-        writer.writelines(
-            [bytes(frame.next(b"1700000000000", turn * each + slot)) for slot, frame in enumerate(frames)]
-        )
-        await writer.drain()
-        await asyncio.sleep(max(0.0, begin_s + (turn + 1) * TURN_S - perf_counter()))
-    writer.close()
-    await answers
+    try:
+        for turn in itertools.count():
+            writer.writelines(
+                [bytes(frame.next(b"1700000000000", turn * each + slot)) for slot, frame in enumerate(frames)]
+            )
+            await writer.drain()
+            if answers.done():
+                raise ConnectionError("the broker has closed the connection of the load")
+            await asyncio.sleep(max(0.0, begin_s + (turn + 1) * TURN_S - perf_counter()))
+    finally:
+        writer.close()
+        await answers
 
 
 async def _drop(reader: asyncio.StreamReader) -> None:
@@ -128,47 +135,46 @@ def _scrape(url: str) -> int:
         return len(answer.read())
 
 
-@contextlib.asynccontextmanager
-async def _watched(site: Site) -> AsyncIterator[None]:
-    """Scrape each second, and look as an open page does."""
+def _spent_s(pid: int) -> float:
+    """Return the processor time of a process by its threads, to the nanosecond; one that has ended is left out."""
+    found_ns = 0
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            found_ns += int((thread / "schedstat").read_text().split()[0])
+    return found_ns / 1e9
 
-    async def scrapes() -> None:
-        while True:
+
+async def _turn(site: Site, view: ClusterView, seconds: int, *, is_watched: bool) -> float:
+    """Return the percentage of a core that the broker takes meanwhile."""
+    begin_s, before_s = perf_counter(), _spent_s(site.pid)
+    for second in range(1, seconds + 1):
+        if is_watched:
             assert await asyncio.to_thread(_scrape, site.metrics_url) > 10_000
-            await asyncio.sleep(1.0)
-
-    async def looks(view: ClusterView) -> None:
-        while True:
-            await view.overview()
-            await asyncio.sleep(LOOK_S)
-
-    async with AdminClient(site.name_server) as admin, ClusterView(admin) as view:
-        tasks = [asyncio.create_task(scrapes()), asyncio.create_task(looks(view))]
-        try:
-            await asyncio.sleep(WARM_S)
-            yield
-        finally:
-            for task in tasks:
-                task.cancel()
-            for result in await asyncio.gather(*tasks, return_exceptions=True):
-                if isinstance(result, Exception):
-                    raise result
+            if second % LOOK_S == 1:
+                await view.overview()
+        await asyncio.sleep(max(0.0, begin_s + second - perf_counter()))
+    return (_spent_s(site.pid) - before_s) / (perf_counter() - begin_s) * 100
 
 
-async def measure(topics: int, groups: int, per_s: int, seconds: float, rounds: int) -> dict[str, float]:
+async def measure(topics: int, groups: int, per_s: int, seconds: int, rounds: int) -> dict[str, float]:
     """Return the share of a core, in percent, that the load costs, and what watching costs beside it."""
-    spent: dict[bool, list[float]] = {True: [], False: []}
-    async with broker(topics, groups) as site:
-        await _load(site, per_s, min(seconds, 2.0))
-        for number in range(rounds):
-            for is_watched in (number % 2 == 0, number % 2 == 1):
-                async with _watched(site) if is_watched else contextlib.nullcontext():
-                    begin_s, before_s = perf_counter(), process_cpu_s(site.pid)
-                    await _load(site, per_s, seconds)
-                    spent[is_watched].append((process_cpu_s(site.pid) - before_s) / (perf_counter() - begin_s) * 100)
-    extra = [watched - alone for watched, alone in zip(spent[True], spent[False], strict=True)]
+    lot, extra, alone = random.Random(1), [], []
+    async with broker(topics, groups) as site, AdminClient(site.name_server) as admin, ClusterView(admin) as view:
+        load = asyncio.create_task(_load(site, per_s)) if per_s else None
+        await _turn(site, view, WARM_S, is_watched=True)
+        for _ in range(rounds):
+            found = {}
+            for is_watched in lot.sample((True, False), 2):
+                found[is_watched] = await _turn(site, view, seconds, is_watched=is_watched)
+            alone.append(found[False])
+            extra.append(found[True] - found[False])
+        if load is not None:
+            if load.done():
+                load.result()
+            load.cancel()
+            await asyncio.wait([load])
     return {
-        "load, percent of a core": statistics.median(spent[False]),
+        "load, percent of a core": statistics.median(alone),
         "watched, percent of a core more": statistics.mean(extra),
         "its standard error": statistics.stdev(extra) / len(extra) ** 0.5,
     }
@@ -179,8 +185,8 @@ def main() -> None:
     parser.add_argument("--topics", type=int, default=150)
     parser.add_argument("--groups", type=int, default=75)
     parser.add_argument("--per-second", type=int, default=20_000, help="messages")
-    parser.add_argument("--seconds", type=float, default=10.0, help="of a round")
-    parser.add_argument("--rounds", type=int, default=6, help="of each kind")
+    parser.add_argument("--seconds", type=int, default=6, help="of a turn")
+    parser.add_argument("--rounds", type=int, default=20, help="turns of each kind")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     found = asyncio.run(measure(options.topics, options.groups, options.per_second, options.seconds, options.rounds))
