@@ -40,6 +40,7 @@ COMMIT_OFFSET: Final = 0x1
 SUSPEND: Final = 0x2
 SUBSCRIPTION: Final = 0x4
 
+_FOUND: Final = GetMessageStatus.FOUND.value.encode("ascii")
 _NOT_FOUND: Final = int(ResponseCode.PULL_NOT_FOUND)
 _MOVED: Final = int(ResponseCode.PULL_OFFSET_MOVED)
 _CODES: Final = {
@@ -120,29 +121,31 @@ class PullMessageProcessor:
                 was_held=not may_hold,
             )
             return
-        where, remote_address = (header.topic, header.consumer_group, header.queue_id), request.channel.remote_address
+        topic, name, queue_id = header.topic, header.consumer_group, header.queue_id
+        remote_address = request.channel.remote_address
         self._check_topic(header, remote_address)
         subscription = self._subscription(header, group)
         message_filter = self._filter(subscription, header.consumer_group)
         begin_s = state.clock.monotonic_s()
         result = state.store.reader.get_message(
-            header.topic, header.queue_id, header.queue_offset, header.max_msg_nums, message_filter
+            topic, queue_id, header.queue_offset, header.max_msg_nums, message_filter
         )
         end_s = state.clock.monotonic_s()
         stats = state.stats
         if result.status is GetMessageStatus.FOUND:
             code = 0
             took_s = end_s - begin_s
-            stats.handed_out(*where, result.message_count, result.size_bytes, took_s, result.next_begin_offset)
+            next_offset = result.next_begin_offset
+            stats.handed_out(topic, name, queue_id, result.message_count, result.size_bytes, took_s, next_offset)
             if self._followers.all:
-                self._followers.handed_out(HandedOut(*where, result.slices, took_s))
+                self._followers.handed_out(HandedOut(topic, name, queue_id, result.slices, took_s))
         else:
             stats.get_missed += 1
             code = _CODES.get(result.status) or (_NOT_FOUND if header.queue_offset == 0 else _MOVED)
             if code == _MOVED:
                 self._moved.moved(header, result.next_begin_offset, remote_address)
         if may_hold and header.sys_flag & COMMIT_OFFSET and not state.config.broker.is_slave:
-            state.offsets.commit(*where, header.commit_consumer_offset, remote_address)
+            state.offsets.commit(topic, name, queue_id, header.commit_consumer_offset, remote_address)
         if code == _NOT_FOUND and may_hold and header.sys_flag & SUSPEND:
             self._hold(request, header, message_filter)
             return
@@ -321,7 +324,7 @@ class PullMessageProcessor:
                     result.next_begin_offset,
                     result.min_offset,
                     result.max_offset,
-                    result.status.value.encode("ascii"),
+                    _FOUND if result.status is GetMessageStatus.FOUND else result.status.value.encode("ascii"),
                     result.size_bytes,
                 )
             )

@@ -98,15 +98,13 @@ class RequestGate:
         self._authenticator_failed = authenticator_failed
         self._audit = RefusalAudit(clock)
         self._hooks: tuple[tuple[BeforeHook, HookFailed], ...] = ()
+        self.is_watched = bool(self._authenticators)
+        """Whether there is anything that a request must pass."""
 
     def hook(self, hooks: Sequence[BeforeHook], failed: HookFailed) -> None:
         """Call hooks with each request that the authenticators let pass."""
         self._hooks = tuple((hook, failed) for hook in hooks)
-
-    @property
-    def is_watched(self) -> bool:
-        """Whether there is anything that a request must pass."""
-        return bool(self._authenticators or self._hooks)
+        self.is_watched = bool(self._authenticators or self._hooks)
 
     def passing(self, requests: Sequence[Request]) -> list[Request]:
         """Return the requests that pass; the others are refused."""

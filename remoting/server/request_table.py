@@ -38,7 +38,8 @@ class RequestTable:
         """Answers the codes that no other handler does."""
         self.declared: dict[int, RequestDeclaration] = {}
         """What is declared of each code that a processor answers."""
-        self._without: dict[int, frozenset[int]] = {}
+        self.excluded: dict[int, frozenset[int]] = {}
+        """By port, the codes that are answered there as unsupported."""
 
     @property
     def codes(self) -> frozenset[int]:
@@ -103,11 +104,7 @@ class RequestTable:
 
     def exclude(self, local_port: int, codes: frozenset[int]) -> None:
         """Answer codes on one of the ports as unsupported (the VIP port serves no pulls)."""
-        self._without[local_port] = codes
-
-    def excluded(self, local_port: int) -> frozenset[int]:
-        """Return the codes that are not answered on a port."""
-        return self._without.get(local_port, frozenset())
+        self.excluded[local_port] = codes
 
 
 def _on_threads(handler: Handler, pool: Pool, watch: Watch | None) -> Handler:

@@ -214,7 +214,7 @@ class RemotingServer:
             return
         self.processed += len(requests)
         table = self.table
-        if excluded := table.excluded(requests[0].channel.local_port):
+        if excluded := table.excluded.get(requests[0].channel.local_port):
             for request in requests:
                 if request.code in excluded:
                     request.channel.refuse(request, unsupported(request.code))
