@@ -147,7 +147,6 @@ def serve(start: Start, loop_name: str) -> None:
     """
     manager = ServiceManager.of_environment()
     raise_limit()
-    give_back_large_blocks()
     with StopSignals() as stop:
         try:
             run = run_loop_named(loop_name)
@@ -171,6 +170,7 @@ async def _serve(start: Start, stop: StopSignals, manager: ServiceManager) -> No
                 await asyncio.gather(starting, return_exceptions=True)  # what has started is stopped by the stack
                 return
             words = await starting
+            give_back_large_blocks()  # not before: a start on a long log takes large blocks again and again
             give_back_free_memory()
             gc.freeze()  # a full collection would visit all that stays, and stop the loop for tens of milliseconds
             print(f"READY {words} pid={os.getpid()}", flush=True)
