@@ -21,6 +21,8 @@ from flintmq.core.io.paths import file_name
 from flintmq.core.log.mapped_file import MappedFile
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from flintmq.core.kernel.ports import FileWriter, TransientStorePool
 
 log = logging.getLogger("flintmq.store")
@@ -63,12 +65,13 @@ class MappedFileQueue:
         self._next: Future[MappedFile] | None = None
         self.files: list[MappedFile] = []
 
-    def load(self, *, crashed: bool = False) -> None:
+    def load(self, *, crashed: bool = False, may_be_lost: Callable[[memoryview], bool] | None = None) -> None:
         """Map what lies in the folder; positions are the files' ends until recovery says otherwise.
 
         Args:
             crashed: whether the store was not stopped. Then a file may be missing whose name had not reached the disk while
                 a later one's had; one of zeros takes its place, for recovery to judge. And nothing counts as synced.
+            may_be_lost: tells of the bytes of such a later file whether that can be so; None where it always may.
 
         Raises:
             StoreFormatError: a file of another size or name, or a gap between two files.
@@ -95,12 +98,17 @@ class MappedFileQueue:
                     f"{self._size_key()} must be what the store was made with"
                 )
             start = int(path.name)
-            if crashed:
-                self._close_gap(start)
-            if self.files and start != self.files[-1].start + self.file_bytes:
-                raise StoreFormatError(f"{path}: the file before it ends at {self.files[-1].start + self.file_bytes}")
             holds = self._holds and path == paths[-1]
             region = self._disk.map_file(path, size, create=False, allocate=0, holds=holds)
+            ends = self.files[-1].start + self.file_bytes if self.files else start
+            if crashed and start > ends and (may_be_lost is None or may_be_lost(region.view)):
+                self._close_gap(start)
+                ends = self.files[-1].start + self.file_bytes
+            if start != ends:
+                region.close()
+                raise StoreFormatError(
+                    f"{path}: the file before it ends at {ends}{_missing(self._size_key(), ends, start)}"
+                )
             file = MappedFile(path, start, size, region, self._step_bytes)
             file.set_positions(size)
             file.unsynced = crashed
@@ -316,3 +324,11 @@ class MappedFileQueue:
                 buffer, file.buffer = file.buffer, None
                 self._pool.give_back(buffer)
             file.region.close()
+
+
+def _missing(size_key: str, begin: int, end: int) -> str:
+    """Return what to say of files that are missing between two positions."""
+    if begin >= end:
+        return ""
+    where = ": is a disk not mounted, or a folder of store.commit_log_paths (storePathCommitLog) not named?"
+    return f"; {file_name(begin)} is missing{where if 'commit_log' in size_key else ''}"

@@ -8,7 +8,6 @@ See docs/internals/algorithms.md, Clean recovery and Abnormal recovery.
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Sequence
 from typing import Final
 
@@ -25,22 +24,13 @@ from flintmq.core.log.commit_log import CommitLog
 from flintmq.core.log.mapped_file import MappedFile
 from flintmq.core.record import record as rec
 from flintmq.core.record.queue_unit import is_filler
+from flintmq.core.recovery.last_stop import LastStop
+from flintmq.core.recovery.missing_log import check_end
 from flintmq.core.recovery.repair import data_behind
 from flintmq.core.recovery.start_walk import Hole, Recovered, walk_log
 
 _RECOVER_FILES: Final = 3
 _ANY_END: Final = 2**63 - 1
-
-
-class LastStop(enum.Enum):
-    """How the last broker on a store ended."""
-
-    CLEAN = "clean"
-    """It stopped in order and removed its ``abort`` file."""
-    KILLED = "killed"
-    """Its process was killed, and the machine has been running ever since: everything that it wrote is there."""
-    CRASHED = "crashed"
-    """The machine may have stopped with it: only what was synced is sure to be there."""
 
 
 class FoundStore(msgspec.Struct, frozen=True):
@@ -59,8 +49,9 @@ class FoundStore(msgspec.Struct, frozen=True):
     """Where the current epoch begins."""
     check_crc: bool
     """Whether the walk compares bodies with their CRC."""
-    skips_damage: bool
-    """Whether the log continues behind damage where valid records follow; RocketMQ ends it there."""
+    is_safe: bool
+    """``store.compat: safe``: the log continues behind damage where valid records follow, and one that is missing is refused.
+    RocketMQ ends the log there, and deletes the queues."""
 
 
 class RecoveryPlan(msgspec.Struct, frozen=True):
@@ -93,8 +84,14 @@ class RecoveryPlan(msgspec.Struct, frozen=True):
 
 
 def plan_start(found: FoundStore) -> RecoveryPlan:
-    """Return what a start will do with the store that was found. Changes nothing; reads the log's last files once."""
+    """Return what a start will do with the store that was found. Changes nothing; reads the log's last files once.
+
+    Raises:
+        StoreFormatError: files of the log are missing that no crash can have taken.
+    """
     if not found.commit_log.queue.files:
+        if found.is_safe:
+            check_end(found.last_stop, found.trusted_ms, 0, 0, _described_end(found.queues))
         return RecoveryPlan(
             found.last_stop,
             walked_from_offset_bytes=0,
@@ -121,7 +118,10 @@ class _Planner:
         found = self._found
         # Pass 1: choose the first file, walk from it, and begin earlier where queues or index lack records before it.
         first, because, walked = self._walk()
-        end = walked.end_offset_bytes
+        end, described_to = walked.end_offset_bytes, _described_end(found.queues)
+        if found.is_safe:
+            files_end = self._files[-1].start + self._files[-1].size
+            check_end(found.last_stop, found.trusted_ms, walked.store_timestamp_ms, files_end, described_to)
         # Pass 2: bytes behind the end are cut only where some of them are not zero.
         if walked.cut is not None and not data_behind(self._files, end):
             walked = msgspec.structs.replace(walked, cut=None)
@@ -134,7 +134,7 @@ class _Planner:
             self._files[first].start,
             because,
             walked,
-            _described_end(found.queues),
+            described_to,
             begins_epoch=found.last_stop is LastStop.CRASHED
             or end < found.epoch_start_offset_bytes
             or walked.cut is not None,
@@ -172,7 +172,7 @@ class _Planner:
                 first,
                 counted,
                 check_crc=found.check_crc,
-                skips_damage=found.skips_damage,
+                skips_damage=found.is_safe,
                 trusted_ms=None if self._clean else found.trusted_ms,
             )
             lacks_from = _indexed_below(found.index, walked.end_offset_bytes)

@@ -13,7 +13,8 @@ from flintmq.core.kernel.ports import ConsumeQueues, IndexBuilder, SupportsTrunc
 from flintmq.core.log.commit_log import CommitLog
 from flintmq.core.log.epochs import RECOVERED, EpochFile
 from flintmq.core.log.store_checkpoint import StoreCheckpoint
-from flintmq.core.recovery.plan import LastStop, RecoveryPlan, is_described, trusted_before
+from flintmq.core.recovery.last_stop import LastStop
+from flintmq.core.recovery.plan import RecoveryPlan, is_described, trusted_before
 from flintmq.core.recovery.repair import data_behind, repair
 from flintmq.core.recovery.start_walk import Cut, Recovered
 

@@ -14,7 +14,7 @@ import msgspec
 
 from flintmq.config.sections.models import BrokerConfig
 from flintmq.config.sections.store import StoreSection
-from flintmq.core.errors import StoreError, store_errors
+from flintmq.core.errors import store_errors
 from flintmq.core.event import Event
 from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
 from flintmq.core.io.disk import Disk
@@ -36,8 +36,9 @@ from flintmq.core.log.multi_path_queue import MultiPathMappedFileQueue
 from flintmq.core.log.store_checkpoint import StoreCheckpoint
 from flintmq.core.log.store_lock import StoreLock
 from flintmq.core.log.watermarks import Watermarks
-from flintmq.core.recovery.boot import boot_path, is_same_boot
-from flintmq.core.recovery.plan import FoundStore, LastStop, RecoveryPlan, plan_start
+from flintmq.core.recovery.last_stop import LastStop, StoreMarks
+from flintmq.core.recovery.missing_log import may_be_lost
+from flintmq.core.recovery.plan import FoundStore, RecoveryPlan, plan_start
 from flintmq.core.recovery.recovery import Recovery
 from flintmq.core.recovery.start_walk import Recovered
 from flintmq.core.store.message_reader import MessageReader
@@ -162,7 +163,7 @@ class OpenedStore(msgspec.Struct, frozen=True, eq=False):
                 self.checkpoint.min_timestamp_ms,
                 self.epochs.epochs.current.start_offset_bytes,
                 check_crc=self.config.store.check_crc_on_recover,
-                skips_damage=self.config.store.compat == "safe",
+                is_safe=self.config.store.compat == "safe",
             )
         )
 
@@ -257,9 +258,10 @@ def _load(spec: StoreSpec, marks: StoreMarks, lock: contextlib.ExitStack, files:
     queue = log_files(settings, commit_log_folders(settings), disk, spec.pool, background)
     parts.callback(queue.close)
     files.callback(setattr, queue, "closing", True)  # what waits in the background is not made any more
-    queue.load(crashed=last_stop is not LastStop.CLEAN)
     checkpoint = StoreCheckpoint(disk, root / "checkpoint")
     parts.callback(checkpoint.close)
+    lost = partial(may_be_lost, last_stop, checkpoint.min_timestamp_ms) if settings.compat == "safe" else None
+    queue.load(crashed=last_stop is not LastStop.CLEAN, may_be_lost=lost)
     commit_log = CommitLog(
         queue,
         Watermarks(synchronous=spec.strategy.synchronous),
@@ -303,61 +305,6 @@ def _load(spec: StoreSpec, marks: StoreMarks, lock: contextlib.ExitStack, files:
         files,
         dispatchers,
     )
-
-
-class StoreMarks:
-    """Leaves and reads the marks of a store's life.
-
-    Args:
-        disk: where they lie.
-        root: the store's folder.
-    """
-
-    def __init__(self, disk: Disk, root: Path) -> None:
-        self._disk = disk
-        self._root = root
-
-    @property
-    def abort_file(self) -> Path:
-        """The file that exists while a broker runs on the store; a start that finds it knows of a crash."""
-        return self._root / "abort"
-
-    def last_stop(self) -> LastStop:
-        """Return how the store was left; one that was never used is a clean one."""
-        if not self._disk.exists(self.abort_file):
-            return LastStop.CLEAN
-        # After a kill all that was written is still there, because the machine did not stop with the process.
-        return LastStop.KILLED if is_same_boot(self._disk, self._root) else LastStop.CRASHED
-
-    def mark_abort(self) -> None:
-        """Make a crash from now on show at the next start."""
-        self._disk.write_file(self.abort_file, b"")
-
-    def remove_abort(self) -> None:
-        """Record that the store is closed in order."""
-        self._disk.remove(self.abort_file)
-
-    def mark_boot(self) -> None:
-        """Note the boot of the kernel under which the store is in use from now on."""
-        now = self._disk.incarnation(self._root).encode()
-        if not is_same_boot(self._disk, self._root) and now:
-            path = boot_path(self._root)
-            self._disk.make_folder(path.parent)
-            self._disk.write_file(path, now)
-
-    def forget_boot(self) -> None:
-        """Have the next start trust only what is on disk: after a failed sync the kernel may drop pages. Never raises."""
-        with contextlib.suppress(OSError, StoreError):
-            self._disk.remove(boot_path(self._root))
-
-    @contextlib.contextmanager
-    def distrusting_memory(self) -> Iterator[None]:
-        """Forget the boot if the disk refuses something meanwhile: it may have been a sync."""
-        try:
-            yield
-        except OSError:
-            self.forget_boot()
-            raise
 
 
 _STEP_BYTES: Final = 64 * 1024 * 1024

@@ -19,13 +19,14 @@ from flintmq.core.log.store_checkpoint import StoreCheckpoint
 from flintmq.core.log.watermarks import Watermarks
 from flintmq.core.record import log_walk
 from flintmq.core.record.queue_unit import UNIT_BYTES
-from flintmq.core.recovery import plan, recovery, repair
+from flintmq.core.recovery import last_stop, plan, recovery, repair
+from flintmq.core.recovery.last_stop import StoreMarks
 from flintmq.core.recovery.plan import RecoveryPlan
 from flintmq.core.recovery.recovery import Recovery
 from flintmq.core.recovery.start_walk import Recovered, walk_log
-from flintmq.core.store import message_reader, opened_store
+from flintmq.core.store import message_reader
 from flintmq.core.store.message_store import MessageStore
-from flintmq.core.store.opened_store import OpenedStore, StoreMarks
+from flintmq.core.store.opened_store import OpenedStore
 from flintmq.core.store.store_services import QueueFlusher
 from flintmq.core.testing.simulated_disk import SimulatedDisk, SimulatedRegion
 from flintmq.core.waiters import DONE
@@ -165,7 +166,7 @@ def trust_torn_units(patch: Patch) -> None:
 
 
 def trust_memory_after_a_power_cut(patch: Patch) -> None:
-    patch.setattr(opened_store, "is_same_boot", lambda *_all: True)
+    patch.setattr(last_stop, "is_same_boot", lambda *_all: True)
 
 
 def trust_memory_after_a_failed_sync(patch: Patch) -> None:

@@ -104,6 +104,7 @@ def test_a_log_that_was_taken_away_begins_an_epoch(tmp_path: Path) -> None:
         fill(store)
         store.epochs.begin(store.watermarks.wrote, MASTER)
     shutil.rmtree(tmp_path / "commitlog")
+    shutil.rmtree(tmp_path / "consumequeue")
     with opened(tmp_path) as store:
         assert [(e.number, e.start_offset_bytes) for e in store.epochs.epochs.entries] == [(3, 0)]
 

@@ -9,8 +9,8 @@ import pytest
 
 from flintmq.core.io.os_disk import OS_DISK
 from flintmq.core.record import record as rec
-from flintmq.core.recovery.boot import boot_path
-from flintmq.core.recovery.plan import LastStop, RecoveryPlan
+from flintmq.core.recovery.last_stop import LastStop, boot_path
+from flintmq.core.recovery.plan import RecoveryPlan
 from flintmq.core.store import opened_store
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.store import message, open_store, snapshot, store_spec

@@ -300,17 +300,6 @@ def test_nothing_is_blanked_before_its_copy_is_kept(tmp_path: Path) -> None:
     assert b"bytes" in next(iter(snapshot(tmp_path, "flint/quarantine").values()))
 
 
-def test_a_log_that_is_gone_takes_its_queues_along(tmp_path: Path) -> None:
-    """Queues without a log describe nothing (docs/internals/algorithms.md, Abnormal recovery)."""
-    with opened(tmp_path) as store:
-        fill(store, 5)
-    shutil.rmtree(tmp_path / "commitlog")
-    with opened(tmp_path) as store:
-        assert store.reader.topics() == set()
-        fill(store, 1)
-        assert store.reader.max_queue_offset("T", 0) == 1
-
-
 def test_the_next_file_is_made_ahead_and_not_left_behind(tmp_path: Path) -> None:
     """Nothing foreign may lie in the log's folder of a stopped store."""
     with opened(tmp_path, preallocate=True) as store:

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flintmq.core.io.os_disk import OS_DISK
-from flintmq.core.recovery.boot import boot_path
-from flintmq.core.recovery.plan import LastStop, RecoveryPlan
+from flintmq.core.recovery.last_stop import LastStop, boot_path
+from flintmq.core.recovery.plan import RecoveryPlan
 from flintmq.core.store.opened_store import OpenedStore, StoreSpec, plan_of, recover
 from flintmq.core.testing.store import snapshot, store_spec
 from flintmq.dispatchers.index.index_service import IndexService
