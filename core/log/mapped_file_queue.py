@@ -35,7 +35,8 @@ _GAP_BYTES = 64 * 1024 * 1024 * 1024
 class MappedFileQueue:
     """The row of files. ``step_bytes``: files are backed by disk in steps of so much, as they grow.
 
-    ``holds``: the file that is appended to keeps a descriptor, because it is written and synced all the time.
+    ``holds``: the file that is appended to keeps a descriptor, because it is written and synced all the time. ``size_key``: the
+    setting that says how large the files are, for errors.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class MappedFileQueue:
         ahead: Executor | None = None,
         warm: bool = False,
         holds: bool = False,
+        size_key: str = "their size",
     ) -> None:
         self._disk = disk
         self.folder = folder
@@ -60,6 +62,7 @@ class MappedFileQueue:
         self._ahead = ahead
         self._warm = warm
         self._holds = holds
+        self._size_key = size_key
         self.closing = False
         """Set before the queue is closed: a file that is being warmed up is left as it is."""
         self._next: Future[MappedFile] | None = None
@@ -95,7 +98,7 @@ class MappedFileQueue:
             if size != self.file_bytes:
                 raise StoreFormatError(
                     f"{path} has {size} bytes, the configuration says {self.file_bytes}: "
-                    f"{self._size_key()} must be what the store was made with"
+                    f"{self._size_key} must be what the store was made with"
                 )
             start = int(path.name)
             holds = self._holds and path == paths[-1]
@@ -107,7 +110,7 @@ class MappedFileQueue:
             if start != ends:
                 region.close()
                 raise StoreFormatError(
-                    f"{path}: the file before it ends at {ends}{_missing(self._size_key(), ends, start)}"
+                    f"{path}: the file before it ends at {ends}{_missing(self._size_key, ends, start)}"
                 )
             file = MappedFile(path, start, size, region, self._step_bytes)
             file.set_positions(size)
@@ -127,14 +130,6 @@ class MappedFileQueue:
     def _paths(self) -> list[Path]:
         """Return what is to be mapped, by name."""
         return self._disk.list_files(self.folder)
-
-    def _size_key(self) -> str:
-        """Return the setting that says how large the files are."""
-        if self.folder.name == "commitlog":
-            return "store.commit_log_file_bytes (mappedFileSizeCommitLog)"
-        if self.folder.parent.parent.name == "consumequeue_ext":
-            return "store.consume_queue_ext_file_bytes (mappedFileSizeConsumeQueueExt)"
-        return "store.consume_queue_file_bytes (mappedFileSizeConsumeQueue)"
 
     # positions
 

@@ -44,9 +44,18 @@ class MultiPathMappedFileQueue(MappedFileQueue):
         ahead: Executor | None = None,
         warm: bool = False,
         holds: bool = False,
+        size_key: str = "their size",
     ) -> None:
         super().__init__(
-            disk, folders[0], file_bytes, step_bytes=step_bytes, pool=pool, ahead=ahead, warm=warm, holds=holds
+            disk,
+            folders[0],
+            file_bytes,
+            step_bytes=step_bytes,
+            pool=pool,
+            ahead=ahead,
+            warm=warm,
+            holds=holds,
+            size_key=size_key,
         )
         self._all = tuple(dict.fromkeys((*folders, *read_only)))
         self._writable = tuple(sorted((f for f in folders if f not in read_only), key=str)) or (folders[0],)
@@ -55,9 +64,6 @@ class MultiPathMappedFileQueue(MappedFileQueue):
 
     def _paths(self) -> list[Path]:
         return sorted((path for folder in self._all for path in self._disk.list_files(folder)), key=lambda p: p.name)
-
-    def _size_key(self) -> str:
-        return "store.commit_log_file_bytes (mappedFileSizeCommitLog)"
 
     def folders_for(self, start: int) -> list[Path]:
         """Return where a file may be made, best first."""

@@ -340,6 +340,7 @@ def log_files(
     return make(
         settings.commit_log_file_bytes,
         step_bytes=_STEP_BYTES,
+        size_key="store.commit_log_file_bytes (mappedFileSizeCommitLog)",
         pool=pool,
         ahead=background,
         warm=settings.warm,

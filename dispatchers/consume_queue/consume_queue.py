@@ -22,6 +22,7 @@ from flintmq.dispatchers.consume_queue import queue_units
 from flintmq.dispatchers.consume_queue.consume_queue_ext import ConsumeQueueExt, ResolvingFilter
 from flintmq.dispatchers.consume_queue.queue_units import OFFSET_MAX, nearest_in_time
 
+_SIZE_KEY: Final = "store.consume_queue_file_bytes (mappedFileSizeConsumeQueue)"
 _STEP_BYTES: Final = 64 * 1024
 _RECOVER_FILES: Final = 3
 _FEW_UNITS: Final = 8_192
@@ -38,7 +39,8 @@ class ConsumeQueue:
     def __init__(self, disk: Disk, root: Path, topic: str, queue_id: int, file_bytes: int) -> None:
         self.topic = topic
         self.queue_id = queue_id
-        self.files = MappedFileQueue(disk, queue_folder(root, topic, queue_id), file_bytes, step_bytes=_STEP_BYTES)
+        folder = queue_folder(root, topic, queue_id)
+        self.files = MappedFileQueue(disk, folder, file_bytes, step_bytes=_STEP_BYTES, size_key=_SIZE_KEY)
         self.max_physical_offset_bytes = -1
         """End of the newest message described here; -1 without any."""
         self.min_logic_offset_bytes = 0

@@ -34,6 +34,7 @@ _MAX_OFFSET_BYTES: Final = MAX_ADDRESS - _LEAST_LONG
 _MAX_UNIT_BYTES: Final = 32_767
 _END_BYTES: Final = 4
 _FULL: Final = _SIZE.pack(-1)
+_SIZE_KEY: Final = "store.consume_queue_ext_file_bytes (mappedFileSizeConsumeQueueExt)"
 _STEP_BYTES: Final = 64 * 1024
 FOLDER: Final = "consumequeue_ext"
 
@@ -64,7 +65,8 @@ class ConsumeQueueExt:
     def __init__(self, disk: Disk, root: Path, topic: str, queue_id: int, file_bytes: int) -> None:
         self._disk = disk
         self._topic_folder = topic_folder(root, topic)
-        self.files = MappedFileQueue(disk, queue_folder(root, topic, queue_id), file_bytes, step_bytes=_STEP_BYTES)
+        folder = queue_folder(root, topic, queue_id)
+        self.files = MappedFileQueue(disk, folder, file_bytes, step_bytes=_STEP_BYTES, size_key=_SIZE_KEY)
         self._begin = 0
         """Where the next file starts while there is none."""
 
