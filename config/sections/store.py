@@ -160,7 +160,8 @@ class StoreSection:
     """Groups for which files are kept that they have not consumed, by their stored offsets; until ``keep_at_most_hours``, or
     until the disk is nearly full. Empty is off."""
     keep_at_most_hours: int = option(168, minimum=1, maximum=876_000)
-    """How long files are kept for ``keep_for_groups``, by their newest message; then they go, unread or not, with a warning."""
+    """How long files are kept for ``keep_for_groups``, by their newest message; then they go, unread or not, with a warning. At
+    least ``file_reserved_hours``."""
     delete_when: str = option(
         "04",
         rocketmq="deleteWhen",

@@ -166,14 +166,19 @@ def check_not_awaitable(returned: object) -> None:
         raise TypeError(f"expected a plain method; found {shown(returned)} returned, which is never awaited")
 
 
-def wrong_call(function: object, arguments: Signature) -> str:
-    """Return what keeps something from being called with these arguments as a plain function; empty when nothing
-    does."""
+def wrong_call(function: object, arguments: Signature, *, may_yield: bool = False) -> str:
+    """Return what keeps something from being called with these arguments as a plain function; empty when nothing does.
+
+    Args:
+        function: what is called.
+        arguments: names for its arguments, in order.
+        may_yield: whether its result is only iterated, so that it may be a generator.
+    """
     if not callable(function):
         return f"{shown(function)}, of type {type(function).__name__}"
     if is_async(function):
         return f"{_named(function)}, which is 'async def' and never awaited"
-    if inspect.isgeneratorfunction(function):
+    if inspect.isgeneratorfunction(function) and not may_yield:
         return f"{_named(function)}, which has a 'yield': a call of it does nothing"
     try:
         signature = inspect.signature(function, follow_wrapped=False)  # a decorator's own is what is called

@@ -48,6 +48,7 @@ _FIGURE_MAX_CHARS: Final = 1_000
 _CANCELLED_S: Final = 1.0
 """How long a method of a service that was cancelled may take to tidy up."""
 _MAY_WAIT: Final = ("start", "stop", "ready", "withdraw")
+_ITERATED: Final = ("alarms", "metrics")
 _MUST_NOT_WAIT: Final = (
     "persist",
     "runtime_info",
@@ -302,7 +303,8 @@ def _check(entry: Registered[ServiceFactory], made: Any) -> None:
         call = getattr(made, method, None)
         if call is None and method not in ("start", "stop"):
             continue
-        wrong = "" if method in _MAY_WAIT and is_async(call) else wrong_call(call, given)
+        waits = method in _MAY_WAIT and is_async(call)
+        wrong = "" if waits else wrong_call(call, given, may_yield=method in _ITERATED)
         if wrong:
             raise PluginError(
                 f"{SERVICE.where(entry.owner, entry.name)} cannot be used: its factory made a {type(made).__name__}; "

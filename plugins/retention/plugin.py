@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
+from flintmq.config.errors import ConfigError
 from flintmq.core.io.disk import evict_slices
 from flintmq.core.kernel.hookspecs import RegisterProcessor, RegisterService, hookimpl
 from flintmq.core.kernel.ports import SupportsEvict
@@ -72,9 +73,20 @@ class RetentionService:
 
     Args:
         api: the broker.
+
+    Raises:
+        ConfigError: files would be kept for groups no longer than without them.
     """
 
     def __init__(self, api: BrokerApi) -> None:
+        store = api.config.store
+        if store.keep_for_groups and store.keep_at_most_hours < store.file_reserved_hours:
+            raise ConfigError(
+                f"store.keep_at_most_hours is {store.keep_at_most_hours}, but every message is kept for "
+                f"{store.file_reserved_hours} hours (store.file_reserved_hours): raise the former, lower the latter, or have "
+                "no store.keep_for_groups",
+                key="store.keep_at_most_hours",
+            )
         self._api = api
         self.cleaner = CleanCommitLogService(api.store, api.readers, api.topics.keeping_topics)
         self._pages = ResidentPages(api.store)

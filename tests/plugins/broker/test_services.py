@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -153,6 +153,31 @@ def test_a_service_without_its_methods_stops_the_start_with_its_name(tmp_path: P
 
     with pytest.raises(PluginError, match=r"broken.*flintmq_services: the service 'half'.*expected start\(\)"):
         asyncio.run(Broker(config(tmp_path), plugins=[Broken()]).start())
+
+
+def test_what_is_iterated_may_be_a_generator(tmp_path: Path) -> None:
+    """Alarms and measurements are any iterables, as their ports say."""
+
+    class Watchful:
+        async def start(self) -> None: ...
+
+        async def stop(self) -> None: ...
+
+        def alarms(self) -> Iterator[Alarm]:
+            yield Alarm("shop.closed", "warning", "", "the shop is closed")
+
+    class Plugin:
+        plugin_name = "watchful"
+
+        @hookimpl
+        def flintmq_services(self, register: Any) -> None:
+            register("watchful", lambda api: Watchful())
+
+    async def live() -> list[str]:
+        async with Broker(config(tmp_path), plugins=[Plugin()]) as broker:
+            return [alarm.id for alarm in broker.state.alarms()]
+
+    assert "shop.closed" in asyncio.run(live())
 
 
 def test_an_intake_step_redirects_and_refuses_by_property(tmp_path: Path) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from flintmq import Broker
+from flintmq.config import ConfigError, load_config
 from flintmq.core.broker.api import BrokerApi
 from flintmq.core.kernel.ports.processor import Request
 from flintmq.core.store.message_store import MessageStore
@@ -36,7 +39,7 @@ def test_the_disks_are_measured_before_anything_is_served(monkeypatch: pytest.Mo
     """The first round comes ten seconds later, and queues of topics with a retention of their own begin where it says."""
     monkeypatch.setattr("flintmq.plugins.retention.plugin.CleanCommitLogService", Cleaner)
     timers: list[str] = []
-    store = SimpleNamespace(clean_resource_interval_ms=10_000)
+    store = SimpleNamespace(clean_resource_interval_ms=10_000, keep_for_groups=())
     api: Any = SimpleNamespace(
         store=None,
         readers=None,
@@ -49,6 +52,19 @@ def test_the_disks_are_measured_before_anything_is_served(monkeypatch: pytest.Mo
     service.start()
     assert service.cleaner.asked == ["check_space", "expire_topics"]
     assert timers == ["retention", "resident pages"]
+
+
+def test_a_bound_for_groups_below_that_for_all_is_refused(tmp_path: Path) -> None:
+    """It would never hold anything back, and the owner of the groups would not know."""
+    settings = [f"store.path={tmp_path}", "listen.port=0", "store.keep_at_most_hours=71"]
+    with Broker(load_config(None, settings, {})):  # nothing is kept for groups
+        pass
+    settings.append("store.keep_for_groups=billing")
+    with pytest.raises(
+        ConfigError, match=r"keep_at_most_hours is 71.*72 hours \(store\.file_reserved_hours\)"
+    ) as refused:
+        asyncio.run(Broker(load_config(None, settings, {})).start())
+    assert refused.value.key == "store.keep_at_most_hours"
 
 
 def test_operators_ask_for_deletions_by_request() -> None:
