@@ -83,7 +83,7 @@ async def _ask(admin: AdminClient, broker: BrokerMemory) -> BrokerReport | None:
 
 def _alarms(brokers: list[BrokerMemory]) -> tuple[PlacedAlarm, ...]:
     """Return what is wrong, from the list that ``flintmq top`` and the console have."""
-    return all_alarms([broker_row(one, 0.0, told_alarms(one)) for one in brokers], {})
+    return all_alarms([broker_row(one, 0.0, told_alarms(one)) for one in brokers], {}, is_empty=not brokers)
 
 
 def _row(broker: BrokerMemory, report: BrokerReport | None) -> dict[str, Any]:

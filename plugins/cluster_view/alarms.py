@@ -19,6 +19,13 @@ NEARLY_FULL_RATIO: Final = 0.85
 """RocketMQ's diskSpaceCleanForciblyRatio."""
 FULL_RATIO: Final = 0.9
 """RocketMQ's diskSpaceWarningLevelRatio."""
+NO_BROKER: Final = Alarm(
+    "broker.none",
+    CRITICAL,
+    "",
+    "the name servers know no broker: nobody can send or consume; start one, or look whether brokers name these name servers",
+    key="namesrv.addresses",
+)
 
 
 def told_alarms(broker: BrokerMemory) -> tuple[PlacedAlarm, ...]:
@@ -43,17 +50,21 @@ def _members(broker: BrokerMemory, group: str) -> int | None:
     return None if connected is None else len(connected.client_ids)
 
 
-def all_alarms(brokers: Sequence[BrokerView], groups: Mapping[str, GroupView]) -> tuple[PlacedAlarm, ...]:
+def all_alarms(
+    brokers: Sequence[BrokerView], groups: Mapping[str, GroupView], *, is_empty: bool = False
+) -> tuple[PlacedAlarm, ...]:
     """Return every alarm, critical ones first.
 
     Args:
         brokers: with the alarms that they tell.
         groups: the users' by name.
+        is_empty: whether the name servers answer, and name no broker.
     """
     told = {(alarm.id, alarm.subject) for broker in brokers for alarm in broker.alarms}
     seen = [alarm for alarm in gathered(_seen(groups)) if (alarm.id, alarm.subject) not in told]
     away = [broker for broker in brokers if broker.error and ("broker.missing", broker.name) not in told]
-    found = [_placed(_missing(broker), broker.name, broker.address) for broker in away]
+    found = [_placed(NO_BROKER, "", "")] if is_empty else []
+    found += [_placed(_missing(broker), broker.name, broker.address) for broker in away]
     found += [alarm for broker in brokers for alarm in broker.alarms if not broker.error]
     found += [_placed(alarm, "", "") for alarm in seen]
     return tuple(sorted(found, key=lambda alarm: alarm.level != CRITICAL))

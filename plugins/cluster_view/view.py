@@ -94,7 +94,9 @@ class ClusterView:
             groups_behind=sum(lag > 0 for lag in lags),
             conflicts=sum(bool(group.conflict) for group in wanted),
             stuck=sum(bool(group.stuck) for group in wanted),
-            alarms=all_alarms(brokers, {group.name: group for group in wanted}),
+            alarms=all_alarms(
+                brokers, {group.name: group for group in wanted}, is_empty=not brokers and not self._registry_error
+            ),
             errors=(self._registry_error,) if self._registry_error else (),
         )
 

@@ -197,6 +197,17 @@ def test_status_says_what_a_start_took_out_of_the_log(cli: RunCommand, tmp_path:
     assert "quarantine" in text
 
 
+def test_status_of_a_cluster_that_every_broker_has_left_is_a_failure(cli: RunCommand) -> None:
+    """A check that only asks for its exit code must not take it for a healthy one."""
+    with flintmq.NameServer(flintmq.load_config(None, ["listen.port=0"], {})) as names:
+        found = cli("status", "-n", names.address, "--json")
+        assert (found.code, found.json["brokers"]) == (1, [])
+        assert [alarm["id"] for alarm in found.json["alarms"]] == ["broker.none"]
+        text = cli("status", "-n", names.address)
+        assert text.code == 1
+        assert "know no broker" in text.out
+
+
 def test_status_sounds_an_alarm_for_a_record_that_cannot_be_read(cli: RunCommand, tmp_path: Path) -> None:
     """Bytes of the log are overwritten between append and dispatch: the operator sees it in both kinds of output and in the
     exit code, and whoever sends is refused."""

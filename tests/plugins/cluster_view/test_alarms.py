@@ -57,6 +57,13 @@ def test_a_stuck_group_is_one_alarm_with_the_messages_of_all_its_queues() -> Non
     assert "61 s in T broker-a:0" in alarm.message
 
 
+def test_a_cluster_without_a_broker_is_no_healthy_one() -> None:
+    """Every broker has gone, and the list of what is wrong must not be empty for it."""
+    (alarm,) = all_alarms([], {}, is_empty=True)
+    assert (alarm.id, alarm.level, alarm.key) == ("broker.none", CRITICAL, "namesrv.addresses")
+    assert all_alarms([], {}) == (), "nobody was asked yet, or the name server does not answer"
+
+
 def test_a_broker_that_another_one_tells_to_be_down_is_one_alarm() -> None:
     """With the reason, which only their supervisor knows."""
     told = telling(Alarm("broker.missing", CRITICAL, "broker-b", "broker-b was ended by SIGKILL"))
