@@ -8,10 +8,11 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 import attrs
+import click
 
 from flintmq.config import load_config
 from flintmq.core.errors import RefusedError, RemotingError
-from flintmq.plugins.cli.exits import CommandError, ExitCode
+from flintmq.plugins.cli.exits import CommandError, ExitCode, warn
 from flintmq.plugins.cli.options import DEFAULT_NAME_SERVER, given_access
 from flintmq.remoting.client.access import Access, AclSigner, access_of
 from flintmq.remoting.client.admin import AdminClient
@@ -93,6 +94,42 @@ def with_client(work: Callable[[ClientInstance], Awaitable[T]]) -> T:
 def with_admin(work: Callable[[AdminClient], Awaitable[T]]) -> T:
     """Run work with an administration client; see :func:`with_client`."""
     return with_client(lambda client: work(AdminClient(client=client)))
+
+
+class Silent:
+    """The brokers that did not answer while a command asked several: what the others have is shown. One event loop."""
+
+    def __init__(self) -> None:
+        self._reasons: dict[str, RemotingError] = {}
+        self._answered = False
+
+    async def ask(self, address: str, work: Callable[[], Awaitable[T]]) -> T | None:
+        """Return what a broker answers; None where it does not, or has not before.
+
+        Raises:
+            RefusedError: it answers, and refuses.
+        """
+        if address in self._reasons:
+            return None
+        try:
+            answer = await work()
+        except RemotingError as error:
+            self._reasons[address] = error
+            return None
+        self._answered = True
+        return answer
+
+    def check(self) -> None:
+        """Raise the error of the first broker where none has answered."""
+        if self._reasons and not self._answered:
+            raise next(iter(self._reasons.values()))
+
+    def end(self) -> None:
+        """Warn of those that did not answer, and end the command with exit code 1; do nothing where all have answered."""
+        for address, error in self._reasons.items():
+            warn(f"{address} does not answer, so what it has is missing here: {error}")
+        if self._reasons:
+            raise click.exceptions.Exit(ExitCode.FAILED)
 
 
 async def until_first(*work: Coroutine[Any, Any, object]) -> None:

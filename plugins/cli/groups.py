@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import click
@@ -10,7 +11,7 @@ from flintmq.core.broker.groups import SubscriptionGroupConfig
 from flintmq.core.broker.topic_name import RETRY_PREFIX
 from flintmq.core.errors import RefusedError
 from flintmq.plugins.cli import options
-from flintmq.plugins.cli.connect import is_missing, with_admin
+from flintmq.plugins.cli.connect import Silent, is_missing, with_admin
 from flintmq.plugins.cli.exits import CommandError, warn
 from flintmq.plugins.cli.options import timestamp_ms
 from flintmq.plugins.cli.output import print_done, print_json, print_rows
@@ -27,14 +28,16 @@ group_argument = click.argument("group", help="The consumer group.")
 @options.as_json
 def list_(all_: bool, as_json: bool) -> None:
     """List the groups that brokers know, with their members."""
-    found = with_admin(lambda admin: _groups(admin, all_))
+    silent = Silent()
+    found = with_admin(lambda admin: _groups(admin, all_, silent))
     if as_json:
         print_json(found)
-        return
-    counted = (row | {"members": len(row["members"])} for row in found)
-    print_rows(counted, {"group": "group", "members#": "members", "topics": "topics", "brokers": "brokers"})
-    for row in found:
-        _warn_of_contradictions(row)
+    else:
+        counted = (row | {"members": len(row["members"])} for row in found)
+        print_rows(counted, {"group": "group", "members#": "members", "topics": "topics", "brokers": "brokers"})
+        for row in found:
+            _warn_of_contradictions(row)
+    silent.end()
 
 
 groups = ListingGroup(list_)
@@ -46,20 +49,22 @@ def _warn_of_contradictions(row: dict[str, Any]) -> None:
         warn(f"members of {row['group']} contradict each other, so it may miss messages: {text}")
 
 
-async def _groups(admin: AdminClient, everything: bool) -> list[dict[str, Any]]:
+async def _groups(admin: AdminClient, everything: bool, silent: Silent) -> list[dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for broker_name, address in (await admin.masters()).items():
-        for group in await admin.group_configs(address):
+        for group in await silent.ask(address, partial(admin.group_configs, address)) or ():
             if not everything and kind_of_group(group) == "system":
                 continue
             row = found.setdefault(
                 group, {"group": group, "members": [], "topics": [], "brokers": [], "contradictions": []}
             )
             row["brokers"].append(broker_name)
-            members, topics, contradictions = await _members(admin, group, address)
+            told = await silent.ask(address, partial(_members, admin, group, address))
+            members, topics, contradictions = told or ([], [], "")
             row["contradictions"] += [f"{broker_name}: {contradictions}"] if contradictions else []
             row["members"] = sorted({*row["members"], *members})
             row["topics"] = sorted({*row["topics"], *topics})
+    silent.check()
     return [found[group] for group in sorted(found)]
 
 
@@ -82,14 +87,15 @@ async def _members(admin: AdminClient, group: str, address: str) -> tuple[list[s
 @options.as_json
 def show(group: str, topic: str | None, as_json: bool) -> None:
     """Show how far a group has come in each queue, and how far it lags behind."""
+    silent = Silent()
 
     async def work(admin: AdminClient) -> dict[str, Any]:
-        row = next((row for row in await _groups(admin, True) if row["group"] == group), None)
+        row = next((row for row in await _groups(admin, True, silent) if row["group"] == group), None)
         members = row["members"] if row is not None else []
         topics = [topic] if topic is not None else row["topics"] if row is not None else []
         queues: list[dict[str, Any]] = []
         for name in topics:
-            queues += await lags(admin, group, name)
+            queues += await _lags(admin, group, name, silent)
         return {
             "group": group,
             "members": members,
@@ -101,21 +107,28 @@ def show(group: str, topic: str | None, as_json: bool) -> None:
     found = with_admin(work)
     if as_json:
         print_json(found)
-        return
-    columns = {
-        "topic": "topic",
-        "queue": "{broker}:{queue_id}",
-        "consumed to#": "consumer_offset",
-        "next offset#": "broker_queue_offset",
-        "lag#": "lag",
-    }
-    print_rows(found["queues"], columns, title=f"{group}: {len(found['members'])} members, lag {found['lag']:,}")
-    _warn_of_contradictions(found)
+    else:
+        columns = {
+            "topic": "topic",
+            "queue": "{broker}:{queue_id}",
+            "consumed to#": "consumer_offset",
+            "next offset#": "broker_queue_offset",
+            "lag#": "lag",
+        }
+        print_rows(found["queues"], columns, title=f"{group}: {len(found['members'])} members, lag {found['lag']:,}")
+        _warn_of_contradictions(found)
+    silent.end()
 
 
-async def lags(admin: AdminClient, group: str, topic: str) -> list[dict[str, Any]]:
-    """Return how far a group has come in a topic's queues."""
-    stats = await admin.consume_stats(group, topic)
+async def _lags(admin: AdminClient, group: str, topic: str, silent: Silent) -> list[dict[str, Any]]:
+    """Return how far a group has come in the queues that a topic has at the brokers that answer."""
+    route = await admin.client.routes.route(topic)
+    told = [
+        await silent.ask(address, partial(admin.consume_stats_at, group, address, topic))
+        for address in map(route.address, route.broker_addrs)
+    ]
+    silent.check()
+    entries = [entry for stats in told if stats is not None for entry in stats.offset_table.items()]
     return [
         {
             "topic": queue.topic,
@@ -125,7 +138,7 @@ async def lags(admin: AdminClient, group: str, topic: str) -> list[dict[str, Any
             "broker_queue_offset": entry.broker_queue_offset,
             "lag": entry.broker_queue_offset - max(0, entry.consumer_offset),
         }
-        for queue, entry in sorted(stats.offset_table.items())
+        for queue, entry in sorted(entries)
     ]
 
 
@@ -172,7 +185,9 @@ def delete(group: str, offsets: bool, as_json: bool) -> None:
     """Delete a group at every broker."""
 
     async def work(admin: AdminClient) -> None:
-        if group not in {row["group"] for row in await _groups(admin, True)}:
+        silent = Silent()
+        if group not in {row["group"] for row in await _groups(admin, True, silent)}:
+            silent.end()
             raise CommandError(f"there is no group {group}")
         await admin.delete_group(group, remove_offset=offsets)
 

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Final
 
 import click
 
 from flintmq.config.rocketmq.system_topics import SYSTEM_TOPICS
+from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.broker.topic_name import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_TOPIC_PREFIX, reply_topic
 from flintmq.plugins.cli import options
-from flintmq.plugins.cli.connect import with_admin
+from flintmq.plugins.cli.connect import Silent, with_admin
 from flintmq.plugins.cli.exits import CommandError
 from flintmq.plugins.cli.output import print_done, print_json, print_rows, when
 from flintmq.plugins.cli.parser import Command, ListingGroup
 from flintmq.remoting.client.admin import AdminClient
 from flintmq.remoting.client.route import MASTER_ID
+from flintmq.remoting.wire.bodies import TopicOffset
 
 PERMISSIONS: Final = {"rw": 6, "r": 4, "w": 2}
 """What clients may do with a topic → the protocol's bits."""
@@ -29,24 +32,26 @@ cluster_option = click.option("--cluster", help="Only this cluster's brokers; el
 @options.as_json
 def list_(all_: bool, as_json: bool) -> None:
     """List the topics with their queues."""
-    found = with_admin(lambda admin: _topics(admin, all_))
+    silent = Silent()
+    found = with_admin(lambda admin: _topics(admin, all_, silent))
     if as_json:
         print_json(found)
-        return
-    columns = {
-        "topic": "topic",
-        "read queues#": "read_queues",
-        "write queues#": "write_queues",
-        "permission": "permission",
-        "brokers": "brokers",
-    }
-    print_rows(found, columns)
+    else:
+        columns = {
+            "topic": "topic",
+            "read queues#": "read_queues",
+            "write queues#": "write_queues",
+            "permission": "permission",
+            "brokers": "brokers",
+        }
+        print_rows(found, columns)
+    silent.end()
 
 
 topics = ListingGroup(list_)
 
 
-async def _topics(admin: AdminClient, everything: bool) -> list[dict[str, Any]]:
+async def _topics(admin: AdminClient, everything: bool, silent: Silent) -> list[dict[str, Any]]:
     info = await admin.cluster_info()
     found: dict[str, dict[str, Any]] = {}
     for name, data in sorted(info.broker_addr_table.items()):
@@ -54,7 +59,8 @@ async def _topics(admin: AdminClient, everything: bool) -> list[dict[str, Any]]:
         if address is None:
             continue
         own = {name, *info.cluster_addr_table}
-        for config in (await admin.topic_configs(address)).topic_config_table.values():
+        told = await silent.ask(address, partial(admin.topic_configs, address))
+        for config in told.topic_config_table.values() if told is not None else ():
             topic = config.topic_name
             system = topic in own or _is_system(topic)
             if system and not everything:
@@ -65,6 +71,7 @@ async def _topics(admin: AdminClient, everything: bool) -> list[dict[str, Any]]:
             row["write_queues"] += config.write_queue_nums
             row["permission"] = f"{'r' if config.perm & 4 else ''}{'w' if config.perm & 2 else ''}" or "-"
             row["brokers"].append(name)
+    silent.check()
     return [found[topic] for topic in sorted(found)]
 
 
@@ -79,7 +86,16 @@ def _is_system(topic: str) -> bool:
 @options.as_json
 def show(topic: str, as_json: bool) -> None:
     """Show a topic's queues, and how many messages each holds."""
-    stats = with_admin(lambda admin: admin.topic_stats(topic))
+    silent = Silent()
+
+    async def work(admin: AdminClient) -> dict[MessageQueue, TopicOffset]:
+        route = await admin.client.routes.route(topic)
+        addresses = list(map(route.address, route.broker_addrs))
+        told = [await silent.ask(one, partial(admin.topic_stats_at, topic, one)) for one in addresses]
+        silent.check()
+        return {queue: entry for stats in told if stats is not None for queue, entry in stats.items()}
+
+    stats = with_admin(work)
     queues: list[dict[str, Any]] = [
         {
             "broker": queue.broker_name,
@@ -94,16 +110,17 @@ def show(topic: str, as_json: bool) -> None:
     total = sum(queue["messages"] for queue in queues)
     if as_json:
         print_json({"topic": topic, "messages": total, "queues": queues})
-        return
-    columns = {
-        "queue": "{broker}:{queue_id}",
-        "first offset#": "min_queue_offset",
-        "next offset#": "max_queue_offset",
-        "messages#": "messages",
-        "last stored": "last_stored",
-    }
-    stored = [queue | {"last_stored": when(queue["last_update_timestamp_ms"])} for queue in queues]
-    print_rows(stored, columns, title=f"{topic}: {total:,} messages")
+    else:
+        columns = {
+            "queue": "{broker}:{queue_id}",
+            "first offset#": "min_queue_offset",
+            "next offset#": "max_queue_offset",
+            "messages#": "messages",
+            "last stored": "last_stored",
+        }
+        stored = [queue | {"last_stored": when(queue["last_update_timestamp_ms"])} for queue in queues]
+        print_rows(stored, columns, title=f"{topic}: {total:,} messages")
+    silent.end()
 
 
 @topics.command()
@@ -139,7 +156,9 @@ def delete(topic: str, cluster: str | None, as_json: bool) -> None:
     """Delete a topic and its queues."""
 
     async def work(admin: AdminClient) -> None:
-        if topic not in {row["topic"] for row in await _topics(admin, True)}:
+        silent = Silent()
+        if topic not in {row["topic"] for row in await _topics(admin, True, silent)}:
+            silent.end()
             raise CommandError(f"there is no topic {topic}")
         await admin.delete_topic(topic, cluster=cluster)
 

@@ -8,6 +8,7 @@ import socket
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import flintmq
@@ -15,6 +16,8 @@ from flintmq.core.kernel.hookspecs import hookimpl
 from flintmq.core.kernel.ports.alarm import Alarm
 from flintmq.core.testing.store import message
 from flintmq.remoting.client import Consumer
+from flintmq.remoting.wire.codes import RequestCode
+from flintmq.remoting.wire.command import encode_command, request
 
 from .conftest import SMALL, RunCommand
 
@@ -126,6 +129,52 @@ def test_a_group_that_contradicts_itself_is_named(cli: RunCommand, name_server: 
     assert (alarm["subject"], alarm["value"], odd_id in alarm["message"]) == ("Torn", 1, True)
     assert f"subscription to {topic}: 'A' of most, but 'B' of {odd_id}" in told
     assert cli("groups", "show", "Readers", "-n", name_server).err == ""
+
+
+def test_a_broker_that_does_not_answer_hides_nothing_of_the_others(cli: RunCommand, tmp_path: Path) -> None:
+    """When one is down people ask for topics and groups most of all; a script must see that the answer is not whole."""
+    loaded = flintmq.load_config(None, [*SMALL, f"store.path={tmp_path}", "topics.default_queue_nums=1"], {})
+    queues = {"readQueueNums": 1, "writeQueueNums": 1, "perm": 6, "topicName": "T"}
+    body = msgspec.json.encode({"topicConfigSerializeWrapper": {"topicConfigTable": {"T": queues}}})
+    with socket.create_server(("127.0.0.1", 0)) as nobody:
+        gone = f"127.0.0.1:{nobody.getsockname()[1]}"
+    fields = {
+        "brokerName": "gone",
+        "brokerAddr": gone,
+        "clusterName": "DefaultCluster",
+        "brokerId": "0",
+        "haServerAddr": gone,
+    }
+    with (
+        flintmq.NameServer(loaded) as names,
+        socket.create_connection(names.address.split(":")) as registered,  # as long as it is open the broker is known
+        flintmq.Broker(loaded.with_overrides([f"namesrv.addresses={names.address}"])) as broker,
+    ):
+        registered.sendall(encode_command(request(RequestCode.REGISTER_BROKER, fields, body)))
+        assert b'"code":0' in registered.recv(4096), "it is registered"
+        broker.put([flintmq.Message("T", b"x")])
+
+        async def consume() -> None:
+            broker.state.groups.select("Readers")
+            broker.state.offsets.commit("T", "Readers", 0, 0, "127.0.0.1:1")
+
+        broker.call(consume)
+        where = ("-n", names.address, "--json")
+        for asked, of_the_other in (
+            (("topics",), lambda found: [row["brokers"] for row in found if row["topic"] == "T"] == [["broker-a"]]),
+            (("topics", "show", "T"), lambda found: found["messages"] == 1),
+            (
+                ("groups",),
+                lambda found: [row["brokers"] for row in found if row["group"] == "Readers"] == [["broker-a"]],
+            ),
+            (("groups", "show", "Readers", "T"), lambda found: found["lag"] == 1),
+        ):
+            outcome = cli(*asked, *where)
+            assert (outcome.code, of_the_other(outcome.json)) == (1, True), asked
+            assert f"{gone} does not answer, so what it has is missing here" in outcome.err
+        deleted = cli("topics", "delete", "Nowhere", *where)
+        assert (deleted.code, gone in deleted.err) == (1, True)
+    assert cli("topics", *where).code == 4, "where nobody answers there is nothing to show"
 
 
 def test_reset_needs_online_members(cli: RunCommand, name_server: str, topic: str) -> None:
