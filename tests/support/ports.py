@@ -5,15 +5,18 @@ from __future__ import annotations
 import random
 import socket
 
+_CHANCE = random.SystemRandom()
+
 
 def free_ports(count: int) -> list[int]:
     """Return ports below those the system hands to clients.
 
-    Each is free with the two ports below it (VIP) and the one above it (replication).
+    Each is free with the two ports below it (VIP) and the one above it (replication). They do not follow from the seed of a test
+    run: its processes have the same one, and would hand out the same ports before anybody listens there.
     """
     found: list[int] = []
     while len(found) < count:
-        port = random.randrange(12_000, 30_000, 8)
+        port = _CHANCE.randrange(12_000, 30_000, 8)
         if port not in found and all(_is_free(near) for near in range(port - 2, port + 2)):
             found.append(port)
     return found
