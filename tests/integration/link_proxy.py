@@ -121,7 +121,7 @@ class LinkProxy:
 def free_port() -> int:
     """A port that nobody listens at now, given to nobody else of this process, and below those that systems hand out."""
     while True:
-        port = random.randrange(20_000, 32_000)
+        port = random.SystemRandom().randrange(20_000, 32_000)  # not by the seed that all processes of a test run share
         with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)), _GIVING:
             if port not in _GIVEN:
                 _GIVEN.add(port)

@@ -11,8 +11,8 @@ _CHANCE = random.SystemRandom()
 def free_ports(count: int) -> list[int]:
     """Return ports below those the system hands to clients.
 
-    Each is free with the two ports below it (VIP) and the one above it (replication). They do not follow from the seed of a test
-    run: its processes have the same one, and would hand out the same ports before anybody listens there.
+    Each is free with the two ports below it (VIP) and the one above it (replication). They do not follow from the seed of a
+    test run: its processes have the same one, and would hand out the same ports before anybody listens there.
     """
     found: list[int] = []
     while len(found) < count:
