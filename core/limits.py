@@ -108,6 +108,9 @@ GROUPS_PER_CONNECTION_MAX: Final = 4_096
 QUEUE_LOCKS_MAX: Final = 200_000
 """Locked queues of all groups (about 300 bytes each): a thousand orderly groups with 200 queues each."""
 
+KEPT_REGISTRATIONS_MAX_BYTES: Final = 16 * 1024 * 1024
+"""Of the file with the consumers that a start has to know again: ten thousand groups with a few members have some 5 MB."""
+
 SUBSCRIPTIONS_PER_HEARTBEAT_MAX: Final = 10_000
 """Topics in one heartbeat."""
 

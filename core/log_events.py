@@ -171,6 +171,13 @@ EVENTS: Final[Mapping[str, str]] = {
     "raise store.file_reserved_hours, or keep it on": "store.replay_gone dispatcher committed_position min_position",
     "%s%s": "store.slow what more",
     "the members of consumer group %s agree again": "subscription.agreed group",
+    "client id %s is used by several members of consumer group %s at the same time, so each message may be "
+    "consumed several times: %s; give each process an id of its own": "client.id_shared client_id group addresses",
+    "%s: the registrations are not known again: %s; consumers register within 30 s": "consumers.not_known path reason",
+    "locks of group %s are not known again: %s": "consumers.locks_not_known group reason",
+    "the registrations of consumers are not written: %s": "consumers.not_written error",
+    "the registrations of %d consumer groups are not kept: there are too many": "consumers.too_many groups",
+    "consumers that did not come back after the start are gone: %s%s": "consumers.not_back consumers more",
     "members of consumer group %s contradict each other, so it may miss messages: %s": "subscription.contradiction group contradictions",
     "%s %s after %.0f s; it is started again in %g s": "supervisor.ended broker how served_s pause_s",
     "%s has not ended within %.0f s and is killed; its store recovers": "supervisor.killed broker timeout_s",

@@ -8,23 +8,14 @@ See docs/internals/algorithms.md, Groups and offsets; docs/internals/protocol.md
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from typing import Final
 
-from flintmq.core.broker.conflicts import (
-    BROADCASTING,
-    CLUSTERING,
-    CONSUME_PASSIVELY,
-    Behaviour,
-    Conflict,
-    describe_conflicts,
-    find_conflicts,
-    odd_members,
-)
+from flintmq.core.broker.conflicts import CLUSTERING, CONSUME_PASSIVELY, describe_conflicts, odd_members
+from flintmq.core.broker.consumer_group import ConsumerGroupInfo as ConsumerGroupInfo
+from flintmq.core.broker.kept_registrations import KeptGroup
 from flintmq.core.broker.producers import EXPIRY_S, ClientChannelInfo, check_membership
 from flintmq.core.broker.subscription import SubscriptionData
-from flintmq.core.broker.topic_name import retry_topic
 from flintmq.core.client_log import client_log
 from flintmq.core.errors import RefusedError
 from flintmq.core.event import Event
@@ -36,126 +27,6 @@ from flintmq.core.response_code import ResponseCode
 _log = client_log(__name__)
 
 NOTIFY_CONSUMER_IDS_CHANGED: Final = 40
-
-
-class ConsumerGroupInfo:
-    """Members and subscriptions of a group. Loop thread; changed by :class:`flintmq.core.broker.consumers.ConsumerTable`."""
-
-    def __init__(self, group_name: str) -> None:
-        self.group_name = group_name
-        self._retry_topic = retry_topic(group_name)
-        self.consume_type = CONSUME_PASSIVELY
-        self.message_model = CLUSTERING
-        self.consume_from_where = "CONSUME_FROM_LAST_OFFSET"
-        self.subscriptions: dict[str, SubscriptionData] = {}
-        """By topic; the newest version any member sent."""
-        self.members: dict[Channel, ClientChannelInfo] = {}
-        self._behaviours: dict[Channel, Behaviour] = {}
-        self._counts: Counter[Behaviour] = Counter()
-        """How many members consume alike: mostly all do, and nothing has to be compared."""
-        self._conflicts: tuple[int, tuple[Conflict, ...]] = (0, ())
-        """The revision that was looked at, and what was found."""
-        self.revision = 0
-        """Grows when the way in which any member consumes changes, or a member leaves."""
-
-    @property
-    def is_broadcasting(self) -> bool:
-        return self.message_model == BROADCASTING
-
-    @property
-    def channels(self) -> list[Channel]:
-        return list(self.members)
-
-    @property
-    def client_ids(self) -> list[str]:
-        """Ids of the members, each once."""
-        return list(dict.fromkeys(member.client_id for member in self.members.values()))
-
-    def find_member(self, client_id: str) -> ClientChannelInfo | None:
-        for member in self.members.values():
-            if member.client_id == client_id:
-                return member
-        return None
-
-    def find_subscription(self, topic: str) -> SubscriptionData | None:
-        return self.subscriptions.get(topic)
-
-    def add_member(self, member: ClientChannelInfo) -> bool:
-        """Add a member or note that it lives; True when its connection is new."""
-        known = self.members.get(member.channel)
-        if known is not None and known.client_id == member.client_id:
-            known.last_update_ms, known.last_update_s = member.last_update_ms, member.last_update_s
-            return False
-        self.members[member.channel] = member
-        return known is None
-
-    def remove_member(self, channel: Channel) -> bool:
-        self._remember(channel, None)
-        return self.members.pop(channel, None) is not None
-
-    def update_subscriptions(
-        self,
-        channel: Channel,
-        subscriptions: Iterable[SubscriptionData],
-        consume_type: str = CONSUME_PASSIVELY,
-        message_model: str = CLUSTERING,
-        consume_from_where: str = "CONSUME_FROM_LAST_OFFSET",
-    ) -> bool:
-        """Take over how a member consumes; True when the group's set of topics changed.
-
-        What is heard last holds for the whole group, but per topic the newest version wins. A topic that this member did not
-        name is removed for the whole group: that is RocketMQ's rule and the trap of members that contradict each other
-        (see :meth:`conflicts`).
-        """
-        self.consume_type, self.message_model = consume_type, message_model
-        self.consume_from_where = consume_from_where
-        changed = False
-        topics = set()
-        expressions = []
-        for wanted in subscriptions:
-            topics.add(wanted.topic)
-            if wanted.topic != self._retry_topic:  # clients add it by themselves, some of them only after their start
-                expressions.append((wanted.topic, wanted.expression_type, wanted.sub_string))
-            known = self.subscriptions.get(wanted.topic)
-            if known is None:
-                changed = True
-            if known is None or wanted.sub_version > known.sub_version:
-                self.subscriptions[wanted.topic] = wanted
-        for topic in self.subscriptions.keys() - topics:
-            del self.subscriptions[topic]
-            changed = True
-        behaviour = Behaviour(frozenset(expressions), message_model, consume_type, consume_from_where)
-        self._remember(channel, behaviour)
-        return changed
-
-    def _remember(self, channel: Channel, behaviour: Behaviour | None) -> None:
-        """Keep how a member consumes; None when it leaves."""
-        before = self._behaviours.pop(channel, None)
-        self.revision += before != behaviour
-        if before is not None:
-            self._counts[before] -= 1
-            if not self._counts[before]:
-                del self._counts[before]
-        if behaviour is not None:
-            self._behaviours[channel] = behaviour
-            self._counts[behaviour] += 1
-
-    def behaviours(self) -> dict[str, Behaviour]:
-        """Return how each member consumes, by client id; one that is connected twice has a number behind it."""
-        found: dict[str, Behaviour] = {}
-        for channel, behaviour in self._behaviours.items():
-            if channel in self.members:
-                name = self.members[channel].client_id
-                found[f"{name} ({len(found) + 1})" if name in found else name] = behaviour
-        return found
-
-    def conflicts(self) -> tuple[Conflict, ...]:
-        """Return in what the members contradict each other, which is looked for once after each change."""
-        if len(self._counts) < 2:
-            return ()
-        if self._conflicts[0] != self.revision:
-            self._conflicts = (self.revision, find_conflicts(self.behaviours()))
-        return self._conflicts[1]
 
 
 class ConsumerTable:
@@ -182,6 +53,10 @@ class ConsumerTable:
         """Group → client ids last reported."""
         self.contradictions_seen = 0
         """How often the members of a group that contradict the others became others."""
+        self._shared_ids: dict[tuple[str, str], tuple[str, ...]] = {}
+        """Group and client id → the addresses of its connections, where there are several."""
+        self.changes = 0
+        """Grows with everything that a start has to know again: members, topics, expressions."""
 
     def __len__(self) -> int:
         return len(self._groups)
@@ -229,12 +104,15 @@ class ConsumerTable:
         member = ClientChannelInfo(
             channel, client_id, language, version, self._clock.now_ms(), self._clock.monotonic_s()
         )
+        before = info.revision, info.subscriptions_replaced, len(info.members)
         is_new = info.add_member(member)
         self._groups_of.setdefault(channel, set()).add(group)
         topics_changed = info.update_subscriptions(
             channel, subscriptions, consume_type, message_model, consume_from_where
         )
+        self.changes += before != (info.revision, info.subscriptions_replaced, len(info.members))
         self._look_for_contradictions(info)
+        self._look_for_shared_id(info, client_id)
         if (is_new or topics_changed) and notify:
             self._notify(info)
         self.registered.publish(group, subscriptions)
@@ -275,25 +153,97 @@ class ConsumerTable:
             del self._told[group]
             _log.info("the members of consumer group %s agree again", group)
 
-    def unregister(self, group: str, channel: Channel, *, notify: bool = True) -> bool:
-        """Take a member out of its group; return False when it was none."""
+    def unregister(self, group: str, channel: Channel, client_id: str = "", *, notify: bool = True) -> bool:
+        """Take a member out of its group; return False when it was none.
+
+        Args:
+            client_id: of the member that says farewell, which may be one that is kept.
+        """
         info = self._groups.get(group)
-        if info is None or not info.remove_member(channel):
+        if info is None:
             return False
-        groups = self._groups_of[channel]
+        member = info.members.get(channel)
+        was_kept = client_id in info.kept
+        info.kept.pop(client_id, None)
+        if not info.remove_member(channel) and not was_kept:
+            return False
+        groups = self._groups_of.get(channel, set())
         groups.discard(group)
         if not groups:
-            del self._groups_of[channel]
-        if not info.members:
-            del self._groups[group]
-            self.unregistered.publish(group)
-            self._revisions.pop(group, None)
-            self._told.pop(group, None)
-            return True
-        self._look_for_contradictions(info)
-        if notify:
-            self._notify(info)
+            self._groups_of.pop(channel, None)
+        self.changes += 1
+        if not self._forget_if_empty(info):
+            self._look_for_contradictions(info)
+            if notify:
+                self._notify(info)
+        if member is not None:
+            self._look_for_shared_id(info, member.client_id)
         return True
+
+    def _forget_if_empty(self, info: ConsumerGroupInfo) -> bool:
+        group = info.group_name
+        if info.members or info.kept:
+            return False
+        del self._groups[group]
+        self.unregistered.publish(group)
+        self._revisions.pop(group, None)
+        self._told.pop(group, None)
+        return True
+
+    # members from before a start
+
+    def keep(self, kept: KeptGroup) -> None:
+        """Count the members that a group had before the start, until they come back or :meth:`drop_kept`.
+
+        They share the queues, and the group's pulls are served; but nothing is sent to them, because they have no connection.
+        """
+        info = self._groups.get(kept.group_name)
+        if info is None:
+            info = self._groups[kept.group_name] = ConsumerGroupInfo(kept.group_name)
+        info.keep(kept)
+        self.registered.publish(kept.group_name, kept.subscriptions)
+
+    def drop_kept(self) -> dict[str, list[str]]:
+        """Drop the members that did not come back, and tell the others of their groups; return their ids by group."""
+        dropped = {}
+        for info in self:
+            if info.kept:
+                dropped[info.group_name] = list(info.kept)
+                info.kept.clear()
+                self.changes += 1
+                if not self._forget_if_empty(info):
+                    self._notify(info)
+        return dropped
+
+    # client ids that several processes use
+
+    def heard(self, group: str, channel: Channel) -> None:
+        """Note that a member is alive, because it asked something; it still has to send heartbeats."""
+        info = self._groups.get(group)
+        member = info.members.get(channel) if info is not None else None
+        if info is not None and member is not None:
+            member.last_heard_s = self._clock.monotonic_s()
+            self._look_for_shared_id(info, member.client_id)
+
+    def shared_ids(self) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+        """Return each client id that several members of a group use: the group, the id, the addresses of its connections."""
+        return ((group, client_id, addresses) for (group, client_id), addresses in self._shared_ids.items())
+
+    def _look_for_shared_id(self, info: ConsumerGroupInfo, client_id: str) -> None:
+        """Log once that several connections use a client id at the same time."""
+        key = info.group_name, client_id
+        addresses = info.addresses_of(client_id)
+        if not addresses:
+            self._shared_ids.pop(key, None)
+        elif addresses != self._shared_ids.get(key):
+            self._shared_ids[key] = addresses
+            _log.warning(
+                "client id %s is used by several members of consumer group %s at the same time, so each message may be "
+                "consumed several times: %s; give each process an id of its own",
+                client_id,
+                info.group_name,
+                ", ".join(addresses),
+            )
 
     def close_channel(self, channel: Channel) -> list[str]:
         """Remove a connection that closed from every group and notify the other members. Return the groups it was in."""

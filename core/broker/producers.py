@@ -29,6 +29,10 @@ class ClientChannelInfo(msgspec.Struct, eq=False):
     """Wall-clock time of the last heartbeat, for tools."""
     last_update_s: float = 0.0
     """The same on the monotonic clock, which decides expiry."""
+    joined_s: float = 0.0
+    """When a consumer joined its group, on the monotonic clock."""
+    last_heard_s: float = 0.0
+    """When a consumer last sent a heartbeat, or asked who shares the queues."""
 
 
 def check_membership(kind: str, group: str, members: int, groups: int) -> None:

@@ -22,6 +22,8 @@ class RebalanceLockManager:
         self._count_max = count_max
         self._count = 0
         self._locks: dict[str, dict[MessageQueue, tuple[str, float]]] = {}
+        self.changes = 0
+        """Grows when a queue gets another owner, or none."""
 
     def lock_batch(self, group: str, queues: Iterable[MessageQueue], client_id: str) -> list[MessageQueue]:
         """Lock or renew what is free, expired or the client's own. Returns the queues the client holds now.
@@ -39,6 +41,7 @@ class RebalanceLockManager:
             owner = locks.get(queue)
             self._count += owner is None
             if owner is None or owner[0] == client_id or now_s - owner[1] > LOCK_MAX_LIVE_S:
+                self.changes += owner is None or owner[0] != client_id
                 locks[queue] = (client_id, now_s)
                 held.append(queue)
         if not locks:
@@ -53,6 +56,7 @@ class RebalanceLockManager:
             if owner is not None and owner[0] == client_id:
                 del locks[queue]
                 self._count -= 1
+                self.changes += 1
         if not locks:
             self._locks.pop(group, None)
 
@@ -74,7 +78,32 @@ class RebalanceLockManager:
             if not locks:
                 del self._locks[group]
         self._count -= removed
+        self.changes += removed
         return removed
+
+    def keep(self, group: str, client_id: str, queues: Iterable[MessageQueue], live_s: float) -> None:
+        """Have a client hold the queues that it had locked before the start.
+
+        Args:
+            live_s: for how many seconds, unless it renews its locks.
+        """
+        renewed_s = self._clock.monotonic_s() + live_s - LOCK_MAX_LIVE_S
+        wanted = dict.fromkeys(queues)
+        self._check_room(len(wanted))
+        locks = self._locks.setdefault(group, {})
+        for queue in wanted:
+            self._count += queue not in locks
+            locks[queue] = (client_id, renewed_s)
+        if not locks:
+            del self._locks[group]
+
+    def held(self) -> dict[str, dict[str, list[MessageQueue]]]:
+        """Return the queues that are locked, by group and client id. Any thread."""
+        found: dict[str, dict[str, list[MessageQueue]]] = {}
+        for group, locks in list(self._locks.items()):
+            for queue, (client_id, _) in list(locks.items()):
+                found.setdefault(group, {}).setdefault(client_id, []).append(queue)
+        return found
 
     def _check_room(self, more: int) -> None:
         if self._count + more > self._count_max:

@@ -11,6 +11,7 @@ from flintmq.core.broker.stats_table import SAMPLE_INTERVAL_S
 from flintmq.core.errors import StoreError
 from flintmq.core.io.config_manager import PERSIST_INTERVAL_S
 from flintmq.core.kernel.hookspecs import RegisterService, hookimpl
+from flintmq.plugins.broker.kept_consumers import KeptConsumers
 
 if TYPE_CHECKING:
     from flintmq.core.broker.api import BrokerApi
@@ -33,6 +34,7 @@ class UpkeepPlugin:
     def flintmq_services(self, register: RegisterService) -> None:
         register("tables", TableKeeper)
         register("clients", ClientExpiry)
+        register("kept_consumers", KeptConsumers)
         register("held_pulls", HeldPulls)
         register("statistics", Statistics)
 

@@ -54,9 +54,11 @@ class AdminClientProcessor(StateProcessor):
         """Return a consumer group's members and subscriptions."""
         group = request.header(ConsumerGroupRequestHeader).consumer_group
         info = self._state.consumers.find(group)
-        if info is None:
+        if info is None or not info.members:
             raise RefusedError(
-                ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{group}] not online", reason="group.not_online"
+                ResponseCode.CONSUMER_NOT_ONLINE,
+                f"the consumer group[{group}] not online{_returning(info)}",
+                reason="group.not_online",
             )
         connections = [_connection(member) for member in info.members.values()]
         body = bodies.ConsumerConnection(
@@ -107,6 +109,7 @@ class AdminClientProcessor(StateProcessor):
                 f"Timestamp: {header.timestamp_ms}",
                 reason="group.not_online",
             )
+        _check_all_connected(info)
         self._check_versions(info, V3_0_7_SNAPSHOT)
         body = bodies.ResetOffsetBody(offsets).encode()
         pushed = _for_cpp(offsets).encode() if request.language == "CPP" else body
@@ -156,9 +159,10 @@ class AdminClientProcessor(StateProcessor):
         """Return the offsets that a group's consumers have in memory, of all of them or of one."""
         header = request.header(GetConsumerStatusRequestHeader)
         info = self._state.consumers.find(header.group)
-        if info is None:
+        if info is None or not info.members:
             raise system_error(
-                f"No Any Consumer online in the consumer group: [{header.group}]", reason="group.not_online"
+                f"No Any Consumer online in the consumer group: [{header.group}]{_returning(info)}",
+                reason="group.not_online",
             )
         self._check_versions(info, V3_0_7_SNAPSHOT)
         members = [m for m in info.members.values() if header.client_addr in (None, "", m.client_id)]
@@ -216,6 +220,23 @@ class AdminClientProcessor(StateProcessor):
                 measured=member.client_id,
             )
         return member
+
+
+def _returning(info: ConsumerGroupInfo | None) -> str:
+    """Return, for a refusal, that members from before the start have not come back yet; empty where there are none."""
+    if info is None or not info.kept:
+        return ""
+    return f": {len(info.kept)} members from before the broker's start have not registered again, which takes 30 s"
+
+
+def _check_all_connected(info: ConsumerGroupInfo) -> None:
+    """Raise where a member would not learn of its new offsets, and commit its old ones afterwards."""
+    if info.kept:
+        raise system_error(
+            f"the offsets of group {info.group_name} cannot be reset yet{_returning(info)}; try again then",
+            reason="group.returning",
+            measured=", ".join(list(info.kept)[:10]),
+        )
 
 
 def _askable(member: ClientChannelInfo) -> Askable:

@@ -93,7 +93,8 @@ class ClientManageProcessor(StateProcessor):
         if header.consumer_group:
             config = self._state.groups.find(header.consumer_group)
             notify = config is None or config.notify_consumer_ids_changed_enable
-            self._state.consumers.unregister(header.consumer_group, request.channel, notify=notify)
+            client_id = header.client_id or ""
+            self._state.consumers.unregister(header.consumer_group, request.channel, client_id, notify=notify)
         return Response(ext_fields={})
 
     @handles(RequestCode.CHECK_CLIENT_CONFIG, pool="client", needs=needs.body(_check_needs))
@@ -124,6 +125,7 @@ class ConsumerManageProcessor(StateProcessor):
         (docs/internals/protocol.md, What an answer must have).
         """
         group = request.header(ConsumerGroupRequestHeader).consumer_group
+        self._state.consumers.heard(group, request.channel)
         info = self._state.consumers.find(group)
         if info is None or not info.client_ids:
             raise system_error(f"no consumer for this group, {group}", reason="group.not_online")

@@ -8,6 +8,7 @@ from flintmq.core import limits
 from flintmq.core.broker import consumers as consumers_module
 from flintmq.core.broker import producers as producers_module
 from flintmq.core.broker.consumers import ConsumerTable
+from flintmq.core.broker.kept_registrations import KeptGroup
 from flintmq.core.broker.producers import ProducerTable
 from flintmq.core.broker.subscription import SubscriptionData
 from flintmq.core.errors import RefusedError
@@ -227,3 +228,145 @@ def test_transaction_checks_go_round_the_group() -> None:
     seen = [producers.next_channel("pg") for _ in range(4)]
     assert {id(channel) for channel in seen} == {id(channels[0]), id(channels[2])}
     assert producers.next_channel("missing") is None
+
+
+def kept(*client_ids: str, group: str = "g") -> KeptGroup:
+    return KeptGroup(group_name=group, client_ids=client_ids, subscriptions=[T])
+
+
+def test_members_from_before_a_start_share_the_queues_and_come_back_unannounced() -> None:
+    """A rebalance after each heartbeat of the first half minute would move queues to and fro."""
+    consumers = ConsumerTable(ManualClock())
+    named: list[str] = []
+    consumers.registered.subscribe(lambda group, _subscriptions: named.append(group))
+    consumers.keep(kept("a", "b"))
+    info = consumers.find("g")
+    assert info is not None
+    assert (info.client_ids, info.channels, info.find_subscription("T"), named) == (["a", "b"], [], T, ["g"])
+    assert consumers.which_group_by_topic("T") == {"g"}
+    assert consumers.find_member("g", "a") is None, "there is no connection to it"
+    a = RecordingChannel()
+    assert not consumers.register("g", a, "a", [T])
+    assert notices(a) == []
+    assert sorted(info.client_ids) == ["a", "b"]
+    c = RecordingChannel()
+    assert consumers.register("g", c, "c", [T])
+    assert (notices(a), notices(c)) == (["g"], ["g"])
+    assert sorted(info.client_ids) == ["a", "b", "c"]
+
+
+def test_members_that_do_not_come_back_are_dropped_and_the_others_are_told() -> None:
+    """Their queues would be nobody's."""
+    consumers = ConsumerTable(ManualClock())
+    gone: list[str] = []
+    consumers.unregistered.subscribe(gone.append)
+    consumers.keep(kept("a", "b"))
+    consumers.keep(kept("x", group="h"))
+    a = RecordingChannel()
+    consumers.register("g", a, "a", [T])
+    assert consumers.drop_kept() == {"g": ["b"], "h": ["x"]}
+    info = consumers.find("g")
+    assert info is not None
+    assert (info.client_ids, notices(a), gone) == (["a"], ["g"], ["h"])
+    assert consumers.find("h") is None
+    assert consumers.drop_kept() == {}
+    assert notices(a) == ["g"]
+
+
+def test_a_member_that_is_kept_may_say_farewell() -> None:
+    """It stopped while the broker was away, or before its first heartbeat."""
+    consumers = ConsumerTable(ManualClock())
+    consumers.keep(kept("a", "b"))
+    a, other = RecordingChannel(), RecordingChannel()
+    consumers.register("g", a, "a", [T])
+    assert not consumers.unregister("g", other, "nobody")
+    assert consumers.unregister("g", other, "b")
+    assert notices(a) == ["g"]
+    assert consumers.unregister("g", a, "a")
+    assert consumers.find("g") is None
+
+
+def test_a_group_lives_on_while_members_are_kept() -> None:
+    """The connection of the one that came back may be lost again."""
+    consumers = ConsumerTable(ManualClock())
+    consumers.keep(kept("a", "b"))
+    a = RecordingChannel()
+    consumers.register("g", a, "a", [T])
+    consumers.close_channel(a)
+    info = consumers.find("g")
+    assert info is not None
+    assert info.client_ids == ["b"]
+
+
+def test_changes_grow_with_all_that_a_start_has_to_know() -> None:
+    """A heartbeat that says nothing new must not have the file written again."""
+    consumers = ConsumerTable(ManualClock())
+    a = RecordingChannel()
+    seen = [consumers.changes]
+
+    def grew() -> bool:
+        seen.append(consumers.changes)
+        return seen[-1] > seen[-2]
+
+    consumers.register("g", a, "a", [T])
+    assert grew()
+    consumers.register("g", a, "a", [T])
+    assert not grew()
+    for said in ([T, SubscriptionData(topic="U")], [T], [SubscriptionData(topic="T", sub_version=9)]):
+        consumers.register("g", a, "a", said)
+        assert grew()
+    consumers.register("g", a, "a", [SubscriptionData(topic="T", sub_version=9)], message_model="BROADCASTING")
+    assert grew()
+    consumers.close_channel(a)
+    assert grew()
+
+
+def test_a_client_id_that_two_processes_use_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    """Both get the same queues, and every message is consumed twice."""
+    clock = ManualClock()
+    consumers = ConsumerTable(clock)
+    one, two = RecordingChannel("10.0.0.1:1"), RecordingChannel("10.0.0.2:2")
+    consumers.register("g", one, "a", [T])
+    clock.advance_ms(20_000)
+    with caplog.at_level("WARNING", "flintmq"):
+        consumers.register("g", two, "a", [T])
+        assert list(consumers.shared_ids()) == [], "the first one may have lost its connection"
+        consumers.heard("g", one)
+        consumers.heard("g", one)
+        clock.advance_ms(10_000)
+        consumers.register("g", one, "a", [T])
+        consumers.register("g", two, "a", [T])
+    assert list(consumers.shared_ids()) == [("g", "a", ("10.0.0.1:1", "10.0.0.2:2"))]
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == 1
+    assert "10.0.0.1:1, 10.0.0.2:2" in told[0]
+    consumers.close_channel(one)
+    assert list(consumers.shared_ids()) == []
+
+
+def test_two_heartbeats_in_a_row_with_one_client_id_are_told_at_once() -> None:
+    """No client gives a connection up within a second."""
+    consumers = ConsumerTable(ManualClock())
+    for address in ("10.0.0.1:1", "10.0.0.2:2"):
+        consumers.register("g", RecordingChannel(address), "a", [T])
+    assert list(consumers.shared_ids()) == [("g", "a", ("10.0.0.1:1", "10.0.0.2:2"))]
+
+
+def test_a_client_id_is_not_shared_by_those_that_get_everything_anyway() -> None:
+    """Java's broadcasting consumers of one host have the same id unless they are given others."""
+    consumers = ConsumerTable(ManualClock())
+    for address in ("10.0.0.1:1", "10.0.0.2:2"):
+        consumers.register("g", RecordingChannel(address), "a", [T], message_model="BROADCASTING")
+    assert list(consumers.shared_ids()) == []
+
+
+def test_a_client_that_connected_anew_shares_its_id_with_nobody() -> None:
+    """Its first connection is still open at this end, and silent."""
+    clock = ManualClock()
+    consumers = ConsumerTable(clock)
+    lost, new = RecordingChannel("10.0.0.1:1"), RecordingChannel("10.0.0.1:2")
+    consumers.register("g", lost, "a", [T])
+    for _ in range(3):
+        clock.advance_ms(30_000)
+        consumers.register("g", new, "a", [T])
+    assert list(consumers.shared_ids()) == []

@@ -62,3 +62,41 @@ def test_locks_are_bounded_and_expired_ones_make_room() -> None:
     assert locks.lock_batch("i", [Q0], "a") == [Q0], "the first has expired"
     locks.unlock_batch("i", [Q0], "a")
     assert locks.lock_batch("g", [Q1], "a") == [Q1]
+
+
+def test_locks_from_before_a_start_hold_until_they_should_have_been_renewed() -> None:
+    """A consumer that works on a queue must not have it taken by one that joins after the start."""
+    clock = ManualClock()
+    before = RebalanceLockManager(clock)
+    before.lock_batch("g", [Q0, Q1], "a")
+    assert before.held() == {"g": {"a": [Q0, Q1]}}
+    locks = RebalanceLockManager(clock)
+    locks.keep("g", "a", [Q0, Q1], 30.0)
+    locks.keep("g", "a", [], 30.0)
+    clock.advance_ms(20_000)
+    assert locks.lock_batch("g", [Q0, Q1], "b") == []
+    assert locks.lock_batch("g", [Q0], "a") == [Q0]
+    clock.advance_ms(10_001)
+    assert locks.lock_batch("g", [Q0, Q1], "b") == [Q1], "Q0 was renewed"
+    assert locks.held() == {"g": {"a": [Q0], "b": [Q1]}}
+    full = RebalanceLockManager(clock, count_max=1)
+    with pytest.raises(RefusedError):
+        full.keep("g", "a", [Q0, Q1], 30.0)
+
+
+def test_changes_grow_with_every_new_owner() -> None:
+    """Renewals, which come all the time, must not have the locks written again."""
+    clock = ManualClock()
+    locks = RebalanceLockManager(clock)
+    locks.lock_batch("g", [Q0], "a")
+    assert locks.changes == 1
+    locks.lock_batch("g", [Q0], "a")
+    assert locks.changes == 1
+    locks.unlock_batch("g", [Q0], "a")
+    locks.lock_batch("g", [Q0], "b")
+    assert locks.changes == 3
+    clock.advance_ms(60_001)
+    locks.lock_batch("g", [Q0], "a")
+    clock.advance_ms(60_001)
+    locks.remove_expired()
+    assert locks.changes == 5

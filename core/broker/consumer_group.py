@@ -1,0 +1,189 @@
+"""One consumer group that is online: its members, those that are kept from before a start, and what they subscribe to.
+
+See docs/internals/algorithms.md, Groups and offsets.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Final
+
+from flintmq.core.broker.conflicts import (
+    BROADCASTING,
+    CLUSTERING,
+    CONSUME_PASSIVELY,
+    Behaviour,
+    Conflict,
+    find_conflicts,
+)
+from flintmq.core.broker.kept_registrations import KeptGroup
+from flintmq.core.broker.producers import ClientChannelInfo
+from flintmq.core.broker.subscription import SubscriptionData
+from flintmq.core.broker.topic_name import retry_topic
+from flintmq.core.kernel.ports.channel import Channel
+
+_STILL_ALIVE_S: Final = 3.0
+"""A connection of which something was heard so shortly before another one joined with the same client id was not lost: no
+client gives one up sooner."""
+
+
+class ConsumerGroupInfo:
+    """Members and subscriptions of a group. Loop thread; changed by :class:`flintmq.core.broker.consumers.ConsumerTable`."""
+
+    def __init__(self, group_name: str) -> None:
+        self.group_name = group_name
+        self._retry_topic = retry_topic(group_name)
+        self.consume_type = CONSUME_PASSIVELY
+        self.message_model = CLUSTERING
+        self.consume_from_where = "CONSUME_FROM_LAST_OFFSET"
+        self.subscriptions: dict[str, SubscriptionData] = {}
+        """By topic; the newest version any member sent."""
+        self.members: dict[Channel, ClientChannelInfo] = {}
+        self.kept: dict[str, None] = {}
+        """Ids of members that were registered before the broker's start and have not come back yet."""
+        self._of_id: dict[str, list[ClientChannelInfo]] = {}
+        """The members by client id: mostly one."""
+        self._behaviours: dict[Channel, Behaviour] = {}
+        self._counts: Counter[Behaviour] = Counter()
+        """How many members consume alike: mostly all do, and nothing has to be compared."""
+        self._conflicts: tuple[int, tuple[Conflict, ...]] = (0, ())
+        """The revision that was looked at, and what was found."""
+        self.revision = 0
+        """Grows when the way in which any member consumes changes, or a member leaves."""
+        self.subscriptions_replaced = 0
+        """How often a topic got another subscription, be it the same expression in a newer version."""
+
+    @property
+    def is_broadcasting(self) -> bool:
+        return self.message_model == BROADCASTING
+
+    @property
+    def channels(self) -> list[Channel]:
+        return list(self.members)
+
+    @property
+    def client_ids(self) -> list[str]:
+        """Ids of those that share the queues, each once: the members, and those that are kept."""
+        return list(dict.fromkeys([*self._of_id, *self.kept]))
+
+    def find_member(self, client_id: str) -> ClientChannelInfo | None:
+        return next(iter(self._of_id.get(client_id, ())), None)
+
+    def addresses_of(self, client_id: str) -> tuple[str, ...]:
+        """Return the addresses of the connections that use one client id at the same time; empty unless there are several.
+
+        A connection whose client connected anew, while this end of it is still open, does not count: after the newer one
+        joined, nothing was heard of it. Where each member gets every message, an id that several have harms nobody.
+        """
+        of_id = self._of_id.get(client_id, ())
+        if len(of_id) < 2 or self.is_broadcasting:
+            return ()
+        joined_s = max(member.joined_s for member in of_id) - _STILL_ALIVE_S
+        alive = [m.channel.remote_address for m in of_id if m.channel.is_open and m.last_heard_s >= joined_s]
+        return tuple(sorted(alive)) if len(alive) > 1 else ()
+
+    def find_subscription(self, topic: str) -> SubscriptionData | None:
+        return self.subscriptions.get(topic)
+
+    def add_member(self, member: ClientChannelInfo) -> bool:
+        """Add a member or note that it lives; True when its connection is new, and its id was not kept."""
+        known = self.members.get(member.channel)
+        if known is not None and known.client_id == member.client_id:
+            known.last_update_ms, known.last_update_s = member.last_update_ms, member.last_update_s
+            known.last_heard_s = member.last_update_s
+            return False
+        if known is not None:
+            self._forget_id(known)
+        member.joined_s = member.last_heard_s = member.last_update_s
+        self.members[member.channel] = member
+        self._of_id.setdefault(member.client_id, []).append(member)
+        was_kept = member.client_id in self.kept
+        self.kept.pop(member.client_id, None)
+        return known is None and not was_kept
+
+    def keep(self, kept: KeptGroup) -> None:
+        """Count the members that there were before the start, and consume as they said, until a member says otherwise."""
+        self.consume_type, self.message_model = kept.consume_type, kept.message_model
+        self.consume_from_where = kept.consume_from_where
+        self.subscriptions = {wanted.topic: wanted for wanted in kept.subscriptions}
+        self.kept = dict.fromkeys(kept.client_ids)
+
+    def remove_member(self, channel: Channel) -> bool:
+        self._remember(channel, None)
+        member = self.members.pop(channel, None)
+        if member is None:
+            return False
+        self._forget_id(member)
+        return True
+
+    def _forget_id(self, member: ClientChannelInfo) -> None:
+        of_id = self._of_id[member.client_id]
+        of_id.remove(member)
+        if not of_id:
+            del self._of_id[member.client_id]
+
+    def update_subscriptions(
+        self,
+        channel: Channel,
+        subscriptions: Iterable[SubscriptionData],
+        consume_type: str = CONSUME_PASSIVELY,
+        message_model: str = CLUSTERING,
+        consume_from_where: str = "CONSUME_FROM_LAST_OFFSET",
+    ) -> bool:
+        """Take over how a member consumes; True when the group's set of topics changed.
+
+        What is heard last holds for the whole group, but per topic the newest version wins. A topic that this member did not
+        name is removed for the whole group: that is RocketMQ's rule and the trap of members that contradict each other
+        (see :meth:`conflicts`).
+        """
+        self.consume_type, self.message_model = consume_type, message_model
+        self.consume_from_where = consume_from_where
+        changed = False
+        topics = set()
+        expressions = []
+        for wanted in subscriptions:
+            topics.add(wanted.topic)
+            if wanted.topic != self._retry_topic:  # clients add it by themselves, some of them only after their start
+                expressions.append((wanted.topic, wanted.expression_type, wanted.sub_string))
+            known = self.subscriptions.get(wanted.topic)
+            if known is None:
+                changed = True
+            if known is None or wanted.sub_version > known.sub_version:
+                self.subscriptions[wanted.topic] = wanted
+                self.subscriptions_replaced += 1
+        for topic in self.subscriptions.keys() - topics:
+            del self.subscriptions[topic]
+            changed = True
+        behaviour = Behaviour(frozenset(expressions), message_model, consume_type, consume_from_where)
+        self._remember(channel, behaviour)
+        return changed
+
+    def _remember(self, channel: Channel, behaviour: Behaviour | None) -> None:
+        """Keep how a member consumes; None when it leaves."""
+        before = self._behaviours.pop(channel, None)
+        self.revision += before != behaviour
+        if before is not None:
+            self._counts[before] -= 1
+            if not self._counts[before]:
+                del self._counts[before]
+        if behaviour is not None:
+            self._behaviours[channel] = behaviour
+            self._counts[behaviour] += 1
+
+    def behaviours(self) -> dict[str, Behaviour]:
+        """Return how each member consumes, by client id; one that is connected twice has a number behind it."""
+        found: dict[str, Behaviour] = {}
+        for channel, behaviour in self._behaviours.items():
+            if channel in self.members:
+                name = self.members[channel].client_id
+                found[f"{name} ({len(found) + 1})" if name in found else name] = behaviour
+        return found
+
+    def conflicts(self) -> tuple[Conflict, ...]:
+        """Return in what the members contradict each other, which is looked for once after each change."""
+        if len(self._counts) < 2:
+            return ()
+        if self._conflicts[0] != self.revision:
+            self._conflicts = (self.revision, find_conflicts(self.behaviours()))
+        return self._conflicts[1]

@@ -1,0 +1,104 @@
+"""What a start has to know of consumers that were registered before it: the file ``flint/consumers``.
+
+A broker that has just started would know no consumer until its next heartbeat, half a minute later: it would refuse its pulls,
+and tell no member who shares the queues with it. Lines of JSON: the first one says how many groups follow, each of the others
+is a :class:`KeptGroup`. Nothing in it stands for a connection: it holds names, and what they subscribe to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import msgspec
+
+from flintmq.core.broker.conflicts import CLUSTERING, CONSUME_PASSIVELY
+from flintmq.core.broker.subscription import SubscriptionData
+from flintmq.core.broker.topic_config import MessageQueue
+from flintmq.core.errors import StoreFormatError
+from flintmq.core.limits import (
+    CLIENT_ID_MAX_BYTES,
+    CLIENTS_PER_GROUP_MAX,
+    GROUP_MAX_BYTES,
+    KEPT_REGISTRATIONS_MAX_BYTES,
+    QUEUE_LOCKS_MAX,
+    SUBSCRIPTIONS_PER_HEARTBEAT_MAX,
+)
+
+KEPT_S: Final = 30.0
+"""For how long a member from before a start counts: clients send a heartbeat every 30 s (``heartbeatBrokerInterval``)."""
+
+_VERSION: Final = 1
+
+
+class KeptGroup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The members of one consumer group, how they consume, and the queues that they have locked."""
+
+    group_name: str
+    client_ids: Sequence[str] = ()
+    consume_type: str = CONSUME_PASSIVELY
+    message_model: str = CLUSTERING
+    consume_from_where: str = "CONSUME_FROM_LAST_OFFSET"
+    subscriptions: Sequence[SubscriptionData] = ()
+    locks: dict[str, list[MessageQueue]] = msgspec.field(default_factory=dict)
+    """By client id."""
+
+
+class _Head(msgspec.Struct, frozen=True):
+    version: int
+    groups: int
+
+
+def encode_kept(groups: Iterable[KeptGroup], max_bytes: int = KEPT_REGISTRATIONS_MAX_BYTES) -> tuple[bytes, int]:
+    """Return the content of the file, and how many groups are left out because it would be larger than ``max_bytes``. Any
+    thread."""
+    encoder = msgspec.json.Encoder()
+    lines: list[bytes] = []
+    room = max_bytes - len(encoder.encode(_Head(_VERSION, 2**31))) - 1
+    left_out = 0
+    for group in groups:
+        try:
+            line = encoder.encode(group)
+        except UnicodeEncodeError:  # halves of surrogate pairs in a name: such a member registers again by itself
+            left_out += 1
+            continue
+        if len(line) + 1 > room:
+            left_out += 1
+            continue
+        room -= len(line) + 1
+        lines.append(line)
+    head = encoder.encode(_Head(_VERSION, len(lines)))
+    return b"".join(b"%b\n" % line for line in (head, *lines)), left_out
+
+
+def decode_kept(raw: bytes) -> list[KeptGroup]:
+    """Return the groups of a file.
+
+    Raises:
+        StoreFormatError: it is cut, damaged, of a later version, or holds more than a broker accepts from clients; says what.
+    """
+    head, *lines = raw.removesuffix(b"\n").split(b"\n")
+    try:
+        found = msgspec.json.decode(head, type=_Head)
+        groups = [msgspec.json.decode(line, type=KeptGroup) for line in lines]
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise StoreFormatError(f"it is no list of consumer groups: {error}") from error
+    if found.version != _VERSION:
+        raise StoreFormatError(f"its version is {found.version}, and {_VERSION} is understood")
+    if found.groups != len(groups):
+        raise StoreFormatError(f"it has {len(groups)} groups of {found.groups}")
+    for group in groups:
+        _check(group)
+    if sum(len(queues) for group in groups for queues in group.locks.values()) > QUEUE_LOCKS_MAX:
+        raise StoreFormatError(f"it has more than {QUEUE_LOCKS_MAX} queue locks")
+    return groups
+
+
+def _check(group: KeptGroup) -> None:
+    names = (*group.client_ids, *group.locks)
+    if len(group.group_name.encode()) > GROUP_MAX_BYTES or any(
+        len(name.encode()) > CLIENT_ID_MAX_BYTES for name in names
+    ):
+        raise StoreFormatError("a name in it is too long")
+    if len(group.client_ids) > CLIENTS_PER_GROUP_MAX or len(group.subscriptions) > SUBSCRIPTIONS_PER_HEARTBEAT_MAX:
+        raise StoreFormatError(f"group {group.group_name} has too many members or topics in it")

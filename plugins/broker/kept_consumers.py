@@ -1,0 +1,157 @@
+"""Keeps the registrations of consumers over a restart, so that they go on at once and not at their next heartbeat."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from flintmq.core.broker.kept_registrations import KEPT_S, KeptGroup, decode_kept, encode_kept
+from flintmq.core.errors import RefusedError, StoreError, StoreFormatError
+from flintmq.core.io.config_manager import PERSIST_INTERVAL_S
+from flintmq.core.limits import KEPT_REGISTRATIONS_MAX_BYTES
+
+if TYPE_CHECKING:
+    from flintmq.core.broker.api import BrokerApi
+
+log = logging.getLogger("flintmq.broker")
+
+_LOOK_S: Final = 1.0
+"""How soon a change is written: what a killed broker does not know again is at most so old."""
+_REST: Final = 20
+"""After a write: so many times what it took, so that ten thousand groups that come and go cost little."""
+_NAMED_MAX: Final = 10
+
+
+class KeptConsumers:
+    """Writes who is registered when that changes, in a thread, and at the stop; counts what it finds at the start for one
+    heartbeat interval. Loop thread.
+
+    A member that is kept holds its share of the queues, also if it never comes back: that is why it counts no longer.
+
+    Args:
+        api: the broker.
+    """
+
+    def __init__(self, api: BrokerApi) -> None:
+        self._api = api
+        self._path = Path(api.config.store.path) / "flint" / "consumers"
+        self._written = (0, 0)
+        """The changes of the tables that the file has."""
+        self._left_out = 0
+        self._is_failing = False
+        self._next_s = 0.0
+        self._writing: asyncio.Task[None] | None = None
+        self._is_closing = False
+
+    def start(self) -> None:
+        """Count who was registered before; a file that cannot be read is reported, and changes nothing."""
+        api = self._api
+        try:
+            groups = self._read()
+        except (OSError, StoreError) as error:
+            log.warning(
+                "%s: the registrations are not known again: %s; consumers register within 30 s", self._path, error
+            )
+            groups = []
+        for group in groups:
+            if group.client_ids:
+                api.consumers.keep(group)
+            for client_id, queues in group.locks.items():
+                try:
+                    api.locks.keep(group.group_name, client_id, queues, KEPT_S)
+                except RefusedError as error:  # the locks are renewed, or asked for, within 20 s
+                    log.warning("locks of group %s are not known again: %s", group.group_name, error)
+        self._written = self._changes() if groups else (0, 0)
+
+    def _read(self) -> list[KeptGroup]:
+        disk = self._api.store.disk
+        if not disk.exists(self._path):
+            return []
+        size_bytes = disk.size(self._path)
+        if size_bytes > KEPT_REGISTRATIONS_MAX_BYTES:
+            raise StoreFormatError(f"it has {size_bytes} bytes, more than {KEPT_REGISTRATIONS_MAX_BYTES}")
+        return decode_kept(disk.read(self._path))
+
+    def ready(self) -> None:
+        """Begin to write changes, and to drop who does not come back: clients can reach the broker from now on."""
+        self._api.timers.every(_LOOK_S, self._look, "registrations", self._rest_s)
+        self._api.timers.every(KEPT_S, self._drop, "kept consumers")
+
+    def _changes(self) -> tuple[int, int]:
+        return self._api.consumers.changes, self._api.locks.changes
+
+    def _rest_s(self) -> float:
+        return 0.0 if self._changes() != self._written else math.inf
+
+    def _look(self) -> None:
+        is_due = self._changes() != self._written and self._api.clock.monotonic_s() >= self._next_s
+        if is_due and not self._is_closing and (self._writing is None or self._writing.done()):
+            self._writing = asyncio.get_running_loop().create_task(self._write())
+
+    async def _write(self) -> None:
+        changes = self._changes()
+        begin_s = time.perf_counter()
+        try:
+            left_out = await asyncio.to_thread(self._save)
+        except (OSError, StoreError) as error:  # it is tried again; the file has what it had
+            if not self._is_failing:
+                log.error("the registrations of consumers are not written: %s", error)
+            self._is_failing = True
+            self._next_s = self._api.clock.monotonic_s() + PERSIST_INTERVAL_S
+            return
+        self._written, self._is_failing = changes, False
+        if left_out and not self._left_out:
+            log.warning("the registrations of %d consumer groups are not kept: there are too many", left_out)
+        self._left_out = left_out
+        self._next_s = self._api.clock.monotonic_s() + (time.perf_counter() - begin_s) * _REST
+
+    def _save(self) -> int:
+        """Replace the file; return how many groups are left out. In a thread. Raises OSError and StoreError."""
+        data, left_out = encode_kept(self._groups())
+        disk = self._api.store.disk
+        temporary = self._path.with_name(self._path.name + ".tmp")
+        disk.make_folder(self._path.parent)
+        disk.write_file(temporary, data)
+        disk.replace(temporary, self._path)
+        return left_out
+
+    def _groups(self) -> Iterator[KeptGroup]:
+        """Yield what is registered. The loop's thread goes on meanwhile: each table is copied by one call."""
+        locks = self._api.locks.held()
+        for info in self._api.consumers:
+            yield KeptGroup(
+                group_name=info.group_name,
+                client_ids=info.client_ids,
+                consume_type=info.consume_type,
+                message_model=info.message_model,
+                consume_from_where=info.consume_from_where,
+                subscriptions=list(info.subscriptions.values()),
+                locks=locks.pop(info.group_name, {}),
+            )
+        for group_name, of_group in locks.items():
+            yield KeptGroup(group_name=group_name, locks=of_group)
+
+    def _drop(self) -> None:
+        dropped = self._api.consumers.drop_kept()
+        if dropped:
+            names = [f"{client_id} of {group}" for group, client_ids in dropped.items() for client_id in client_ids]
+            more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
+            log.info(
+                "consumers that did not come back after the start are gone: %s%s", ", ".join(names[:_NAMED_MAX]), more
+            )
+
+    async def withdraw(self) -> None:
+        """Write who is registered, while the connections are still there."""
+        self._is_closing = True
+        if self._writing is not None:
+            await self._writing
+        if self._changes() != self._written:
+            await self._write()
+
+    def stop(self) -> None:
+        """Do nothing: the connections have ended, and what they were is written."""
