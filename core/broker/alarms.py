@@ -17,6 +17,7 @@ ALARMS_MAX: Final = 200
 """Alarms of one broker that are shown. They are part of an answer, and more help nobody."""
 _NAME_MAX_CHARS: Final = 300
 _MESSAGE_MAX_CHARS: Final = 1_000
+_NAMED_MAX: Final = 10
 _SAME_DISK: Final = 0.01
 
 
@@ -158,6 +159,21 @@ def conflict(group: str, described: str, members: int = 0) -> Alarm:
         "topics, expressions and message model, or groups of their own"
     )
     return Alarm("group.conflict", WARNING, group, text, members, "members" if members else "")
+
+
+def client_id_shared(group: str, client_id: str, addresses: Sequence[str]) -> Alarm:
+    """Return the alarm for members of a group that use one client id at the same time.
+
+    Args:
+        group: the consumer group.
+        client_id: the id.
+        addresses: of their connections.
+    """
+    text = (
+        f"client id {client_id} is used by {len(addresses)} members of group {group}, which therefore get the same messages: "
+        f"{', '.join(addresses[:_NAMED_MAX])}. Give each process an instance name or a client id of its own"
+    )
+    return Alarm("client.id_shared", WARNING, group, text, len(addresses), "members")
 
 
 def lag_growing(

@@ -1,4 +1,4 @@
-"""What is wrong with consumer groups: their lag grows, or their members contradict each other."""
+"""What is wrong with consumer groups: their lag grows, their members contradict each other, or several have one client id."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from flintmq.core.broker.alarms import ALARMS_MAX, conflict
+from flintmq.core.broker.alarms import ALARMS_MAX, client_id_shared, conflict
 from flintmq.core.broker.conflicts import describe_conflicts, odd_members
 from flintmq.core.broker.groups import is_system_group
 from flintmq.core.broker.lag_watch import LagWatch, lag_messages
@@ -89,7 +89,8 @@ class GroupAlarms:
 
     def alarms(self) -> list[Alarm]:
         """Return the groups whose lag grew by the last round, and those whose members contradict each other now."""
-        return [*self._lags, *self._contradictory()]
+        shared = islice(self._api.consumers.shared_ids(), ALARMS_MAX)
+        return [*self._lags, *self._contradictory(), *(client_id_shared(*one) for one in shared)]
 
     def _contradictory(self) -> Iterator[Alarm]:
         """Return the conflicts; each is put into words once for each change of its group."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from flintmq.core.errors import FlintError, RemotingError
@@ -32,8 +33,14 @@ _REST_MAX_S: Final = 2.0
 """After a registration: ten times what its body took to make, and no longer than this, until the next one."""
 
 
+_RETRY_S: Final = 0.5
+_RETRY_MAX_S: Final = 8.0
+"""After a registration that failed, or a connection that was lost: the pause before the next try, which doubles each time. A
+name server that was restarted knows no broker, and would send clients of new topics away until the next interval."""
+
+
 class Registration:
-    """Registers at the start, at every interval, and at once when a topic changed. Loop thread.
+    """Registers at the start, at every interval, and at once when a topic changed or a name server was restarted. Loop thread.
 
     Args:
         api: the broker.
@@ -45,6 +52,8 @@ class Registration:
         self._addresses = api.config.namesrv.addresses
         self._advertised = api.address.advertised.to_text() or None
         self._changed = asyncio.Event()
+        self._lost: set[str] = set()
+        """Name servers whose connection was lost, and that may know this broker no longer."""
         self._task: asyncio.Task[None] | None = None
         self._body_s = 0.0
         self.registered: dict[str, bool] = {}
@@ -60,6 +69,7 @@ class Registration:
     async def ready(self) -> None:
         """Register once with every name server, then keep doing so. A name server that is away is tried again."""
         self._api.topics.changed.subscribe(self.topic_changed)
+        self._client.lost.subscribe(self._connection_lost)
         await self.register_all()
         self._task = asyncio.get_running_loop().create_task(self._run())
 
@@ -67,22 +77,44 @@ class Registration:
         """Register soon; several changes within one iteration of the loop make one registration."""
         self._changed.set()
 
+    def _connection_lost(self, address: str) -> None:
+        """Register with that name server soon: it was restarted, or will be."""
+        if address in self._addresses:
+            self._lost.add(address)
+            self._changed.set()
+
+    def _unsure(self) -> list[str]:
+        """Return the name servers that may not know this broker."""
+        return [one for one in self._addresses if one in self._lost or not self.registered.get(one)]
+
     async def _run(self) -> None:
         interval_s = self._api.config.namesrv.register_interval_ms / 1000
+        loop = asyncio.get_running_loop()
+        due_s, retry_s = loop.time() + interval_s, _RETRY_S
         while True:
+            unsure = self._unsure()
+            wait_s = max(0.0, due_s - loop.time())
             try:
-                async with asyncio.timeout(interval_s):
+                async with asyncio.timeout(min(wait_s, retry_s) if unsure else wait_s):
                     await self._changed.wait()
             except TimeoutError:
                 pass
-            self._changed.clear()
-            await self.register_all()
+            if self._changed.is_set() or loop.time() >= due_s:
+                due_s = loop.time() + interval_s
+                self._changed.clear()
+                await self.register_all()
+            else:
+                await self._register_with(unsure)
+            retry_s = min(retry_s * 2, _RETRY_MAX_S) if self._unsure() else _RETRY_S
             # Each new topic sends all topics: of ten thousand that is a tenth of a second's work.
             await asyncio.sleep(min(self._body_s * _REST, _REST_MAX_S))
 
     async def register_all(self) -> None:
         """Register with every name server at the same time."""
-        await asyncio.gather(*(self._register(address) for address in self._addresses))
+        await self._register_with(self._addresses)
+
+    async def _register_with(self, addresses: Iterable[str]) -> None:
+        await asyncio.gather(*(self._register(address) for address in addresses))
 
     async def _register(self, address: str) -> None:
         api = self._api
@@ -113,6 +145,7 @@ class Registration:
             self.registered[address] = False
             return
         self.registered[address] = True
+        self._lost.discard(address)
         if broker.id != 0:
             self._learn_master(answer)
         if answer.body:

@@ -11,6 +11,7 @@ from typing import Final, Protocol, TypedDict, runtime_checkable
 
 from flintmq.core import limits
 from flintmq.core.errors import RefusedError, RemotingConnectError, RemotingError
+from flintmq.core.event import Event
 from flintmq.remoting.client.connection import ClientConnection, timed_out
 from flintmq.remoting.wire.codes import ResponseCode
 from flintmq.remoting.wire.command import (
@@ -118,6 +119,8 @@ class RemotingClient:
         self._closed = False
         self.connections_lost: int = 0
         """How many connections have ended: a user that relies on a server knowing this client compares it."""
+        self.lost: Event[[str]] = Event()
+        """A connection to an address has ended, and not because this client was closed."""
 
     def register_processor(self, code: int, handler: RequestHandler) -> None:
         """From now on requests of this code that a server pushes go to ``handler(command, address)``."""
@@ -249,6 +252,8 @@ class RemotingClient:
         self.connections_lost += 1
         if self._connections.get(connection.address) is connection:
             del self._connections[connection.address]
+            if not self._closed:
+                self.lost.publish(connection.address)
 
     def _request_received(self, connection: ClientConnection, command: RemotingCommand) -> None:
         task = asyncio.ensure_future(self._answer(connection, command))

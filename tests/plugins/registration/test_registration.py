@@ -70,3 +70,27 @@ def test_a_broker_without_name_servers_has_no_registration(tmp_path: Path) -> No
             assert not list(broker.state.services_with(Registration))
 
     asyncio.run(live())
+
+
+def test_a_name_server_that_was_restarted_knows_the_broker_again_at_once(tmp_path: Path) -> None:
+    """It begins with empty tables: until the next interval clients of new topics would be sent away."""
+
+    async def live() -> None:
+        async with NameServer(BrokerConfig(nameserver=NamesrvConfig(port=0))) as names:
+            port = int(names.address.rpartition(":")[2])
+            broker = Broker(config(tmp_path, names.address))
+            await broker.start()
+            registration = broker.state.service(Registration)
+            lost = asyncio.Event()
+            registration._client.lost.subscribe(lambda _address: lost.set())
+        async with asyncio.timeout(10):
+            await lost.wait()
+        for _ in range(2):  # it is away for a while
+            await registration.register_all()
+            assert not registration.registered[names.address]
+        async with asyncio.timeout(10), NameServer(BrokerConfig(nameserver=NamesrvConfig(port=port))) as again:
+            while not again.routes.cluster_info().broker_addr_table:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            await broker.stop()
+
+    asyncio.run(live())
