@@ -173,7 +173,7 @@ def client_id_shared(group: str, client_id: str, addresses: Sequence[str]) -> Al
         f"client id {client_id} is used by {len(addresses)} members of group {group}, which therefore get the same messages: "
         f"{', '.join(addresses[:_NAMED_MAX])}. Give each process an instance name or a client id of its own"
     )
-    return Alarm("client.id_shared", WARNING, group, text, len(addresses), "members")
+    return Alarm("client.id_shared", WARNING, client_id, text, len(addresses), "members")
 
 
 def lag_growing(

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from flintmq.config.sections.models import StoreSection
-from flintmq.core.broker.alarms import ALARMS_MAX, conflict, disk_used, disks, gathered
+from flintmq.core.broker.alarms import ALARMS_MAX, client_id_shared, conflict, disk_used, disks, gathered
 from flintmq.core.kernel.ports.alarm import CRITICAL, WARNING, Alarm
 from flintmq.core.retention.retention import DiskUsage, RetentionPolicy
 
@@ -104,3 +104,11 @@ def test_a_conflict_says_how_and_what_to_do() -> None:
     )
     assert "but BROADCASTING of c3. Give all members" in found.message
     assert (conflict("G", "x").value, conflict("G", "x").unit) == (0, "")
+
+
+def test_a_shared_client_id_names_a_bounded_number_of_addresses() -> None:
+    """A program that starts a hundred processes with one id gets one line that can be read."""
+    found = client_id_shared("G", "id", [f"10.0.0.{n}:1" for n in range(100)])
+    assert (found.id, found.level, found.subject, found.value) == ("client.id_shared", WARNING, "id", 100)
+    assert "10.0.0.9:1. Give each process" in found.message
+    assert "10.0.0.10:1" not in found.message

@@ -207,3 +207,19 @@ def test_members_that_consume_in_another_way_are_an_alarm(alarms: Alarms, odd: d
             found = alarms(broker)["group.conflict"]
             assert (found.value, said in found.message, "of odd" in found.message) == (1, True, True), found.message
         assert alarms(broker) == {}
+
+
+def test_two_clients_with_one_id_are_an_alarm_until_one_leaves(alarms: Alarms) -> None:
+    """Both consume everything, and neither can know."""
+    with EmbeddedBroker() as broker:
+        broker.create_topic("A")
+        names, same = broker.name_server_address, "10.0.0.7@1"
+        with sync.Consumer("G", names, lambda message: None, settings=QUICK, client_id=same) as one:
+            one.subscribe("A")
+            with sync.Consumer("G", names, lambda message: None, settings=QUICK, client_id=same) as other:
+                other.subscribe("A")
+                until(broker, lambda: "client.id_shared" in alarms(broker))
+                found = alarms(broker)["client.id_shared"]
+                assert (found.level, found.subject, found.value, found.unit) == ("warning", same, 2, "members")
+                assert found.message.count("127.0.0.1:") == 2
+            assert alarms(broker) == {}
