@@ -25,7 +25,7 @@ from flintmq.core.log_events import EVENTS, EVENTS_OF
 from flintmq.plugins.broker.processors import ProcessorsPlugin
 from flintmq.plugins.builtin import BUILTIN_PLUGINS, name_server_plugins
 from flintmq.plugins.metrics.families import GROUPS
-from flintmq.remoting.wire.codes import PUSHED, RequestCode
+from flintmq.remoting.wire.codes import OF_ROCKETMQ_5, PUSHED, RequestCode
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -148,10 +148,11 @@ def request_codes() -> str:
     lines = [
         "# Request codes",
         "",
-        "Every request code of RocketMQ 4.9, and who answers it here. What nobody answers, those of 5.x among them, gets code",
-        "3 and says so (`request type 13 not supported [code.unsupported]`), also from the name server, where RocketMQ's is",
-        "silent. Under access control *rights* are those to the topics and groups that a request names; an *audited* request",
-        "leaves a line in the audit log. Written by `tools/docs.py` from the declarations of the handlers.",
+        "Every request code of RocketMQ 4.9 and those of 5 that are answered, and who does it here. What nobody answers gets",
+        "code 3 and says so (`request type 13 not supported [code.unsupported]`), also from the name server, where RocketMQ's",
+        "is silent; of [codes of RocketMQ 5](#codes-of-rocketmq-5) it says why. Under access control *rights* are those to the",
+        "topics and groups that a request names; an *audited* request leaves a line in the audit log. Written by",
+        "`tools/docs.py` from the declarations of the handlers.",
         "",
         "| code | name | broker's processor | name server | tested by (in `tests/`) | queue | needs | audited | what it does |",
         "|---|---|---|---|---|---|---|---|---|",
@@ -170,6 +171,17 @@ def request_codes() -> str:
         else:
             row += "  |  |  |  |"
         lines.append(row)
+    lines += [
+        "",
+        "## Codes of RocketMQ 5",
+        "",
+        "What clients and tools of RocketMQ 5 ask for and nobody answers here. The remark of the refusal holds the reason, and",
+        "what helps instead.",
+        "",
+        "| code | name | reason |",
+        "|---|---|---|",
+        *(f"| {code} | {name} | {_cell(why)} |" for code, (name, why) in sorted(OF_ROCKETMQ_5.items())),
+    ]
     return "\n".join(lines) + "\n"
 
 

@@ -41,6 +41,22 @@ class SubscriptionGroupConfig(msgspec.Struct, frozen=True, kw_only=True, rename=
     """The broker suggested to a consumer that is far behind."""
 
 
+class GroupRetryPolicy(msgspec.Struct, frozen=True):
+    """When RocketMQ 5 delivers a message again: by the delay levels."""
+
+    type: str = "CUSTOMIZED"
+
+
+class SubscriptionGroupConfigOf5(SubscriptionGroupConfig, frozen=True, kw_only=True, rename="camel"):
+    """A group as RocketMQ 5 tells it (352): its ``SubscriptionGroupConfig``, with what 4.9 does not know at its defaults."""
+
+    attributes: dict[str, str] = msgspec.field(default_factory=dict)
+    consume_message_orderly: bool = False
+    consume_timeout_minute: Int = 15
+    group_retry_policy: GroupRetryPolicy = GroupRetryPolicy()
+    group_sys_flag: Int = 0
+
+
 class SubscriptionGroupWrapper(msgspec.Struct, frozen=True, rename="camel"):
     """All groups of a broker: ``subscriptionGroup.json``, and the answer to GET_ALL_SUBSCRIPTIONGROUP_CONFIG (201)."""
 

@@ -56,6 +56,12 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         )
 
 
+class TopicConfigAndQueueMapping(TopicConfig, frozen=True, kw_only=True, rename="camel"):
+    """A topic as RocketMQ 5 tells it (351): ``TopicConfigAndQueueMapping``, without the mapping, which static topics have."""
+
+    attributes: dict[str, str] = msgspec.field(default_factory=dict)
+
+
 class TopicConfigSerializeWrapper(msgspec.Struct, frozen=True, rename="camel"):
     """All topics of a broker: ``topics.json``, the answer to GET_ALL_TOPIC_CONFIG (21), and what a broker registers."""
 

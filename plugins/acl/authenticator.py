@@ -20,6 +20,7 @@ from flintmq.plugins.acl.account import Account
 from flintmq.plugins.acl.account_store import AccountStore
 from flintmq.remoting.wire.codes import PUSHED, RequestCode
 from flintmq.remoting.wire.header_codec import ACCESS_KEY, SIGNATURE, SIGNED_AT
+from flintmq.remoting.wire.refusal import unsupported
 from flintmq.remoting.wire.signature import verify
 
 _KNOWN_CODES: Final = frozenset(map(int, RequestCode))
@@ -111,11 +112,11 @@ class AclAuthenticator:
         if rule is None:
             if caller.code in PUSHED:
                 _refuse(f"request code {caller.code} is sent by brokers, not to them", "acl.pushed")
-            unsupported = f" request type {caller.code} not supported"
+            refusal = unsupported(caller.code)
             if caller.code in _KNOWN_CODES:
-                raise RefusedError(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, unsupported, reason="code.unsupported")
+                raise refusal
             raise RefusedError(
-                ResponseCode.REQUEST_CODE_NOT_SUPPORTED, unsupported, reason="acl.unclassified", key="acl.extra_codes"
+                ResponseCode.REQUEST_CODE_NOT_SUPPORTED, str(refusal), reason="acl.unclassified", key="acl.extra_codes"
             )
         if account.admin:
             return

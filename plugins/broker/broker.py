@@ -36,7 +36,7 @@ from flintmq.remoting.client.transport import IN_PROCESS
 from flintmq.remoting.server.descriptors import bind, bind_with_vip
 from flintmq.remoting.server.pool import Pool
 from flintmq.remoting.server.server import RemotingServer
-from flintmq.remoting.wire.codes import RequestCode
+from flintmq.remoting.wire.codes import PULLS
 
 if TYPE_CHECKING:
     from flintmq.plugins.broker.in_process import InProcessPut, PutBatch, Puttable
@@ -178,7 +178,7 @@ class Broker(Service):
             await made.served.server.listen(sock, tls)
         if len(sockets) > 1:
             vip_port = sockets[1].getsockname()[1]
-            made.served.server.table.exclude(vip_port, frozenset({int(RequestCode.PULL_MESSAGE)}))
+            made.served.server.table.exclude(vip_port, PULLS)
         if tls is not None:
             self.timers.every(TLS_RELOAD_S, tls.reload, "certificate")
             made.state.alarm_sources.append(partial(certificate_alarms, tls, made.state))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from flintmq.core.broker.groups import SubscriptionGroupConfig
+import msgspec
+
+from flintmq.core.broker.groups import SubscriptionGroupConfig, SubscriptionGroupConfigOf5
 from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.broker.topic_name import check_group_name
 from flintmq.core.kernel.ports.access import ADMIN, Need, Permission
@@ -15,6 +17,7 @@ from flintmq.remoting.processors.answers import (
     StateProcessor,
     check_client_id,
     check_not_slave,
+    group_missing,
     sliced,
     topic_missing,
     wants_standard_json,
@@ -29,6 +32,7 @@ from flintmq.remoting.wire.headers_admin import (
     DeleteSubscriptionGroupRequestHeader,
     GetBrokerConsumeStatsRequestHeader,
     GetConsumeStatsRequestHeader,
+    GroupRequestHeader,
     QueryCorrectionOffsetRequestHeader,
     TopicGroupRequestHeader,
 )
@@ -69,6 +73,15 @@ class AdminGroupProcessor(StateProcessor):
     def all_groups(self, _request: Request) -> Response:
         """Return the settings of every consumer group."""
         return with_json(self._state.groups.to_wire())
+
+    @handles(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, header=GroupRequestHeader, needs=needs.group("group"))
+    def group_config(self, request: Request) -> Response:
+        """Return the settings of one consumer group, in the form of RocketMQ 5; none is made."""
+        group = request.header(GroupRequestHeader).group
+        config = self._state.groups.find(group)
+        if config is None:
+            raise group_missing(group)
+        return with_json(SubscriptionGroupConfigOf5(**msgspec.structs.asdict(config)))
 
     @handles(RequestCode.GET_ALL_CONSUMER_OFFSET, needs=ADMIN)
     def all_offsets(self, request: Request) -> Response:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from flintmq.core.broker.topic_config import MessageQueue, TopicConfig
+import msgspec
+
+from flintmq.core.broker.topic_config import MessageQueue, TopicConfig, TopicConfigAndQueueMapping
 from flintmq.core.broker.topic_name import check_topic_name
 from flintmq.core.kernel.ports.access import ACCOUNT, ADMIN, Permission
 from flintmq.core.kernel.ports.processor import Request, Response, handles
@@ -69,6 +71,15 @@ class AdminTopicProcessor(StateProcessor):
     def all_topics(self, _request: Request) -> Response:
         """Return the settings of every topic."""
         return with_json(self._state.topics.to_wire())
+
+    @handles(RequestCode.GET_TOPIC_CONFIG, header=TopicRequestHeader, needs=_ANY_RIGHT)
+    def topic_config(self, request: Request) -> Response:
+        """Return the settings of one topic, in the form of RocketMQ 5."""
+        topic = request.header(TopicRequestHeader).topic
+        config = self._state.topics.select(topic)
+        if config is None:
+            raise topic_missing(topic)
+        return with_json(TopicConfigAndQueueMapping(**msgspec.structs.asdict(config)))
 
     @handles(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, needs=ACCOUNT)
     def system_topics(self, _request: Request) -> Response:

@@ -53,9 +53,9 @@ def topic(permission: Permission) -> AccessRule:
     return AccessRule(Access.CLIENT, lambda caller, _facts: (topic_need(named(caller, "topic"), permission),))
 
 
-def group() -> AccessRule:
+def group(field: str = "consumerGroup") -> AccessRule:
     """Need the right to the consumer group of a request."""
-    return AccessRule(Access.CLIENT, lambda caller, _facts: (group_need(named(caller, "consumerGroup")),))
+    return AccessRule(Access.CLIENT, lambda caller, _facts: (group_need(named(caller, field)),))
 
 
 def topic_and_group(field: str = "consumerGroup") -> AccessRule:

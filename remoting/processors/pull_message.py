@@ -1,4 +1,5 @@
-"""PULL_MESSAGE (11): messages of one queue from an offset on, now or when they come (docs/internals/protocol.md, Pull)."""
+"""PULL_MESSAGE (11), and LITE_PULL_MESSAGE (361) of RocketMQ 5's clients: messages of one queue from an offset on, now or when
+they come (docs/internals/protocol.md, Pull)."""
 
 from __future__ import annotations
 
@@ -77,6 +78,13 @@ class PullMessageProcessor:
 
     @handles(
         RequestCode.PULL_MESSAGE,
+        header=PullMessageRequestHeader,
+        answer=PullMessageResponseHeader,
+        pool="pull",
+        needs=needs.topic_and_group(),
+    )
+    @handles(
+        RequestCode.LITE_PULL_MESSAGE,
         header=PullMessageRequestHeader,
         answer=PullMessageResponseHeader,
         pool="pull",

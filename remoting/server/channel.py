@@ -32,7 +32,7 @@ from flintmq.core.record.host import pack_host
 from flintmq.core.response_code import ONEWAY_FLAG, RESPONSE_FLAG
 from flintmq.remoting.server.request import Questions, decode_request
 from flintmq.remoting.server.request_table import wrong_response
-from flintmq.remoting.wire.codes import RequestCode
+from flintmq.remoting.wire.codes import PULLS
 from flintmq.remoting.wire.command import (
     JSON,
     RemotingCommand,
@@ -56,7 +56,6 @@ from flintmq.remoting.wire.lenient_header import LOOKED_AT_BYTES
 
 log = client_log("flintmq.remoting")
 
-_PULL = int(RequestCode.PULL_MESSAGE)
 _WRITE_HIGH_WATER_BYTES = 1024 * 1024
 _MUCH_BYTES = 1024 * 1024
 """Connections that hold less are not accounted: all of them together hold 10 GB at most."""
@@ -322,7 +321,7 @@ class ServerChannel(asyncio.Protocol):
         latency = self._server.latency
         if latency is not None:
             took_s = self._server.now_s() - (to.read_s or self.read_s)
-            latency.add(to.code, answer.code, took_s, 1, to.read_s > 0 and to.code == _PULL, to.is_oneway)
+            latency.add(to.code, answer.code, took_s, 1, to.read_s > 0 and to.code in PULLS, to.is_oneway)
         if to.is_oneway:
             return
         command = response(to, answer.code, answer.remark, answer.ext_fields, answer.body)

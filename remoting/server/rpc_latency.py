@@ -8,7 +8,7 @@ from typing import Final
 
 from flintmq.core.broker.batch_figures import NOTES_MAX
 from flintmq.core.histogram import Histogram
-from flintmq.remoting.wire.codes import RequestCode
+from flintmq.remoting.wire.codes import PULLS, RequestCode
 
 _PULL: Final = int(RequestCode.PULL_MESSAGE)
 BOUNDS_MS: Final = (1.0, 3.0, 5.0, 7.0, 10.0, 100.0, 1000.0, 2000.0, 3000.0)
@@ -95,7 +95,7 @@ class RpcLatency:
             was_held: whether they waited for a message (``is_long_polling``).
             is_oneway: whether nobody wanted the answer.
         """
-        if code == _PULL and response_code == 0:
+        if code in PULLS and response_code == 0:
             self._found_counted += count
         kind = code, response_code, was_held, is_oneway
         histogram = self._by_kind.get(kind)

@@ -14,7 +14,7 @@ __all__ = ["PUSHED", "LanguageCode", "RequestCode", "ResponseCode", "language_co
 
 
 class RequestCode(enum.IntEnum):
-    """What a peer asks for. Codes only 5.x knows are left out: they are answered REQUEST_CODE_NOT_SUPPORTED."""
+    """What a peer asks for. Of the codes that only 5.x knows there are those that are answered; see :data:`OF_ROCKETMQ_5`."""
 
     SEND_MESSAGE = 10
     PULL_MESSAGE = 11
@@ -112,9 +112,93 @@ class RequestCode(enum.IntEnum):
     ADD_WRITE_PERM_OF_BROKER = 327
     GET_ALL_PRODUCER_INFO = 328
     DELETE_EXPIRED_COMMITLOG = 329
+    GET_TOPIC_CONFIG = 351
+    """Of RocketMQ 5: its mqadmin asks for one topic, where that of 4.9 asks for all of them."""
+    GET_SUBSCRIPTIONGROUP_CONFIG = 352
+    """Of RocketMQ 5."""
+    LITE_PULL_MESSAGE = 361
+    """Of RocketMQ 5: the pulls of its ``DefaultLitePullConsumer``."""
     GET_BROKER_REPORT = 9_000
     """Not of RocketMQ's; its tools never send it."""
 
+
+_POP: Final = (
+    "pop consumption is of RocketMQ 5, and this broker speaks the protocol of 4.9: consume by push or pull, and leave "
+    "clientRebalance on"
+)
+_RECALL: Final = (
+    "a message cannot be recalled: that is of RocketMQ 5; half messages can be rolled back, and a delayed one can carry a key "
+    "by which its consumer leaves it out"
+)
+_TIMER: Final = "the timer wheel of RocketMQ 5 has another form here: flintmq status shows what waits"
+_CONTROLLER: Final = "controllers are of RocketMQ 5: a slave is promoted by an operator (docs/replication.md)"
+_AUTH: Final = "users and rules of RocketMQ 5 are not known here: accounts are those of 4.9 (mqadmin updateAclConfig)"
+_COLD: Final = "flow control of cold data is of RocketMQ 5"
+OF_ROCKETMQ_5: Final[dict[int, tuple[str, str]]] = {
+    60: ("GET_TIMER_CHECK_POINT", _TIMER),
+    61: ("GET_TIMER_METRICS", _TIMER),
+    353: (
+        "UPDATE_AND_GET_GROUP_FORBIDDEN",
+        "a group can be refused all of its topics only: mqadmin updateSubGroup -s false",
+    ),
+    354: ("CHECK_ROCKSDB_CQ_WRITE_PROGRESS", "consume queues are never kept in RocksDB here"),
+    355: ("EXPORT_ROCKSDB_CONFIG_TO_JSON", "topics, groups and offsets are kept in JSON here"),
+    370: ("RECALL_MESSAGE", _RECALL),
+    400: ("QUERY_ASSIGNMENT", _POP),
+    401: ("SET_MESSAGE_REQUEST_MODE", _POP),
+    402: ("GET_ALL_MESSAGE_REQUEST_MODE", _POP),
+    513: ("UPDATE_AND_CREATE_STATIC_TOPIC", "static topics, which span brokers, are of RocketMQ 5"),
+    907: ("GET_BROKER_HA_STATUS", "flintmq status shows the replication of a FlintMQ broker"),
+    **{
+        code: (name, _CONTROLLER)
+        for code, name in (
+            (1001, "CONTROLLER_ALTER_SYNC_STATE_SET"),
+            (1002, "CONTROLLER_ELECT_MASTER"),
+            (1003, "CONTROLLER_REGISTER_BROKER"),
+            (1004, "CONTROLLER_GET_REPLICA_INFO"),
+            (1005, "CONTROLLER_GET_METADATA_INFO"),
+            (1006, "CONTROLLER_GET_SYNC_STATE_DATA"),
+            (1007, "GET_BROKER_EPOCH_CACHE"),
+            (1008, "NOTIFY_BROKER_ROLE_CHANGED"),
+            (1009, "UPDATE_CONTROLLER_CONFIG"),
+            (1010, "GET_CONTROLLER_CONFIG"),
+            (1011, "CLEAN_BROKER_DATA"),
+        )
+    },
+    2001: ("UPDATE_COLD_DATA_FLOW_CTR_CONFIG", _COLD),
+    2002: ("REMOVE_COLD_DATA_FLOW_CTR_CONFIG", _COLD),
+    2003: ("GET_COLD_DATA_FLOW_CTR_INFO", _COLD),
+    2004: ("SET_COMMITLOG_READ_MODE", "how the log is read ahead is the operating system's affair here"),
+    **{
+        code: (name, _AUTH)
+        for code, name in (
+            (3001, "AUTH_CREATE_USER"),
+            (3002, "AUTH_UPDATE_USER"),
+            (3003, "AUTH_DELETE_USER"),
+            (3004, "AUTH_GET_USER"),
+            (3005, "AUTH_LIST_USER"),
+            (3006, "AUTH_CREATE_ACL"),
+            (3007, "AUTH_UPDATE_ACL"),
+            (3008, "AUTH_DELETE_ACL"),
+            (3009, "AUTH_GET_ACL"),
+            (3010, "AUTH_LIST_ACL"),
+        )
+    },
+    **{
+        code: (name, _POP)
+        for code, name in (
+            (200_050, "POP_MESSAGE"),
+            (200_051, "ACK_MESSAGE"),
+            (200_052, "PEEK_MESSAGE"),
+            (200_053, "CHANGE_MESSAGE_INVISIBLETIME"),
+            (200_054, "NOTIFICATION"),
+            (200_055, "POLLING_INFO"),
+            (200_056, "POP_ROLLBACK"),
+            (200_151, "BATCH_ACK_MESSAGE"),
+        )
+    },
+}
+"""What clients and tools of RocketMQ 5 ask for and nobody answers here: code → its name, and why not and what helps instead."""
 
 PUSHED: Final = frozenset(
     {
@@ -146,6 +230,9 @@ class LanguageCode(enum.IntEnum):
     RUST = 12
     """Only 5.x clients send it."""
 
+
+PULLS: Final = frozenset({int(RequestCode.PULL_MESSAGE), int(RequestCode.LITE_PULL_MESSAGE)})
+"""Codes of pulls, which may be held."""
 
 LANGUAGE_NAMES: Final[dict[int, str]] = {int(language): language.name for language in LanguageCode}
 LANGUAGE_CODES: Final[dict[str, int]] = {language.name: int(language) for language in LanguageCode}

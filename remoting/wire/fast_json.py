@@ -55,6 +55,7 @@ HOT_HEADERS: Final[dict[RequestCode, type[CommandHeader]]] = {
     RequestCode.SEND_BATCH_MESSAGE: SendMessageRequestHeaderV2,
     RequestCode.SEND_MESSAGE: SendMessageRequestHeader,
     RequestCode.PULL_MESSAGE: PullMessageRequestHeader,
+    RequestCode.LITE_PULL_MESSAGE: PullMessageRequestHeader,
     RequestCode.QUERY_CONSUMER_OFFSET: QueryConsumerOffsetRequestHeader,
     RequestCode.UPDATE_CONSUMER_OFFSET: UpdateConsumerOffsetRequestHeader,
     RequestCode.GET_MAX_OFFSET: QueueRequestHeader,

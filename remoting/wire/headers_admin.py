@@ -69,7 +69,7 @@ class GetBrokerAclConfigResponseHeader(CommandHeader, kw_only=True):
 
 
 class TopicRequestHeader(CommandHeader, kw_only=True):
-    """202, 215 and 300: about one topic."""
+    """202, 215, 300 and 351: about one topic."""
 
     topic: str
 
@@ -92,6 +92,12 @@ class GetConsumeStatsRequestHeader(CommandHeader, kw_only=True):
 
     consumer_group: str
     topic: str | None = None
+
+
+class GroupRequestHeader(CommandHeader, kw_only=True):
+    """352: about one group."""
+
+    group: str
 
 
 class TopicGroupRequestHeader(CommandHeader, kw_only=True):

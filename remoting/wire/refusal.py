@@ -13,6 +13,7 @@ from flintmq.core.errors import (
 from flintmq.core.kernel.blame import brief
 from flintmq.core.log.no_room import no_room
 from flintmq.core.response_code import ResponseCode
+from flintmq.remoting.wire.codes import OF_ROCKETMQ_5
 
 
 def system_error(message: str, *, reason: str, measured: str = "", key: str = "") -> RefusedError:
@@ -21,9 +22,11 @@ def system_error(message: str, *, reason: str, measured: str = "", key: str = ""
 
 
 def unsupported(code: int) -> RefusedError:
-    """REQUEST_CODE_NOT_SUPPORTED, in the words of RocketMQ."""
+    """REQUEST_CODE_NOT_SUPPORTED, in the words of RocketMQ; of codes of RocketMQ 5 also why, and what helps instead."""
+    name, why = OF_ROCKETMQ_5.get(code, ("", ""))
+    told = f" ({name}): {why}" if name else ""
     return RefusedError(
-        ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {code} not supported", reason="code.unsupported"
+        ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {code} not supported{told}", reason="code.unsupported"
     )
 
 

@@ -83,7 +83,7 @@ def test_deliveries_go_on_within_seconds_of_a_restart(tmp_path: Path, end: signa
                 async with asyncio.timeout(30):
                     assert await got.get() == b"third"
                 with closing(Wire(addresses)) as wire:
-                    while wire.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": TOPIC}).code:
+                    while wire.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": TOPIC}).code:  # noqa: ASYNC110
                         await asyncio.sleep(0.05)
                 assert time.monotonic() - begin_s < _WITHIN_S
 
