@@ -32,7 +32,13 @@ def run(script: str, folder: Path) -> str:
     prepared = f'. "{PEER}/common.sh"; need_jars; {script}'
     environment = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(Path.home()), "JAVA_TOOL_OPTIONS": "", **LINE_5}
     done = subprocess.run(
-        ["bash", "-c", prepared], cwd=folder, env=environment, capture_output=True, text=True, timeout=_RUN_S, check=False
+        ["bash", "-c", prepared],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=_RUN_S,
+        check=False,
     )
     return done.stdout + done.stderr
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from flintmq.core.broker.groups import SubscriptionGroupConfig
 from flintmq.core.broker.stats_table import StatsTable
 from flintmq.core.broker.subscription import build_subscription
 from flintmq.core.broker.topic_config import TopicConfig
@@ -68,6 +69,50 @@ def test_topics_are_made_changed_and_deleted(bench: Any, ask: Any) -> None:
         "TBW102"
         in fastjson.loads(ask(handlers, bench.request(Code.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)).body)["topicList"]
     )
+
+
+def test_one_topic_is_told_as_rocketmq_5_tells_it(with_topic: Any, ask: Any) -> None:
+    """Its mqadmin does not ask for all topics to see one."""
+    bench = with_topic
+    handlers = AdminTopicProcessor(bench.state).handlers()
+    asked = {"topic": "T", "lo": "true", "bname": "broker-a"}
+    assert fastjson.loads(ask(handlers, bench.request(Code.GET_TOPIC_CONFIG, asked)).body) == {
+        "attributes": {},
+        "order": False,
+        "perm": 6,
+        "readQueueNums": 2,
+        "topicFilterType": "SINGLE_TAG",
+        "topicName": "T",
+        "topicSysFlag": 0,
+        "writeQueueNums": 2,
+    }
+    missing = ask(handlers, bench.request(Code.GET_TOPIC_CONFIG, {"topic": "none"}))
+    assert (missing.code, missing.remark) == (17, "topic[none] not exist [topic.missing]")
+
+
+def test_one_group_is_told_as_rocketmq_5_tells_it(bench: Any, ask: Any) -> None:
+    """To ask for a group must not make one."""
+    handlers = AdminGroupProcessor(bench.state).handlers()
+    missing = ask(handlers, bench.request(Code.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": "g"}))
+    assert missing.code == 26
+    assert bench.state.groups.find("g") is None
+    bench.state.groups.put(SubscriptionGroupConfig(group_name="g", retry_max_times=3))
+    assert fastjson.loads(ask(handlers, bench.request(Code.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": "g"})).body) == {
+        "attributes": {},
+        "brokerId": 0,
+        "consumeBroadcastEnable": True,
+        "consumeEnable": True,
+        "consumeFromMinEnable": True,
+        "consumeMessageOrderly": False,
+        "consumeTimeoutMinute": 15,
+        "groupName": "g",
+        "groupRetryPolicy": {"type": "CUSTOMIZED"},
+        "groupSysFlag": 0,
+        "notifyConsumerIdsChangedEnable": True,
+        "retryMaxTimes": 3,
+        "retryQueueNums": 1,
+        "whichBrokerWhenConsumeSlowly": 1,
+    }
 
 
 def test_queues_are_measured(with_topic: Any, ask: Any) -> None:

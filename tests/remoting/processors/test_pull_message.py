@@ -106,6 +106,25 @@ def test_messages_are_handed_out_from_an_offset_on(pulls: Pulls) -> None:
     assert bytes(answer.body).index(b"second") < bytes(answer.body).index(b"third")
 
 
+def test_lite_pulls_of_rocketmq_5_are_pulls(pulls: Pulls) -> None:
+    """They are answered at once, and held, as others are."""
+    pulls.put(b"first")
+    lite = {"sysFlag": str(SUBSCRIPTION | 16)}
+    (answer,) = pulls.process(as_lite(pulls.pull(**lite)))
+    assert (answer.code, b"first" in bytes(answer.body)) == (0, True)
+    held = as_lite(
+        pulls.pull(2, queueOffset="1", suspendTimeoutMillis="1000", sysFlag=str(SUBSCRIPTION | SUSPEND | 16))
+    )
+    assert len(pulls.process(held)) == 1
+    assert len(pulls.state.hold) == 1
+
+
+def as_lite(request: Request) -> Request:
+    """The same request as client 5's lite pull consumer sends it."""
+    request.code = int(RequestCode.LITE_PULL_MESSAGE)
+    return request
+
+
 def test_bytes_say_the_same_as_objects(pulls: Pulls) -> None:
     """The answers of the hot path are written by hand."""
     pulls.put(b"body")
