@@ -6,13 +6,13 @@ never do; letting them be changed remotely is what made RocketMQ's CVE-2023-3324
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
 import attrs
 
-from flintmq.config.errors import ConfigError, nearest
+from flintmq.config.errors import ConfigError, hint, nearest
 from flintmq.config.loading.binding import bind_field
 from flintmq.config.loading.raw import RawScalar
 from flintmq.config.loading.schema import COMPOSITES, KEYS, NAMESERVER, Key, Role, aliases, aliases_in
@@ -31,8 +31,10 @@ RUNTIME_KEYS: Final = _allow(
         "accessMessageInMemoryMaxRatio",
         "autoCreateSubscriptionGroup",
         "autoCreateTopicEnable",
+        "brokerFastFailureEnable",
         "brokerPermission",
         "cleanFileForciblyEnable",
+        "defaultTopicQueueNums",
         "deleteWhen",
         "diskMaxUsedSpaceRatio",
         "enablePropertyFilter",
@@ -47,6 +49,8 @@ RUNTIME_KEYS: Final = _allow(
         "notifyConsumerIdsChangedEnable",
         "rejectTransactionMessage",
         "shortPollingTimeMills",
+        "slaveReadEnable",
+        "storeReplyMessageEnable",
         "traceOn",
         "transactionCheckInterval",
         "transactionCheckMax",
@@ -141,6 +145,16 @@ def _changed(config: BrokerConfig, changes: Mapping[str, str], allowed: Mapping[
         sections[section][attribute] = bind_field(node, key.hint, key.field, name)
     parts = {section: attrs.evolve(getattr(config, section), **values) for section, values in sections.items()}
     return attrs.evolve(config, **parts)
+
+
+def meant(spelling: str, changeable: Iterable[str]) -> str:
+    """Return, for the refusal of a key that may not be changed, ``; did you mean 'x'?``; empty for a key that there is."""
+    from flintmq.config.rocketmq.names import FIXED
+
+    known = spelling in KEYS or spelling in COMPOSITES or spelling in FIXED
+    if known or spelling in aliases("broker") or spelling in aliases_in(NAMESERVER, "namesrv"):
+        return ""
+    return hint(spelling, changeable)
 
 
 def _refused(spelling: str, by_key: Mapping[str, str], allowed: Mapping[str, Key], role: Role) -> ConfigError:

@@ -16,8 +16,8 @@ import msgspec
 
 from flintmq.core.broker.intake_steps import IntakeSteps
 from flintmq.core.broker.known_tails import KnownTails
-from flintmq.core.broker.topic_config import UNIT_SUB_FLAG, TopicConfig
-from flintmq.core.broker.topic_name import check_topic_name
+from flintmq.core.broker.topic_config import UNIT_FLAG, UNIT_SUB_FLAG, TopicConfig
+from flintmq.core.broker.topic_name import RETRY_PREFIX, check_topic_name
 from flintmq.core.broker.waiting import illegal_message
 from flintmq.core.errors import RefusedError
 from flintmq.core.kernel.ports import Sent
@@ -238,7 +238,9 @@ class MessageIntake:
         topic, topics = header.topic, self._state.topics
         check_topic_name(topic)
         topics.check_not_forbidden(topic)
-        flag = UNIT_SUB_FLAG if header.unit_mode and topic.startswith("%RETRY%") else 0
+        flag = 0
+        if header.unit_mode:  # as RocketMQ's AbstractSendMessageProcessor.msgCheck: 311 to 313 list topics by it
+            flag = UNIT_SUB_FLAG if topic.startswith(RETRY_PREFIX) else UNIT_FLAG
         config = topics.create_in_send(
             topic, header.default_topic, sender.remote_address, header.default_topic_queue_nums, flag
         )

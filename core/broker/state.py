@@ -119,6 +119,8 @@ class BrokerState:
         self.groups.auto_create = config.groups.auto_create
         self.consumers.notify_ids_changed = config.groups.notify_ids_changed
         self.topics.allow_auto_create(config.topics.auto_create, config.topics.default_queue_nums)
+        if config.topics.default_queue_nums != before.topics.default_queue_nums:
+            self.topics.resize_template(config.topics.default_queue_nums)
         if config.broker.permission != before.broker.permission:
             self.topics.changed.publish()  # name servers learn what clients may do
 

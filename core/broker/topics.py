@@ -130,6 +130,16 @@ class TopicConfigManager(VersionedTable[TopicConfig]):
             template = perm.READ_WRITE | perm.INHERIT
             self.put(TopicConfig.with_queues(reserved.AUTO_CREATE_TOPIC, queue_nums, template))
 
+    def resize_template(self, queue_nums: int) -> None:
+        """Have topics that are made by sending get at most so many queues from now on.
+
+        Raises:
+            StoreError: the disk refused; the table has the template, the file has not.
+        """
+        template = self._table.get(reserved.AUTO_CREATE_TOPIC)
+        if template is not None:
+            self.put(replace(template, read_queue_nums=queue_nums, write_queue_nums=queue_nums))
+
     def is_system_topic(self, topic: str) -> bool:
         return topic in self.system_topics or topic.startswith(names.SYSTEM_TOPIC_PREFIX)
 
@@ -170,7 +180,7 @@ class TopicConfigManager(VersionedTable[TopicConfig]):
             default_topic: the template the client asks for, usually ``TBW102``.
             remote_address: the sender's address, for the log.
             client_default_queue_nums: how many queues the client would like.
-            topic_sys_flag: flags of a retry topic made here.
+            topic_sys_flag: flags of a topic made here.
 
         Returns:
             None when the topic does not exist and must not be made: TOPIC_NOT_EXIST.
@@ -188,6 +198,7 @@ class TopicConfigManager(VersionedTable[TopicConfig]):
                 write_queue_nums=queue_nums,
                 perm=template.perm & ~perm.INHERIT,
                 order=False,
+                topic_sys_flag=topic_sys_flag,
             )
         elif topic.startswith(names.RETRY_PREFIX):
             made = TopicConfig.with_queues(topic, 1, topic_sys_flag=topic_sys_flag)

@@ -8,7 +8,7 @@ import msgspec
 
 from flintmq.core.broker.groups import SubscriptionGroupConfig, SubscriptionGroupConfigOf5
 from flintmq.core.broker.topic_config import MessageQueue
-from flintmq.core.broker.topic_name import check_group_name
+from flintmq.core.broker.topic_name import RETRY_PREFIX, check_group_name
 from flintmq.core.kernel.ports.access import ADMIN, Need, Permission
 from flintmq.core.kernel.ports.processor import Request, Response, handles
 from flintmq.core.limits import GROUP_MAX_BYTES, TOPIC_MAX_BYTES
@@ -224,7 +224,8 @@ class AdminGroupProcessor(StateProcessor):
 
 def _can_be(queue: MessageQueue) -> bool:
     """Return whether a queue's names are short enough for a queue that there is somewhere: locks are kept in memory."""
-    return len(queue.topic) <= TOPIC_MAX_BYTES and len(queue.broker_name) <= GROUP_MAX_BYTES
+    topic_max = len(RETRY_PREFIX) + GROUP_MAX_BYTES if queue.topic.startswith(RETRY_PREFIX) else TOPIC_MAX_BYTES
+    return len(queue.topic) <= topic_max and len(queue.broker_name) <= GROUP_MAX_BYTES
 
 
 def _time_text(timestamp_ms: int) -> str:

@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 from flintmq.config.errors import ConfigError
 from flintmq.config.loading.schema import Key
 from flintmq.config.rocketmq.java_properties import parse_properties
+from flintmq.config.runtime import meant
 from flintmq.config.sections.models import BrokerConfig, NamesrvConfig
 from flintmq.core.broker.state import BrokerState
 from flintmq.core.errors import RefusedError
@@ -161,7 +162,7 @@ def changed(
     known = {*allowed, *(entry.name for entry in allowed.values())}
     for name in changes:
         if name not in known:
-            text = f"Can not update config {name[:80]} while running"
+            text = f"Can not update config {name[:80]} while running{meant(name, known)}"
             raise RefusedError(ResponseCode.NO_PERMISSION, text, reason="config.not_changeable")
     try:
         return evolve(config, changes)

@@ -13,7 +13,7 @@ from flintmq.core.broker.topic_name import is_name, retry_topic
 from flintmq.core.errors import RefusedError
 from flintmq.core.kernel.ports.access import Need, Permission
 from flintmq.core.kernel.ports.processor import Request, Response, handles
-from flintmq.core.limits import TOPIC_MAX_BYTES
+from flintmq.core.limits import GROUP_MAX_BYTES
 from flintmq.core.response_code import ResponseCode
 from flintmq.remoting.processors import needs
 from flintmq.remoting.processors.answers import StateProcessor, check_client_id, group_missing, topic_missing
@@ -66,7 +66,8 @@ class ClientManageProcessor(StateProcessor):
         config = self._state.groups.select(data.group_name)
         if config is not None:
             topic = retry_topic(data.group_name)
-            if is_name(topic, TOPIC_MAX_BYTES):
+            # Of a group with 121 to 255 characters it is too long for a record; tools look for its route all the same.
+            if is_name(data.group_name, GROUP_MAX_BYTES):
                 flag = UNIT_SUB_FLAG if data.unit_mode else 0
                 self._state.topics.create_in_send_back(topic, max(0, config.retry_queue_nums), topic_sys_flag=flag)
         self._state.consumers.register(

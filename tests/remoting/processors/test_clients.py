@@ -47,12 +47,14 @@ def test_a_heartbeat_registers_notifies_and_makes_the_retry_topic(bench: Any, as
     assert len(bench.channel.sent) == 1
 
 
-def test_units_mark_their_retry_topic_and_long_groups_get_none(bench: Any, ask: Any) -> None:
+def test_units_mark_their_retry_topic_and_long_groups_have_one(bench: Any, ask: Any) -> None:
+    """Tools find a group's brokers by the route of its retry topic, also where that name is too long for a message."""
     handlers = ClientManageProcessor(bench.state).handlers()
     ask(handlers, bench.request(Code.HEART_BEAT, None, heartbeat("a", "g", "T", unitMode=True)))
     assert bench.state.topics.select("%RETRY%g").topic_sys_flag == 2
     assert ask(handlers, bench.request(Code.HEART_BEAT, None, heartbeat("a", "x" * 200, "T"))).code == 0
-    assert bench.state.topics.select("%RETRY%" + "x" * 200) is None
+    assert bench.state.topics.select("%RETRY%" + "x" * 200).read_queue_nums == 1
+    assert ask(handlers, bench.request(Code.HEART_BEAT, None, heartbeat("a", "x" * 256, "T"))).code == 1
 
 
 def test_leaving_tells_the_others(bench: Any, ask: Any, new_channel: Any) -> None:

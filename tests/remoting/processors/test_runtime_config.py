@@ -113,3 +113,49 @@ def test_secrets_are_not_among_the_settings_told(bench: Any, ask: Any) -> None:
         if key.spec.secret:
             assert shown.isdisjoint(key.spec.rocketmq)
     assert not [name for name in shown if "secret" in name.lower() or "passw" in name.lower()]
+
+
+def test_what_rocketmq_changes_while_running_takes_effect(bench: Any, ask: Any) -> None:
+    """Each of these was refused, though operators of RocketMQ change them when they must."""
+    state = bench.state
+    names = {"slaveReadEnable": "true", "brokerFastFailureEnable": "true", "storeReplyMessageEnable": "false"}
+    assert change(bench, ask, **names).code == 0
+    config = state.config
+    assert (config.pull.slave_read, config.admission.fast_failure, config.topics.store_reply) == (True, True, False)
+    heard: list[int] = []
+    state.topics.changed.subscribe(lambda: heard.append(1))
+    assert change(bench, ask, defaultTopicQueueNums="3").code == 0
+    made = state.topics.create_in_send("Small", "TBW102", "test", 8)
+    assert made is not None
+    assert (made.read_queue_nums, made.write_queue_nums) == (3, 3)
+    assert heard, "producers take the number from the route of TBW102"
+    assert change(bench, ask, fileReservedTime="70").code == 0
+    assert state.topics.select("TBW102").write_queue_nums == 3
+
+
+def test_the_template_has_the_new_number_when_topics_may_be_made_again(bench: Any, ask: Any) -> None:
+    """The number may be changed while sends make no topics."""
+    change(bench, ask, autoCreateTopicEnable="false")
+    bench.state.topics.delete("TBW102")
+    change(bench, ask, defaultTopicQueueNums="5")
+    assert bench.state.topics.select("TBW102") is None
+    change(bench, ask, autoCreateTopicEnable="true")
+    assert bench.state.topics.select("TBW102").write_queue_nums == 5
+
+
+@pytest.mark.parametrize(
+    ("misspelled", "meant"),
+    [
+        ("slaveReadEnabled", "; did you mean 'slaveReadEnable'?"),
+        ("defaulttopicqueuenum", "; did you mean 'defaultTopicQueueNums'?"),
+        ("store.max_message_byte", "; did you mean 'store.max_message_bytes'?"),
+        ("xyzzy", ""),
+        ("listenPort", ""),
+        ("storePathRootDir", ""),
+    ],
+)
+def test_a_misspelled_key_gets_a_suggestion(bench: Any, ask: Any, misspelled: str, meant: str) -> None:
+    """A key that there is was spelled right, and may not be changed."""
+    refused = change(bench, ask, **{misspelled.replace(".", "__"): "1"})
+    assert refused.code == ResponseCode.NO_PERMISSION
+    assert refused.remark == f"Can not update config {misspelled} while running{meant} [config.not_changeable]"
