@@ -178,9 +178,9 @@ def request_codes() -> str:
         "What clients and tools of RocketMQ 5 ask for and nobody answers here. The remark of the refusal holds the reason, and",
         "what helps instead.",
         "",
-        "| code | name | reason |",
+        "| name | code | reason |",
         "|---|---|---|",
-        *(f"| {code} | {name} | {_cell(why)} |" for code, (name, why) in sorted(OF_ROCKETMQ_5.items())),
+        *(f"| {name} | {code} | {_cell(why)} |" for code, (name, why) in sorted(OF_ROCKETMQ_5.items())),
     ]
     return "\n".join(lines) + "\n"
 

@@ -73,8 +73,8 @@ class ConsumerGroupInfo:
     def addresses_of(self, client_id: str) -> tuple[str, ...]:
         """Return the addresses of the connections that use one client id at the same time; empty unless there are several.
 
-        A connection whose client connected anew, while this end of it is still open, does not count: after the newer one
-        joined, nothing was heard of it. Where each member gets every message, an id that several have harms nobody.
+        A connection whose client has opened another one, while this end of it is still open, does not count: after the newer
+        one joined, nothing was heard of it. Where each member gets every message, an id that several have harms nobody.
         """
         of_id = self._of_id.get(client_id, ())
         if len(of_id) < 2 or self.is_broadcasting:

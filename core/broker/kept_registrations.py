@@ -82,7 +82,7 @@ def decode_kept(raw: bytes) -> list[KeptGroup]:
         found = msgspec.json.decode(head, type=_Head)
         groups = [msgspec.json.decode(line, type=KeptGroup) for line in lines]
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise StoreFormatError(f"it is no list of consumer groups: {error}") from error
+        raise StoreFormatError(f"consumer groups cannot be read from it: {error}") from error
     if found.version != _VERSION:
         raise StoreFormatError(f"its version is {found.version}, and {_VERSION} is understood")
     if found.groups != len(groups):

@@ -1,5 +1,4 @@
-"""PULL_MESSAGE (11), and LITE_PULL_MESSAGE (361) of RocketMQ 5's clients: messages of one queue from an offset on, now or when
-they come (docs/internals/protocol.md, Pull)."""
+"""PULL_MESSAGE (11), and LITE_PULL_MESSAGE (361) of client 5, now or when messages come (docs/internals/protocol.md, Pull)."""
 
 from __future__ import annotations
 
@@ -61,6 +60,14 @@ _MOVED_REMEMBERED_MAX: Final = 1024
 _FLUSH_BYTES: Final = 1024 * 1024
 """A read of a quarter megabyte holds pulls whose answers are a thousand times as long."""
 
+_handles_pulls: Final = partial(
+    handles,
+    header=PullMessageRequestHeader,
+    answer=PullMessageResponseHeader,
+    pool="pull",
+    needs=needs.topic_and_group(),
+)
+
 
 class PullMessageProcessor:
     """Answers pulls; those that find nothing may be held. Loop thread."""
@@ -76,20 +83,8 @@ class PullMessageProcessor:
         self._known_backing: SupportsFilterBacking | None = None
         self._filters: dict[tuple[str, str, frozenset[int]], MessageFilter | None] = {}
 
-    @handles(
-        RequestCode.PULL_MESSAGE,
-        header=PullMessageRequestHeader,
-        answer=PullMessageResponseHeader,
-        pool="pull",
-        needs=needs.topic_and_group(),
-    )
-    @handles(
-        RequestCode.LITE_PULL_MESSAGE,
-        header=PullMessageRequestHeader,
-        answer=PullMessageResponseHeader,
-        pool="pull",
-        needs=needs.topic_and_group(),
-    )
+    @_handles_pulls(RequestCode.PULL_MESSAGE)
+    @_handles_pulls(RequestCode.LITE_PULL_MESSAGE)
     def process(self, batch: list[Request]) -> None:
         """Answer the pulls of one read; those that find nothing may be held.
 

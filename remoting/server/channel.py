@@ -106,7 +106,7 @@ class ServerChannel(asyncio.Protocol):
             self.packed_host = pack_host(peer[0], peer[1])
         if local:
             self.local_host, self.local_port = local[0], local[1]
-        self._reset_if_killed(True)
+        _reset_if_killed(self._transport, True)
         too_many = self._server.connections.opened(self)
         if too_many:
             self.close(too_many)
@@ -185,19 +185,8 @@ class ServerChannel(asyncio.Protocol):
         asyncio.get_running_loop().call_later(ENDING_S, self.close)
         self._ending.add(b"")
 
-    def _reset_if_killed(self, is_wanted: bool) -> None:
-        """Have the kernel reset the connection if this process is killed: a lingering time of 0.
-
-        Java's clients up to 4.9 notice a reset, and ask again within 3 s; at a mere end of the stream the requests that are
-        under way, which all held pulls are, fail only after their timeout of 30 s (``NettyRemotingClient.failFast``).
-        """
-        sock = self._transport.get_extra_info("socket") if self._transport is not None else None
-        if sock is not None and sock.family != socket.AF_UNIX:
-            with contextlib.suppress(OSError):  # it has ended already
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", is_wanted, 0))
-
     def connection_lost(self, exc: Exception | None) -> None:
-        self._reset_if_killed(False)
+        _reset_if_killed(self._transport, False)
         self._transport = None
         self._out.clear()
         self._questions.fail(f"{self.remote_address} closed the connection")
@@ -227,7 +216,7 @@ class ServerChannel(asyncio.Protocol):
         transport = self._transport
         if transport is None or transport.is_closing():
             return
-        self._reset_if_killed(False)
+        _reset_if_killed(transport, False)
         if reason:
             log.info("closing %s: %s", self.remote_address, reason)
             transport.abort()
@@ -360,6 +349,18 @@ class ServerChannel(asyncio.Protocol):
         return await self._questions.ask(
             code, header, body, send=send, address=self.remote_address, timeout_s=timeout_s
         )
+
+
+def _reset_if_killed(transport: asyncio.Transport | None, is_wanted: bool) -> None:
+    """Have the kernel reset a connection if this process is killed: a lingering time of 0.
+
+    Java's clients up to 4.9 notice a reset, and ask again within 3 s; at a mere end of the stream the requests that are under
+    way, which all held pulls are, fail only after their timeout of 30 s (``NettyRemotingClient.failFast``).
+    """
+    sock = transport.get_extra_info("socket") if transport is not None else None
+    if sock is not None and sock.family != socket.AF_UNIX:
+        with contextlib.suppress(OSError):  # it has ended already
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", is_wanted, 0))
 
 
 def _address(host: str, port: int) -> str:

@@ -189,9 +189,15 @@ def test_the_file_is_written_only_when_something_changed(
 ) -> None:
     """Heartbeats that say what is known cost the disk nothing; a disk that refuses is told once, and tried again."""
     service: Any = next(one for one in broker.broker.state.services() if type(one).__name__ == "KeptConsumers")
-    written = []
+    written: list[int] = []
     save = service._save
-    monkeypatch.setattr(service, "_save", lambda: written.append(1) or save())
+
+    def counted() -> int:
+        written.append(1)
+        left_out: int = save()
+        return left_out
+
+    monkeypatch.setattr(service, "_save", counted)
     with closing(Wire(broker.address)) as one:
         heartbeat(one, "one")
         clock.advance("5s")
