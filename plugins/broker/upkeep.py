@@ -34,8 +34,8 @@ class UpkeepPlugin:
     def flintmq_services(self, register: RegisterService) -> None:
         register("tables", TableKeeper)
         register("clients", ClientExpiry)
-        register("kept_consumers", KeptConsumers)
         register("held_pulls", HeldPulls)
+        register("kept_consumers", KeptConsumers)  # its file is written before held pulls are answered, and come again
         register("statistics", Statistics)
 
 
