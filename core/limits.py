@@ -126,6 +126,20 @@ FILTER_MAX_DEPTH: Final = 48
 FILTER_MAX_TERMS: Final = 512
 """Names and values of a filter expression outside IN lists: all of them may be looked at for each of a pull's 800 units."""
 
+CONSUMER_FILTERS_MAX: Final = 10_000
+"""Filters of groups that do not subscribe by tags, of the whole broker: some 2 KB each. No bit maps are made of those beyond
+it; their pulls evaluate every message, as they do without ``pull.calc_filter_bitmap``."""
+
+CONSUMER_FILTERS_PER_GROUP_MAX: Final = 256
+"""Of one group: a group that subscribes to more topics by expressions is a mistake, and shall not take the room of others."""
+
+CONSUMER_FILTERS_MAX_BYTES: Final = 8 * 1024 * 1024
+"""Their expressions together, which are written to ``consumerFilter.json`` when one of them changes."""
+
+CONSUMER_FILTERS_COMPILED_BYTES_PER_S: Final = 128 * 1024
+"""Expressions in heartbeats that are compiled within a second: 80 ms of the loop's time. The next heartbeat brings the
+others."""
+
 HA_FRAME_MAX_BYTES: Final = 16 * 1024 * 1024
 """Bytes of the log in one frame of a replication stream: RocketMQ's masters send 32 KiB (``haTransferBatchSize``)."""
 

@@ -16,8 +16,11 @@ from flintmq.core.record.sys_flag import is_queued
 class GroupFilter(Protocol):
     """A group's filter and its positions."""
 
-    compiled: MessageFilter | None
-    bloom: BloomFilterData | None
+    @property
+    def compiled(self) -> MessageFilter | None: ...
+
+    @property
+    def bloom(self) -> BloomFilterData | None: ...
 
 
 class ConsumerFilters(Protocol):
@@ -36,6 +39,9 @@ class CalcBitMap:
 
     It stands before the consume queues, which write the bit map down, and is the one dispatcher that changes what it is
     given. The same records with the same filters give the same bit maps.
+
+    The positions of groups that have no members now are set in each bit map, by one filter that stands for all of them: it
+    costs nothing, and when such a group is back it looks at what was stored meanwhile, message by message.
     """
 
     def __init__(self, filters: ConsumerFilters) -> None:

@@ -21,6 +21,7 @@ from typing import Any, Final, Generic, TypeVar
 import msgspec
 
 from flintmq.core.errors import JsonSyntaxError, StoreError, StoreFormatError, store_error_kind
+from flintmq.core.event import Event
 from flintmq.core.io import fastjson
 from flintmq.core.io.clock import Clock
 from flintmq.core.io.disk import Disk
@@ -155,6 +156,8 @@ class VersionedTable(ConfigManager[Value]):
         super().__init__(file, table, journal)
         self._clock = clock
         self.data_version = DataVersion(timestamp_ms=clock.now_ms(), counter=0)
+        self.deleted: Event[[str]] = Event()
+        """What has a name was deleted: what others remember of it is to be forgotten."""
 
     def __len__(self) -> int:
         return len(self._table)
@@ -169,6 +172,7 @@ class VersionedTable(ConfigManager[Value]):
         """Forget what has a name, and persist; False when it was not there. Raises StoreError."""
         if self._table.pop(name, None) is None:
             return False
+        self.deleted.publish(name)
         self._changed()
         return True
 
@@ -225,7 +229,11 @@ class JsonFile:
         Raises:
             StoreError: the disk refused (StoreFullError: it is full). The old file is still there.
         """
-        new = fastjson.dumps_pretty(value).encode("utf-8")
+        self.save_text(fastjson.dumps_pretty(value))
+
+    def save_text(self, text: str) -> None:
+        """Replace the file as :meth:`save` does, by a value that was written as text already. Raises StoreError."""
+        new = text.encode("utf-8")
         temporary = self.path.with_name(self.path.name + ".tmp")
         disk = self._disk
         with _written(self.path):

@@ -72,6 +72,7 @@ class BloomFilter:
             raise ValueError(f"the error rate is 1 to 99 percent, not {error_percent}")
         if expected < 1:
             raise ValueError(f"at least one group is expected, not {expected}")
+        self.expected = expected
         rate = error_percent / 100
         self.hash_functions = math.ceil(math.log(rate) / math.log(0.5))
         bits = math.ceil(expected * (math.log(1 / rate) / math.log(2)) * (math.log(math.e) / math.log(2)))
@@ -90,6 +91,10 @@ class BloomFilter:
             combined = (first + number * second) & 0xFFFFFFFF
             positions.append((combined ^ 0xFFFFFFFF if combined >= 2**31 else combined) % self.bit_num)
         return BloomFilterData(self.bit_num, tuple(positions))
+
+    def all_of(self, members: Iterable[BloomFilterData]) -> BloomFilterData:
+        """Return the positions of several members together."""
+        return BloomFilterData(self.bit_num, tuple(sorted({at for member in members for at in member.bit_pos})))
 
     def is_valid(self, data: BloomFilterData | None) -> bool:
         """Return whether positions were made by a filter of this size."""

@@ -1,44 +1,56 @@
 """Keeps filters of groups that do not subscribe by tags, in ``consumerFilter.json`` (docs/internals/algorithms.md, Filters).
 
-They outlive their group by a day, so that bit maps go on being computed for a group that is away for a while.
+They outlive their group by a day, so that bit maps of before are believed when a group comes back. Every heartbeat may bring
+some, so there is a bound on everything: filters of a topic, of a group and of the broker, their bytes, and what is compiled in
+a second. A filter that finds no room takes the place of one whose group has left, or is not kept: then its group's pulls
+evaluate every message. None is kept for a topic or a group that does not exist.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
-
-import attrs
-import msgspec
+from typing import Final
 
 from flintmq.config.sections.models import BrokerConfig
+from flintmq.core import limits
 from flintmq.core.broker.subscription import SQL92, SubscriptionData
 from flintmq.core.client_log import client_log
 from flintmq.core.errors import RefusedError
 from flintmq.core.io.clock import Clock
 from flintmq.core.io.config_manager import JsonFile
 from flintmq.core.io.disk import Disk
-from flintmq.core.io.typed_json import Long, read_as
 from flintmq.core.kernel.ports import MessageFilter, MessageFilterFactory
-from flintmq.core.record.bloom import BloomFilter, BloomFilterData, StoredBloom
+from flintmq.core.record.bloom import BloomFilter
+from flintmq.plugins.filters.consumer_filter_data import BloomFilterBacked, ConsumerFilterData, DeadFilters
+from flintmq.plugins.filters.consumer_filter_file import ConsumerFilterFile, FilePart
 
 _log = client_log(__name__)
 PERSIST_INTERVAL_S: Final = 10.0
+PER_EXPECTED: Final = 2
+"""Filters of a topic for each group that ``pull.expect_consumer_num`` expects: with more, a bit map tells nothing."""
 _CLEAN_AFTER_MS: Final = 24 * 3600 * 1000
 _DEAD_BEFORE_LOAD_MS: Final = 30_000
+_NO_FILTERS: Final[tuple[ConsumerFilterData | DeadFilters, ...]] = ()
+
+Key = tuple[str, str]
+"""Topic and group."""
 
 
-_NO_FILTERS: Final[tuple[ConsumerFilterData, ...]] = ()
+def _exists(topic: str, group: str, expression_type: str) -> bool:
+    """Return True: without a broker everything exists."""
+    return True
 
 
 class ConsumerFilterManager:
-    """The filters by topic and group. Loop thread; the caller calls :meth:`persist` at intervals.
+    """The filters by topic and group. Loop thread.
 
     Args:
+        clock: time.
         factories: the factories by expression type; filters of other types are not kept.
         bloom_filter: gives groups their positions.
         file: ``config/consumerFilter.json``, or None to keep the table in memory.
+        count_max: how many filters are kept at most.
     """
 
     def __init__(
@@ -47,25 +59,39 @@ class ConsumerFilterManager:
         factories: Mapping[str, MessageFilterFactory],
         bloom_filter: BloomFilter,
         file: JsonFile | None = None,
+        *,
+        count_max: int = limits.CONSUMER_FILTERS_MAX,
     ) -> None:
         self._clock = clock
         self._factories = factories
-        self._file = file
+        self.file = ConsumerFilterFile(file)
+        self._count_max = count_max
         self.bloom_filter = bloom_filter
+        self.is_wanted: Callable[[str, str, str], bool] = _exists
+        """Says of a topic, a group and an expression type whether filters are kept for them."""
         self._table: dict[str, dict[str, ConsumerFilterData]] = {}
-        self._of_topic: dict[str, tuple[ConsumerFilterData, ...]] = {}
-        self._dirty = False
+        self._topics_of: dict[str, set[str]] = {}
+        self._dead: dict[Key, ConsumerFilterData] = {}
+        """Those whose group has left, in the order in which it did."""
+        self._bytes = 0
+        self._of_topic: dict[str, tuple[ConsumerFilterData | DeadFilters, ...]] = {}
+        self._count = 0
+        self._compiled_bytes = 0
+        self._compiled_since_s = clock.monotonic_s()
+        self.left_out = 0
+        """Filters in heartbeats that found no room."""
 
     def __len__(self) -> int:
-        return sum(len(groups) for groups in self._table.values())
+        return self._count
 
     # read
 
     def find(self, topic: str, group: str) -> ConsumerFilterData | None:
         return self._table.get(topic, {}).get(group)
 
-    def of_topic(self, topic: str) -> tuple[ConsumerFilterData, ...]:
-        """Return the filters of a topic that bit maps are computed with, dead ones too."""
+    def of_topic(self, topic: str) -> tuple[ConsumerFilterData | DeadFilters, ...]:
+        """Return the filters of a topic that bit maps are computed with: those of groups that have members, and one that
+        stands for the others and lets everything pass."""
         return self._of_topic.get(topic, _NO_FILTERS)
 
     def backed(
@@ -84,7 +110,7 @@ class ConsumerFilterManager:
             or data.expression_type != expression_type
         ):
             return made
-        return BloomFilterBacked(made, data.bloom, data.born_time_ms)
+        return BloomFilterBacked(made, data)
 
     # change
 
@@ -93,14 +119,14 @@ class ConsumerFilterManager:
         for wanted in subscriptions:
             if not wanted.is_tag_type and wanted.sub_string:
                 self._register(group, wanted)
-        if not self._table:
-            return
-        topics = {wanted.topic for wanted in subscriptions}
-        for topic, groups in self._table.items():
-            if topic not in topics:
-                self._die(groups.get(group))
+        known = self._topics_of.get(group)
+        if known:
+            for topic in known - {wanted.topic for wanted in subscriptions}:
+                self._die(self.find(topic, group))
 
     def _register(self, group: str, wanted: SubscriptionData) -> None:
+        if not self.is_wanted(wanted.topic, group, wanted.expression_type):
+            return
         old = self.find(wanted.topic, group)
         if old is not None and wanted.sub_version <= old.client_version:
             if wanted.sub_version == old.client_version:
@@ -113,26 +139,41 @@ class ConsumerFilterManager:
             bloom,
         ):
             old.client_version = wanted.sub_version
-            self._dirty = True
+            self._changed(old.topic)
             self._live(old)
             return
+        if not self._may_compile(wanted.sub_string):
+            return  # the next heartbeat brings it again; until then an old filter is not this subscription's, and not believed
         compiled = self._compile(wanted.expression_type, wanted.sub_string)
+        if old is not None:
+            self._remove(old)
         if compiled is None:
-            if old is not None:
-                self._remove(old)
             return
-        self._put(
-            ConsumerFilterData(
-                wanted.topic,
-                group,
-                wanted.sub_string,
-                wanted.expression_type,
-                compiled,
-                bloom=bloom,
-                born_time_ms=self._clock.now_ms(),
-                client_version=wanted.sub_version,
-            )
+        data = ConsumerFilterData(
+            wanted.topic,
+            group,
+            wanted.sub_string,
+            wanted.expression_type,
+            compiled,
+            bloom=bloom,
+            born_time_ms=self._clock.now_ms(),
+            client_version=wanted.sub_version,
         )
+        if self._make_room(data):
+            self._put(data)
+        else:
+            self.left_out += 1
+            _log.info("the expression of group %s for topic %s is not kept: there are too many", group, wanted.topic)
+
+    def _may_compile(self, expression: str) -> bool:
+        """Return whether another expression may be compiled in this second."""
+        now_s = self._clock.monotonic_s()
+        if now_s - self._compiled_since_s >= 1.0:
+            self._compiled_since_s, self._compiled_bytes = now_s, 0
+        if self._compiled_bytes >= limits.CONSUMER_FILTERS_COMPILED_BYTES_PER_S:
+            return False
+        self._compiled_bytes += len(expression)
+        return True
 
     def _compile(self, expression_type: str, expression: str) -> MessageFilter | None:
         """Return a filter, or None for what does not parse: the client learns that when it asks or pulls."""
@@ -145,97 +186,167 @@ class ConsumerFilterManager:
             _log.info("a subscription is not kept: %s", error)
             return None
 
+    def _make_room(self, data: ConsumerFilterData) -> bool:
+        """Remove filters of groups that have left until another one finds room; return whether it does."""
+        of_topic, of_group = self._table.get(data.topic, {}), self._topics_of.get(data.consumer_group, set())
+        per_topic = PER_EXPECTED * self.bloom_filter.expected
+        if len(of_topic) >= per_topic and not self._bury(one for one in of_topic.values() if one.is_dead):
+            return False
+        if len(of_group) >= limits.CONSUMER_FILTERS_PER_GROUP_MAX and not self._bury(
+            one for topic in of_group if (one := self._table[topic][data.consumer_group]).is_dead
+        ):
+            return False
+        while len(self) >= self._count_max or self._bytes + data.size_bytes > limits.CONSUMER_FILTERS_MAX_BYTES:
+            if not self._bury(iter(self._dead.values())):
+                return False
+        return True
+
+    def _bury(self, dead: Iterator[ConsumerFilterData]) -> bool:
+        """Remove one of some filters whose groups have left, the first; False when there is none."""
+        first = next(dead, None)
+        if first is not None:
+            self._remove(first)
+        return first is not None
+
     def unregister(self, group: str) -> None:
         """Mark the filters of a group as dead, because its last member left; they are removed a day later."""
-        for groups in self._table.values():
-            self._die(groups.get(group))
+        for topic in self._topics_of.get(group, ()):
+            self._die(self.find(topic, group))
 
     def _live(self, data: ConsumerFilterData) -> None:
-        if data.is_dead:
-            data.dead_time_ms = 0
-            self._dirty = True
+        """Take note that a group is back. A filter that was loaded is compiled with that."""
+        if not data.is_dead:
+            return
+        if data.compiled is None:
+            if not self._may_compile(data.expression):
+                return
+            data.compiled = self._compile(data.expression_type, data.expression)
+            if data.compiled is None:
+                self._remove(data)
+                return
+        data.dead_time_ms = 0
+        self._dead.pop(data.key, None)
+        self._changed(data.topic)
 
     def _die(self, data: ConsumerFilterData | None) -> None:
         if data is not None and not data.is_dead:
-            data.dead_time_ms = self._clock.now_ms()
-            self._dirty = True
+            data.dead_time_ms = max(self._clock.now_ms(), data.born_time_ms)
+            self._dead[data.key] = data
+            self._changed(data.topic)
 
     def _put(self, data: ConsumerFilterData) -> None:
         self._table.setdefault(data.topic, {})[data.consumer_group] = data
+        self._topics_of.setdefault(data.consumer_group, set()).add(data.topic)
+        self._bytes += data.size_bytes
+        self._count += 1
+        if data.is_dead:
+            self._dead[data.key] = data
         self._changed(data.topic)
 
     def _remove(self, data: ConsumerFilterData) -> None:
-        groups = self._table[data.topic]
-        del groups[data.consumer_group]
-        if not groups:
-            del self._table[data.topic]
-        self._changed(data.topic)
+        topic, group = data.key
+        del self._table[topic][group]
+        if not self._table[topic]:
+            del self._table[topic]
+        self._topics_of[group].discard(topic)
+        if not self._topics_of[group]:
+            del self._topics_of[group]
+        self._dead.pop(data.key, None)
+        self._bytes -= data.size_bytes
+        self._count -= 1
+        data.bloom = None  # a pull that is held with it believes no bit map that is made from now on
+        self._changed(topic)
 
     def _changed(self, topic: str) -> None:
-        self._dirty = True
-        usable = tuple(
+        self.file.changed(topic)
+        usable = [
             data
             for data in self._table.get(topic, {}).values()
-            if data.compiled is not None and self.bloom_filter.is_valid(data.bloom)
-        )
-        if usable:
-            self._of_topic[topic] = usable
+            if data.bloom and self.bloom_filter.is_valid(data.bloom)
+        ]
+        found: list[ConsumerFilterData | DeadFilters] = [data for data in usable if not data.is_dead and data.compiled]
+        dead = [data.bloom for data in usable if data.is_dead and data.bloom]
+        if dead:
+            found.append(DeadFilters(self.bloom_filter.all_of(dead)))
+        if found:
+            self._of_topic[topic] = tuple(found)
         else:
             self._of_topic.pop(topic, None)
 
     def clean(self) -> None:
         """Remove the filters that have been dead for a day."""
         now_ms = self._clock.now_ms()
+        for data in list(self._dead.values()):
+            if data.dead_for_ms(now_ms) < _CLEAN_AFTER_MS:
+                break
+            self._remove(data)
+
+    def forget_topic(self, topic: str) -> None:
+        """Remove the filters of a topic that was deleted."""
+        for data in list(self._table.get(topic, {}).values()):
+            self._remove(data)
+
+    def forget_group(self, group: str) -> None:
+        """Remove the filters of a group that was deleted."""
+        for topic in list(self._topics_of.get(group, ())):
+            self._remove(self._table[topic][group])
+
+    def forget_unwanted(self) -> None:
+        """Remove the filters that :attr:`is_wanted` does not want any more."""
         for data in [data for groups in self._table.values() for data in groups.values()]:
-            if data.dead_for_ms(now_ms) >= _CLEAN_AFTER_MS:
+            if not self.is_wanted(data.topic, data.consumer_group, data.expression_type):
                 self._remove(data)
 
     # file
 
-    def to_wire(self) -> dict[str, Any]:
-        """Return the content of the file."""
-        return {
-            "filterDataByTopic": {
-                topic: {
-                    "groupFilterData": {group: data.to_wire() for group, data in groups.items()},
-                    "topic": topic,
-                }
-                for topic, groups in self._table.items()
-            }
-        }
-
     def persist(self) -> bool:
         """Clean, and write the file if something changed; return whether it was written. Raises StoreError."""
+        parts = self.take_changes()
+        if parts is not None:
+            self.file.write(parts)
+        return parts is not None
+
+    def take_changes(self) -> list[FilePart] | None:
+        """Clean, and return what the file is to be written with; None when nothing has changed since the last time."""
         self.clean()
-        if not self._dirty or self._file is None:
-            return False
-        self._file.save(self.to_wire())
-        self._dirty = False
-        return True
+        return self.file.take(self._table)
 
     def load(self) -> bool:
         """Read the file; return False when there is none, or when its positions are of another bloom filter.
 
         Then bit maps in the store mean something else, so all of it is forgotten, as RocketMQ does. Members are taken
-        to have left half a minute ago.
+        to have left half a minute ago. A file with more filters than there is room for is read as far as there is.
 
         Raises:
             StoreFormatError: the file and its backup cannot be read.
         """
-        value = self._file.load() if self._file is not None else None
-        found = [] if value is None else list(_entries(value))
+        found = self.file.load()
         if not found or any(not self.bloom_filter.is_valid(data.bloom) for data in found):
             return False
         dead_time_ms = self._clock.now_ms() - _DEAD_BEFORE_LOAD_MS
-        alive = False
+        changes = False
         for data in found:
-            data.compiled = self._compile(data.expression_type, data.expression)
             if not data.dead_time_ms:
                 data.dead_time_ms = max(dead_time_ms, data.born_time_ms)
-                alive = True
-            self._put(data)
-        self._dirty = alive
+                changes = True
+        for data in sorted(found, key=lambda data: data.dead_time_ms, reverse=True):
+            self._load(data)
+        self._dead = dict(sorted(self._dead.items(), key=lambda item: item[1].dead_time_ms))
+        self.file.is_dirty = changes or len(self) != len(found)
         return True
+
+    def _load(self, data: ConsumerFilterData) -> None:
+        """Take a filter of the file where there is room for it without removing another one."""
+        of_topic, of_group = self._table.get(data.topic, {}), self._topics_of.get(data.consumer_group, ())
+        if (
+            self.is_wanted(data.topic, data.consumer_group, data.expression_type)
+            and data.consumer_group not in of_topic
+            and len(of_topic) < PER_EXPECTED * self.bloom_filter.expected
+            and len(of_group) < limits.CONSUMER_FILTERS_PER_GROUP_MAX
+            and len(self) < self._count_max
+            and self._bytes + data.size_bytes <= limits.CONSUMER_FILTERS_MAX_BYTES
+        ):
+            self._put(data)
 
 
 def load_filters(
@@ -249,113 +360,6 @@ def load_filters(
         BloomFilter(pull.max_error_rate, pull.expect_consumer_num),
         JsonFile(Path(config.store.path) / "config" / "consumerFilter.json", disk),
     )
+    table.is_wanted = lambda topic, group, expression_type: expression_type != SQL92 or pull.property_filter
     table.load()
     return table
-
-
-def _entries(value: Any) -> list[ConsumerFilterData]:
-    """Return the filters of a file. Malformed entries are left out, because the next heartbeat repeats them."""
-    found: list[ConsumerFilterData] = []
-    topics = value.get("filterDataByTopic") if isinstance(value, Mapping) else None
-    for of_topic in topics.values() if isinstance(topics, Mapping) else ():
-        groups = of_topic.get("groupFilterData") if isinstance(of_topic, Mapping) else None
-        for entry in groups.values() if isinstance(groups, Mapping) else ():
-            try:
-                found.append(ConsumerFilterData.of(read_as(entry, StoredFilter)))
-            except ValueError as error:
-                _log.warning("a consumer filter in the file is left out: %s", error)
-    return found
-
-
-class StoredFilter(msgspec.Struct, rename="camel"):
-    """A filter in the file's form, with RocketMQ's types (``ConsumerFilterData``)."""
-
-    bloom_filter_data: StoredBloom | None = None
-    born_time: Long = 0
-    client_version: Long = 0
-    consumer_group: str = ""
-    dead: bool = False
-    dead_time: Long = 0
-    expression: str = ""
-    expression_type: str = ""
-    topic: str = ""
-
-
-@attrs.define(eq=False)
-class ConsumerFilterData:
-    """A group's filter, from its first subscription until a day after its last member left. Loop thread."""
-
-    topic: str
-    consumer_group: str
-    expression: str
-    expression_type: str
-    compiled: MessageFilter | None
-    """None for a filter that was loaded and that no plugin understands any more."""
-    bloom: BloomFilterData | None
-    born_time_ms: int
-    """Bit maps of messages stored at this time or before say nothing about this filter."""
-    client_version: int
-    """When the client made the subscription: the newest of a group's wins."""
-    dead_time_ms: int = 0
-    """When the group's last member left; 0 while it lives."""
-
-    @property
-    def is_dead(self) -> bool:
-        return self.dead_time_ms >= self.born_time_ms
-
-    def dead_for_ms(self, now_ms: int) -> int:
-        """Return for how long it has been dead, in ms; -1 while it lives."""
-        return now_ms - self.dead_time_ms if self.is_dead else -1
-
-    def to_wire(self) -> dict[str, Any]:
-        """Return the entry of ``consumerFilter.json``; members without a value are left out there."""
-        return {
-            "bloomFilterData": self.bloom.to_wire() if self.bloom is not None else None,
-            "bornTime": self.born_time_ms,
-            "clientVersion": self.client_version,
-            "consumerGroup": self.consumer_group,
-            "dead": self.is_dead,
-            "deadTime": self.dead_time_ms,
-            "expression": self.expression,
-            "expressionType": self.expression_type,
-            "topic": self.topic,
-        }
-
-    @classmethod
-    def of(cls, stored: StoredFilter) -> ConsumerFilterData:
-        """Return a filter that was read and is not compiled yet. Raises ValueError for malformed data."""
-        bloom = stored.bloom_filter_data
-        data = cls(
-            stored.topic,
-            stored.consumer_group,
-            stored.expression,
-            stored.expression_type,
-            None,
-            bloom=BloomFilterData.of(bloom) if bloom is not None else None,
-            born_time_ms=stored.born_time,
-            client_version=stored.client_version,
-            dead_time_ms=stored.dead_time,
-        )
-        if not (data.topic and data.consumer_group and data.expression):
-            raise ValueError("topic, consumerGroup and expression are needed")
-        return data
-
-
-class BloomFilterBacked:
-    """A group's filter that looks at the bit map first (a :class:`flintmq.core.kernel.ports.BitMapFilter`)."""
-
-    __slots__ = ("_bloom", "_born_time_ms", "matches_properties", "matches_tags_code", "needs_properties")
-
-    def __init__(self, compiled: MessageFilter, bloom: BloomFilterData, born_time_ms: int) -> None:
-        self._bloom = bloom
-        self._born_time_ms = born_time_ms
-        self.matches_tags_code = compiled.matches_tags_code
-        self.matches_properties = compiled.matches_properties
-        self.needs_properties = compiled.needs_properties
-
-    def matches_bit_map(self, bit_map: bytes, store_timestamp_ms: int) -> bool:
-        """Return False only where the bit map was made with this filter and says that the message does not fit."""
-        bloom = self._bloom
-        if store_timestamp_ms <= self._born_time_ms or len(bit_map) * 8 != bloom.bit_num:
-            return True
-        return bloom.is_hit(bit_map)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from flintmq.core.broker.subscription import build_subscription
+from flintmq.core.broker.subscription import SQL92, build_subscription
+from flintmq.core.errors import StoreError
 from flintmq.core.kernel.hookspecs import (
     DispatcherContext,
     RegisterDispatcher,
@@ -15,11 +18,13 @@ from flintmq.core.kernel.hookspecs import (
 )
 from flintmq.core.kernel.ports import CommitLogDispatcher, MessageFilter
 from flintmq.dispatchers.filter_bitmap import CalcBitMap
+from flintmq.plugins.filters.consumer_filter_file import FilePart
 from flintmq.plugins.filters.consumer_filters import PERSIST_INTERVAL_S, ConsumerFilterManager, load_filters
 
 if TYPE_CHECKING:
     from flintmq.core.broker.api import BrokerApi
 
+log = logging.getLogger("flintmq.broker")
 FILTER_BITMAP: Final = "filter_bitmap"
 
 
@@ -69,15 +74,53 @@ class FilterService:
             table = load_filters(api.config, api.filters, api.clock, api.store.disk)
         self.table = table
         """The filters by topic and group; those that bit maps are computed with."""
-        api.consumers.registered.subscribe(self.table.register)
-        api.consumers.unregistered.subscribe(self.table.unregister)
+        self._writing: asyncio.Task[None] | None = None
+        self._seen: object = None
+        """What decided about the filters that are wanted when that was last looked at."""
+        table.is_wanted = self._is_wanted
+        api.topics.deleted.subscribe(table.forget_topic)
+        api.groups.deleted.subscribe(table.forget_group)
+        api.consumers.registered.subscribe(table.register)
+        api.consumers.unregistered.subscribe(table.unregister)
+
+    def _is_wanted(self, topic: str, group: str, expression_type: str) -> bool:
+        """Return whether filters are kept: not for what does not exist, nor SQL92 where that is switched off."""
+        api = self._api
+        is_served = expression_type != SQL92 or api.config.pull.property_filter
+        return is_served and topic in api.topics and group in api.groups
 
     def start(self) -> None:
         """Write the table at intervals from now on."""
-        self._api.timers.every(PERSIST_INTERVAL_S, self.table.persist, "consumer filters")
+        self._forget_unwanted()
+        self._api.timers.every(PERSIST_INTERVAL_S, self._write, "consumer filters")
 
-    def stop(self) -> None:
-        """Do nothing: the table is written when the log is on disk."""
+    async def stop(self) -> None:
+        """Wait for the table that is being written; it is written once more when the log is on disk."""
+        if self._writing is not None:
+            await self._writing
+
+    def _write(self) -> None:
+        """Write the table in a thread if it has changed."""
+        if self._writing is not None and not self._writing.done():
+            return
+        self._forget_unwanted()
+        parts = self.table.take_changes()
+        if parts is not None:
+            self._writing = asyncio.get_running_loop().create_task(self._write_in_thread(parts))
+
+    async def _write_in_thread(self, parts: list[FilePart]) -> None:
+        try:
+            await asyncio.to_thread(self.table.file.write, parts)
+        except StoreError as error:  # a full disk: it is tried again, and the next heartbeats bring what is lost
+            log.error("the consumer filters are not written: %s", error)
+
+    def _forget_unwanted(self) -> None:
+        """Remove what is not wanted any more where that can have changed: a slave's tables are replaced as a whole."""
+        api = self._api
+        seen = api.config.pull.property_filter, api.topics.data_version, api.groups.data_version
+        if seen != self._seen:
+            self._seen = seen
+            self.table.forget_unwanted()
 
     def persist(self) -> bool:
         """Write the table if it has changed. Raises ``StoreError``."""

@@ -54,10 +54,20 @@ def test_invisible_records_need_none() -> None:
     assert [entry.bit_map is None for entry in batch] == [True, True, False]
 
 
-def test_dead_filters_count_until_they_are_forgotten() -> None:
-    """The group comes back and reads what was stored meanwhile by its bit maps."""
-    known = filters(g="a > 5")
+def test_the_filters_of_groups_that_left_let_everything_pass_and_cost_nothing() -> None:
+    """A group that comes back looks at what was stored meanwhile; nothing was evaluated for it."""
+    known = filters(g="a > 5", here="a > 5")
+    bloom = known.bloom_filter
     known.unregister("g")
-    batch = [request("T", a="9")]
+    batch = [request("T", a="9"), request("T", a="1")]
     CalcBitMap(known).dispatch(RecordBatch.of_requests(batch))
-    assert batch[0].bit_map == known.bloom_filter.bit_map([known.bloom_filter.positions("g#T")])
+    both, gone = (
+        bloom.bit_map([bloom.positions("g#T"), bloom.positions("here#T")]),
+        bloom.bit_map([bloom.positions("g#T")]),
+    )
+    assert [entry.bit_map for entry in batch] == [both, gone]
+    known.unregister("here")
+    assert not any(one.compiled.needs_properties for one in known.of_topic("T") if one.compiled), "nothing is evaluated"
+    batch = [request("T", a="1"), request("U", a="1")]
+    CalcBitMap(known).dispatch(RecordBatch.of_requests(batch))
+    assert [entry.bit_map for entry in batch] == [both, None]

@@ -7,14 +7,18 @@ from typing import Any
 
 import pytest
 
+from flintmq.core import limits
 from flintmq.core.broker.consumers import ConsumerTable
 from flintmq.core.broker.subscription import SubscriptionData, build_subscription
+from flintmq.core.errors import StoreError
+from flintmq.core.io import fastjson
 from flintmq.core.io.config_manager import JsonFile
 from flintmq.core.kernel.ports import BitMapFilter
 from flintmq.core.record.bloom import BloomFilter
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.processor_kit import RecordingChannel
-from flintmq.plugins.filters.consumer_filters import ConsumerFilterManager
+from flintmq.plugins.filters.consumer_filter_data import ConsumerFilterData, DeadFilters
+from flintmq.plugins.filters.consumer_filters import PER_EXPECTED, ConsumerFilterManager
 from flintmq.plugins.filters.sql92 import sql92_filter
 
 DAY_MS = 24 * 3600 * 1000
@@ -30,7 +34,15 @@ def sql(topic: str, expression: str, version: int) -> SubscriptionData:
 
 
 def expressions(made: ConsumerFilterManager, topic: str = "T") -> list[str]:
-    return [data.expression for data in made.of_topic(topic)]
+    """Return the expressions that are evaluated for bit maps."""
+    return [data.expression for data in made.of_topic(topic) if isinstance(data, ConsumerFilterData)]
+
+
+def dead_positions(made: ConsumerFilterManager, topic: str = "T") -> list[int]:
+    """Return the positions that are set without a look at the message."""
+    dead = [data for data in made.of_topic(topic) if isinstance(data, DeadFilters)]
+    assert len(dead) < 2
+    return [at for data in dead if data.bloom is not None for at in data.bloom.bit_pos]
 
 
 def test_only_the_newest_subscription_counts() -> None:
@@ -65,7 +77,7 @@ def test_what_does_not_parse_is_not_kept() -> None:
 
 
 def test_a_filter_dies_with_its_group_and_is_forgotten_a_day_later() -> None:
-    """Bit maps go on being computed for a group that is away for a night, not for one that is gone."""
+    """Bit maps of before are believed when a group that was away for a night is back; meanwhile its filter costs nothing."""
     clock = ManualClock()
     made = manager(clock)
     table = ConsumerTable(clock)
@@ -79,8 +91,10 @@ def test_a_filter_dies_with_its_group_and_is_forgotten_a_day_later() -> None:
     table.close_channel(channel)
     clock.advance_ms(DAY_MS - 1000)
     made.clean()
-    assert expressions(made) == ["a > 1"]
+    assert expressions(made) == []
+    assert dead_positions(made) == sorted(BLOOM.positions("g#T").bit_pos)
     table.register("g", channel, "c", [sql("T", "a > 1", 1)])
+    assert dead_positions(made) == []
     clock.advance_ms(1_000)
     made.clean()
     assert (expressions(made), expressions(made, "U")) == (["a > 1"], [])
@@ -107,8 +121,10 @@ def test_the_file_is_read_and_written(tmp_path: Path) -> None:
     assert found is not None
     assert before is not None
     assert found.to_wire() == before.to_wire() | {"dead": True, "deadTime": clock.now_ms() - 30_000}
-    assert expressions(again) == ["a > 1 AND b = 'ü'"]
+    assert expressions(again) == []
     assert again.persist()
+    again.register("g", [sql("T", "a > 1 AND b = 'ü'", 7)])
+    assert expressions(again) == ["a > 1 AND b = 'ü'"]
 
 
 def test_another_bloom_filter_forgets_the_file(tmp_path: Path) -> None:
@@ -163,3 +179,125 @@ def test_a_bit_map_is_believed_only_with_the_filter_it_was_made_with() -> None:
     assert backed.matches_bit_map(miss + b"\0", born_ms + 1), "made with another bloom filter"
     assert made.backed("T", "g", "SQL92", compiled, "a > 2") is compiled, "the pull brings another expression"
     assert made.backed("T", "other", "SQL92", compiled, "a > 1") is compiled
+
+
+# bounds: heartbeats need no rights
+
+
+def test_the_filters_of_a_topic_are_bounded() -> None:
+    """With more groups than twice those that a bit map is made for, it tells nothing, and each costs every message."""
+    made = manager(ManualClock())
+    for number in range(PER_EXPECTED * 32 + 5):
+        made.register(f"g{number}", [sql("T", "a > 1", 1)])
+    assert (len(made), made.left_out) == (PER_EXPECTED * 32, 5)
+    assert made.find("T", "g0") is not None
+    made.unregister("g7")
+    made.register("late", [sql("T", "a > 1", 1)])
+    assert made.find("T", "late") is not None, "it has the place of one whose group has left"
+    assert made.find("T", "g7") is None
+
+
+def test_the_filters_of_a_group_and_of_the_broker_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """20,000 filters made a write of more than a second, every ten seconds."""
+    clock = ManualClock()
+    made = ConsumerFilterManager(clock, {"SQL92": sql92_filter}, BLOOM, count_max=400)
+    made.register("greedy", [sql(f"T{number}", "a > 1", 1) for number in range(300)])
+    assert len(made) == limits.CONSUMER_FILTERS_PER_GROUP_MAX
+    made.register("other", [sql(f"T{number}", "a > 1", 1) for number in range(200)])
+    assert len(made) == 400
+    made.unregister("greedy")
+    made.register("third", [sql(f"T{number}", "a > 1", 1) for number in range(100)])
+    assert (len(made), len(expressions(made, "T99"))) == (400, 2)
+    monkeypatch.setattr(limits, "CONSUMER_FILTERS_MAX_BYTES", 1000)
+    wide = manager(clock)
+    for number in range(10):
+        wide.register(f"g{number}", [sql("T", f"a = '{'x' * 200}'", 1)])
+    assert len(wide) == 4
+
+
+def test_what_is_compiled_in_a_second_is_bounded() -> None:
+    """A heartbeat of 1 MB of expressions would keep the loop for more than half a second."""
+    clock = ManualClock()
+    made = manager(clock)
+    long = [sql(f"T{number}", f"a = '{'x' * 16_000}'", 1) for number in range(40)]
+    made.register("g", long)
+    kept = len(made)
+    assert kept == -(-limits.CONSUMER_FILTERS_COMPILED_BYTES_PER_S // 16_006)
+    made.register("g", long)
+    assert len(made) == kept
+    clock.advance_ms(1_000)
+    made.register("g", long)
+    assert len(made) == 2 * kept, "the next heartbeat brings the others"
+
+
+def test_a_pull_held_with_a_filter_that_was_removed_believes_no_bit_map() -> None:
+    """What is stored from then on has not its bits: a message that fits would be passed over."""
+    clock = ManualClock()
+    made = manager(clock)
+    made.register("g", [sql("T", "a > 1", 1)])
+    held = made.backed("T", "g", "SQL92", sql92_filter("a > 1", frozenset()), "a > 1")
+    assert isinstance(held, BitMapFilter)
+    later_ms = clock.now_ms() + 5
+    assert not held.matches_bit_map(BLOOM.bit_map([]), later_ms)
+    made.register("g", [sql("T", "a > 2", 2)])
+    assert held.matches_bit_map(BLOOM.bit_map([]), later_ms), "the bits are those of the new expression"
+    made.forget_group("g")
+    assert len(made) == 0
+
+
+def test_a_file_of_more_than_there_is_room_for_is_read_as_far_as_there_is(tmp_path: Path) -> None:
+    """The newest stay; the file shrinks with the next write."""
+    clock = ManualClock()
+    path = tmp_path / "consumerFilter.json"
+    made = manager(clock, path)
+    for number in range(50):
+        made.register(f"g{number}", [sql("T", "a > 1", 1)])
+        clock.advance_ms(1)
+        made.unregister(f"g{number}")
+    made.persist()
+    again = ConsumerFilterManager(clock, {"SQL92": sql92_filter}, BLOOM, JsonFile(path), count_max=20)
+    assert again.load()
+    assert len(again) == 20
+    assert again.find("T", "g49") is not None
+    assert again.persist()
+    groups = JsonFile(path).load()["filterDataByTopic"]["T"]["groupFilterData"]
+    assert sorted(groups) == [f"g{number}" for number in range(30, 50)]
+
+
+def test_only_what_changed_is_written_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One heartbeat must not cost as much as all filters together; and the file is as if it were written at once."""
+    path = tmp_path / "consumerFilter.json"
+    made = manager(ManualClock(), path)
+    made.register("g", [sql(f"T{number}", "a > 1", 1) for number in range(200)])
+    made.persist()
+    rendered: list[object] = []
+    pretty = fastjson.dumps_pretty
+
+    def noted(value: object) -> str:
+        rendered.append(value)
+        return pretty(value)
+
+    monkeypatch.setattr(fastjson, "dumps_pretty", noted)
+    made.register("h", [sql("T7", "a > 2", 1)])
+    made.persist()
+    assert len(rendered) == 1
+    text = path.read_text("utf-8")
+    assert text == pretty(fastjson.loads(text))
+    assert len(fastjson.loads(text)["filterDataByTopic"]) == 200
+    assert "a > 2" in text
+    made.forget_group("g")
+    made.forget_topic("T7")
+    made.persist()
+    assert path.read_text("utf-8") == pretty({"filterDataByTopic": {}})
+
+
+def test_a_write_that_failed_is_tried_again(tmp_path: Path) -> None:
+    """A full disk passes; the filters of then are still there."""
+    blocked = tmp_path / "config"
+    blocked.write_text("a file where the folder should be")
+    made = manager(ManualClock(), blocked / "consumerFilter.json")
+    made.register("g", [sql("T", "a > 1", 1)])
+    with pytest.raises(StoreError):
+        made.persist()
+    blocked.unlink()
+    assert made.persist()

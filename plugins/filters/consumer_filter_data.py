@@ -1,0 +1,137 @@
+"""One group's filter of one topic, as it is kept, and what a pull does with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+import msgspec
+
+from flintmq.core.io.typed_json import Long
+from flintmq.core.kernel.ports import MessageFilter
+from flintmq.core.record.bloom import BloomFilterData, StoredBloom
+
+
+class StoredFilter(msgspec.Struct, rename="camel"):
+    """A filter in the file's form, with RocketMQ's types (``ConsumerFilterData``)."""
+
+    bloom_filter_data: StoredBloom | None = None
+    born_time: Long = 0
+    client_version: Long = 0
+    consumer_group: str = ""
+    dead: bool = False
+    dead_time: Long = 0
+    expression: str = ""
+    expression_type: str = ""
+    topic: str = ""
+
+
+@attrs.define(eq=False)
+class ConsumerFilterData:
+    """A group's filter, from its first subscription until a day after its last member left. Loop thread."""
+
+    topic: str
+    consumer_group: str
+    expression: str
+    expression_type: str
+    compiled: MessageFilter | None
+    """None for a filter that was loaded, and whose group has not been back since."""
+    bloom: BloomFilterData | None
+    """None for one that bit maps are not made with, or not any more: held pulls may still have it."""
+    born_time_ms: int
+    """Bit maps of messages stored at this time or before say nothing about this filter."""
+    client_version: int
+    """When the client made the subscription: the newest of a group's wins."""
+    dead_time_ms: int = 0
+    """When the group's last member left; 0 while it lives."""
+
+    @property
+    def is_dead(self) -> bool:
+        return self.dead_time_ms >= self.born_time_ms
+
+    def dead_for_ms(self, now_ms: int) -> int:
+        """Return for how long it has been dead, in ms; -1 while it lives."""
+        return now_ms - self.dead_time_ms if self.is_dead else -1
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Return topic and group."""
+        return self.topic, self.consumer_group
+
+    @property
+    def size_bytes(self) -> int:
+        """Return the length of the expression as the file holds it."""
+        return len(self.expression.encode("utf-8", "surrogatepass"))
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return the entry of ``consumerFilter.json``; members without a value are left out there."""
+        return {
+            "bloomFilterData": self.bloom.to_wire() if self.bloom is not None else None,
+            "bornTime": self.born_time_ms,
+            "clientVersion": self.client_version,
+            "consumerGroup": self.consumer_group,
+            "dead": self.is_dead,
+            "deadTime": self.dead_time_ms,
+            "expression": self.expression,
+            "expressionType": self.expression_type,
+            "topic": self.topic,
+        }
+
+    @classmethod
+    def of(cls, stored: StoredFilter) -> ConsumerFilterData:
+        """Return a filter that was read and is not compiled yet. Raises ValueError for malformed data."""
+        bloom = stored.bloom_filter_data
+        data = cls(
+            stored.topic,
+            stored.consumer_group,
+            stored.expression,
+            stored.expression_type,
+            None,
+            bloom=BloomFilterData.of(bloom) if bloom is not None else None,
+            born_time_ms=stored.born_time,
+            client_version=stored.client_version,
+            dead_time_ms=stored.dead_time,
+        )
+        if not (data.topic and data.consumer_group and data.expression):
+            raise ValueError("topic, consumerGroup and expression are needed")
+        return data
+
+
+class _Everything:
+    """Lets every message pass, and looks at none (a :class:`flintmq.core.kernel.ports.MessageFilter`)."""
+
+    needs_properties = False
+
+    def matches_tags_code(self, tags_code: int) -> bool:
+        return True
+
+    def matches_properties(self, properties: Mapping[str, str]) -> bool:
+        return True
+
+
+class DeadFilters(msgspec.Struct, frozen=True):
+    """Stands for all filters of a topic whose groups have no members now."""
+
+    bloom: BloomFilterData | None
+    """The positions of all of them."""
+    compiled: MessageFilter | None = _Everything()
+
+
+class BloomFilterBacked:
+    """A group's filter that looks at the bit map first (a :class:`flintmq.core.kernel.ports.BitMapFilter`)."""
+
+    __slots__ = ("_data", "matches_properties", "matches_tags_code", "needs_properties")
+
+    def __init__(self, compiled: MessageFilter, data: ConsumerFilterData) -> None:
+        self._data = data
+        self.matches_tags_code = compiled.matches_tags_code
+        self.matches_properties = compiled.matches_properties
+        self.needs_properties = compiled.needs_properties
+
+    def matches_bit_map(self, bit_map: bytes, store_timestamp_ms: int) -> bool:
+        """Return False only where the bit map was made with this filter and says that the message does not fit."""
+        bloom = self._data.bloom
+        if bloom is None or store_timestamp_ms <= self._data.born_time_ms or len(bit_map) * 8 != bloom.bit_num:
+            return True
+        return bloom.is_hit(bit_map)
