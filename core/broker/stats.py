@@ -73,6 +73,8 @@ class BrokerStats:
         """Their records' bytes."""
         self.put_failed = 0
         """Messages refused after their request was understood."""
+        self.dropped = 0
+        """Messages that waited for a topic, and were dropped when they were due because it had been deleted."""
         self.not_durable: dict[str, int] = {}
         """Sends whose message is stored, but not kept as promised, by the reason that they were told."""
         self.get_found = 0

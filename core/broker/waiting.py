@@ -2,18 +2,29 @@
 
 Such a message lies under its real topic's name as a property (``REAL_TOPIC``, ``REAL_QID``). Its delivery is another append, by
 the feature that had it wait: delay levels, timers.
+
+A topic may be deleted while messages wait for it. They go with it, as those that it had: each is dropped when it is due, counted,
+and told in the log. To deliver it, as RocketMQ does, would make a queue of a topic that nobody can read, and that stays when all
+else of the topic is gone.
 """
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from flintmq.config.rocketmq.system_topics import HOLDING_TOPICS
 from flintmq.core.broker.sink import MessageSink
 from flintmq.core.broker.stats import BrokerStats
-from flintmq.core.broker.topic_name import DLQ_QUEUE_NUMS, SYSTEM_GROUP_PREFIX, check_topic_name, dlq_topic
+from flintmq.core.broker.topic_name import (
+    DLQ_PREFIX,
+    DLQ_QUEUE_NUMS,
+    RETRY_PREFIX,
+    SYSTEM_GROUP_PREFIX,
+    check_topic_name,
+    dlq_topic,
+)
 from flintmq.core.client_log import client_log
 from flintmq.core.errors import RefusedError
 from flintmq.core.limits import PROPERTIES_MAX_BYTES
@@ -23,6 +34,9 @@ from flintmq.core.record.record import BLANK_MIN_BYTES, MessageExtBrokerInner, R
 from flintmq.core.record.sys_flag import without_transaction
 from flintmq.core.response_code import ResponseCode
 from flintmq.core.store.message_store import MessageStore
+
+if TYPE_CHECKING:
+    from flintmq.core.broker.api import BrokerApi
 
 _log = client_log(__name__)
 
@@ -41,6 +55,8 @@ class PutOutcome(enum.Enum):
     """Not now: it is put again after a pause."""
     ILLEGAL = "illegal"
     """Never: it is given up."""
+    DROPPED = "dropped"
+    """Never: its topic was deleted; that is counted and told already."""
 
 
 class LogEnds(Protocol):
@@ -99,6 +115,7 @@ class WaitingStore:
         stats: counts what is delivered.
         ensure_topic: makes the topic of dead letters, with so many queues, where it is missing.
         sink: takes what is delivered; one of its own where there is none.
+        has_topic: says whether a topic may be delivered to, see :func:`has_real_topic`; None lets all be.
     """
 
     def __init__(
@@ -107,7 +124,9 @@ class WaitingStore:
         stats: BrokerStats,
         ensure_topic: Callable[[str, int], object] | None = None,
         sink: MessageSink | None = None,
+        has_topic: Callable[[str], bool] | None = None,
     ) -> None:
+        self._has_topic = has_topic
         self._store = store
         self._stats = stats
         self._sink = sink if sink is not None else MessageSink(store, stats, store.dispatch)
@@ -151,7 +170,7 @@ class WaitingStore:
     def put_messages(
         self, messages: Sequence[MessageExtBrokerInner], topic: str, queue_id: int
     ) -> Sequence[PutOutcome]:
-        """Append messages in order, one outcome for each; after a LATER nothing is appended. Does not wait for
+        """Append messages in order, one outcome for each; after a LATER nothing is appended or dropped. Does not wait for
         durability.
 
         Args:
@@ -159,12 +178,57 @@ class WaitingStore:
         """
         if self._ensure_topic is not None and messages[0].topic == UNDELIVERED_TOPIC:
             self._ensure_topic(UNDELIVERED_TOPIC, DLQ_QUEUE_NUMS)
+        has_topic = self._has_topic
+        if has_topic is None:
+            return self._append(messages, topic, queue_id)
+        there = {name: has_topic(name) for name in {message.topic for message in messages}}
+        if all(there.values()):
+            return self._append(messages, topic, queue_id)
+        kept = [message for message in messages if there[message.topic]]
+        appended = iter(self._append(kept, topic, queue_id) if kept else ())
+        outcomes: list[PutOutcome] = []
+        for message in messages:
+            if outcomes and outcomes[-1] is PutOutcome.LATER:
+                outcomes.append(PutOutcome.LATER)
+            elif there[message.topic]:
+                outcomes.append(next(appended))
+            else:
+                outcomes.append(PutOutcome.DROPPED)
+                drop(self._stats, message)
+        return outcomes
+
+    def _append(self, messages: Sequence[MessageExtBrokerInner], topic: str, queue_id: int) -> Sequence[PutOutcome]:
         try:
             stored = self._sink.append(messages)
         except RefusedError:
             return [PutOutcome.LATER] * len(messages)
         self._stats.delivered(topic, queue_id, stored.units)
         return [_outcome(result) for result in stored.results]
+
+
+def has_real_topic(api: BrokerApi, topic: str) -> bool:
+    """Return whether what waited for a topic may be delivered to it: whether the table of topics has it.
+
+    The retry topic and the dead letters of a group that exists are made where they are missing, as with the first message.
+    """
+    if topic in api.topics or topic == UNDELIVERED_TOPIC:
+        return True
+    for prefix in (RETRY_PREFIX, DLQ_PREFIX):
+        group = api.groups.find(topic.removeprefix(prefix)) if topic.startswith(prefix) else None
+        if group is not None:
+            queue_nums = group.retry_queue_nums if prefix == RETRY_PREFIX else DLQ_QUEUE_NUMS
+            api.topics.create_in_send_back(topic, max(1, queue_nums))
+            return True
+    return False
+
+
+def drop(stats: BrokerStats, message: MessageExtBrokerInner) -> None:
+    """Count a message that cannot be delivered because its topic was deleted while it waited, and tell it."""
+    stats.dropped += 1
+    named = message.properties.get(props.UNIQ_KEY) or "without an id"
+    _log.warning(
+        "message %s for %s is dropped: the topic was deleted while it waited [delivery.no_topic]", named, message.topic
+    )
 
 
 def _outcome(result: object) -> PutOutcome:

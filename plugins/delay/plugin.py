@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import partial
 from typing import Final
 
 from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC
 from flintmq.core.broker.api import BrokerApi
-from flintmq.core.broker.waiting import WaitingStore, check_deliverable, illegal_message, redirect
+from flintmq.core.broker.waiting import WaitingStore, check_deliverable, has_real_topic, illegal_message, redirect
 from flintmq.core.kernel.hookspecs import (
     RegisterIntakeStep,
     RegisterProcessor,
@@ -148,7 +149,7 @@ class DelayService:
     def __init__(self, api: BrokerApi) -> None:
         self._api = api
         self.schedule = ScheduleMessageService(
-            WaitingStore(api.store, api.stats, api.topics.create_in_send_back, api.sink),
+            WaitingStore(api.store, api.stats, api.topics.create_in_send_back, api.sink, partial(has_real_topic, api)),
             DelayLevels(api.config.delay.levels),
             api.file("delayOffset.json"),
         )

@@ -138,6 +138,9 @@ class ScheduleMessageService:
             if outcome is PutOutcome.STORED:
                 self.delivered += 1
                 continue
+            if outcome is PutOutcome.DROPPED:
+                self.discarded += 1
+                continue
             why = "the store refuses it" if message else "no topic it may go to" if record else "it cannot be read"
             if not give_up(self._store, record, batch[done][0], why):
                 return done

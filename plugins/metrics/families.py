@@ -260,6 +260,11 @@ FLINTMQ: Final = Group(
         ),
         Family("flintmq_put_messages_total", "counter", "Messages stored."),
         Family("flintmq_put_bytes_total", "counter", "Bytes of the records stored."),
+        Family(
+            "flintmq_dropped_messages_total",
+            "counter",
+            "Messages that waited for a topic (delay, timer, transaction) which was deleted before they were due.",
+        ),
         Family("flintmq_refused_messages_total", "counter", "Messages refused after their request was understood."),
         Family("flintmq_refusals_total", "counter", "Requests refused, by reason (docs/refusals.md).", ("reason",)),
         Family("flintmq_get_messages_total", "counter", "Messages handed out to consumers."),

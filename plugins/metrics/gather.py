@@ -146,6 +146,7 @@ class Gatherer:
                 ("flintmq_put_messages_total", stats.put_messages),
                 ("flintmq_put_bytes_total", stats.put_bytes),
                 ("flintmq_refused_messages_total", stats.put_failed),
+                ("flintmq_dropped_messages_total", stats.dropped),
                 ("flintmq_get_messages_total", stats.get_messages),
                 ("flintmq_get_bytes_total", stats.get_bytes),
                 ("flintmq_held_pulls", len(api.hold)),

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from flintmq.config.rocketmq.system_topics import TIMER_TOPIC
 from flintmq.config.sections.models import BrokerConfig
-from flintmq.core.broker.waiting import WaitingStore, check_deliverable, illegal_message
+from flintmq.core.broker.waiting import WaitingStore, check_deliverable, has_real_topic, illegal_message
 from flintmq.core.io.config_manager import JsonFile
 from flintmq.core.kernel.hookspecs import RegisterIntakeStep, RegisterService, RegisterSystemTopic, hookimpl
 from flintmq.core.kernel.ports import Sent, SystemTopic
@@ -126,7 +127,9 @@ class TimerService:
         self._delivers = config.delay.timer_enable and config.broker.id == 0
         self._follows = config.delay.timer_enable and config.broker.id != 0
         folder = Path(api.store.root) / "flint" / "timer"
-        store = WaitingStore(api.store, api.stats, api.topics.create_in_send_back, api.sink)
+        store = WaitingStore(
+            api.store, api.stats, api.topics.create_in_send_back, api.sink, partial(has_real_topic, api)
+        )
         self.positions = TimerPositions(store, JsonFile(folder / "position.json", api.store.disk))
         """The file of the positions: a slave's master's, or its own."""
         self.wheel = TimerWheel(folder, api.store.disk)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Final
 
 from flintmq.config.rocketmq.system_topics import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
 from flintmq.core.broker.api import BrokerApi
 from flintmq.core.broker.sink import acknowledge
-from flintmq.core.broker.waiting import check_deliverable
+from flintmq.core.broker.waiting import check_deliverable, drop, has_real_topic
 from flintmq.core.client_log import client_log
 from flintmq.core.errors import RefusedError
 from flintmq.core.kernel.hookspecs import (
@@ -130,7 +131,10 @@ class TransactionsService:
             lambda message: api.intake_steps.take(message),
             lambda: api.config,
             api.clock,
+            partial(has_real_topic, api),
+            partial(drop, api.stats),
         )
+        api.topics.deleted.subscribe(self.transactions.forget_topic)
 
     def start(self) -> None:
         """Read from the queues what is open, and begin to ask producers; a slave asks none. Raises ``RefusedError``."""
@@ -185,11 +189,17 @@ class EndTransactionProcessor(DeclaredProcessor):
                 key="broker.role (brokerRole)",
             )
         try:
-            self._transactions.end(header)
+            is_kept = self._transactions.end(header)
         except RefusedError as error:
             log.warning("a transaction of %s is not ended: %s", request.channel.remote_address, error.remark)
             raise
         await _acknowledge(self._api)
+        if not is_kept:
+            raise RefusedError(
+                ResponseCode.TOPIC_NOT_EXIST,
+                "the transaction has ended, but its topic was deleted, and its message is dropped",
+                reason="topic.missing",
+            )
         return Response()
 
 

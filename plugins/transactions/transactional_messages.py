@@ -43,6 +43,8 @@ class TransactionalMessageService:
         delay: sends a committed message that is to be delivered later to where it waits.
         config: the settings in force.
         clock: time.
+        has_topic: says whether a topic is there; the topic of a half message may have been deleted.
+        drop: counts a message that was committed when its topic was gone.
     """
 
     def __init__(
@@ -52,9 +54,13 @@ class TransactionalMessageService:
         delay: Callable[[MessageExtBrokerInner], bool],
         config: Callable[[], BrokerConfig],
         clock: Clock,
+        has_topic: Callable[[str], bool] = lambda topic: True,
+        drop: Callable[[MessageExtBrokerInner], object] = lambda message: None,
     ) -> None:
         self._store = store
         self._delay = delay
+        self._has_topic = has_topic
+        self._drop = drop
         self._clock = clock
         self._early: deque[EndTransactionRequestHeader] = deque()
         self._durable: DurablePositions[tuple[int, int]] = DurablePositions(store)
@@ -109,8 +115,11 @@ class TransactionalMessageService:
 
     # end
 
-    def end(self, request: EndTransactionRequestHeader) -> None:
+    def end(self, request: EndTransactionRequestHeader) -> bool:
         """Commit or roll back. An undecided producer changes nothing: it is asked again.
+
+        Returns:
+            False when it is committed, but its message is dropped, because its topic was deleted.
 
         Raises:
             RefusedError: SYSTEM_ERROR, in the words of RocketMQ: the half message is not there, is another one or
@@ -121,26 +130,39 @@ class TransactionalMessageService:
         if request.from_transaction_check:
             _log.debug("%s was asked and says %d: %s", request.producer_group, request.commit_or_rollback, request)
         if request.commit_or_rollback not in (TRANSACTION_COMMIT, TRANSACTION_ROLLBACK):
-            return
+            return True
         record = self._store.record_at(request.commit_log_offset_bytes)
         if record is None:
             self._keep_early(request)
-            return
+            return True
         _verify(request, record)
         identity = half.identity_of(record)
         if not self.table.is_open(identity, record.queue_offset):
             raise _refused("transaction.ended", "the transaction has ended or is no longer known", identity[0])
         offsets = self.table.offsets_to_end(identity, record.queue_offset)
         messages = [self._op(offset) for offset in offsets]
-        if request.commit_or_rollback == TRANSACTION_COMMIT:
-            messages.insert(0, self._final(record))
+        is_commit = request.commit_or_rollback == TRANSACTION_COMMIT
+        final = self._final(record) if is_commit else None
+        has_topic = self._has_topic(record.properties.get(props.REAL_TOPIC, ""))
+        if final is not None and has_topic:
+            self._delay(final)
+            messages.insert(0, final)
         self._append(messages, offsets)
         self.table.ended(identity, record.queue_offset)
-        is_commit = request.commit_or_rollback == TRANSACTION_COMMIT
         self.committed += is_commit
         self.rolled_back += not is_commit
-        ended = record.properties.get(props.REAL_TOPIC, ""), is_commit
-        self.ended[ended] = self.ended.get(ended, 0) + 1
+        if has_topic:
+            ended = record.properties.get(props.REAL_TOPIC, ""), is_commit
+            self.ended[ended] = self.ended.get(ended, 0) + 1
+        elif final is not None:
+            self._drop(final)
+            return False
+        return True
+
+    def forget_topic(self, topic: str) -> None:
+        """Forget how many transactions of a topic ended: it was deleted."""
+        for is_commit in (True, False):
+            self.ended.pop((topic, is_commit), None)
 
     def _keep_early(self, request: EndTransactionRequestHeader) -> None:
         """Keep the end of a half message that is acknowledged but cannot be read yet (transient store pool)."""
@@ -163,7 +185,6 @@ class TransactionalMessageService:
         message = half.final_of(record)
         if message is None:
             raise _refused("transaction.no_topic", "the half message has no real topic", str(record.queue_offset))
-        self._delay(message)
         return message
 
     def _op(self, half_queue_offset: int) -> MessageExtBrokerInner:

@@ -242,6 +242,7 @@ class RuntimeInfo:
             "pageCacheLockTimeMills": 0,
             "putMessageTimesTotal": stats.put_messages,
             "putMessageFailedTimes": stats.put_failed,
+            "droppedMessages": stats.dropped,
             "putMessageSizeTotal": stats.put_bytes,
             "putMessageAverageSize": stats.put_bytes / stats.put_messages if stats.put_messages else 0.0,
             "putMessageDistributeTime": stats.put_times_text(),
