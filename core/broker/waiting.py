@@ -3,9 +3,9 @@
 Such a message lies under its real topic's name as a property (``REAL_TOPIC``, ``REAL_QID``). Its delivery is another append, by
 the feature that had it wait: delay levels, timers.
 
-A topic may be deleted while messages wait for it. They go with it, as those that it had: each is dropped when it is due, counted,
-and told in the log. To deliver it, as RocketMQ does, would make a queue of a topic that nobody can read, and that stays when all
-else of the topic is gone.
+A topic may be deleted while messages wait for it. They go with it, as those that it had: each is dropped when it is due,
+counted, and told in the log. To deliver it, as RocketMQ does, would make a queue of a topic that nobody can read, and that
+stays when all else of the topic is gone.
 """
 
 from __future__ import annotations
