@@ -102,9 +102,16 @@ PURPOSES: Final[Mapping[str, Purpose]] = MappingProxyType(
                 Choice(
                     "store.hold_until_consumed",
                     "true",
-                    "A file goes when it has expired and every group has read it, not before.",
+                    "An expired file stays until every group has read it, by its stored offsets (a queue without one counts "
+                    "from its beginning), and until what is delayed or in a transaction is delivered, up to "
+                    "store.hold_max_bytes. A topic that no group reads is not kept, nor for a group that has no offset and is "
+                    "not connected.",
                 ),
-                Choice("store.hold_max_bytes", "64GiB", "What such groups may hold back in all; fit it to the disk."),
+                Choice(
+                    "store.hold_max_bytes",
+                    "64GiB",
+                    "What they may hold back of the log; then the oldest file goes, unread, with a warning. Fit it to the disk.",
+                ),
                 Choice("flush.strategy", "group_commit", _SYNCED),
                 Choice(
                     "flush.group_commit.sync_flush_timeout_ms",

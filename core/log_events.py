@@ -144,6 +144,9 @@ EVENTS: Final[Mapping[str, str]] = {
     "%s queue %d removed: all of its messages are deleted": "retention.queue_removed topic queue_id",
     "group %s of store.keep_for_groups has stored no offset: nothing is kept for it": "retention.keeps_nothing group",
     "commit log file %020d, %s: %s; %s": "retention.unread file reason group what",
+    "commit log file %020d goes before it has expired, because the disk is nearly full: %d messages, the newest is %s; %s": (
+        "retention.deleted_unexpired file messages age groups"
+    ),
     "commit log file %020d was kept for a group and is deleted all the same: %s; %s; see %s": (
         "retention.bound_won file group measured key"
     ),

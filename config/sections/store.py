@@ -153,7 +153,10 @@ class StoreSection:
     """Topics whose messages are kept for less than the log's files: ``orders=24h``. They can no longer be consumed then;
     their bytes go with the files."""
     hold_until_consumed: bool = option(False)
-    """Keeps files in which a group, by its stored offsets, has unread messages."""
+    """Keeps files in which a group, by its stored offsets, has unread messages, up to ``hold_max_bytes``. A group reads the
+    topics in which it has stored an offset, and those that its connected members subscribe to; a queue without an offset
+    counts from its beginning. What waits for a delay, a time or the end of a transaction is unread, too. What no group reads is
+    not kept."""
     hold_max_bytes: int = option(64 * GIB, minimum=0, maximum=2**60)
     """How much of the log ``hold_until_consumed`` may keep; beyond it the oldest file goes, unread or not."""
     keep_for_groups: tuple[str, ...] = option((), pattern=r"[%|a-zA-Z0-9_-]{1,255}", expects="a group's name")

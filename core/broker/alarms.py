@@ -78,6 +78,24 @@ def retention_bound_won(group: str, messages: int, measured: str, key: str) -> A
     return Alarm("retention.bound_won", WARNING, group, text, messages, "messages", key=key)
 
 
+def deleted_unexpired(files: int, messages: int, age: str, groups: str) -> Alarm:
+    """Return the alarm for messages that were deleted before they had expired, because the disk was nearly full.
+
+    Args:
+        files: how many files of the log.
+        messages: how many messages were in them.
+        age: how old the newest of them is, in words.
+        groups: which groups lose how many, in words.
+    """
+    text = (
+        f"the disk was nearly full, and {files} files of the log were deleted before they had expired: {messages:,} messages, "
+        f"the newest is {age}; {groups}; free some room there, or keep messages for a shorter time (store.file_reserved_hours)"
+    )
+    return Alarm(
+        "retention.deleted_unexpired", WARNING, "", text, messages, "messages", key="store.disk_forcible_ratio"
+    )
+
+
 # disks
 
 

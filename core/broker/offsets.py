@@ -9,15 +9,20 @@ See docs/internals/algorithms.md, Groups and offsets; docs/internals/store-forma
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from flintmq.core.broker.topic_name import RETRY_PREFIX
 from flintmq.core.client_log import client_log
 from flintmq.core.errors import RefusedError
 from flintmq.core.io.config_manager import JsonFile
 from flintmq.core.io.typed_json import Int, Long, of_file, read_as
 from flintmq.core.response_code import ResponseCode
+
+if TYPE_CHECKING:
+    from flintmq.core.broker.consumers import ConsumerTable
+    from flintmq.core.broker.groups import SubscriptionGroupManager
 
 _log = client_log(__name__)
 
@@ -245,35 +250,85 @@ class ConsumerOffsetManager:
 
 
 DELAYED_DELIVERY: Final = "(delayed delivery)"
-"""Stands for a group: the broker reads topics of its own. No group can be called so."""
+OPEN_TRANSACTIONS: Final = "(open transactions)"
+"""Stand for groups: the broker reads topics of its own. No group can be called so."""
+
+
+class OwnReader(msgspec.Struct, frozen=True):
+    """A feature of the broker that reads a topic where messages wait under their real topic's name."""
+
+    name: str
+    """Stands for a group."""
+    next_offset: Callable[[int], int]
+    """Returns for a queue id the queue offset of the first message that the feature still needs."""
+    is_done: Callable[[int], bool]
+    """Returns whether the feature is done with a message behind that, by its queue offset."""
 
 
 class Readers:
     """Which groups have read how far, for the cleaner (see :class:`flintmq.plugins.retention.cleaner.ConsumerOffsets`).
     Loop thread.
 
-    Groups that broadcast keep their offsets themselves, and are not seen here.
+    A group reads the topics in which it has stored an offset, and its retry topic. Groups that broadcast keep their offsets
+    themselves, and are not seen here.
+
+    Args:
+        offsets: the groups' offsets.
+        groups: the table of groups; None where there is none.
+        consumers: those that are connected; likewise.
     """
 
-    def __init__(self, offsets: ConsumerOffsetManager) -> None:
+    def __init__(
+        self,
+        offsets: ConsumerOffsetManager,
+        groups: SubscriptionGroupManager | None = None,
+        consumers: ConsumerTable | None = None,
+    ) -> None:
         self._offsets = offsets
-        self._own: dict[str, Callable[[int], int]] = {}
+        self._groups = groups
+        self._consumers = consumers
+        self.own: dict[str, OwnReader] = {}
+        """The topics that features of the broker read, and who does."""
 
-    def add(self, topic: str, next_offset: Callable[[int], int]) -> None:
+    def add(
+        self,
+        topic: str,
+        next_offset: Callable[[int], int],
+        *,
+        name: str = DELAYED_DELIVERY,
+        is_done: Callable[[int], bool] = lambda queue_offset: False,
+    ) -> None:
         """Take note that a feature of the broker reads a topic.
 
         Args:
             next_offset: returns for a queue id the queue offset of the first message that it still needs.
+            name: what it is called in the log.
+            is_done: returns whether it is done with a message behind that, by its queue offset.
         """
-        self._own[topic] = next_offset
+        self.own[topic] = OwnReader(name, next_offset, is_done)
 
     def which_group_by_topic(self, topic: str) -> set[str]:
-        if topic in self._own:
-            return self._offsets.which_group_by_topic(topic) | {DELAYED_DELIVERY}
-        return self._offsets.which_group_by_topic(topic)
+        """Return the groups that read a topic, whether they are connected or not."""
+        if topic in self.own:
+            return {self.own[topic].name}
+        found = self._offsets.which_group_by_topic(topic)
+        if topic.startswith(RETRY_PREFIX) and self._groups is not None:
+            group = topic.removeprefix(RETRY_PREFIX)
+            found |= {group} if group in self._groups else set()
+        return found
+
+    def online(self) -> dict[str, set[str]]:
+        """Return the groups that are connected, by the topics that they subscribe to; without those that broadcast."""
+        found: dict[str, set[str]] = {}
+        for info in self._consumers or ():
+            if not info.is_broadcasting:
+                for topic in info.subscriptions:
+                    found.setdefault(topic, set()).add(info.group_name)
+        return found
 
     def query(self, topic: str, group: str, queue_id: int) -> int:
         """Return the queue offset of the next message a group will read; -1 when it has not said so."""
-        if group == DELAYED_DELIVERY:
-            return self._own[topic](queue_id)
+        own = self.own.get(topic)
+        if own is not None and own.name == group:
+            return own.next_offset(queue_id)
         return self._offsets.query(topic, group, queue_id)

@@ -82,8 +82,8 @@ class BrokerState:
         self.filters = filters
         self.timers = timers
         self.services = services
-        self.readers = Readers(offsets)
         self.consumers = ConsumerTable(clock, notify_ids_changed=config.groups.notify_ids_changed)
+        self.readers = Readers(offsets, groups, self.consumers)
         self.producers = ProducerTable(clock)
         self.locks = RebalanceLockManager(clock)
         self.hold = PullRequestHoldService(

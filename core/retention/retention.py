@@ -188,6 +188,11 @@ class Deletion(msgspec.Struct, frozen=True):
     file: LogFile
     reason: Reason
 
+    def is_unexpired(self, now_ms: int, policy: RetentionPolicy) -> bool:
+        """Return whether messages go that have not expired, because the disk is nearly full."""
+        newest_ms = self.file.newest_ms
+        return self.reason is Reason.FORCIBLY and (newest_ms is None or now_ms - newest_ms < policy.reserved_ms)
+
 
 def plan_deletions(files: Sequence[LogFile], moment: Moment, policy: RetentionPolicy) -> Iterator[Deletion]:
     """Return the files to delete, oldest first: from the first one on, never the last one, at most ten.

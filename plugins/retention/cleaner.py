@@ -38,7 +38,15 @@ from flintmq.core.retention.retention import (
 )
 from flintmq.core.store.message_store import MessageStore
 from flintmq.core.store.opened_store import commit_log_folders
-from flintmq.plugins.retention.unread import ConsumerOffsets, KeptForGroups, Unread, find_unread, first_kept
+from flintmq.plugins.retention.unread import (
+    ConsumerOffsets,
+    FileContents,
+    ForcedDeletions,
+    KeptForGroups,
+    Unread,
+    UnreadFinder,
+    describe,
+)
 
 log = logging.getLogger("flintmq.store")
 MANUAL_ROUNDS: Final = 20
@@ -75,6 +83,7 @@ class CleanCommitLogService:
         self.alarms: list[Alarm] = []
         """What is wrong with the disks, by the last measurement."""
         self._kept = KeptForGroups(store.clock)
+        self._forced = ForcedDeletions(store.clock)
         self._bin = FileBin(store.disk, store.background)
         self._index_bin = FileBin(store.disk, store.background)
         self._round: Iterator[None] | None = None
@@ -86,6 +95,11 @@ class CleanCommitLogService:
     def lost_alarms(self) -> list[Alarm]:
         """What went lately although it was kept for a group."""
         return self._kept.alarms()
+
+    @property
+    def forced_alarms(self) -> list[Alarm]:
+        """What went lately before it had expired."""
+        return self._forced.alarms()
 
     # rounds
 
@@ -174,20 +188,24 @@ class CleanCommitLogService:
         )
         self.manual_rounds = max(0, self.manual_rounds - 1)
         deleted = 0
+        finder = self._finder(policy)
         for deletion in plan_deletions(self._log_files(), moment, policy):
-            unread: list[Unread] = []
-            if self._offsets is not None:
-                named, seen = policy.keep_for_groups, set[str]()
-                yield from find_unread(deletion.file, store.consume_queues, self._offsets, named, unread, seen)
-                self._kept.note_seen(seen, policy)
+            contents, start = FileContents(), deletion.file.start_offset_bytes
+            is_unexpired = deletion.is_unexpired(now_ms, policy)
+            if finder is not None:
+                yield from finder.find(deletion.file, contents, counts=is_unexpired)
+                self._kept.note_seen(contents.seen, policy)
+            unread = contents.unread
             bound = self._kept.bound(deletion, unread, policy)
             held = bool(unread) and is_held(deletion.file, moment.log_end_offset_bytes, policy)
             kept = bound is None and bool(self._kept.named(unread, policy))
             self._warn(deletion, unread, policy, held=held, kept=kept)
-            if held or kept or not files.deletable() or files.files[0].start != deletion.file.start_offset_bytes:
+            if held or kept or not files.deletable() or files.files[0].start != start:
                 break
             if bound is not None:
-                self._kept.note_lost(deletion.file.start_offset_bytes, unread, bound, policy)
+                self._kept.note_lost(start, unread, bound, policy)
+            if is_unexpired:
+                self._forced.note(deletion.file, contents)
             file = files.detach_first()
             file.region.close()
             self._bin.put(file.path, file)
@@ -197,6 +215,13 @@ class CleanCommitLogService:
         self._bin.empty()
         if deleted == 0 and space.delete and space.forcibly:
             log.warning("the disk is nearly full, and no commit log file can be deleted")
+
+    def _finder(self, policy: RetentionPolicy) -> UnreadFinder | None:
+        """Return what finds out who has not consumed what, as things are now; None without groups."""
+        if self._offsets is None:
+            return None
+        store = self._store
+        return UnreadFinder(store.consume_queues, self._offsets, policy.keep_for_groups, store.commit_log.record)
 
     def _log_files(self) -> list[LogFile]:
         """Return the oldest files, as many as one round may delete, and the one after them."""
@@ -225,30 +250,23 @@ class CleanCommitLogService:
     def _warn(
         self, deletion: Deletion, unread: list[Unread], policy: RetentionPolicy, *, held: bool, kept: bool
     ) -> None:
-        """Warn once for each group and file, and again when a held file is deleted after all."""
-        start = deletion.file.start_offset_bytes
-        warned = self._warned.setdefault(start, set()) if unread else set()
-        for group in unread:
-            is_named = group.group in policy.keep_for_groups
-            kind = f"{group.group} {'held' if held or kept else 'lost'}"
-            if kind in warned:
-                continue
-            warned.add(kind)
-            if held:
-                what = "it is kept (store.hold_until_consumed)"
-            elif kept:
-                what = (
-                    "it is kept (store.keep_for_groups)"
-                    if is_named
-                    else "it is kept for others (store.keep_for_groups)"
-                )
-            elif is_named:
-                continue  # the bound that won is told
-            elif policy.hold_until_consumed:
-                what = "it is deleted all the same (store.hold_max_bytes)"
-            else:
-                what = "it is deleted (store.hold_until_consumed or store.keep_for_groups would keep it)"
-            log.warning("commit log file %020d, %s: %s; %s", start, deletion.reason.value, group, what)
+        """Warn once for each file, and again when a held file is deleted after all: one line, however many groups there are."""
+        start, kind = deletion.file.start_offset_bytes, "held" if held or kept else "lost"
+        named = self._kept.named(unread, policy)
+        if held:
+            told, what = unread, "it is kept (store.hold_until_consumed)"
+        elif kept:
+            told, what = named, "it is kept (store.keep_for_groups)"
+        else:
+            told = [one for one in unread if one.group not in policy.keep_for_groups]  # the bound that won is told
+            what = (
+                "it is deleted all the same (store.hold_max_bytes)"
+                if policy.hold_until_consumed
+                else "it is deleted (store.hold_until_consumed or store.keep_for_groups would keep it)"
+            )
+        if told and kind not in self._warned.setdefault(start, set()):
+            self._warned[start].add(kind)
+            log.warning("commit log file %020d, %s: %s; %s", start, deletion.reason.value, describe(told), what)
 
     # queues and the index
 
@@ -267,10 +285,15 @@ class CleanCommitLogService:
         """Return what tells whether a message of a queue is older than its topic's retention, and kept for nobody."""
         policy = RetentionPolicy.of(self._store.config.store)
         stored_ms, now_ms = self._store.commit_log.store_timestamp_ms, self._clock.now_ms()
-        kept_from = first_kept(queue, self._offsets, policy.keep_for_groups)
+        finder = self._finder(policy)
+        kept_from = finder.first_kept(queue, all_groups=False) if finder and policy.keep_for_groups else None
+        held_from = finder.first_kept(queue, all_groups=True) if finder and policy.hold_until_consumed else None
         kept_ms = max(retention_ms, policy.keep_at_most_ms)
+        holds_from = self._store.watermarks.wrote - policy.hold_max_bytes
 
         def is_older(physical: int) -> bool:
+            if held_from is not None and physical >= max(held_from, holds_from):
+                return False
             is_kept = kept_from is not None and physical >= kept_from
             return stored_ms(physical) <= now_ms - (kept_ms if is_kept else retention_ms)
 

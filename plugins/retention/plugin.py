@@ -101,8 +101,8 @@ class RetentionService:
         timers.pace(RESIDENT_CHECK_S, self._pages.tick, "resident pages", lambda: math.inf)
 
     def alarms(self) -> list[Alarm]:
-        """Return what was wrong with the disks when they were measured last, and what named groups lost in the last hour."""
-        return [*self.cleaner.alarms, *self.cleaner.lost_alarms]
+        """Return what was wrong with the disks when they were measured last, and what was lost in the last hour."""
+        return [*self.cleaner.alarms, *self.cleaner.lost_alarms, *self.cleaner.forced_alarms]
 
     def stop(self) -> None:
         """Do nothing: the timers have ended."""

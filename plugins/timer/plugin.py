@@ -150,7 +150,10 @@ class TimerService:
             api.readers.add(TIMER_TOPIC, lambda _queue_id: self.timers.low_queue_offset())
             api.timers.pace(0.0, self._run, "timers", self._rest_s)
         elif self._follows:
-            self.positions.load()
+            known = self.positions.load()
+            api.readers.add(
+                TIMER_TOPIC, lambda _queue_id: int((self.positions.of_master or known).get("lowQueueOffset", 0))
+            )
         else:
             return
         api.timers.every(api.config.delay.flush_interval_ms / 1000, self.persist, "timer positions")

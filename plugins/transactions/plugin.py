@@ -8,6 +8,7 @@ from typing import Final
 
 from flintmq.config.rocketmq.system_topics import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
 from flintmq.core.broker.api import BrokerApi
+from flintmq.core.broker.offsets import OPEN_TRANSACTIONS
 from flintmq.core.broker.sink import acknowledge
 from flintmq.core.broker.waiting import check_deliverable, drop, has_real_topic
 from flintmq.core.client_log import client_log
@@ -28,6 +29,7 @@ from flintmq.core.record.record import MessageExtBrokerInner
 from flintmq.core.response_code import ResponseCode
 from flintmq.plugins.transactions.half_message import (
     HALF_PROPERTIES_SPARE_BYTES,
+    TRANSACTION_GROUP,
     asks_for_transaction,
     redirect_to_half,
 )
@@ -139,8 +141,18 @@ class TransactionsService:
     def start(self) -> None:
         """Read from the queues what is open, and begin to ask producers; a slave asks none. Raises ``RefusedError``."""
         self.transactions.load()
+        api, table = self._api, self.transactions.table
+        if api.config.broker.id == 0:
+            api.readers.add(
+                TRANS_HALF_TOPIC, lambda _queue_id: table.position, name=OPEN_TRANSACTIONS, is_done=table.is_done
+            )
+        else:  # its master says how far it is, by the offsets of a group
+            api.readers.add(TRANS_HALF_TOPIC, self._saved_position, name=OPEN_TRANSACTIONS)
         if self._api.config.broker.id == 0:
             self._api.timers.pace(_FIRST_S, self._check, "transaction checks", self.transactions.rest_s)
+
+    def _saved_position(self, queue_id: int) -> int:
+        return max(0, self._api.offsets.query(TRANS_HALF_TOPIC, TRANSACTION_GROUP, queue_id))
 
     def stop(self) -> None:
         """Do nothing: the timers have ended, and the positions are kept by :meth:`persist`."""

@@ -58,6 +58,10 @@ class TransactionTable:
             return True
         return half_queue_offset >= self.position and half_queue_offset not in self._done
 
+    def is_done(self, half_queue_offset: int) -> bool:
+        """Return whether a half message is done with."""
+        return half_queue_offset < self.position or half_queue_offset in self._done
+
     def open_before(self, end_queue_offset: int) -> int:
         """Return how many half messages before the end of their queue are not done with, copies among them."""
         return max(0, end_queue_offset - self.position - len(self._done))

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC
+from flintmq.core.broker.consumers import ConsumerTable
+from flintmq.core.broker.groups import SubscriptionGroupManager
+from flintmq.core.broker.offsets import Readers
+from flintmq.core.broker.subscription import SubscriptionData
+from flintmq.core.broker.waiting import redirect
 from flintmq.core.retention.retention import Bound, Deletion, LogFile, Reason, RetentionPolicy, bound_for_groups
 from flintmq.core.store.message_reader import GetMessageStatus
+from flintmq.core.testing.processor_kit import RecordingChannel
+from flintmq.core.testing.store import message
+from flintmq.plugins.retention import unread
+from flintmq.plugins.retention.cleaner import CleanCommitLogService
 from flintmq.plugins.retention.unread import ALARM_MS
 
-from .test_cleaner import FILE, HOUR_MS, Bench, make_bench  # noqa: F401 - a fixture
+from .test_cleaner import BODY, FILE, HOUR_MS, Bench, make_bench  # noqa: F401 - a fixture
 
 GROUPS = ("billing",)
 
@@ -191,3 +202,244 @@ def test_a_file_of_unknown_age_is_kept(make: Any) -> None:
     assert bound_for_groups(Deletion(file, Reason.FORCIBLY), 0, policy) == Bound(
         Reason.FORCIBLY.value, "store.disk_forcible_ratio"
     )
+
+
+# what is on its way
+
+
+class OnTheWay(Bench):
+    """A bench with a delay level's, a timer's and a half message's topic, and how far the broker has come in each."""
+
+    def open(self) -> None:
+        super().open()
+        self.next = dict.fromkeys((SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC), 0)
+        self.done: set[int] = set()
+        self.groups = SubscriptionGroupManager(None, self.clock)
+        self.consumers = ConsumerTable(self.clock)
+        readers = Readers(self.offsets, self.groups, self.consumers)
+        for topic in self.next:
+            readers.add(topic, lambda _queue_id, topic=topic: self.next[topic], is_done=self.done.__contains__)
+        self.cleaner = CleanCommitLogService(self.store, readers)
+
+    def put(self, topic: str, real_topic: str = "") -> None:
+        """Store a message of a quarter of a file, which waits for a topic where one is named."""
+        one = message(topic, 0, BODY)
+        if real_topic:
+            one.topic = real_topic
+            redirect(one, topic, 0)
+        self.store.put([one])
+        self.store.dispatch()
+
+    @property
+    def first(self) -> int:
+        """Where the log begins, in files."""
+        return self.log_names[0] // FILE
+
+
+@pytest.fixture(name="way")
+def make_way(tmp_path: Path) -> Any:
+    made: list[OnTheWay] = []
+
+    def make(**options: Any) -> OnTheWay:
+        made.append(OnTheWay(tmp_path / f"way{len(made)}", **options))
+        return made[-1]
+
+    yield make
+    for bench in made:
+        bench.store.close()
+
+
+WAITS = [
+    (SCHEDULE_TOPIC, "T"),
+    (SCHEDULE_TOPIC, "%RETRY%billing"),
+    (TIMER_TOPIC, "T"),
+    (TIMER_TOPIC, "%RETRY%billing"),
+    (TRANS_HALF_TOPIC, "T"),
+]
+
+
+@pytest.mark.parametrize(("waits_in", "real_topic"), WAITS)
+@pytest.mark.parametrize("setting", ["keep_for_groups", "hold_until_consumed"])
+def test_what_is_on_its_way_to_a_group_is_kept(way: Any, waits_in: str, real_topic: str, setting: str) -> None:
+    """A message that had been sent back and waited for its level was deleted by retention_bytes; so was a half message."""
+    bench = way(retention_bytes=1, **{setting: GROUPS if setting == "keep_for_groups" else True})
+    bench.groups.select("billing")
+    bench.offsets.commit("T", "billing", 0, 0)
+    bench.put(waits_in, real_topic)
+    for _ in range(12):
+        bench.put("Other")
+    bench.cleaner.run()
+    assert bench.first == 0
+    bench.put(real_topic)
+    bench.next[waits_in] = 1
+    for _ in range(8):
+        bench.put("Other")
+    bench.cleaner.run()
+    assert bench.first == 3, "it was delivered: its copy is kept now"
+    bench.offsets.commit(real_topic, "billing", 0, 1)
+    bench.cleaner.run()
+    assert bench.first == 5
+
+
+def test_what_is_on_its_way_to_others_is_not_kept_for_a_named_group(way: Any) -> None:
+    """keep_for_groups names who must get its messages: the rest goes as it would without."""
+    bench = way(retention_bytes=1, keep_for_groups=GROUPS)
+    bench.offsets.commit("T", "billing", 0, 0)
+    for topic in bench.next:
+        bench.put(topic, "Other")
+        bench.put(topic, "%RETRY%other")
+    for _ in range(8):
+        bench.put("Other")
+    bench.cleaner.run()
+    assert bench.first > 1
+
+
+def test_a_half_message_that_is_done_with_is_not_kept(way: Any) -> None:
+    """One in front of it holds the position back; each file is judged by what is still open in it."""
+    bench = way(retention_bytes=1, keep_for_groups=GROUPS)
+    bench.offsets.commit("T", "billing", 0, 0)
+    bench.put(TRANS_HALF_TOPIC, "Other")
+    bench.put(TRANS_HALF_TOPIC, "T")
+    for _ in range(8):
+        bench.put("Other")
+    bench.done.add(1)
+    bench.cleaner.run()
+    assert bench.first > 0
+
+
+def test_more_than_can_be_looked_at_is_kept(way: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it is not found out for whom a message waits, it is not deleted."""
+    monkeypatch.setattr(unread, "LOOKED_AT_MAX", 2)
+    monkeypatch.setattr(unread, "_SLICE_MESSAGES", 1)
+    bench = way(retention_bytes=1, keep_for_groups=GROUPS)
+    bench.offsets.commit("T", "billing", 0, 0)
+    for _ in range(3):
+        bench.put(SCHEDULE_TOPIC, "Other")
+    for _ in range(8):
+        bench.put("Other")
+    bench.cleaner.run()
+    assert bench.first == 0
+
+
+# who reads a topic
+
+
+def test_a_queue_without_an_offset_counts_from_its_beginning(way: Any) -> None:
+    """A group that had come to one queue of two lost 18 of 20 messages, though nothing unread was to be deleted."""
+    bench = way(retention_bytes=1, hold_until_consumed=True)
+    bench.fill(4, queue_id=0)
+    bench.fill(4, queue_id=1)
+    bench.fill(8, topic="Other")
+    bench.offsets.commit("T", "g", 0, 4)
+    bench.cleaner.run()
+    assert bench.first == 1
+    bench.offsets.commit("T", "g", 1, 4)
+    bench.cleaner.run()
+    assert bench.first == 3
+
+
+@pytest.mark.parametrize("model", ["CLUSTERING", "BROADCASTING"])
+@pytest.mark.parametrize("setting", ["keep_for_groups", "hold_until_consumed"])
+def test_a_connected_group_reads_what_it_subscribes_to(way: Any, model: str, setting: str) -> None:
+    """Its first offset comes with its first messages; until then they were nobody's. Who broadcasts keeps offsets itself."""
+    bench = way(retention_bytes=1, **{setting: GROUPS if setting == "keep_for_groups" else True})
+    bench.consumers.register("billing", RecordingChannel(), "c", [SubscriptionData(topic="T")], message_model=model)
+    bench.fill(12)
+    bench.cleaner.run()
+    assert bench.first == (0 if model == "CLUSTERING" else 2)
+
+
+def test_retries_are_kept_for_every_group_that_exists(way: Any) -> None:
+    """A group's first offset in its retry topic comes after its first retry; a group that was deleted holds nothing."""
+    bench = way(retention_bytes=1, hold_until_consumed=True)
+    bench.groups.select("g")
+    bench.put("%RETRY%gone")
+    bench.fill(3, topic="Other")
+    bench.put("%RETRY%g")
+    bench.fill(8, topic="Other")
+    bench.cleaner.run()
+    assert bench.first == 1
+
+
+def test_a_topic_that_no_group_reads_is_not_held(way: Any) -> None:
+    """The text of the setting says so."""
+    bench = way(retention_bytes=1, hold_until_consumed=True)
+    bench.fill(12)
+    bench.cleaner.run()
+    assert bench.first == 2
+
+
+def test_a_topic_that_is_kept_for_less_passes_over_what_is_held(way: Any) -> None:
+    """Up to hold_max_bytes, as with files."""
+    bench = way(hold_until_consumed=True, topic_retention=("T=1h",))
+    bench.fill(12)
+    bench.offsets.commit("T", "g", 0, 5)
+    bench.clock.advance_ms(2 * HOUR_MS)
+    bench.cleaner.expire_topics()
+    queue = bench.store.consume_queues.find("T", 0)
+    assert queue.min_queue_offset == 5
+    bench.configure(hold_max_bytes=FILE)
+    bench.cleaner.expire_topics()
+    assert queue.min_queue_offset == 8
+
+
+# what is told
+
+
+def test_one_line_a_file_however_many_groups_are_behind(way: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """344 lines a file are read by nobody."""
+    bench = way(retention_bytes=1)
+    bench.fill(12)
+    for number in range(300):
+        bench.offsets.commit("T", f"g{number}", 0, 1)
+    bench.offsets.commit("T", "worst", 0, 0)
+    bench.cleaner.run()
+    lines = told(caplog, "has not consumed")
+    assert len(lines) == 2
+    worst = "group worst has not consumed 4 messages (T queue 0: 4)"
+    assert f"{worst}, and 300 other groups have not consumed 900 messages" in lines[0]
+    caplog.clear()
+    named = way(retention_bytes=1, keep_for_groups=tuple(f"g{number}" for number in range(300)), keep_at_most_hours=100)
+    named.fill(4)
+    named.clock.advance_ms(101 * HOUR_MS)
+    named.fill(8)
+    for number in range(300):
+        named.offsets.commit("T", f"g{number}", 0, number % 4)
+    named.clock.advance_ms(101 * HOUR_MS)
+    named.cleaner.run()
+    assert len(told(caplog, "has not consumed")) == 2
+    assert len(named.cleaner.lost_alarms) == 300
+
+
+def test_what_goes_before_it_has_expired_is_told(way: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """Files, messages, age, and who loses: in the log for each file, and as an alarm that sums them up for an hour."""
+    bench = way()
+    bench.fill(12)
+    bench.offsets.commit("T", "slow", 0, 1)
+    bench.offsets.commit("T", "slower", 0, 0)
+    bench.clock.advance_ms(3 * HOUR_MS)
+    bench.disk.used = 88
+    bench.cleaner.run()
+    lines = told(caplog, "before it has expired")
+    assert [line.split(": ", 1)[1] for line in lines] == [
+        "4 messages, the newest is 3.0 hours old; groups that lose messages: slower 4, slow 3",
+        "4 messages, the newest is 3.0 hours old; groups that lose messages: slow 4, slower 4",
+    ]
+    (alarm,) = bench.cleaner.forced_alarms
+    assert (alarm.id, alarm.level, alarm.value) == ("retention.deleted_unexpired", "warning", 8)
+    assert "2 files" in alarm.message
+    assert "the newest is 3.0 hours old; groups that lose messages: slower 8, slow 7" in alarm.message
+    bench.clock.advance_ms(ALARM_MS)
+    assert bench.cleaner.forced_alarms == []
+
+
+def test_expired_files_on_a_nearly_full_disk_are_no_loss(way: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """They would have gone at night."""
+    bench = way()
+    bench.fill(12)
+    bench.clock.advance_ms(80 * HOUR_MS)
+    bench.disk.used = 88
+    bench.cleaner.run()
+    assert bench.first > 0
+    assert told(caplog, "before it has expired") == []
+    assert bench.cleaner.forced_alarms == []
