@@ -110,7 +110,7 @@ PURPOSES: Final[Mapping[str, Purpose]] = MappingProxyType(
                 Choice(
                     "store.hold_max_bytes",
                     "64GiB",
-                    "What they may hold back of the log; then the oldest file goes, unread, with a warning. Fit it to the disk.",
+                    "What they may hold back of the log; then the oldest file goes, unread, with a warning. Fit the disk.",
                 ),
                 Choice("flush.strategy", "group_commit", _SYNCED),
                 Choice(

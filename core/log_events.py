@@ -101,6 +101,9 @@ EVENTS: Final[Mapping[str, str]] = {
     "manifest": "landing.lost lost_bytes position",
     "landing has stopped: %s": "landing.stopped reason",
     "landing failed and is tried again: %s": "landing.tried_again error",
+    "everybody is served late: half of all looks at the event loop waited for %d ms or longer; it is mostly busy with %s": (
+        "loop.slow median_ms by"
+    ),
     "nobody is served for more than %d ms%s: the event loop is busy with %s": "loop.blocked warn_ms often by",
     "a request for %s could not be answered": "metrics.not_answered path",
     "figures cannot be pushed to %s: %s": "metrics.not_pushed endpoint error",

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from flintmq.core.kernel.hookspecs import RegisterService, hookimpl
 from flintmq.plugins.alarms.group_alarms import GroupAlarms
+from flintmq.plugins.alarms.process_alarms import ProcessAlarms
 from flintmq.plugins.alarms.store_alarms import StoreAlarms
 
 
 class AlarmsPlugin:
-    """Registers the watches over the store and over consumer groups."""
+    """Registers the watches over the store, over consumer groups and over the process."""
 
     plugin_name = "alarms"
 
@@ -16,3 +17,4 @@ class AlarmsPlugin:
     def flintmq_services(self, register: RegisterService) -> None:
         register("store_alarms", StoreAlarms)
         register("group_alarms", GroupAlarms)
+        register("process_alarms", ProcessAlarms)

@@ -3,10 +3,11 @@
 ::
 
     watchdog's thread ── call_soon_threadsafe(beat) ──► loop        a few times a second
-          │ no beat within loop_blocked_warn_ms
+          │ no beat within loop_blocked_warn_ms, or within a fifth of it
           └─► looks at the loop's thread: the plugin, its hook, the line
 
-The loop runs nothing of it but the beat. What is found is logged once (and at the tenth, hundredth … time), and counted.
+The loop runs nothing of it but the beat. What is found is logged once (and at the tenth, hundredth … time), and counted. A loop
+that never stands still for so long, but keeps half of all beats waiting for a fifth of it, is slow, which is told as well.
 """
 
 from __future__ import annotations
@@ -33,11 +34,14 @@ from flintmq.core.kernel.plugin_shapes import (
     RPC_HOOK,
 )
 from flintmq.core.kernel.ports.alarm import WARNING, Alarm
+from flintmq.plugins.broker.loop_delays import LoopDelays
 
 log = logging.getLogger("flintmq.broker")
 
 _PAUSE_SHARE: Final = 0.5
 """Between a beat and the next, of the time after which it warns: what blocks for one and a half times that is always seen."""
+_SLOW_SHARE: Final = 0.2
+"""A loop is slow whose median delay is longer than this part of the time after which it warns."""
 _JOIN_S: Final = 1.0
 _PLACES_MAX: Final = 1_000
 _STACK_MAX: Final = 200
@@ -96,6 +100,12 @@ class LoopWatchdog:
         self._pause = threading.Event()
         self._stopped = False
         self._seen: dict[str, int] = {}
+        self._slow_s = self._warn_s * _SLOW_SHARE
+        self._delays = LoopDelays(self._slow_s)
+        self._is_slow = False
+        self._slow_last_s: float | None = None
+        self._slow_ms = 0
+        self._slow_by = ""
         self.times = 0
         """How often it stood still for too long."""
         self.longest_ms = 0
@@ -123,13 +133,21 @@ class LoopWatchdog:
             "loopBlockedTimes": str(self.times),
             "loopBlockedMaxMillis": str(self.longest_ms),
             "loopBlockedBy": self.last,
+            "loopDelayMedianMillis": str(round(self._delays.median_s * 1000)),
         }
 
     def alarms(self) -> Iterator[Alarm]:
-        """Return that the loop stood still, where that was lately."""
-        if self._last_s is not None and self._clock.monotonic_s() - self._last_s <= self._shown_s:
+        """Return that the loop stood still, or was slow all the time, where that was lately."""
+        now_s, key = self._clock.monotonic_s(), "listen.loop_blocked_warn_ms"
+        if self._slow_last_s is not None and now_s - self._slow_last_s <= self._shown_s:
+            text = (
+                f"everybody is served late: half of all looks at the event loop waited for {self._slow_ms:,} ms or longer; it "
+                f"was mostly busy with {self._slow_by}"
+            )
+            yield Alarm("loop.blocked", WARNING, "", text, self._slow_ms, "ms", round(self._slow_s * 1000), key)
+        elif self._last_s is not None and now_s - self._last_s <= self._shown_s:
             text = f"nobody was served for {self._last_ms:,} ms: the event loop was busy with {self.last}"
-            limit_ms, key = round(self._warn_s * 1000), "listen.loop_blocked_warn_ms"
+            limit_ms = round(self._warn_s * 1000)
             yield Alarm("loop.blocked", WARNING, "", text, self._last_ms, "ms", limit_ms, key)
 
     def _watch(self) -> None:
@@ -145,13 +163,35 @@ class LoopWatchdog:
                 self._loop.call_soon_threadsafe(self._beat.set)
             except RuntimeError:  # it was closed just now
                 return
-            if not self._beat.wait(self._warn_s):
-                self._note(self._look())
-                self._beat.wait()
-                took_ms = int((time.monotonic() - asked_s) * 1000)
-                self.longest_ms = max(self.longest_ms, took_ms)
-                self._last_ms, self._last_s = took_ms, self._clock.monotonic_s()
+            busy_with = ""
+            if not self._beat.wait(self._slow_s):
+                busy_with = self._look()
+                if not self._beat.wait(self._warn_s - self._slow_s):
+                    self._note(self._look())
+                    self._beat.wait()
+                    took_ms = int((time.monotonic() - asked_s) * 1000)
+                    self.longest_ms = max(self.longest_ms, took_ms)
+                    self._last_ms, self._last_s = took_ms, self._clock.monotonic_s()
+            if not self._stopped:
+                self._note_delay(time.monotonic() - asked_s, busy_with)
             self._pause.wait(self._warn_s * _PAUSE_SHARE)
+
+    def _note_delay(self, delay_s: float, busy_with: str) -> None:
+        """Take note of how long a beat waited, and tell when the loop becomes slow."""
+        self._delays.note(delay_s, busy_with)
+        was_slow, self._is_slow = self._is_slow, self._delays.is_slow
+        if not self._is_slow:
+            return
+        self._slow_by = self._delays.busiest()
+        self._slow_ms = round(self._delays.median_s * 1000)
+        self._slow_last_s = self._clock.monotonic_s()
+        if not was_slow:
+            log.warning(
+                "everybody is served late: half of all looks at the event loop waited for %d ms or longer; "
+                "it is mostly busy with %s",
+                self._slow_ms,
+                self._slow_by,
+            )
 
     def _note(self, what: str) -> None:
         self.times += 1

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from flintmq.core.kernel.plugin_info import PluginOrigin, PluginSource
+from flintmq.plugins.broker.loop_delays import LoopDelays
 from flintmq.plugins.broker.loop_watchdog import CALLERS, LoopWatchdog
 
 MINE = PluginOrigin("mine", PluginSource.PROGRAM)
@@ -87,3 +88,38 @@ def test_code_of_no_plugin_is_named_by_its_place(caplog: pytest.LogCaptureFixtur
     assert watchdog.longest_ms >= 200
     assert watchdog.last.startswith("code of no plugin, at ")
     assert sys.modules["threading"].__file__ in watchdog.last  # type: ignore[operator]
+
+
+def test_a_loop_that_is_slow_all_the_time_is_an_alarm(caplog: pytest.LogCaptureFixture) -> None:
+    """At a median of 400 ms nobody was told anything, because no single block took 500."""
+    told = threading.Event()
+
+    class Notices(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            told.set()
+
+    async def live() -> LoopWatchdog:
+        watchdog = LoopWatchdog(5_000, lambda module, name: MINE)
+        watchdog._slow_s, watchdog._delays = 0.002, LoopDelays(0.002)
+        watchdog._pause.set()  # it looks again at once
+        watchdog.start()
+        deadline_s = time.monotonic() + 30
+        while not told.is_set() and time.monotonic() < deadline_s:
+            told.wait(0.005)  # blocks the loop
+            await asyncio.sleep(0)
+        watchdog.stop()
+        return watchdog
+
+    handler: Any = Notices()
+    logging.getLogger("flintmq.broker").addHandler(handler)
+    try:
+        watchdog = asyncio.run(live())
+    finally:
+        logging.getLogger("flintmq.broker").removeHandler(handler)
+    (line,) = [line for line in caplog.messages if "served late" in line]
+    assert "mine" in line
+    (alarm,) = watchdog.alarms()
+    assert (alarm.id, alarm.level, alarm.unit) == ("loop.blocked", "warning", "ms")
+    assert "everybody is served late" in alarm.message
+    assert watchdog.times == 0, "it never stood still for long"
+    assert int(watchdog.figures()["loopDelayMedianMillis"]) >= 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -218,8 +219,11 @@ class OnTheWay(Bench):
         self.consumers = ConsumerTable(self.clock)
         readers = Readers(self.offsets, self.groups, self.consumers)
         for topic in self.next:
-            readers.add(topic, lambda _queue_id, topic=topic: self.next[topic], is_done=self.done.__contains__)
+            readers.add(topic, partial(self._next, topic), is_done=self.done.__contains__)
         self.cleaner = CleanCommitLogService(self.store, readers)
+
+    def _next(self, topic: str, _queue_id: int) -> int:
+        return self.next[topic]
 
     def put(self, topic: str, real_topic: str = "") -> None:
         """Store a message of a quarter of a file, which waits for a topic where one is named."""

@@ -1,0 +1,129 @@
+"""Whether the process comes near what the kernel lets it have: memory maps and descriptors."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from flintmq.core.kernel.ports.alarm import CRITICAL, WARNING, Alarm
+from flintmq.remoting.server.descriptors import limit_of_descriptors
+
+if TYPE_CHECKING:
+    from flintmq.core.broker.api import BrokerApi
+
+PROC: Final = Path("/proc")
+LOOK_S: Final = 30.0
+NEAR: Final = 0.8
+"""The part of a limit from which on it is told: topics and connections come by the hundred."""
+AT_END: Final = 0.95
+"""The part from which on it is critical: sends are refused next."""
+_CHUNK_BYTES: Final = 64 * 1024
+
+
+class ProcessUse(msgspec.Struct, frozen=True):
+    """How much of its limits the process uses; 0 where that is not known."""
+
+    maps: int = 0
+    maps_max: int = 0
+    descriptors: int = 0
+    descriptors_max: int = 0
+
+
+def measure(proc: Path = PROC) -> ProcessUse:
+    """Return how many maps and descriptors this process has, and may have. Any thread; takes some 50 ms for 60,000 maps.
+
+    Args:
+        proc: the folder of the kernel's files (proc(5)); what is not there counts 0.
+    """
+    return ProcessUse(
+        _lines(proc / "self" / "maps"),
+        _number(proc / "sys" / "vm" / "max_map_count"),
+        _entries(proc / "self" / "fd"),
+        limit_of_descriptors(),
+    )
+
+
+def _lines(path: Path) -> int:
+    try:
+        with path.open("rb", buffering=0) as file:
+            return sum(chunk.count(b"\n") for chunk in iter(lambda: file.read(_CHUNK_BYTES), b""))
+    except OSError:  # no Linux, or no descriptor left, which the other figure tells
+        return 0
+
+
+def _number(path: Path) -> int:
+    try:
+        return int(path.read_text("ascii"))
+    except (OSError, ValueError):
+        return 0
+
+
+def _entries(folder: Path) -> int:
+    try:
+        return sum(1 for _ in folder.iterdir())
+    except OSError:
+        return 0
+
+
+def process_alarms(use: ProcessUse) -> Iterator[Alarm]:
+    """Return the alarms for what the process uses."""
+    if _is_near(use.maps, use.maps_max):
+        text = (
+            f"the process has {use.maps:,} memory maps of {use.maps_max:,}; without one no file of the log or of a queue can "
+            "be made, and sends are refused: raise vm.max_map_count (sysctl), or delete topics that nobody needs"
+        )
+        yield Alarm("process.maps", _level(use.maps, use.maps_max), "", text, use.maps, "maps", use.maps_max)
+    if _is_near(use.descriptors, use.descriptors_max):
+        text = (
+            f"the process has {use.descriptors:,} open descriptors of {use.descriptors_max:,}; new connections wait, and "
+            "without one files cannot be made: raise its limit (ulimit -n, LimitNOFILE of systemd), or close connections"
+        )
+        level = _level(use.descriptors, use.descriptors_max)
+        yield Alarm("process.descriptors", level, "", text, use.descriptors, "descriptors", use.descriptors_max)
+
+
+def _is_near(used: int, limit: int) -> bool:
+    return limit > 0 and used >= NEAR * limit
+
+
+def _level(used: int, limit: int) -> str:
+    return CRITICAL if used >= AT_END * limit else WARNING
+
+
+class ProcessAlarms:
+    """Measures now and then, in a thread, and says what is near its end. Loop thread.
+
+    Args:
+        api: the broker.
+    """
+
+    def __init__(self, api: BrokerApi) -> None:
+        self._api = api
+        self._measuring: asyncio.Task[None] | None = None
+        self.use = ProcessUse()
+        """What was measured last."""
+
+    def start(self) -> None:
+        """Begin to measure. Hours that a clock is advanced bring no maps: they do not wait for it."""
+        self._api.timers.every(LOOK_S, self._look, "maps and descriptors", lambda: math.inf)
+
+    async def stop(self) -> None:
+        """Wait for a measurement under way."""
+        if self._measuring is not None:
+            await self._measuring
+
+    def _look(self) -> None:
+        if self._measuring is None or self._measuring.done():
+            self._measuring = asyncio.get_running_loop().create_task(self._measure())
+
+    async def _measure(self) -> None:
+        self.use = await asyncio.to_thread(measure)
+
+    def alarms(self) -> Iterator[Alarm]:
+        """Return what is near its end by the last measurement."""
+        return process_alarms(self.use)

@@ -1,0 +1,63 @@
+"""A broker that runs out of maps refuses sends: somebody has to be told before."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from flintmq.plugins.alarms import process_alarms as module
+from flintmq.plugins.alarms.process_alarms import PROC, ProcessAlarms, ProcessUse, measure, process_alarms
+from flintmq.plugins.testing.embedded import EmbeddedBroker
+
+
+@pytest.mark.parametrize(
+    ("used", "level"),
+    [(0, None), (799, None), (800, "warning"), (949, "warning"), (950, "critical"), (1_000, "critical")],
+)
+def test_what_is_near_its_end_is_told(used: int, level: str | None) -> None:
+    """At four fifths there is time left to do something."""
+    for use, name in (
+        (ProcessUse(maps=used, maps_max=1_000), "process.maps"),
+        (ProcessUse(descriptors=used, descriptors_max=1_000), "process.descriptors"),
+    ):
+        found = [(alarm.id, alarm.level, alarm.value, alarm.limit) for alarm in process_alarms(use)]
+        assert found == ([(name, level, used, 1_000)] if level else [])
+
+
+def test_what_is_not_known_is_no_alarm(tmp_path: Path) -> None:
+    """Other systems have no /proc."""
+    use = measure(tmp_path)
+    assert (use.maps, use.maps_max, use.descriptors) == (0, 0, 0)
+    assert list(process_alarms(use)) == []
+
+
+def test_the_kernels_files_are_read(tmp_path: Path) -> None:
+    """Maps by their lines, descriptors by their names."""
+    (tmp_path / "self" / "fd").mkdir(parents=True)
+    (tmp_path / "sys" / "vm").mkdir(parents=True)
+    (tmp_path / "self" / "maps").write_text("a map\n" * 50_000)
+    (tmp_path / "sys" / "vm" / "max_map_count").write_text("65530\n")
+    for number in range(7):
+        (tmp_path / "self" / "fd" / str(number)).touch()
+    use = measure(tmp_path)
+    assert (use.maps, use.maps_max, use.descriptors) == (50_000, 65_530, 7)
+    if (PROC / "self" / "maps").exists():
+        real = measure()
+        assert 10 < real.maps < real.maps_max
+        assert 2 < real.descriptors < real.descriptors_max
+
+
+def test_a_broker_tells_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The alarm is among all others, wherever they are shown."""
+    monkeypatch.setattr(module, "measure", lambda: ProcessUse(maps=60_000, maps_max=65_530))
+    with EmbeddedBroker() as broker:
+
+        async def told() -> list[str]:
+            service = broker.broker.state.service(ProcessAlarms)
+            service._look()
+            assert service._measuring is not None
+            await service._measuring
+            return [alarm.id for alarm in broker.broker.state.alarms()]
+
+        assert "process.maps" in broker.broker.call(told)
