@@ -114,6 +114,15 @@ KEPT_REGISTRATIONS_MAX_BYTES: Final = 16 * 1024 * 1024
 SUBSCRIPTIONS_PER_HEARTBEAT_MAX: Final = 10_000
 """Topics in one heartbeat."""
 
+SUBSCRIPTIONS_PER_CONNECTION_MAX_BYTES: Final = 16 * 1024 * 1024
+"""What the subscriptions of one connection take of memory, over all of its groups: 4,096 groups with ten topics each."""
+
+SUBSCRIPTIONS_MAX_BYTES: Final = 256 * 1024 * 1024
+"""Those of all connections: 10,000 clients with sixty topics each. A heartbeat needs no rights, and what it says is kept."""
+
+MEMBERSHIPS_MAX: Final = 200_000
+"""Members of all groups of producers, and again of consumers, some 700 bytes each: 10,000 clients in twenty groups each."""
+
 REGISTERED_TOPICS_MAX: Final = 200_000
 """Topics that one broker registers: compressed, 16 KB of a stranger become millions of them."""
 

@@ -15,13 +15,17 @@ from flintmq.core.broker.conflicts import CLUSTERING, CONSUME_PASSIVELY, describ
 from flintmq.core.broker.consumer_group import ConsumerGroupInfo as ConsumerGroupInfo
 from flintmq.core.broker.kept_registrations import KeptGroup
 from flintmq.core.broker.producers import EXPIRY_S, ClientChannelInfo, check_membership
-from flintmq.core.broker.subscription import SubscriptionData
+from flintmq.core.broker.subscription import SubscriptionData, kept_bytes
 from flintmq.core.client_log import client_log
 from flintmq.core.errors import RefusedError
 from flintmq.core.event import Event
 from flintmq.core.io.clock import Clock
 from flintmq.core.kernel.ports.channel import Channel
-from flintmq.core.limits import SUBSCRIPTIONS_PER_HEARTBEAT_MAX
+from flintmq.core.limits import (
+    SUBSCRIPTIONS_MAX_BYTES,
+    SUBSCRIPTIONS_PER_CONNECTION_MAX_BYTES,
+    SUBSCRIPTIONS_PER_HEARTBEAT_MAX,
+)
 from flintmq.core.response_code import ResponseCode
 
 _log = client_log(__name__)
@@ -43,6 +47,11 @@ class ConsumerTable:
         """May change while running."""
         self._groups: dict[str, ConsumerGroupInfo] = {}
         self._groups_of: dict[Channel, set[str]] = {}
+        self._members = 0
+        self._sizes: dict[Channel, dict[str, int]] = {}
+        """Connection and group → about how many bytes its subscriptions take."""
+        self._bytes_of: dict[Channel, int] = {}
+        self._bytes = 0
         self.registered: Event[[str, Collection[SubscriptionData]]] = Event()
         """A heartbeat said what a group subscribes to."""
         self.unregistered: Event[[str]] = Event()
@@ -98,7 +107,9 @@ class ConsumerTable:
             RefusedError: SYSTEM_ERROR; the group is full or subscribes to too many topics.
         """
         info = self._groups.get(group)
-        self._check_limits(group, channel, subscriptions, info)
+        size_bytes = kept_bytes(subscriptions) + len(consume_type) + len(message_model) + len(consume_from_where)
+        self._check_limits(group, channel, subscriptions, info, size_bytes)
+        self._keep(channel, group, size_bytes)
         if info is None:
             info = self._groups[group] = ConsumerGroupInfo(group)
         member = ClientChannelInfo(
@@ -106,6 +117,7 @@ class ConsumerTable:
         )
         before = info.revision, info.subscriptions_replaced, len(info.members)
         is_new = info.add_member(member)
+        self._members += len(info.members) - before[2]
         self._groups_of.setdefault(channel, set()).add(group)
         topics_changed = info.update_subscriptions(
             channel, subscriptions, consume_type, message_model, consume_from_where
@@ -118,8 +130,26 @@ class ConsumerTable:
         self.registered.publish(group, subscriptions)
         return is_new or topics_changed
 
+    def _keep(self, channel: Channel, group: str, size_bytes: int) -> None:
+        """Take note of how much memory a member's subscriptions take; 0 forgets it."""
+        of_channel = self._sizes.setdefault(channel, {})
+        more = size_bytes - of_channel.get(group, 0)
+        self._bytes += more
+        self._bytes_of[channel] = self._bytes_of.get(channel, 0) + more
+        if size_bytes:
+            of_channel[group] = size_bytes
+        else:
+            of_channel.pop(group, None)
+            if not of_channel:
+                del self._sizes[channel], self._bytes_of[channel]
+
     def _check_limits(
-        self, group: str, channel: Channel, subscriptions: Collection[SubscriptionData], info: ConsumerGroupInfo | None
+        self,
+        group: str,
+        channel: Channel,
+        subscriptions: Collection[SubscriptionData],
+        info: ConsumerGroupInfo | None,
+        size_bytes: int,
     ) -> None:
         if len(subscriptions) > SUBSCRIPTIONS_PER_HEARTBEAT_MAX:
             raise RefusedError(
@@ -130,7 +160,21 @@ class ConsumerTable:
             )
         members = info.members if info is not None else {}
         if channel not in members:
-            check_membership("consumer", group, len(members), len(self._groups_of.get(channel, ())))
+            check_membership("consumer", group, len(members), len(self._groups_of.get(channel, ())), self._members)
+        more = size_bytes - self._sizes.get(channel, {}).get(group, 0)
+        if more <= 0:
+            return
+        for of_whom, taken, most in (
+            ("this connection subscribes", self._bytes_of.get(channel, 0), SUBSCRIPTIONS_PER_CONNECTION_MAX_BYTES),
+            ("all connections subscribe", self._bytes, SUBSCRIPTIONS_MAX_BYTES),
+        ):
+            if taken + more > most:
+                raise RefusedError(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"{of_whom} to too much for the subscriptions of consumer group {group}",
+                    reason="subscription.too_large",
+                    measured=f"{taken + more} bytes",
+                )
 
     def _look_for_contradictions(self, info: ConsumerGroupInfo) -> None:
         """Log once when the members whose subscriptions differ have changed; heartbeats without a change cost a comparison."""
@@ -167,6 +211,9 @@ class ConsumerTable:
         info.kept.pop(client_id, None)
         if not info.remove_member(channel) and not was_kept:
             return False
+        if member is not None:
+            self._members -= 1
+            self._keep(channel, group, 0)
         groups = self._groups_of.get(channel, set())
         groups.discard(group)
         if not groups:

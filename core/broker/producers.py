@@ -9,7 +9,12 @@ import msgspec
 from flintmq.core.errors import RefusedError
 from flintmq.core.io.clock import Clock
 from flintmq.core.kernel.ports.channel import Channel
-from flintmq.core.limits import CLIENTS_PER_GROUP_MAX, GROUP_MAX_BYTES, GROUPS_PER_CONNECTION_MAX
+from flintmq.core.limits import (
+    CLIENTS_PER_GROUP_MAX,
+    GROUP_MAX_BYTES,
+    GROUPS_PER_CONNECTION_MAX,
+    MEMBERSHIPS_MAX,
+)
 from flintmq.core.response_code import ResponseCode
 
 EXPIRY_S = 120.0
@@ -35,7 +40,7 @@ class ClientChannelInfo(msgspec.Struct, eq=False):
     """When a consumer last sent a heartbeat, or asked who shares the queues."""
 
 
-def check_membership(kind: str, group: str, members: int, groups: int) -> None:
+def check_membership(kind: str, group: str, members: int, groups: int, all_members: int) -> None:
     """Check whether a connection may join a group.
 
     Args:
@@ -43,6 +48,7 @@ def check_membership(kind: str, group: str, members: int, groups: int) -> None:
         group: the group's name.
         members: how many it has.
         groups: how many of the kind the connection is in.
+        all_members: how many members all groups of the kind have.
 
     Raises:
         RefusedError: SYSTEM_ERROR.
@@ -58,6 +64,9 @@ def check_membership(kind: str, group: str, members: int, groups: int) -> None:
     if groups >= GROUPS_PER_CONNECTION_MAX:
         message = f"this connection is in too many {kind} groups to join {group}"
         raise RefusedError(ResponseCode.SYSTEM_ERROR, message, reason="connection.groups", measured=f"{groups} groups")
+    if all_members >= MEMBERSHIPS_MAX:
+        message = f"all {kind} groups together have too many members for another one in {group}"
+        raise RefusedError(ResponseCode.SYSTEM_ERROR, message, reason="members.full", measured=f"{all_members} members")
 
 
 class ProducerTable:
@@ -69,6 +78,7 @@ class ProducerTable:
         self._groups_of: dict[Channel, set[str]] = {}
         self._by_client_id: dict[str, ClientChannelInfo] = {}
         self._turn = 0
+        self._members = 0
 
     def __len__(self) -> int:
         return len(self._groups)
@@ -87,7 +97,8 @@ class ProducerTable:
             self._by_client_id[client_id] = known
             return False
         if known is None:
-            check_membership("producer", group, len(members), len(self._groups_of.get(channel, ())))
+            check_membership("producer", group, len(members), len(self._groups_of.get(channel, ())), self._members)
+            self._members += 1
         if known is not None:
             self._forget_client_id(known)
         member = ClientChannelInfo(channel, client_id, language, version, now_ms, now_s)
@@ -101,6 +112,7 @@ class ProducerTable:
         member = self._groups.get(group, {}).pop(channel, None)
         if member is None:
             return False
+        self._members -= 1
         self._forget_client_id(member)
         if not self._groups[group]:
             del self._groups[group]

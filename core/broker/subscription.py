@@ -5,6 +5,7 @@ See docs/internals/protocol.md, Filter expressions; docs/internals/algorithms.md
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -40,6 +41,20 @@ class SubscriptionData(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
     def is_tag_type(self) -> bool:
         """Return whether the expression is a list of tags."""
         return self.expression_type in ("", TAG)
+
+
+_SUBSCRIPTION_BYTES: Final = 400
+_TAG_BYTES: Final = 120
+
+
+def kept_bytes(subscriptions: Iterable[SubscriptionData]) -> int:
+    """Return about how much memory the subscriptions of a member take while it is connected."""
+    total = 0
+    for one in subscriptions:
+        total += _SUBSCRIPTION_BYTES + len(one.topic) + len(one.sub_string) + len(one.expression_type)
+        if one.tags_set or one.code_set:
+            total += _TAG_BYTES * (len(one.tags_set) + len(one.code_set)) + sum(map(len, one.tags_set))
+    return total
 
 
 def build_subscription(

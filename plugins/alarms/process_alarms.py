@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from flintmq.core.kernel.ports.alarm import CRITICAL, WARNING, Alarm
+from flintmq.core.kernel.ports.alarm import CRITICAL, WARNING, Alarm, Level
 from flintmq.remoting.server.descriptors import limit_of_descriptors
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def _is_near(used: int, limit: int) -> bool:
     return limit > 0 and used >= NEAR * limit
 
 
-def _level(used: int, limit: int) -> str:
+def _level(used: int, limit: int) -> Level:
     return CRITICAL if used >= AT_END * limit else WARNING
 
 

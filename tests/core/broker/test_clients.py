@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from flintmq.core import limits
@@ -10,7 +11,7 @@ from flintmq.core.broker import producers as producers_module
 from flintmq.core.broker.consumers import ConsumerTable
 from flintmq.core.broker.kept_registrations import KeptGroup
 from flintmq.core.broker.producers import ProducerTable
-from flintmq.core.broker.subscription import SubscriptionData
+from flintmq.core.broker.subscription import SubscriptionData, kept_bytes
 from flintmq.core.errors import RefusedError
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.processor_kit import RecordingChannel
@@ -370,3 +371,57 @@ def test_a_client_that_connected_anew_shares_its_id_with_nobody() -> None:
         clock.advance_ms(30_000)
         consumers.register("g", new, "a", [T])
     assert list(consumers.shared_ids()) == []
+
+
+def test_what_heartbeats_say_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection could be in 4,096 groups with 1 MB of subscriptions in each: no rights are needed for that."""
+    monkeypatch.setattr(consumers_module, "SUBSCRIPTIONS_PER_CONNECTION_MAX_BYTES", 10_000)
+    monkeypatch.setattr(consumers_module, "SUBSCRIPTIONS_MAX_BYTES", 15_000)
+    consumers = ConsumerTable(ManualClock())
+    a, b = RecordingChannel(), RecordingChannel()
+    long = [SubscriptionData(topic="T", sub_string="x" * 4_000)]
+    for group in ("g", "h"):
+        consumers.register(group, a, "a", long)
+    for channel, group in ((a, "i"), (b, "huge")):
+        with pytest.raises(RefusedError, match="too much") as refused:
+            consumers.register(group, channel, "c", long * 3)
+        assert refused.value.reason == "subscription.too_large"
+        assert consumers.find(group) is None
+    consumers.register("h", a, "a", [T])
+    consumers.register("i", a, "a", long)
+    consumers.register("g", b, "b", long)
+    with pytest.raises(RefusedError, match="all connections"):
+        consumers.register("h", b, "b", long)
+    consumers.close_channel(a)
+    consumers.register("h", b, "b", long)
+    consumers.close_channel(b)
+    assert (consumers._bytes, consumers._sizes, consumers._bytes_of, consumers._members) == (0, {}, {}, 0)
+
+
+def test_what_subscriptions_take_grows_with_all_that_they_hold() -> None:
+    """Tags come as lists of their own, and need not be those of the expression."""
+    plain = kept_bytes([T])
+    assert kept_bytes([T, T]) == 2 * plain
+    for more in ({"topic": "T" * 1_000}, {"sub_string": "x" * 1_000}, {"expression_type": "Y" * 1_000}):
+        assert kept_bytes([msgspec.structs.replace(T, **more)]) > plain + 900
+    for tags in ({"tags_set": frozenset(map(str, range(100)))}, {"code_set": frozenset(range(100))}):
+        assert kept_bytes([msgspec.structs.replace(T, **tags)]) > plain + 5_000
+
+
+def test_members_of_all_groups_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """4,096 groups for each of thousands of connections are more than memory has."""
+    monkeypatch.setattr(producers_module, "MEMBERSHIPS_MAX", 3)
+    producers, consumers = ProducerTable(ManualClock()), ConsumerTable(ManualClock())
+    a, b = RecordingChannel(), RecordingChannel()
+    for number in range(3):
+        producers.register(f"p{number}", a, "a")
+        consumers.register(f"g{number}", a, "a", [T])
+    producers.register("p0", a, "a")
+    for register in (lambda: producers.register("p", b, "b"), lambda: consumers.register("g", b, "b", [T])):
+        with pytest.raises(RefusedError, match="too many members") as refused:
+            register()
+        assert refused.value.reason == "members.full"
+    producers.close_channel(a)
+    consumers.close_channel(a)
+    producers.register("p", b, "b")
+    consumers.register("g", b, "b", [T])
