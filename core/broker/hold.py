@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable, Mapping
+from typing import Final
 
 import msgspec
 
@@ -19,8 +20,11 @@ from flintmq.core.errors import RefusedError
 from flintmq.core.io.clock import Clock
 from flintmq.core.kernel.ports import MessageFilter, RecordBatch
 from flintmq.core.kernel.ports.channel import Channel
+from flintmq.core.kernel.ports.processor import Request
 from flintmq.core.response_code import ResponseCode
 
+HELD_BYTES: Final = 2_048
+"""A held pull whose texts are longer counts as several."""
 Resume = Callable[["HeldPull"], None]
 
 
@@ -34,6 +38,8 @@ class HeldPull(msgspec.Struct, eq=False):
     deadline_s: float
     message_filter: MessageFilter | None
     resume: Resume
+    places: int = 1
+    """How many pulls it counts as, by its memory."""
     is_held: bool = True
 
 
@@ -64,6 +70,9 @@ class PullRequestHoldService:
         self._deadlines: list[tuple[float, int, HeldPull]] = []
         self._sequence = 0
         self._count = 0
+        self._more_places = 0
+        """What large pulls count for beyond one each."""
+        self._more_places_of: dict[Channel, int] = {}
 
     def __len__(self) -> int:
         return self._count
@@ -83,6 +92,7 @@ class PullRequestHoldService:
         timeout_ms: int,
         resume: Resume,
         message_filter: MessageFilter | None = None,
+        places: int = 1,
     ) -> HeldPull:
         """Keep a pull until something happens.
 
@@ -91,18 +101,25 @@ class PullRequestHoldService:
             timeout_ms: how long to wait at most.
             resume: called once, with the pull, when the wait ends; not called when the connection closed.
             message_filter: asked before an arrival wakes the pull.
+            places: how many pulls it counts as, because it takes so much more memory.
 
         Raises:
             RefusedError: SYSTEM_BUSY; too many pulls wait already, of this connection or of all. (An answer that nothing was
                 found would make the client ask again at once, and for ever.)
         """
         of_channel = self._by_channel.get(channel)
-        if self._count >= self._held_max:
-            raise _too_many("pull.held_max", self._count)
-        if of_channel is not None and len(of_channel) >= self._held_per_connection_max:
-            raise _too_many("pull.held_per_connection_max", len(of_channel))
+        taken = self._count + self._more_places + places - 1
+        if taken >= self._held_max:
+            raise _too_many("pull.held_max", taken)
+        if of_channel is not None or places > 1:
+            taken = len(of_channel or ()) + self._more_places_of.get(channel, 0) + places - 1
+            if taken >= self._held_per_connection_max:
+                raise _too_many("pull.held_per_connection_max", taken)
         deadline_s = self._clock.monotonic_s() + timeout_ms / 1000
-        pull = HeldPull(topic, queue_id, queue_offset, channel, deadline_s, message_filter, resume)
+        pull = HeldPull(topic, queue_id, queue_offset, channel, deadline_s, message_filter, resume, places)
+        if places > 1:
+            self._more_places += places - 1
+            self._more_places_of[channel] = self._more_places_of.get(channel, 0) + places - 1
         self._held.setdefault((topic, queue_id), {})[pull] = None
         if of_channel is None:
             of_channel = self._by_channel[channel] = set()
@@ -205,8 +222,12 @@ class PullRequestHoldService:
             del self._held[pull.topic, pull.queue_id]
         of_channel = self._by_channel[pull.channel]
         of_channel.discard(pull)
+        if pull.places > 1:
+            self._more_places -= pull.places - 1
+            self._more_places_of[pull.channel] -= pull.places - 1
         if not of_channel:
             del self._by_channel[pull.channel]
+            self._more_places_of.pop(pull.channel, None)
 
     def _drop_dead_deadlines(self) -> None:
         deadlines = self._deadlines
@@ -215,6 +236,19 @@ class PullRequestHoldService:
         if len(deadlines) > 64 and len(deadlines) > 2 * self._count:
             self._deadlines = [entry for entry in deadlines if entry[2].is_held]
             heapq.heapify(self._deadlines)
+
+
+def places_of(request: Request, subscription: str | None) -> int:
+    """Return how many held pulls a request counts as: all of it is kept, and its texts are as long as its sender likes.
+
+    Args:
+        request: the pull.
+        subscription: the expression that it brings; None for none.
+    """
+    kept_bytes = len(request.body) + len(subscription or "")
+    if request.ext_fields is not None:
+        kept_bytes += sum(map(len, request.ext_fields)) + sum(map(len, request.ext_fields.values()))
+    return 1 + kept_bytes // HELD_BYTES
 
 
 def _too_many(reason: str, count: int) -> RefusedError:

@@ -9,7 +9,7 @@ from typing import ClassVar, Final
 from flintmq.config.rocketmq.system_topics import OFFSET_MOVED_EVENT
 from flintmq.core.broker import perm
 from flintmq.core.broker.groups import SubscriptionGroupConfig
-from flintmq.core.broker.hold import HeldPull
+from flintmq.core.broker.hold import HeldPull, places_of
 from flintmq.core.broker.state import BrokerState
 from flintmq.core.broker.subscription import TAG, SubscriptionData, build_subscription
 from flintmq.core.broker.topic_config import MessageQueue
@@ -19,6 +19,7 @@ from flintmq.core.kernel.isolation import IsolatedFilter
 from flintmq.core.kernel.ports import HandedOut, MessageFilter
 from flintmq.core.kernel.ports.filter import SupportsFilterBacking
 from flintmq.core.kernel.ports.processor import Request, Response, handles
+from flintmq.core.limits import FILTER_EXPRESSION_MAX_BYTES
 from flintmq.core.record import properties as props
 from flintmq.core.record.properties import properties_to_string
 from flintmq.core.record.record import MessageExtBrokerInner
@@ -272,6 +273,8 @@ class PullMessageProcessor:
             return known
         factory = self._state.filter_factory(subscription.expression_type or TAG)
         made = factory(subscription.sub_string, subscription.code_set)
+        if len(subscription.sub_string) > FILTER_EXPRESSION_MAX_BYTES:
+            return made  # a list of tags may be as long as a header, and a thousand of those are too much to remember
         if len(self._filters) >= _FILTERS_MAX:
             self._filters.clear()
         self._filters[key] = made
@@ -291,6 +294,7 @@ class PullMessageProcessor:
             max(0, min(wait_ms, _HOLD_MAX_MS)),
             partial(self._resume, request),
             message_filter,
+            places_of(request, header.subscription),
         )
 
     def _resume(self, request: Request, _held: HeldPull) -> None:

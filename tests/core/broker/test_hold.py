@@ -8,9 +8,10 @@ from collections.abc import Mapping
 import pytest
 from msgspec.structs import replace
 
-from flintmq.core.broker.hold import HeldPull, PullRequestHoldService
+from flintmq.core.broker.hold import HELD_BYTES, HeldPull, PullRequestHoldService, places_of
 from flintmq.core.errors import RefusedError
 from flintmq.core.kernel.ports import AppendedBatch, DispatchRequest, RecordBatch
+from flintmq.core.kernel.ports.processor import Request
 from flintmq.core.record.bulk_columns import columns_of
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.processor_kit import RecordingChannel
@@ -213,3 +214,40 @@ def test_deadlines_of_pulls_long_gone_do_not_pile_up() -> None:
         held.service.arrived(RecordBatch.of_requests([record("T", 0, queue_offset)]))
     assert len(held.service._deadlines) < 200
     assert keep.is_held
+
+
+def test_a_large_pull_counts_as_several() -> None:
+    """All of a request is kept while it is held: 20,000 pulls with a header of 1 MB each were 20 GB."""
+    held = Held(held_max=10, held_per_connection_max=6)
+    large = held.hold(places=4)
+    held.hold()
+    with pytest.raises(RefusedError) as refused:
+        held.hold(places=2)
+    assert refused.value.reason == "pull.held_per_connection_max"
+    held.hold()
+    first, held.channel = held.channel, RecordingChannel()
+    with pytest.raises(RefusedError) as refused:
+        held.hold(places=5)
+    assert refused.value.reason == "pull.held_max"
+    held.hold(places=4)
+    assert len(held.service) == 4
+    held.service.close_channel(first)
+    assert not large.is_held
+    held.service.close_channel(held.channel)
+    assert (len(held.service), held.service._more_places, held.service._more_places_of) == (0, 0, {})
+    for _ in range(6):
+        held.hold()
+
+
+def test_what_is_kept_of_a_pull_is_weighed() -> None:
+    """Its body, its fields and its expression: whatever the sender can make long."""
+
+    def weigh(body: bytes = b"", fields: dict[str, str] | None = None, subscription: str | None = None) -> int:
+        return places_of(Request(RecordingChannel(), 11, 1, 0, 0, "JAVA", 0, fields, body), subscription)  # type: ignore[arg-type]
+
+    assert weigh(fields={"topic": "T", "consumerGroup": "g"}, subscription="A || B") == 1
+    long = "x" * HELD_BYTES
+    assert [weigh(long.encode()), weigh(fields={long: ""}), weigh(fields={"k": long}), weigh(subscription=long)] == [
+        2
+    ] * 4
+    assert weigh(subscription=100 * long) == 101
