@@ -123,6 +123,10 @@ SUBSCRIPTIONS_MAX_BYTES: Final = 256 * 1024 * 1024
 MEMBERSHIPS_MAX: Final = 200_000
 """Members of all groups of producers, and again of consumers, some 700 bytes each: 10,000 clients in twenty groups each."""
 
+COUNTERS_MAX: Final = 500_000
+"""Counters of request 315, some 2 KB each: of topics, and of each group in each topic that it pulled from. Pulls need few
+rights, and their groups may be made up."""
+
 REGISTERED_TOPICS_MAX: Final = 200_000
 """Topics that one broker registers: compressed, 16 KB of a stranger become millions of them."""
 

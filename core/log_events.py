@@ -83,6 +83,7 @@ EVENTS: Final[Mapping[str, str]] = {
     "dispatch stands still %s: %s": "dispatch.stands_still until error",
     "the feed of an earlier run cannot be removed; readers of the store's files must not trust it: %s": "feed.not_removed error",
     "a consumer filter in the file is left out: %s": "filter.left_out error",
+    "there are %d counters of topics and groups: no more are made": "stats.full counters",
     "message %s for %s is dropped: the topic was deleted while it waited [delivery.no_topic]": "delivery.no_topic message topic",
     "a subscription is not kept: %s": "filter.not_kept error",
     "the expression of group %s for topic %s is not kept: there are too many": "filter.no_room group topic",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final
@@ -9,7 +10,9 @@ from typing import Final
 import msgspec
 
 from flintmq.core.io.clock import Clock
+from flintmq.core.limits import COUNTERS_MAX
 
+log = logging.getLogger("flintmq.broker")
 SAMPLE_INTERVAL_S: Final = 10.0
 """How often :meth:`StatsTable.sample` wants to be called."""
 _SERIES: Final = ((10.0, 7), (600.0, 7), (3600.0, 25))
@@ -66,9 +69,12 @@ class StatsTable:
     Args:
         clock: its monotonic side dates the snapshots.
         fold: called before anything is looked at, so that what was gathered elsewhere is added by :meth:`add`.
+        count_max: so many counters there are at most; what would need another one is not counted.
     """
 
-    def __init__(self, clock: Clock, fold: Callable[[], None] = _nothing) -> None:
+    def __init__(self, clock: Clock, fold: Callable[[], None] = _nothing, *, count_max: int = COUNTERS_MAX) -> None:
+        self._count_max = count_max
+        self._is_full = False
         self._clock = clock
         self._fold = fold
         self._items: dict[tuple[str, str], _Item] = {}
@@ -85,10 +91,18 @@ class StatsTable:
         """
         item = self._items.get((name, key))
         if item is None:
+            if len(self._items) >= self._count_max:
+                self._tell_full()
+                return
             item = self._items[name, key] = _Item()
             item.sample(self._clock.monotonic_s())
         item.value += value
         item.times += times
+
+    def _tell_full(self) -> None:
+        if not self._is_full:
+            self._is_full = True
+            log.warning("there are %d counters of topics and groups: no more are made", len(self._items))
 
     def sample(self) -> None:
         """Take a snapshot of every counter that is due."""
@@ -119,3 +133,4 @@ class StatsTable:
         for name, key in list(self._items):
             if unwanted(name, key.split("@")):
                 del self._items[name, key]
+                self._is_full = False

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from flintmq.core.broker.stats import BrokerStats
+from flintmq.core.broker.stats_table import StatsTable
 from flintmq.core.kernel.ports import AppendedBatch
 from flintmq.core.testing.clock import ManualClock
 
@@ -141,3 +142,17 @@ def test_times_of_appends_are_told_by_the_minute(stats: BrokerStats) -> None:
     stats.roll_put_times()
     assert stats.put_latency_ms(0.99) == 0.0, "a minute without messages"
     assert stats.put_time_max_s == 11.0
+
+
+def test_counters_are_bounded(caplog: pytest.LogCaptureFixture) -> None:
+    """Groups may be made up by whoever pulls; what there is goes on being counted, and the log says so once."""
+    table = StatsTable(ManualClock(), count_max=3)
+    for number in range(5):
+        table.add("GROUP_GET_NUMS", f"T@g{number}")
+        table.add("GROUP_GET_NUMS", "T@g0", 2)
+    assert len(table) == 3
+    assert {key: total for _, key, total, _ in table.rows()} == {"T@g0": 11, "T@g1": 1, "T@g2": 1}
+    assert len([line for line in caplog.messages if "counters" in line]) == 1
+    table.remove_where(lambda name, parts: parts[1] == "g2")
+    table.add("GROUP_GET_NUMS", "T@g4")
+    assert len(table) == 3
