@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
@@ -12,7 +12,8 @@ from flintmq.core.broker.topic_name import SYSTEM_GROUP_PREFIX, check_group_name
 from flintmq.core.client_log import client_log
 from flintmq.core.errors import RefusedError, StoreError
 from flintmq.core.io.clock import Clock
-from flintmq.core.io.config_manager import ConfigJournal, DataVersion, JsonFile, VersionedTable
+from flintmq.core.io.config_journal import ConfigJournal
+from flintmq.core.io.config_manager import DataVersion, JsonFile, VersionedTable
 from flintmq.core.io.typed_json import Int, Long, read_as
 from flintmq.core.limits import GROUP_MAX_BYTES
 from flintmq.core.response_code import ResponseCode
@@ -87,7 +88,7 @@ def is_system_group(group: str) -> bool:
 
 
 class SubscriptionGroupManager(VersionedTable[SubscriptionGroupConfig]):
-    """The table of consumer groups. Loop thread; written as the topics are.
+    """The table of consumer groups. Loop thread; noted and written as the topics are.
 
     Args:
         file: ``config/subscriptionGroup.json``, or None to keep the table in memory.
@@ -95,6 +96,8 @@ class SubscriptionGroupManager(VersionedTable[SubscriptionGroupConfig]):
         auto_create: makes a group when it is first used; groups of the system are always made.
         journal: as for topics.
     """
+
+    _member = "subscriptionGroupTable"
 
     def __init__(
         self,
@@ -123,12 +126,11 @@ class SubscriptionGroupManager(VersionedTable[SubscriptionGroupConfig]):
             self._check_room()
             config = SubscriptionGroupConfig(group_name=group)
             _log.info("consumer group %s created", group)
-            self._table[group] = config
-            self.data_version = self.data_version.next(self._clock)
             try:
-                self.note(self._wire(self.data_version, [config]))
-            except StoreError as error:  # a full disk shall not keep anybody from reading; the next change writes it
+                self._change({group: config})
+            except StoreError as error:  # a full disk shall not keep anybody from reading; the next writing has it
                 _log.warning("consumer group %s is not on disk yet: %s", group, error)
+                self._apply(self.data_version.next(self._clock), {group: config})
         return config
 
     def find(self, group: str) -> SubscriptionGroupConfig | None:
@@ -136,17 +138,16 @@ class SubscriptionGroupManager(VersionedTable[SubscriptionGroupConfig]):
         return self._table.get(group)
 
     def put(self, config: SubscriptionGroupConfig) -> None:
-        """Add or replace a group and persist.
+        """Add or replace a group, and note it.
 
         Raises:
             RefusedError: SYSTEM_ERROR; the name cannot be a group's, or there are too many groups to make another.
-            StoreError: the disk refused; the table has the group, the file has not.
+            StoreError: the disk refused; nothing was changed.
         """
         check_group_name(config.group_name)
         if config.group_name not in self._table:
             self._check_room()
-        self._table[config.group_name] = config
-        self._changed()
+        self._change({config.group_name: config})
 
     def _check_room(self) -> None:
         if len(self._table) >= self._count_max:
@@ -157,17 +158,6 @@ class SubscriptionGroupManager(VersionedTable[SubscriptionGroupConfig]):
                 measured=f"{len(self._table)} groups",
                 key="groups.count_max",
             )
-
-    def to_wire(self) -> dict[str, Any]:
-        """SubscriptionGroupWrapper: what 201 answers and the file holds."""
-        version = self.data_version
-        return self._wire(version, self._table.copy().values())
-
-    @staticmethod
-    def _wire(version: DataVersion, configs: Iterable[SubscriptionGroupConfig]) -> dict[str, Any]:
-        wrapper = SubscriptionGroupWrapper(version, {config.group_name: config for config in configs})
-        table: dict[str, Any] = msgspec.to_builtins(wrapper)
-        return table
 
     def _merge(self, value: Mapping[str, Any]) -> None:
         stored = read_as(value, SubscriptionGroupWrapper)

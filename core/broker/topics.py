@@ -5,10 +5,9 @@ See docs/internals/algorithms.md, Topics and groups.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
-import msgspec
 from msgspec.structs import replace
 
 from flintmq.config.rocketmq import system_topics as reserved
@@ -19,7 +18,8 @@ from flintmq.core.client_log import client_log
 from flintmq.core.errors import RefusedError, StoreError
 from flintmq.core.event import Event
 from flintmq.core.io.clock import Clock
-from flintmq.core.io.config_manager import ConfigJournal, DataVersion, JsonFile, VersionedTable
+from flintmq.core.io.config_journal import ConfigJournal
+from flintmq.core.io.config_manager import DataVersion, JsonFile, VersionedTable
 from flintmq.core.io.typed_json import read_as
 from flintmq.core.kernel.ports import SystemTopic
 from flintmq.core.response_code import ResponseCode
@@ -71,8 +71,8 @@ def boot_topics(
 
 
 class TopicConfigManager(VersionedTable[TopicConfig]):
-    """The table of topics. Loop thread; what administration changes is in the file when the call returns, what sending makes
-    is noted beside it (:mod:`flintmq.core.io.config_manager`).
+    """The table of topics. Loop thread; a change is noted when the call returns, and survives a power cut once :meth:`durable`
+    has returned (:mod:`flintmq.core.io.config_manager`).
 
     Args:
         file: ``config/topics.json``, or None to keep the table in memory.
@@ -82,6 +82,8 @@ class TopicConfigManager(VersionedTable[TopicConfig]):
         journal: notes what sending makes; None has the file written each time.
         features: the topics that plugins registered.
     """
+
+    _member = "topicConfigTable"
 
     def __init__(
         self,
@@ -112,6 +114,8 @@ class TopicConfigManager(VersionedTable[TopicConfig]):
         self._gone: set[str] = set()
         """Topics that the master's table lacks, although there are messages of them."""
         self._taken_over: DataVersion | None = None
+        self._ordered: set[str] = {topic for topic, config in boot.items() if config.order}
+        """Topics that are marked as ordered, kept apart because each registration asks for them."""
         self.changed: Event[[]] = Event()
         """The table, or what clients may do with it, has changed: the broker registers again with its name servers."""
 
@@ -123,7 +127,7 @@ class TopicConfigManager(VersionedTable[TopicConfig]):
         """Switches the making of topics by sending on or off while running; ``queue_nums`` are the template's.
 
         Raises:
-            StoreError: the disk refused; the table has the template, the file has not.
+            StoreError: the disk refused; the table does not have the template.
         """
         self._auto_create = auto_create
         if auto_create and reserved.AUTO_CREATE_TOPIC not in self._table:
@@ -205,7 +209,7 @@ class TopicConfigManager(VersionedTable[TopicConfig]):
         else:
             return None
         _log.info("topic %s created with %d queues for %s", topic, made.write_queue_nums, remote_address)
-        self._make(made)
+        self.put(made)
         return made
 
     def _is_template(self, config: TopicConfig) -> bool:
@@ -219,9 +223,10 @@ class TopicConfigManager(VersionedTable[TopicConfig]):
         if existing is None:
             existing = TopicConfig.with_queues(topic, queue_nums, topic_sys_flag=topic_sys_flag)
             try:
-                self._make(existing)
-            except StoreError as error:  # a full disk shall not keep consumers from joining; the next change writes it
+                self.put(existing)
+            except StoreError as error:  # a full disk shall not keep consumers from joining; the next writing has it
                 _log.warning("topic %s is not on disk yet: %s", topic, error)
+                self._apply(self.data_version.next(self._clock), {topic: existing})
         return existing
 
     def learn(self, topic: str, queue_nums: int) -> bool:
@@ -239,14 +244,19 @@ class TopicConfigManager(VersionedTable[TopicConfig]):
         ):
             return False
         self.learned.add(topic)
+        made = TopicConfig.with_queues(topic, queue_nums)
         try:
-            self._make(TopicConfig.with_queues(topic, queue_nums))
-        except (RefusedError, StoreError) as error:
+            self.put(made)
+        except RefusedError as error:
             _log.warning("topic %s, of which the master sent messages: %s", topic, error)
+        except StoreError as error:
+            _log.warning("topic %s, of which the master sent messages, is not on disk yet: %s", topic, error)
+            self._apply(self.data_version.next(self._clock), {topic: made})
         return True
 
     def replace(self, value: Mapping[str, Any]) -> None:
         super().replace(value)
+        self._ordered &= self._table.keys()
         if self.data_version != self._taken_over:
             self._taken_over = self.data_version
             self._gone.clear()
@@ -254,26 +264,17 @@ class TopicConfigManager(VersionedTable[TopicConfig]):
         self.learned.clear()
 
     def put(self, config: TopicConfig) -> None:
-        """Add or replace a topic, persist the table and call the listener.
+        """Add or replace a topic, note it and call the listener.
 
         Raises:
             RefusedError: SYSTEM_ERROR; the number of queues is negative or beyond :data:`QUEUE_NUMS_MAX`, or there are too
                 many topics to make another (the broker's own are always made).
-            StoreError: the disk refused; the table has the topic, the file has not.
+            StoreError: the disk refused; nothing was changed.
         """
-        self._add(config)
-        self._changed()
+        self._check(config)
+        self._change({config.topic_name: config})
 
-    def _make(self, config: TopicConfig) -> None:
-        """Add a topic that a client makes by sending; the file is written later."""
-        self._add(config)
-        self.data_version = self.data_version.next(self._clock)
-        try:
-            self.note(self._wire(TopicConfigSerializeWrapper(self.data_version, {config.topic_name: config})))
-        finally:
-            self.changed.publish()
-
-    def _add(self, config: TopicConfig) -> None:
+    def _check(self, config: TopicConfig) -> None:
         for queue_nums in (config.read_queue_nums, config.write_queue_nums):
             if not 0 <= queue_nums <= QUEUE_NUMS_MAX:
                 raise RefusedError(
@@ -284,7 +285,6 @@ class TopicConfigManager(VersionedTable[TopicConfig]):
                 )
         if len(self._table) >= self._count_max:
             self._check_room(config.topic_name)
-        self._table[config.topic_name] = config
 
     def _check_room(self, topic: str) -> None:
         if topic not in self._table and not self.is_system_topic(topic):
@@ -301,50 +301,56 @@ class TopicConfigManager(VersionedTable[TopicConfig]):
 
         See docs/internals/algorithms.md, Topics and groups.
         """
-        wrong = [config for config in self._table.values() if config.order != (config.topic_name in order_topics)]
-        for config in wrong:
-            self._table[config.topic_name] = replace(config, order=not config.order)
+        wrong = [
+            config for topic in self._ordered.symmetric_difference(order_topics) if (config := self._table.get(topic))
+        ]
         if wrong:
-            self._changed()
+            self._change({config.topic_name: replace(config, order=not config.order) for config in wrong})
 
-    def _changed(self) -> None:
+    def _apply(self, version: DataVersion, rows: Mapping[str, TopicConfig | None]) -> None:
         try:
-            super()._changed()
+            super()._apply(version, rows)
         finally:
+            for topic, config in rows.items():
+                self._note_order(topic, config)
             self.changed.publish()
 
-    def to_wire(self) -> dict[str, Any]:
-        """Return what GET_ALL_TOPIC_CONFIG (21) answers and the file holds."""
-        return self._wire(self.wrapper())
+    def _note_order(self, topic: str, config: TopicConfig | None) -> None:
+        if config is not None and config.order:
+            self._ordered.add(topic)
+        else:
+            self._ordered.discard(topic)
 
-    def wrapper(self, broker_permission: int = perm.READ_WRITE) -> TopicConfigSerializeWrapper:
-        """Return what REGISTER_BROKER sends.
+    def registered(self, broker_permission: int = perm.READ_WRITE) -> Iterator[tuple[str, TopicConfig]]:
+        """Return what the broker registers of each topic, by name; changes that come later are not seen.
 
         Args:
             broker_permission: a broker that lacks read or write registers every topic with its own permission instead
                 (docs/internals/protocol.md, Registration).
         """
-        version = self.data_version
-        configs = list(self._table.copy().values())
-        if broker_permission & perm.READ_WRITE != perm.READ_WRITE:
-            configs = [
+        every = iter(list(self._table.items()))
+        if broker_permission & perm.READ_WRITE == perm.READ_WRITE:
+            return every
+        return (
+            (
+                topic,
                 TopicConfig(
                     topic_name=config.topic_name,
                     read_queue_nums=config.read_queue_nums,
                     write_queue_nums=config.write_queue_nums,
                     perm=broker_permission,
-                )
-                for config in configs
-            ]
-        return TopicConfigSerializeWrapper(version, {config.topic_name: config for config in configs})
+                ),
+            )
+            for topic, config in every
+        )
 
-    @staticmethod
-    def _wire(wrapper: TopicConfigSerializeWrapper) -> dict[str, Any]:
-        table: dict[str, Any] = msgspec.to_builtins(wrapper)
-        return table
+    def encoded(self, broker_permission: int = perm.READ_WRITE) -> Iterator[bytes]:
+        """Return the table as a body, as a broker with a permission registers it; see :meth:`registered`."""
+        return self._encoded(self.data_version, self.registered(broker_permission))
 
     def _merge(self, value: Mapping[str, Any]) -> None:
         stored = read_as(value, TopicConfigSerializeWrapper)
         for topic, config in stored.topic_config_table.items():
             self._table[topic] = config if config.topic_name else replace(config, topic_name=topic)
+            self._note_order(topic, config)
         self.data_version = stored.data_version

@@ -4,31 +4,36 @@ A file survives a crash at any moment. It is written as: new content to ``<file>
 ``<file>.bak``, then one atomic replace and a sync of the folder. RocketMQ deletes the file before it renames and syncs nothing;
 what it reads and writes is the same.
 
-What was added since is noted in a journal, so that the file need not be written for every addition: a file of lines, each a
-table in small, such as ``flint/new-topics`` for ``config/topics.json``. A line is the operating system's when
-:meth:`ConfigJournal.append` returns, so a killed broker finds it again; only the file itself is synced.
+What has changed since is noted in a journal (:mod:`flintmq.core.io.config_journal`), so that a change costs the same in a table
+of ten names and of a hundred thousand.
 """
 
 from __future__ import annotations
 
-import contextlib
+import asyncio
 import threading
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, ClassVar, Final, Generic, TypeVar
 
 import msgspec
 
-from flintmq.core.errors import JsonSyntaxError, StoreError, StoreFormatError, store_error_kind
+from flintmq.core.errors import JsonSyntaxError, StoreError, StoreFormatError
 from flintmq.core.event import Event
 from flintmq.core.io import fastjson
 from flintmq.core.io.clock import Clock
+from flintmq.core.io.config_journal import ConfigJournal, written
 from flintmq.core.io.disk import Disk
 from flintmq.core.io.os_disk import OS_DISK
 from flintmq.core.io.typed_json import Long, of_file, read_as
 
 Value = TypeVar("Value")
+Row = TypeVar("Row", bound=msgspec.Struct)
+
+_BETWEEN_PIECES_S: Final = 0.0005
+"""For what the event loop has to do meanwhile: a thread that waits leaves it the interpreter lock, one that works does not."""
 
 
 class DataVersion(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,14 +59,14 @@ class _Versioned(msgspec.Struct, rename="camel"):
 
 
 PERSIST_INTERVAL_S: Final = 5.0
-"""How often additions that were only noted are written to the file."""
+"""How often changes that were only noted are written to the file, if that takes a moment."""
 
 
 class ConfigManager(ABC, Generic[Value]):
-    """Loads and persists a table by name. Not thread-safe but for :meth:`write`; what touches files blocks on the disk.
+    """Loads and persists a table by name. Loop thread but for :meth:`write`; what touches files blocks on the disk.
 
-    What administration changes is in the file when :meth:`persist` returns. What clients add by the thousand is noted
-    (:meth:`note`), and written now and then: ``note`` … ``write`` on any thread → ``forget_notes``.
+    A change is noted (:meth:`note`), which costs the same in a table of any size: it survives the end of the process then, and
+    a power cut once :meth:`durable` has returned. The file is written now and then (:meth:`compact`), and at the stop.
 
     Args:
         file: where it is kept, or None to keep it in memory.
@@ -74,8 +79,16 @@ class ConfigManager(ABC, Generic[Value]):
         self._table = table
         self._journal = journal
         self._writing = threading.Lock()
-        self.noted = 0
-        """Additions that are noted, and not in the file yet."""
+        self._changes = 0
+        """Notes so far."""
+        self._durable = 0
+        """How many of them survive a power cut."""
+        self._syncing: asyncio.Task[tuple[int, StoreError | None]] | None = None
+
+    @property
+    def noted(self) -> int:
+        """Changes that are noted, and not in the file yet."""
+        return self._journal.notes if self._journal is not None else 0
 
     @abstractmethod
     def to_wire(self) -> dict[str, Any]:
@@ -86,30 +99,70 @@ class ConfigManager(ABC, Generic[Value]):
     def _merge(self, value: Mapping[str, Any]) -> None:
         """Put what a file holds over the table. Raises JsonTypeError."""
 
+    def _merge_note(self, note: Mapping[str, Any]) -> None:
+        """Put what was noted over the table. Raises JsonTypeError."""
+        self._merge(note)
+
+    def _pieces(self) -> Iterator[bytes]:
+        """Return the content of the file, in pieces; any thread."""
+        yield fastjson.dumps_pretty(self.to_wire()).encode("utf-8")
+
     def persist(self) -> None:
         """Write the file. Raises StoreError."""
+        changes = self._changes
         self.write()
-        self.forget_notes(self.noted)
+        self._durable = changes
+        if self._journal is not None:
+            self._journal.clear()
 
-    def note(self, addition: Mapping[str, Any]) -> None:
-        """Note what was added, as a table of its own; it survives the end of the process. Raises StoreError."""
+    def note(self, change: Mapping[str, Any]) -> None:
+        """Note what was changed, as a table of its own; it survives the end of the process. Raises StoreError."""
         if self._journal is None:
             self.persist()
             return
-        self.noted += 1
-        self._journal.append(addition)
+        self._journal.append(change)
+        self._changes += 1
+
+    async def durable(self) -> None:
+        """Wait until everything that was noted before survives a power cut. Those who wait at the same time share a sync.
+
+        Raises:
+            StoreError: the disk refused. What was noted is in force, and may be gone after a power cut.
+        """
+        wanted = self._changes
+        while self._durable < wanted:
+            if self._syncing is None or self._syncing.done():
+                self._syncing = asyncio.get_running_loop().create_task(self._sync(self._changes))
+            reached, error = await asyncio.shield(self._syncing)
+            if error is not None and reached >= wanted:
+                raise type(error)(f"{error}. The change is in force, and may be gone after a power cut") from error
+
+    async def _sync(self, changes: int) -> tuple[int, StoreError | None]:
+        journal = self._journal
+        # What a sync has failed for is not made durable by a later one; the whole file is written instead.
+        work = journal.sync if journal is not None and journal.is_sound else self.write
+        try:
+            await asyncio.to_thread(work)
+        except StoreError as error:
+            return changes, error
+        self._durable = max(self._durable, changes)
+        return changes, None
+
+    async def compact(self) -> None:
+        """Write the file in a thread, and forget the notes that it has. One at a time. Raises StoreError."""
+        changes, journal = self._changes, self._journal
+        if journal is not None:
+            journal.turn()
+        await asyncio.to_thread(self.write)
+        self._durable = max(self._durable, changes)
+        if journal is not None:
+            await asyncio.to_thread(journal.remove_older)
 
     def write(self) -> None:
         """Write the file; any thread, each time what is in the table then. Raises StoreError."""
         if self._file is not None:
             with self._writing:
-                self._file.save(self.to_wire())
-
-    def forget_notes(self, noted: int) -> None:
-        """Forget the notes once the file holds all of them; it was written when so many additions were noted."""
-        if self._journal is not None and noted and self.noted == noted:
-            self._journal.clear()
-            self.noted = 0
+                self._file.save_pieces(self._pieces())
 
     def load(self) -> bool:
         """Read the file over what is in the table, which is kept where the file lacks it; False without a file.
@@ -122,11 +175,12 @@ class ConfigManager(ABC, Generic[Value]):
             if value is not None:
                 self._merge(value)
             counter = _counter(value)
-        for addition in self._journal.additions() if self._journal is not None else ():
-            self.noted += 1
-            with of_file(self._journal.path if self._journal is not None else None):
-                if _counter(addition) > counter:
-                    self._merge(addition)
+        if self._journal is not None:
+            with of_file(self._journal.path):
+                for note in sorted(self._journal.read(), key=_counter):
+                    if _counter(note) > counter:
+                        self._merge_note(note)
+            self._changes = self._journal.notes
         return value is not None
 
     def replace(self, value: Mapping[str, Any]) -> None:
@@ -140,7 +194,13 @@ class ConfigManager(ABC, Generic[Value]):
             raise
 
 
-class VersionedTable(ConfigManager[Value]):
+class _Deleted(msgspec.Struct):
+    """What a note says of names that are gone."""
+
+    deleted: list[str] = []
+
+
+class VersionedTable(ConfigManager[Row]):
     """A table with the version by which name servers and slaves see that it changed. Loop thread.
 
     Args:
@@ -150,8 +210,11 @@ class VersionedTable(ConfigManager[Value]):
         journal: takes notes; None has the file written with each of them.
     """
 
+    _member: ClassVar[str]
+    """The table's name in the file and on the wire."""
+
     def __init__(
-        self, file: JsonFile | None, table: dict[str, Value], clock: Clock, journal: ConfigJournal | None = None
+        self, file: JsonFile | None, table: dict[str, Row], clock: Clock, journal: ConfigJournal | None = None
     ) -> None:
         super().__init__(file, table, journal)
         self._clock = clock
@@ -162,23 +225,72 @@ class VersionedTable(ConfigManager[Value]):
     def __len__(self) -> int:
         return len(self._table)
 
-    def __iter__(self) -> Iterator[Value]:
+    def __iter__(self) -> Iterator[Row]:
         return iter(list(self._table.values()))
 
     def __contains__(self, name: object) -> bool:
         return name in self._table
 
     def delete(self, name: str) -> bool:
-        """Forget what has a name, and persist; False when it was not there. Raises StoreError."""
-        if self._table.pop(name, None) is None:
+        """Forget what has a name, and note it; False when it was not there.
+
+        Raises:
+            StoreError: the disk refused; nothing was changed.
+        """
+        if name not in self._table:
             return False
+        self._change({name: None})
         self.deleted.publish(name)
-        self._changed()
         return True
 
-    def _changed(self) -> None:
-        self.data_version = self.data_version.next(self._clock)
-        self.persist()
+    def to_wire(self) -> dict[str, Any]:
+        """Return what the file holds, and what the whole table is on the wire."""
+        version = self.data_version
+        return self._wire(version, self._table.copy())
+
+    def encoded(self) -> Iterator[bytes]:
+        """Return the whole table as a body, in pieces that take a fraction of a millisecond each."""
+        return self._encoded(self.data_version, list(self._table.items()))
+
+    def _encoded(self, version: DataVersion, rows: Iterable[tuple[str, Row]]) -> Iterator[bytes]:
+        return fastjson.table_pieces({"dataVersion": version}, self._member, rows)
+
+    def _pieces(self) -> Iterator[bytes]:
+        version = self.data_version
+        return fastjson.pretty_table_pieces({"dataVersion": version}, self._member, list(self._table.copy().items()))
+
+    def _wire(self, version: DataVersion, rows: Mapping[str, Row]) -> dict[str, Any]:
+        table: dict[str, Any] = msgspec.to_builtins({"dataVersion": version, self._member: rows})
+        return table
+
+    def _change(self, rows: Mapping[str, Row | None]) -> None:
+        """Note rows by name, None of those that are gone, and put them into the table.
+
+        Raises:
+            StoreError: the disk refused; nothing was changed.
+        """
+        version = self.data_version.next(self._clock)
+        if self._journal is not None:
+            note = self._wire(version, {name: row for name, row in rows.items() if row is not None})
+            deleted = [name for name, row in rows.items() if row is None]
+            self.note(note | {"deleted": deleted} if deleted else note)
+        self._apply(version, rows)
+        if self._journal is None:
+            self.persist()
+
+    def _apply(self, version: DataVersion, rows: Mapping[str, Row | None]) -> None:
+        """Put rows into the table; None takes one out."""
+        self.data_version = version
+        for name, row in rows.items():
+            if row is not None:
+                self._table[name] = row
+            else:
+                self._table.pop(name, None)
+
+    def _merge_note(self, note: Mapping[str, Any]) -> None:
+        for name in read_as({"deleted": note.get("deleted")}, _Deleted).deleted:
+            self._table.pop(name, None)
+        self._merge(note)
 
 
 def _counter(value: Any) -> int:
@@ -229,85 +341,25 @@ class JsonFile:
         Raises:
             StoreError: the disk refused (StoreFullError: it is full). The old file is still there.
         """
-        self.save_text(fastjson.dumps_pretty(value))
+        self.save_pieces([fastjson.dumps_pretty(value).encode("utf-8")])
 
     def save_text(self, text: str) -> None:
         """Replace the file as :meth:`save` does, by a value that was written as text already. Raises StoreError."""
-        new = text.encode("utf-8")
+        self.save_pieces([text.encode("utf-8")])
+
+    def save_pieces(self, pieces: Iterable[bytes]) -> None:
+        """Replace the file by what its pieces make together, as :meth:`save` does; other threads get their turn in between."""
+        made = []
+        for piece in pieces:
+            made.append(piece)
+            time.sleep(_BETWEEN_PIECES_S)
+        new = b"".join(made)
         temporary = self.path.with_name(self.path.name + ".tmp")
         disk = self._disk
-        with _written(self.path):
+        with written(self.path):
             disk.make_folder(self.path.parent)
             disk.write_file(temporary, new)
             if self._is_readable and disk.exists(self.path) and (old := disk.read(self.path)).strip():
                 disk.write_file(self.backup_path, old)
             disk.replace(temporary, self.path)
         self._is_readable = True
-
-
-class ConfigJournal:
-    """The additions to one file. Not thread-safe; all calls block on the disk, none for a sync.
-
-    Args:
-        path: where they are noted; the folder is made with the first.
-        disk: where that lies.
-    """
-
-    def __init__(self, path: Path, disk: Disk = OS_DISK) -> None:
-        self.path = path
-        self._disk = disk
-        self._size_bytes: int | None = None
-        """Of the file; None while that is not known."""
-
-    def append(self, addition: Mapping[str, Any]) -> None:
-        """Note an addition.
-
-        Raises:
-            StoreError: the disk refused (StoreFullError: it is full).
-        """
-        # A line that the disk took half of is ended by the next one's first character.
-        line = b"\n%b\n" % fastjson.dumps(addition).encode("utf-8")
-        with _written(self.path):
-            end = self._size_bytes
-            if end is None:
-                self._disk.make_folder(self.path.parent)
-                end = self._disk.size(self.path) if self._disk.exists(self.path) else 0
-            self._size_bytes = None
-            self._disk.write_at(self.path, end, line)
-            self._size_bytes = end + len(line)
-
-    def additions(self) -> Iterator[Mapping[str, Any]]:
-        """Yield what was noted, in order; a line that a crash cut short is left out.
-
-        Raises:
-            StoreFormatError: the file cannot be read.
-        """
-        try:
-            lines = self._disk.read(self.path).split(b"\n")
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            raise StoreFormatError(f"{self.path}: {error.strerror}") from error
-        for line in lines:
-            with contextlib.suppress(JsonSyntaxError):
-                addition = fastjson.loads(line) if line.strip() else None
-                if isinstance(addition, Mapping):
-                    yield addition
-
-    def clear(self) -> None:
-        """Forget everything: the file has it. That it is still there after a power cut does no harm."""
-        self._size_bytes = None
-        with contextlib.suppress(OSError):
-            self._disk.discard(self.path)
-
-
-@contextlib.contextmanager
-def _written(path: Path) -> Iterator[None]:
-    """Name the file in what the disk raises while it is written."""
-    try:
-        yield
-    except OSError as error:
-        kind = store_error_kind(error)
-        raise kind(f"{path}: cannot be written: {error.strerror or error}") from error
-    except StoreError as error:
-        raise type(error)(f"{path}: cannot be written: {error}") from error

@@ -154,6 +154,10 @@ class Disk(Protocol):
         the end of the process. Raises OSError, also where there is room for a part only."""
         ...
 
+    def sync_content(self, path: Path) -> None:
+        """Force what :meth:`write_at` wrote to the disk, but not the file's name. Any thread. Raises OSError."""
+        ...
+
     def discard(self, path: Path) -> None:
         """Remove a file, which may be back after a power cut. A missing file is not an error. Raises OSError."""
         ...

@@ -140,6 +140,13 @@ class OsDisk:
         finally:
             os.close(fd)
 
+    def sync_content(self, path: Path) -> None:
+        fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.fdatasync(fd)
+        finally:
+            os.close(fd)
+
     def discard(self, path: Path) -> None:
         path.unlink(missing_ok=True)
 

@@ -208,14 +208,15 @@ class JournaledFiles:
 class ReplayedFile:
     """One file's content: what was synced, and the writes since."""
 
-    __slots__ = ("cache", "durable", "pending", "resized", "syncing")
+    __slots__ = ("cache", "durable", "kept_bytes", "pending", "syncing")
 
     def __init__(self, data: bytes) -> None:
         self.cache = bytearray(data)
         self.durable = bytearray(data)
         self.pending: list[tuple[int, int, bytes]] = []
         """(number of the operation, position, data)"""
-        self.resized = False
+        self.kept_bytes = len(data)
+        """The size that a power cut leaves at least: a file that has grown since its last sync keeps what it had then."""
         self.syncing = 0
 
     def resize(self, size: int) -> None:
@@ -224,7 +225,7 @@ class ReplayedFile:
             data.extend(bytes(size - len(data)))
         if size == 0:
             self.pending.clear()
-        self.resized = True
+        self.kept_bytes = min(self.kept_bytes, size)
 
     def write(self, number: int, position: int, data: bytes) -> None:
         self.cache[position : position + len(data)] = data
@@ -234,7 +235,7 @@ class ReplayedFile:
         for _number, position, data in self.pending[: self.syncing]:
             self.durable[position : position + len(data)] = data
         del self.pending[: self.syncing]
-        self.resized = False
+        self.kept_bytes = len(self.durable)
 
 
 class JournalReplay:
@@ -317,5 +318,10 @@ class JournalReplay:
             if folder.parent in folders or folder == folder.parent:
                 folders.add(folder)
         found = {path: self._files[file] for path, file in self._durable_names.items() if path.parent in folders}
-        files = {path: b"" if file.resized else bytes(file.durable) for path, file in found.items()}
+        files = {path: bytes(file.durable[: file.kept_bytes]) for path, file in found.items()}
         return Image(files, frozenset(folders))
+
+    def cached(self) -> Image:
+        """Return what a process finds that is started after another one was killed."""
+        files = {path: bytes(self._files[file].cache) for path, file in self._names.items()}
+        return Image(files, frozenset(self._folders))

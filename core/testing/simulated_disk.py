@@ -141,6 +141,10 @@ class SimulatedDisk(JournaledFiles):
                 self.resize_file(path, file, position + len(data))
             self.write_bytes(path, file, position, data, "write")
 
+    def sync_content(self, path: Path) -> None:
+        with self._lock:
+            self.sync_file(path, self.find_file(path))
+
     def discard(self, path: Path) -> None:
         with self._lock:
             if path.name in self._names.get(path.parent, ()):

@@ -3,7 +3,7 @@
 Which of them are read before the position and which after decides what a restored store may lose. Offsets are read before:
 none of them can lie behind the messages that the backup has, so no group passes a message over; one that it has consumed since
 may come again. Topics and groups are read after: each message has its topic. Of a table with a journal the journal is
-read first, because the broker writes the table before it empties the journal.
+read first, because the broker writes the table before it removes what was noted of it.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from typing import Final
 
 from flintmq.core.errors import JsonSyntaxError, StoreFormatError, reading
 from flintmq.core.io import fastjson
+from flintmq.core.io.config_journal import SECOND_FILE
 from flintmq.plugins.doctor.files import listed
 
 BEFORE: Final = ("config/consumerOffset.json", "config/delayOffset.json", "flint/timer/position.json")
 """Positions: read before the log."""
-_JOURNALS: Final = ("flint/new-topics", "flint/new-groups")
+_JOURNALS: Final = tuple(f"flint/{name}{which}" for name in ("new-topics", "new-groups") for which in ("", SECOND_FILE))
 _OURS: Final = ("flint/delay_levels.json", "flint/epochs", "flint/acl/plain_acl.yml")
 _CONFIG: Final = "config"
 _TRIES: Final = 20

@@ -16,7 +16,8 @@ from flintmq.core.broker.state import BrokerState
 from flintmq.core.broker.stats import BrokerStats
 from flintmq.core.broker.topics import TopicConfigManager, boot_topics
 from flintmq.core.errors import StoreError
-from flintmq.core.io.config_manager import ConfigJournal, JsonFile
+from flintmq.core.io.config_journal import ConfigJournal
+from flintmq.core.io.config_manager import JsonFile
 from flintmq.core.log.epochs import MASTER
 from flintmq.plugins.broker.alarm_figures import alarm_figures
 from flintmq.plugins.broker.authenticators import Authenticators

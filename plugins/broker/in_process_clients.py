@@ -111,7 +111,7 @@ class InProcessClients:
             return
         self._is_stale = False
         state, broker = self._state, self._state.config.broker
-        wrapper = state.topics.wrapper(broker.permission)
+        version = state.topics.data_version
         self._routes.topics.remove_broker(broker.name)
         self._routes.register(
             cluster=broker.cluster,
@@ -120,10 +120,10 @@ class InProcessClients:
             broker_address=state.advertised_address,
             ha_server_address="",
             channel=request.channel,
-            data_version=wrapper.data_version,
+            data_version=version,
             topics=None,
         )
-        for config in wrapper.topic_config_table.values():
+        for _, config in state.topics.registered(broker.permission):
             self._routes.topics.put(broker.name, config)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import time
 from typing import TYPE_CHECKING, Final, Protocol
 
 from flintmq.core.broker.stats_table import SAMPLE_INTERVAL_S
@@ -23,6 +24,11 @@ _LOCK_SCAN_S: Final = 30.0
 _HOLD_TICK_S: Final = 0.05
 _DISPATCH_S: Final = 1.0
 _PUT_TIMES_S: Final = 60.0
+_REST: Final = 50
+"""How often as long as the writing of topics and groups took it is not done again: a change costs as much beside many as
+beside few then."""
+_NOTES_MAX: Final = 10_000
+"""So many notes more than there are names end that rest: a start reads all of them."""
 
 
 class UpkeepPlugin:
@@ -53,6 +59,7 @@ class TableKeeper:
     def __init__(self, api: BrokerApi) -> None:
         self._api = api
         self._writing: asyncio.Task[None] | None = None
+        self._rests_until_s = 0.0
 
     def start(self) -> None:
         """Begin to write the tables."""
@@ -79,20 +86,23 @@ class TableKeeper:
         return self._api.config.offsets.flush_interval_ms / 1000
 
     def _write_tables(self) -> None:
-        """Write topics and groups in a thread, because there may be many."""
-        if self._writing is None or self._writing.done():
+        """Write topics and groups in a thread, because there may be many; then rest, because what is noted is safe."""
+        api = self._api
+        is_due = api.clock.monotonic_s() >= self._rests_until_s or any(
+            table.noted > len(table) + _NOTES_MAX for table in (api.topics, api.groups)
+        )
+        if is_due and (self._writing is None or self._writing.done()):
             self._writing = asyncio.get_running_loop().create_task(self._write_noted())
 
     async def _write_noted(self) -> None:
+        began_s = time.perf_counter()
         for table in (self._api.topics, self._api.groups):
-            noted = table.noted
-            if noted:
+            if table.noted:
                 try:
-                    await asyncio.to_thread(table.write)
+                    await table.compact()
                 except StoreError as error:  # a full disk: the notes stay, and it is tried again
                     log.error("the table of topics or groups is not written: %s", error)
-                else:
-                    table.forget_notes(noted)
+        self._rests_until_s = self._api.clock.monotonic_s() + _REST * (time.perf_counter() - began_s)
 
 
 def _persist(what: str, table: _Table) -> None:

@@ -85,6 +85,9 @@ class UnsyncedDisk(OsDisk):
         with _store_errors(path):
             path.write_bytes(data)
 
+    def sync_content(self, path: Path) -> None:
+        """Do nothing."""
+
     def replace(self, source: Path, target: Path) -> None:
         source.replace(target)
 

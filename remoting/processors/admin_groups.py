@@ -18,6 +18,7 @@ from flintmq.remoting.processors.answers import (
     check_client_id,
     check_not_slave,
     group_missing,
+    joined,
     sliced,
     topic_missing,
     wants_standard_json,
@@ -50,16 +51,17 @@ class AdminGroupProcessor(StateProcessor):
     """Answers about groups, their offsets, locks and how far they are behind. Loop thread."""
 
     @handles(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, needs=ADMIN, audited=True)
-    def put_group(self, request: Request) -> Response:
-        """Create a consumer group or change its settings."""
+    async def put_group(self, request: Request) -> Response:
+        """Create a consumer group or change its settings; both survive a power cut when the answer leaves."""
         check_not_slave(self._state)
         self._state.groups.put(decode_request_body(request.body, SubscriptionGroupConfig))
+        await self._state.groups.durable()
         return Response()
 
     @handles(
         RequestCode.DELETE_SUBSCRIPTIONGROUP, header=DeleteSubscriptionGroupRequestHeader, needs=ADMIN, audited=True
     )
-    def delete_group(self, request: Request) -> Response:
+    async def delete_group(self, request: Request) -> Response:
         """Delete a consumer group, with its offsets where that is asked for."""
         check_not_slave(self._state)
         header = request.header(DeleteSubscriptionGroupRequestHeader)
@@ -67,12 +69,13 @@ class AdminGroupProcessor(StateProcessor):
         self._state.stats.forget_group(header.group_name)
         if header.remove_offset:
             self._state.offsets.remove_group(header.group_name)
+        await self._state.groups.durable()
         return Response()
 
     @handles(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, needs=ADMIN)
-    def all_groups(self, _request: Request) -> Response:
+    async def all_groups(self, _request: Request) -> Response:
         """Return the settings of every consumer group."""
-        return with_json(self._state.groups.to_wire())
+        return Response(body=await joined(self._state.groups.encoded()))
 
     @handles(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, header=GroupRequestHeader, needs=needs.group("group"))
     def group_config(self, request: Request) -> Response:

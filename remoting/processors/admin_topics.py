@@ -10,7 +10,7 @@ from flintmq.core.kernel.ports.access import ACCOUNT, ADMIN, Permission
 from flintmq.core.kernel.ports.processor import Request, Response, handles
 from flintmq.core.limits import TOPIC_MAX_BYTES
 from flintmq.remoting.processors import needs
-from flintmq.remoting.processors.answers import StateProcessor, check_not_slave, sliced, topic_missing, with_json
+from flintmq.remoting.processors.answers import StateProcessor, check_not_slave, joined, sliced, topic_missing
 from flintmq.remoting.wire import bodies
 from flintmq.remoting.wire.bodies import OffsetTable, topic_stats
 from flintmq.remoting.wire.codes import RequestCode
@@ -36,8 +36,8 @@ class AdminTopicProcessor(StateProcessor):
     """Answers about topics and their queues. Loop thread."""
 
     @handles(RequestCode.UPDATE_AND_CREATE_TOPIC, header=CreateTopicRequestHeader, needs=ADMIN, audited=True)
-    def create_topic(self, request: Request) -> Response:
-        """Create a topic or change its settings."""
+    async def create_topic(self, request: Request) -> Response:
+        """Create a topic or change its settings; both survive a power cut when the answer leaves."""
         check_not_slave(self._state)
         header = request.header(CreateTopicRequestHeader)
         check_topic_name(header.topic)
@@ -53,10 +53,11 @@ class AdminTopicProcessor(StateProcessor):
                 order=header.order,
             )
         )
+        await self._state.topics.durable()
         return Response()
 
     @handles(RequestCode.DELETE_TOPIC_IN_BROKER, header=TopicRequestHeader, needs=ADMIN, audited=True)
-    def delete_topic(self, request: Request) -> Response:
+    async def delete_topic(self, request: Request) -> Response:
         """Delete a topic: its settings, its queues and the groups' offsets in it."""
         check_not_slave(self._state)
         topic = request.header(TopicRequestHeader).topic
@@ -68,12 +69,13 @@ class AdminTopicProcessor(StateProcessor):
             self._state.store.delete_topic(topic)
         self._state.offsets.remove_topic(topic)
         self._state.stats.forget_topic(topic)
+        await self._state.topics.durable()
         return Response()
 
     @handles(RequestCode.GET_ALL_TOPIC_CONFIG, needs=ADMIN)
-    def all_topics(self, _request: Request) -> Response:
+    async def all_topics(self, _request: Request) -> Response:
         """Return the settings of every topic."""
-        return with_json(self._state.topics.to_wire())
+        return Response(body=await joined(self._state.topics.encoded()))
 
     @handles(RequestCode.GET_TOPIC_CONFIG, header=TopicRequestHeader, needs=_ANY_RIGHT)
     def topic_config(self, request: Request) -> Response:

@@ -180,6 +180,11 @@ async def sliced(items: Iterable[T]) -> AsyncIterator[T]:
             until_s = time.perf_counter() + SLICE_S
 
 
+async def joined(pieces: Iterable[bytes]) -> bytes:
+    """Return what the pieces of a large body make together, and serve other clients while they are made."""
+    return b"".join([piece async for piece in sliced(pieces)])
+
+
 async def in_slices(steps: Generator[None, None, T]) -> T:
     """Do work that is made in steps to its end, and serve other clients in between."""
 

@@ -119,11 +119,13 @@ class AddWritePermOfBrokerResponseHeader(CommandHeader, kw_only=True):
 
 _INT32: Final = struct.Struct(">i")
 _COMPRESSION_LEVEL: Final = 9
+CRC32_MASK: Final = 0x7FFFFFFF
+"""What of a CRC-32 a registration carries: Java's int has a sign."""
 
 
 def body_crc32(data: bytes) -> int:
     """Return the checksum a registration carries for its body as sent."""
-    return zlib.crc32(data) & 0x7FFFFFFF
+    return zlib.crc32(data) & CRC32_MASK
 
 
 def encode_register_broker_body(body: RegisterBrokerBody, *, compressed: bool = False) -> bytes:

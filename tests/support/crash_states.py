@@ -81,8 +81,8 @@ class CrashPoint(JournalReplay):
         return Image(files, frozenset(folders))
 
     def _content(self, file: ReplayedFile, kind: str, threshold: int, rng: random.Random) -> bytes:
-        if file.resized and kind != "kept" and (kind == "lost" or rng.random() < 0.3):
-            return b""
+        if file.kept_bytes < len(file.durable) and kind != "kept" and (kind == "lost" or rng.random() < 0.3):
+            return bytes(file.durable[: file.kept_bytes])
         if kind == "lost" or not file.pending:
             return bytes(file.durable)
         if kind == "kept":

@@ -128,6 +128,10 @@ class FaultyDisk:
         self.check("write_at", path)
         self._disk.write_at(path, position, data)
 
+    def sync_content(self, path: Path) -> None:
+        self.check("sync", path)
+        self._disk.sync_content(path)
+
     def discard(self, path: Path) -> None:
         self._disk.discard(path)
 

@@ -8,6 +8,7 @@ Everything here is pure. See docs/internals/protocol.md, JSON dialect; docs/inte
 """
 
 from flintmq.core.io.fastjson.reader import ObjectKey, loads
+from flintmq.core.io.fastjson.tables import pretty_table_pieces, table_pieces
 from flintmq.core.io.fastjson.writer import dumps, dumps_pretty
 
-__all__ = ["ObjectKey", "dumps", "dumps_pretty", "loads"]
+__all__ = ["ObjectKey", "dumps", "dumps_pretty", "loads", "pretty_table_pieces", "table_pieces"]

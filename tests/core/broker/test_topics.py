@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from flintmq.core.broker import perm
 from flintmq.core.broker import topic_name as names
 from flintmq.core.broker.topic_config import TopicConfig
 from flintmq.core.broker.topics import TopicConfigManager, boot_topics
-from flintmq.core.errors import RefusedError, StoreError
-from flintmq.core.io.config_manager import ConfigJournal, JsonFile
+from flintmq.core.errors import RefusedError, StoreError, StoreFormatError
+from flintmq.core.io import fastjson
+from flintmq.core.io.config_journal import ConfigJournal
+from flintmq.core.io.config_manager import JsonFile
 from flintmq.core.kernel.ports import SystemTopic
 from flintmq.core.response_code import ResponseCode
 from flintmq.core.testing.clock import ManualClock
@@ -75,12 +79,12 @@ def test_switching_auto_create_off_counts_although_the_file_still_has_the_templa
     assert topics.create_in_send("T", "TBW102", "x", 4) is None
 
 
-def test_changes_are_on_disk_before_the_call_returns(tmp_path: Path) -> None:
+def test_changes_survive_the_process_when_the_call_returns(tmp_path: Path) -> None:
     file = JsonFile(tmp_path / "topics.json")
     topics = manager(file)
     topics.put(TopicConfig(topic_name="T", read_queue_nums=3, write_queue_nums=5, perm=6, order=True, topic_sys_flag=1))
     again = manager(file)
-    assert again.load()
+    again.load()
     assert again.select("T") == TopicConfig(
         topic_name="T", read_queue_nums=3, write_queue_nums=5, perm=6, order=True, topic_sys_flag=1
     )
@@ -107,28 +111,12 @@ def test_topics_made_by_sending_are_noted_and_the_file_follows(tmp_path: Path) -
     assert killed.load()
     assert killed.to_wire() == topics.to_wire()
     assert killed.noted == topics.noted == 4
-    topics.write()
-    topics.forget_notes(4)
+    asyncio.run(topics.compact())
     assert not notes.exists()
     assert topics.noted == 0
     again = manager(file)
     again.load()
     assert again.to_wire() == topics.to_wire()
-
-
-def test_a_note_is_kept_until_the_file_has_it(tmp_path: Path) -> None:
-    """The file is written in a thread; what is made meanwhile may not be in it."""
-    file = JsonFile(tmp_path / "topics.json")
-    topics = manager(file)
-    topics.create_in_send("A", "TBW102", "x", 4)
-    noted = topics.noted
-    topics.write()
-    topics.create_in_send("B", "TBW102", "x", 4)
-    topics.forget_notes(noted)
-    again = manager(file)
-    assert again.load()
-    assert "A" in again
-    assert "B" in again
 
 
 @pytest.mark.parametrize("has_file", [False, True])
@@ -150,18 +138,36 @@ def test_notes_without_a_file_and_notes_cut_short(tmp_path: Path, has_file: bool
 
 
 def test_a_deleted_topic_does_not_come_back_from_the_notes(tmp_path: Path) -> None:
-    """A crash may leave the notes behind after the file was written."""
+    """A crash may leave the notes behind after the file was written, and a topic may be made again after it was deleted."""
     file = JsonFile(tmp_path / "topics.json")
     topics = manager(file)
     topics.create_in_send("A", "TBW102", "x", 4)
     notes = tmp_path / "flint" / "new-topics"
     left = notes.read_bytes()
     topics.delete("A")
+    killed = manager(file)
+    killed.load()
+    assert "A" not in killed
+    assert killed.data_version == topics.data_version
+    topics.persist()
     assert not notes.exists()
     notes.write_bytes(left)
     again = manager(file)
     again.load()
     assert "A" not in again
+    again.create_in_send("A", "TBW102", "x", 2)
+    third = manager(file)
+    third.load()
+    assert third.select("A") == again.select("A")
+
+
+@pytest.mark.parametrize("wrong", ['"A"', "[1]", '{"A": 1}'])
+def test_a_note_of_another_shape_is_refused_with_its_file(tmp_path: Path, wrong: str) -> None:
+    """A start that went on would forget what was acknowledged."""
+    (tmp_path / "flint").mkdir()
+    (tmp_path / "flint" / "new-topics").write_text(f'{{"dataVersion":{{"counter":9}},"deleted":{wrong}}}\n')
+    with pytest.raises(StoreFormatError, match=r"new-topics: deleted"):
+        manager(JsonFile(tmp_path / "topics.json")).load()
 
 
 def test_a_disk_that_takes_no_note_refuses_the_send(tmp_path: Path) -> None:
@@ -171,23 +177,44 @@ def test_a_disk_that_takes_no_note_refuses_the_send(tmp_path: Path) -> None:
         topics.create_in_send("A", "TBW102", "x", 4)
 
 
-def test_the_listener_hears_of_a_change_even_when_the_disk_refuses(tmp_path: Path) -> None:
+def test_a_change_that_the_disk_refuses_is_not_made(tmp_path: Path) -> None:
+    """The answer is an error: neither clients nor name servers may see what a restart would not."""
+    (tmp_path / "x").write_text("")
+    topics = manager(JsonFile(tmp_path / "x" / "topics.json"))
+    before, calls = topics.to_wire(), []
+    topics.changed.subscribe(lambda: calls.append("changed"))
+    for change in (
+        lambda: topics.put(TopicConfig(topic_name="T")),
+        lambda: topics.delete("TBW102"),
+        lambda: topics.update_order_topics({"TBW102"}),
+    ):
+        with pytest.raises(StoreError):
+            change()
+    assert topics.to_wire() == before
+    assert not calls
+
+
+def test_what_a_consumer_needs_is_there_although_the_disk_refuses(tmp_path: Path) -> None:
+    """A full disk shall not keep consumers from joining; the topic gets to the disk with the next writing of the table."""
     (tmp_path / "x").write_text("")
     topics = manager(JsonFile(tmp_path / "x" / "topics.json"))
     calls: list[str] = []
     topics.changed.subscribe(lambda: calls.append("changed"))
-    with pytest.raises(StoreError):
-        topics.put(TopicConfig(topic_name="T"))
-    assert calls == ["changed"]
+    topics.create_in_send_back("%RETRY%g", 1)
+    assert topics.learn("Copied", 2)
+    assert {"%RETRY%g", "Copied"} <= {config.topic_name for config in topics}
+    assert topics.noted
+    assert calls == ["changed"] * 2
 
 
 def test_a_broker_that_may_not_write_registers_its_own_permission() -> None:
     topics = manager()
     topics.put(TopicConfig(topic_name="T", read_queue_nums=3, write_queue_nums=5, perm=6, order=True))
     assert topics.to_wire()["topicConfigTable"]["T"]["perm"] == 6
-    assert topics.wrapper(perm.READ).topic_config_table["T"] == TopicConfig(
-        topic_name="T", read_queue_nums=3, write_queue_nums=5, perm=perm.READ
-    )
+    restricted = TopicConfig(topic_name="T", read_queue_nums=3, write_queue_nums=5, perm=perm.READ)
+    assert dict(topics.registered(perm.READ))["T"] == restricted
+    sent = fastjson.loads(b"".join(topics.encoded(perm.READ)))["topicConfigTable"]["T"]
+    assert sent == msgspec.to_builtins(restricted)
 
 
 def test_order_topics_follow_the_name_server() -> None:
@@ -199,6 +226,11 @@ def test_order_topics_follow_the_name_server() -> None:
     assert [c.topic_name for c in topics if c.order] == ["T"]
     topics.update_order_topics({"T"})
     assert topics.data_version.counter == version + 1
+    topics.put(TopicConfig(topic_name="V", order=True))
+    topics.delete("T")
+    topics.replace({"topicConfigTable": {"V": {"order": True}, "W": {"order": True}, "T": {}}})
+    topics.update_order_topics({"T"})
+    assert [c.topic_name for c in topics if c.order] == ["T"]
 
 
 def test_a_slave_takes_over_exactly_the_masters_table() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import errno
+import asyncio
 import os
 import tarfile
 from collections.abc import Mapping
@@ -15,11 +15,11 @@ import flintmq
 from flintmq.core.broker.groups import SubscriptionGroupManager
 from flintmq.core.broker.offsets import ConsumerOffsetManager
 from flintmq.core.broker.topics import TopicConfigManager, boot_topics
-from flintmq.core.errors import JsonTypeError, StoreError, StoreFormatError, StoreFullError
+from flintmq.core.errors import JsonTypeError, StoreError, StoreFormatError
 from flintmq.core.io import fastjson
-from flintmq.core.io.config_manager import ConfigJournal, ConfigManager, JsonFile
+from flintmq.core.io.config_journal import ConfigJournal
+from flintmq.core.io.config_manager import ConfigManager, JsonFile
 from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.simulated_disk import SimulatedDisk
 
 
 class Words(ConfigManager[str]):
@@ -29,6 +29,7 @@ class Words(ConfigManager[str]):
         file = None if folder is None else JsonFile(folder / "words.json")
         super().__init__(file, {"built in": "yes"}, ConfigJournal(folder / "notes") if folder and notes else None)
         self.counter = 0
+        self.folder = folder
 
     @property
     def table(self) -> dict[str, str]:
@@ -87,16 +88,52 @@ def test_notes_stay_where_others_came_meanwhile(tmp_path: Path) -> None:
     """The file is written on another thread: what is noted while it does may not be in it."""
     words = Words(tmp_path)
     words.add("a", "1")
-    noted = words.noted
-    words.write()
-    words.add("b", "2")
-    words.forget_notes(noted)
-    assert words.noted == 2
-    assert loaded(tmp_path).table["b"] == "2"
+
+    async def write_while_another_comes() -> None:
+        writing = asyncio.get_running_loop().create_task(words.compact())
+        await asyncio.sleep(0)
+        words.add("b", "2")
+        await writing
+
+    asyncio.run(write_while_another_comes())
+    assert words.noted == 1
+    assert not (tmp_path / "notes").exists(), "its notes are in the file"
+    assert loaded(tmp_path).table == words.table
+    asyncio.run(words.compact())
+    assert words.noted == 0
+    assert loaded(tmp_path).table == words.table
+
+
+def test_a_start_that_finds_both_files_of_notes_reads_them_in_their_order(tmp_path: Path) -> None:
+    """A broker that is killed while it writes the table leaves both; which of them is the older one only the notes say."""
+    words = Words(tmp_path)
+    words.add("a", "1")
+    for value in ("2", "3"):
+        with pytest.raises(StoreError):
+            asyncio.run(_refused(words))
+        words.add("a", value)
+    assert (tmp_path / "notes").exists()
+    assert (tmp_path / "notes.2").exists()
+    again = loaded(tmp_path)
+    assert again.table["a"] == "3"
+    again.add("a", "4")
+    for _ in range(2):
+        asyncio.run(again.compact())
+        assert loaded(tmp_path).table["a"] == "4"
+    assert again.noted == 0
+
+
+async def _refused(words: Words) -> None:
+    """Write the table to a disk that refuses it."""
+    words._file = JsonFile(Path("/dev/null/words.json"))
+    try:
+        await words.compact()
+    finally:
+        words._file = JsonFile(Path(words.folder) / "words.json")
 
 
 def test_without_notes_every_addition_is_in_the_file(tmp_path: Path) -> None:
-    """A name server's key values are few, and kept as RocketMQ keeps them."""
+    """A table of a plugin, or of a test, needs no second file."""
     words = Words(tmp_path, notes=False)
     words.add("a", "1")
     assert loaded(tmp_path).table["a"] == "1"
@@ -126,64 +163,6 @@ def test_a_file_of_another_type_names_itself(tmp_path: Path) -> None:
     (tmp_path / "words.json").write_text('{"words": 7, "dataVersion": {"counter": 1}}')
     with pytest.raises(StoreFormatError, match=r"words\.json"):
         loaded(tmp_path)
-
-
-PATH = Path("/store/flint/new-topics")
-ADDITIONS = [{"table": {"a": 1}}, {"table": {"ü": "ß"}}, {"table": {}}]
-
-
-def test_additions_come_back_in_order_also_to_another_process() -> None:
-    """The folder is made with the first; nothing is there before it, and nothing after :meth:`clear`."""
-    disk = SimulatedDisk()
-    journal = ConfigJournal(PATH, disk)
-    assert list(journal.additions()) == []
-    for addition in ADDITIONS[:2]:
-        journal.append(addition)
-    again = ConfigJournal(PATH, disk)
-    again.append(ADDITIONS[2])
-    assert list(again.additions()) == ADDITIONS
-    again.clear()
-    assert list(ConfigJournal(PATH, disk).additions()) == []
-    again.append(ADDITIONS[0])
-    assert list(again.additions()) == ADDITIONS[:1]
-
-
-@pytest.mark.parametrize("cut", range(1, 20))
-def test_a_line_that_was_cut_short_is_left_out_and_ends_with_the_next_one(cut: int) -> None:
-    """Whatever part of it had reached the file when the broker died."""
-    disk = SimulatedDisk()
-    journal = ConfigJournal(PATH, disk)
-    journal.append(ADDITIONS[0])
-    whole = disk.read(PATH)
-    journal.append(ADDITIONS[1])
-    torn = disk.read(PATH)[: len(whole) + cut]
-    disk.write_file(PATH, torn)
-    again = ConfigJournal(PATH, disk)
-    assert list(again.additions())[:1] == ADDITIONS[:1]
-    again.append(ADDITIONS[2])
-    assert [one for one in again.additions() if one != ADDITIONS[1]] == [ADDITIONS[0], ADDITIONS[2]]
-
-
-def test_a_disk_that_refuses_is_named_and_the_next_addition_is_whole() -> None:
-    """A full disk refuses one topic; when there is room again no line may be mixed up."""
-    disk = SimulatedDisk()
-    journal = ConfigJournal(PATH, disk)
-    journal.append(ADDITIONS[0])
-    disk.fail(0, errno.ENOSPC, operation="resize")
-    with pytest.raises(StoreFullError, match="new-topics: cannot be written"):
-        journal.append(ADDITIONS[1])
-    journal.append(ADDITIONS[2])
-    assert list(journal.additions()) == [ADDITIONS[0], ADDITIONS[2]]
-
-
-def test_a_file_that_cannot_be_read_is_an_error_and_not_an_empty_one() -> None:
-    """A start that went on would write the table without what was noted."""
-    disk = SimulatedDisk()
-    journal = ConfigJournal(PATH, disk)
-    journal.append(ADDITIONS[0])
-    disk.fail(0, errno.EIO, operation="read")
-    with pytest.raises(StoreError, match="Input/output error"):
-        list(journal.additions())
 
 
 SHARED = Path(os.environ.get("FLINTMQ_SHARED") or Path(flintmq.__file__).resolve().parent.parent / "shared")
