@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Iterable
 from typing import Final
 
 from flintmq.core.histogram import SECONDS, Histogram
@@ -29,8 +30,8 @@ class BatchFigures:
         """Messages of an append."""
         self.sizes: dict[str, Histogram] = {}
         """By topic: the mean size of a message in each append, counted for every message of it."""
-        self.pulled: dict[tuple[int, str, str], int] = {}
-        """(queue, topic, group) → where the group's next pull goes on, of what is folded."""
+        self.pulled: dict[str, dict[tuple[int, str], int]] = {}
+        """Topic → (queue, group) → where the group's next pull goes on, of what is folded."""
 
     def note(self, count: int, took_s: float, topic: str, size_bytes: int) -> None:
         """Note an append, to be counted with others: code and figures are in the processor's caches then.
@@ -68,8 +69,11 @@ class BatchFigures:
     def forget_topic(self, topic: str) -> None:
         """Drop the figures of a topic that is deleted."""
         self.sizes.pop(topic, None)
-        self.pulled = {key: at for key, at in self.pulled.items() if key[1] != topic}
+        self.pulled.pop(topic, None)
 
-    def forget_group(self, group: str) -> None:
-        """Drop the figures of a group that is deleted."""
-        self.pulled = {key: at for key, at in self.pulled.items() if key[2] != group}
+    def forget_group(self, group: str, topics: Iterable[str]) -> None:
+        """Drop the figures of a group that is deleted, in all topics that it had some in."""
+        for topic in topics:
+            left = {key: at for key, at in self.pulled.pop(topic, {}).items() if key[1] != group}
+            if left:
+                self.pulled[topic] = left

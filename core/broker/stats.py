@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from flintmq.core.broker.batch_figures import BatchFigures
-from flintmq.core.broker.stats_table import StatsTable
+from flintmq.core.broker.stats_table import GROUP_GET_LATENCY, StatsTable
 from flintmq.core.io.clock import Clock
 from flintmq.core.kernel.ports import AppendUnit, DispatchRequest, count_messages
 
@@ -19,7 +19,6 @@ TOPIC_PUT_NUMS: Final = "TOPIC_PUT_NUMS"
 TOPIC_PUT_SIZE: Final = "TOPIC_PUT_SIZE"
 GROUP_GET_NUMS: Final = "GROUP_GET_NUMS"
 GROUP_GET_SIZE: Final = "GROUP_GET_SIZE"
-GROUP_GET_LATENCY: Final = "GROUP_GET_LATENCY"
 SNDBCK_PUT_NUMS: Final = "SNDBCK_PUT_NUMS"
 DEAD_LETTERS: Final = "DLQ_PUT_NUMS"
 """Messages that became dead letters, by the topic that they came from and the group. RocketMQ has it in its metrics only."""
@@ -251,14 +250,14 @@ class BrokerStats:
         self._fold()
         if self.figures is not None:
             self.figures.forget_topic(topic)
-        self.table.remove_where(lambda name, parts: parts[1 if name == GROUP_GET_LATENCY else 0] == topic)
+        self.table.forget_topic(topic)
 
     def forget_group(self, group: str) -> None:
         """Its counters go with a group."""
         self._fold()
+        topics = self.table.forget_group(group)
         if self.figures is not None:
-            self.figures.forget_group(group)
-        self.table.remove_where(lambda _name, parts: len(parts) > 1 and parts[-1] == group)
+            self.figures.forget_group(group, topics)
 
     def sample(self) -> None:
         """Take the table's snapshots; call it every ``SAMPLE_INTERVAL_S``."""
@@ -311,9 +310,10 @@ class BrokerStats:
             (queue_id, topic, group), pulls = key, int(answers)
             self._get_s += seconds
             if figures is not None:
-                figures.pulled[key] = int(next_offset)
-            add(GROUP_GET_NUMS, f"{topic}@{group}", int(messages), pulls)
-            add(GROUP_GET_SIZE, f"{topic}@{group}", int(size_bytes), pulls)
+                figures.pulled.setdefault(topic, {})[queue_id, group] = int(next_offset)
+            both = f"{topic}@{group}"
+            add(GROUP_GET_NUMS, both, int(messages), pulls)
+            add(GROUP_GET_SIZE, both, int(size_bytes), pulls)
             add(GROUP_GET_LATENCY, f"{queue_id}@{topic}@{group}", round(seconds * 1000), pulls)
         for waiting in (self._puts, self._queue_puts, self._gets):
             waiting.clear()

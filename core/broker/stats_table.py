@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from array import array
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final
@@ -13,6 +14,7 @@ from flintmq.core.io.clock import Clock
 from flintmq.core.limits import COUNTERS_MAX
 
 log = logging.getLogger("flintmq.broker")
+GROUP_GET_LATENCY: Final = "GROUP_GET_LATENCY"
 SAMPLE_INTERVAL_S: Final = 10.0
 """How often :meth:`StatsTable.sample` wants to be called."""
 _SERIES: Final = ((10.0, 7), (600.0, 7), (3600.0, 25))
@@ -31,32 +33,38 @@ class StatsSpan(msgspec.Struct, frozen=True):
 
 
 class _Item:
-    __slots__ = ("series", "times", "value")
+    """A counter. What it was at a snapshot is noted when it is added to for the first time after it: a counter that rests costs
+    nothing, and there may be several for each topic and group."""
 
-    def __init__(self) -> None:
+    __slots__ = ("born", "created_s", "marks", "seen", "times", "value")
+
+    def __init__(self, now_s: float, numbers: tuple[int, ...]) -> None:
         self.value = 0
         self.times = 0
-        self.series: tuple[deque[tuple[float, int, int]], ...] = tuple(deque(maxlen=kept) for _, kept in _SERIES)
+        self.created_s = now_s
+        self.born = self.seen = numbers
+        """The newest snapshot of each series at its creation, and at the last addition."""
+        self.marks: tuple[array[int], ...] = ()
+        """For each series the number of a snapshot, with the value and the times that it found; three numbers each. The
+        snapshots between two of them found the same as the later one, and those behind the last what there is now."""
 
-    def sample(self, now_s: float) -> None:
-        for (interval_s, _), snapshots in zip(_SERIES, self.series, strict=True):
-            if not snapshots or now_s - snapshots[-1][0] >= interval_s * 0.9:
-                snapshots.append((now_s, self.value, self.times))
+    def roll(self, numbers: tuple[int, ...]) -> None:
+        """Note what the snapshots since the last addition have found."""
+        self.marks = self.marks or tuple(array("q") for _ in _SERIES)
+        for marks, seen, number, (_, kept) in zip(self.marks, self.seen, numbers, _SERIES, strict=True):
+            if number != seen:
+                while marks and marks[0] <= number - kept:
+                    del marks[:3]
+                marks.extend((number, self.value, self.times))
+        self.seen = numbers
 
-    def tps(self) -> float:
-        snapshots = self.series[0]
-        if not snapshots:
-            return 0.0
-        (first_s, first_value, _), (last_s, last_value, _) = snapshots[0], snapshots[-1]
-        return (last_value - first_value) / max(last_s - first_s, 0.001)
-
-    def span(self, number: int) -> StatsSpan:
-        snapshots = self.series[number]
-        if len(snapshots) < 2:
-            return StatsSpan(0, 0.0, 0.0)
-        (first_s, first_value, first_times), (last_s, last_value, last_times) = snapshots[0], snapshots[-1]
-        value, times = last_value - first_value, last_times - first_times
-        return StatsSpan(value, value / max(last_s - first_s, 0.001), value / times if times else 0.0)
+    def at(self, series: int, number: int) -> tuple[int, int]:
+        """Return the value and the times that a snapshot has found."""
+        marks = self.marks[series] if self.marks else ()
+        for index in range(0, len(marks), 3):
+            if marks[index] >= number:
+                return marks[index + 1], marks[index + 2]
+        return self.value, self.times
 
 
 def _nothing() -> None:
@@ -77,10 +85,19 @@ class StatsTable:
         self._is_full = False
         self._clock = clock
         self._fold = fold
-        self._items: dict[tuple[str, str], _Item] = {}
+        self._count = 0
+        self._items: dict[str, dict[tuple[str, str], _Item]] = {}
+        """By topic, then by name and key."""
+        self._topics: dict[str, set[str]] = {}
+        """The topics in which something is counted for a group."""
+        now_s = clock.monotonic_s()
+        self._times_s = tuple(deque((now_s,), kept) for _, kept in _SERIES)
+        """When the snapshots of each series were taken that are kept."""
+        self._numbers: tuple[int, ...] = (1,) * len(_SERIES)
+        """How many were taken."""
 
     def __len__(self) -> int:
-        return len(self._items)
+        return self._count
 
     def add(self, name: str, key: str, value: int = 1, times: int = 1) -> None:
         """Count ``times`` additions that make ``value`` together.
@@ -89,48 +106,121 @@ class StatsTable:
             name: such as ``TOPIC_PUT_NUMS``.
             key: such as the topic; parts are joined by ``@``.
         """
-        item = self._items.get((name, key))
+        item = self._find(name, key)
         if item is None:
-            if len(self._items) >= self._count_max:
+            if self._count >= self._count_max:
                 self._tell_full()
                 return
-            item = self._items[name, key] = _Item()
-            item.sample(self._clock.monotonic_s())
+            item = self._made(name, key)
+        if item.seen is not self._numbers:
+            item.roll(self._numbers)
         item.value += value
         item.times += times
 
     def _tell_full(self) -> None:
         if not self._is_full:
             self._is_full = True
-            log.warning("there are %d counters of topics and groups: no more are made", len(self._items))
+            log.warning("there are %d counters of topics and groups: no more are made", self._count)
+
+    def _find(self, name: str, key: str) -> _Item | None:
+        found = self._items.get(_topic_of(name, key))
+        return found.get((name, key)) if found is not None else None
+
+    def _made(self, name: str, key: str) -> _Item:
+        topic, group = _topic_of(name, key), _group_of(key)
+        if group:
+            self._topics.setdefault(group, set()).add(topic)
+        self._count += 1
+        item = _Item(self._clock.monotonic_s(), self._numbers)
+        self._items.setdefault(topic, {})[name, key] = item
+        return item
 
     def sample(self) -> None:
         """Take a snapshot of every counter that is due."""
         self._fold()
         now_s = self._clock.monotonic_s()
-        for item in self._items.values():
-            item.sample(now_s)
+        numbers = []
+        for (interval_s, _), times_s, number in zip(_SERIES, self._times_s, self._numbers, strict=True):
+            is_due = now_s - times_s[-1] >= interval_s * 0.9
+            if is_due:
+                times_s.append(now_s)
+            numbers.append(number + is_due)
+        self._numbers = tuple(numbers)
 
     def rows(self) -> Iterator[tuple[str, str, int, float]]:
         """Return name, key, sum since the start, and the last minute's sum per second of every counter."""
         self._fold()
-        return ((name, key, item.value, item.tps()) for (name, key), item in list(self._items.items()))
+        return (
+            (name, key, item.value, self._span(item, 0).tps)
+            for items in list(self._items.values())
+            for (name, key), item in list(items.items())
+        )
 
     def view(self, name: str, key: str) -> tuple[StatsSpan, StatsSpan, StatsSpan] | None:
         """Return the last minute, hour and day; None when nothing was ever counted there."""
         self._fold()
-        item = self._items.get((name, key))
-        return (item.span(0), item.span(1), item.span(2)) if item is not None else None
+        item = self._find(name, key)
+        return (self._span(item, 0), self._span(item, 1), self._span(item, 2)) if item is not None else None
 
     def tps(self, name: str, key: str) -> float:
         """Return the last minute's sum per second; 0 for what was never counted."""
         self._fold()
-        item = self._items.get((name, key))
-        return item.tps() if item is not None else 0.0
+        item = self._find(name, key)
+        return self._span(item, 0).tps if item is not None else 0.0
 
-    def remove_where(self, unwanted: Callable[[str, list[str]], bool]) -> None:
-        """Forget counters, chosen by their name and the parts of their key (between ``@``)."""
-        for name, key in list(self._items):
-            if unwanted(name, key.split("@")):
-                del self._items[name, key]
-                self._is_full = False
+    def _span(self, item: _Item, series: int) -> StatsSpan:
+        times_s, number = self._times_s[series], self._numbers[series]
+        seen = min(number - item.born[series], len(times_s))
+        """The snapshots that are kept and that the counter was there for."""
+        if not seen:
+            return StatsSpan(0, 0.0, 0.0)
+        if seen < _SERIES[series][1]:
+            first_s, first_value, first_times = item.created_s, 0, 0
+        else:
+            first_s, (first_value, first_times) = times_s[0], item.at(series, number - seen + 1)
+        last_value, last_times = item.at(series, number)
+        value, times = last_value - first_value, last_times - first_times
+        return StatsSpan(value, value / max(times_s[-1] - first_s, 0.001), value / times if times else 0.0)
+
+    def forget_topic(self, topic: str) -> None:
+        """Drop the counters of a topic, and of groups in it."""
+        gone = self._items.pop(topic, {})
+        for _name, key in gone:
+            self._leave(_group_of(key), topic)
+        self._less(len(gone))
+
+    def forget_group(self, group: str) -> list[str]:
+        """Drop the counters of a group; return the topics that it had some in."""
+        topics = sorted(self._topics.pop(group, ()))
+        for topic in topics:
+            items = self._items[topic]
+            for name, key in list(items):
+                if _group_of(key) == group:
+                    del items[name, key]
+                    self._less(1)
+            if not items:
+                del self._items[topic]
+        return topics
+
+    def _less(self, count: int) -> None:
+        self._count -= count
+        self._is_full = self._is_full and self._count >= self._count_max
+
+    def _leave(self, group: str, topic: str) -> None:
+        topics = self._topics.get(group)
+        if topics is not None:
+            topics.discard(topic)
+            if not topics:
+                del self._topics[group]
+
+
+def _topic_of(name: str, key: str) -> str:
+    """Return the topic that something is counted for; latencies of a group have the queue's number before it."""
+    if name == GROUP_GET_LATENCY:
+        key = key.partition("@")[2]
+    return key.partition("@")[0]
+
+
+def _group_of(key: str) -> str:
+    """Return the last part of a key with several: that is a group, but for the queues of the delay levels."""
+    return key.rpartition("@")[2] if "@" in key else ""

@@ -328,7 +328,7 @@ class TopicConfigManager(VersionedTable[TopicConfig]):
             broker_permission: a broker that lacks read or write registers every topic with its own permission instead
                 (docs/internals/protocol.md, Registration).
         """
-        every = iter(list(self._table.items()))
+        every = zip(list(self._table), list(self._table.values()), strict=True)
         if broker_permission & perm.READ_WRITE == perm.READ_WRITE:
             return every
         return (

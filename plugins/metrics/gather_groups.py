@@ -70,7 +70,7 @@ class GroupGatherer:
         offsets: Mapping[int, int],
     ) -> None:
         (topic, group), api = key, self._api
-        pulled_to = api.stats.figures.pulled if api.stats.figures is not None else {}
+        pulled_to = api.stats.figures.pulled.get(topic, {}) if api.stats.figures is not None else {}
         lag = ready = consumed = diff = 0
         oldest_ms = oldest_ready_ms = now_ms = api.clock.now_ms()
         for queue_id, end in enumerate(ends):
@@ -82,7 +82,7 @@ class GroupGatherer:
             consumed += offset
             if offset >= end:
                 continue
-            pulled = min(end, max(offset, pulled_to.get((queue_id, topic, group), offset)))
+            pulled = min(end, max(offset, pulled_to.get((queue_id, group), offset)))
             lag += end - offset
             ready += end - pulled
             oldest_ms = min(oldest_ms, self._stored_ms(before, topic, queue_id, offset) or now_ms)

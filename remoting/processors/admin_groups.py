@@ -87,9 +87,10 @@ class AdminGroupProcessor(StateProcessor):
         return with_json(SubscriptionGroupConfigOf5(**msgspec.structs.asdict(config)))
 
     @handles(RequestCode.GET_ALL_CONSUMER_OFFSET, needs=ADMIN)
-    def all_offsets(self, request: Request) -> Response:
+    async def all_offsets(self, request: Request) -> Response:
         """Return every consumer offset of every group."""
-        return with_json(self._state.offsets.to_wire(), standard=wants_standard_json(request))
+        pieces = self._state.offsets.encoded(standard=wants_standard_json(request))
+        return Response(body=await joined(pieces))
 
     @handles(RequestCode.LOCK_BATCH_MQ, needs=needs.body(_lock_needs))
     def lock_batch(self, request: Request) -> Response:

@@ -60,8 +60,8 @@ def test_what_is_deleted_is_forgotten() -> None:
     assert figures is not None
     stats.handed_out("A", "g", 0, 1, 100, 0.0, 9)
     assert stats.consume_tps("g", "A") == 0, "the table folds what was counted"
-    assert figures.pulled == {(0, "A", "g"): 9, (0, "B", "g"): 8}, "where the last pull ended"
+    assert figures.pulled == {"A": {(0, "g"): 9}, "B": {(0, "g"): 8}}, "where the last pull ended"
     stats.forget_topic("A")
-    assert (figures.sizes, figures.pulled) == ({}, {(0, "B", "g"): 8})
+    assert (figures.sizes, figures.pulled) == ({}, {"B": {(0, "g"): 8}})
     stats.forget_group("g")
     assert figures.pulled == {}

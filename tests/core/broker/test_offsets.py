@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from flintmq.core.broker.offsets import ConsumerOffsetManager
 from flintmq.core.errors import RefusedError, StoreError
+from flintmq.core.io import fastjson
 from flintmq.core.io.config_manager import JsonFile
 
 
@@ -128,3 +130,39 @@ def test_offsets_behind_what_a_crash_has_left_are_moved_back(tmp_path: Path) -> 
     assert manager.persist(), "it is written"
     assert manager.cut(lambda _topic, _queue_id: 10) == 0
     assert not manager.persist()
+
+
+@pytest.mark.parametrize("standard", [False, True])
+def test_the_whole_table_is_a_body_in_pieces(standard: bool) -> None:
+    """A slave asks for it again and again, and there may be a million offsets."""
+    offsets = ConsumerOffsetManager()
+    assert json.loads(b"".join(offsets.encoded(standard=True))) == {"offsetTable": {}}
+    for number in range(450):
+        for queue_id in range(3):
+            offsets.put(f"T{number % 401}", f"größe\\{number}", queue_id, number * queue_id)
+    pieces = list(offsets.encoded(standard=standard))
+    assert len(pieces) == 5
+    whole = b"".join(pieces)
+    assert whole.decode() == fastjson.dumps(offsets.to_wire(), unquoted_int_keys=not standard, ascii_only=standard)
+    again = ConsumerOffsetManager()
+    again.replace(fastjson.loads(whole))
+    assert again.to_wire() == offsets.to_wire()
+
+
+def test_a_group_is_found_in_its_topics_however_it_came_and_went() -> None:
+    """A group that is deleted is not looked for in a hundred thousand topics."""
+    offsets = ConsumerOffsetManager()
+    offsets.commit("T", "g", 0, 1)
+    offsets.put("U", "g", 1, 1)
+    offsets.clone("g", "h", "U")
+    assert offsets.which_topic_by_consumer("g") == {"T", "U"}
+    assert offsets.which_topic_by_consumer("h") == {"U"}
+    offsets.replace({"offsetTable": {"T@g": {"0": 1}, "V@i": {"0": 1}, "U@h": {"1": 1}, "U@g": {"1": 1}}})
+    assert offsets.which_topic_by_consumer("i") == {"V"}
+    offsets.remove("T", "g")
+    offsets.remove_topic("V")
+    offsets.remove_group("h")
+    assert [offsets.which_topic_by_consumer(group) for group in "ghi"] == [{"U"}, set(), set()]
+    offsets.remove_group("g")
+    assert (offsets.entries, offsets.topics()) == (0, [])
+    assert not offsets._topics

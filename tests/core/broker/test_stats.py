@@ -153,6 +153,6 @@ def test_counters_are_bounded(caplog: pytest.LogCaptureFixture) -> None:
     assert len(table) == 3
     assert {key: total for _, key, total, _ in table.rows()} == {"T@g0": 11, "T@g1": 1, "T@g2": 1}
     assert len([line for line in caplog.messages if "counters" in line]) == 1
-    table.remove_where(lambda name, parts: parts[1] == "g2")
+    table.forget_group("g2")
     table.add("GROUP_GET_NUMS", "T@g4")
     assert len(table) == 3

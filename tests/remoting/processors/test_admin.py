@@ -442,7 +442,7 @@ def test_statistics_of_the_last_minute(bench: Any, ask: Any) -> None:
         bench.clock.advance_ms(10_000)
         stats.sample()
     assert stats.tps("TOPIC_PUT_NUMS", "T") == 0.0
-    stats.remove_where(lambda _name, parts: parts[0] == "T")
+    stats.forget_topic("T")
     assert stats.view("TOPIC_PUT_NUMS", "T") is None
     assert stats.tps("TOPIC_PUT_NUMS", "T") == 0.0
 
