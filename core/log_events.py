@@ -196,6 +196,7 @@ EVENTS: Final[Mapping[str, str]] = {
     "the newest positions of the service %s are lost: %s": "table.not_written service error",
     "the table of topics or groups is not written: %s": "table.write_failed error",
     "the consumer filters are not written: %s": "filters.write_failed error",
+    "the key-value configuration is not written: %s": "table.kv_write_failed error",
     "the newest notes on tags codes are lost: %s": "tags_codes.not_written error",
     "a broker without a disk has ended: %s": "testing.broker_ended error",
     "the timer '%s' failed; it goes on in %s s": "timer.failed timer wait_s",

@@ -250,7 +250,7 @@ class TopicConfigManager(VersionedTable[TopicConfig]):
         except RefusedError as error:
             _log.warning("topic %s, of which the master sent messages: %s", topic, error)
         except StoreError as error:
-            _log.warning("topic %s, of which the master sent messages, is not on disk yet: %s", topic, error)
+            _log.warning("topic %s is not on disk yet: %s", topic, error)
             self._apply(self.data_version.next(self._clock), {topic: made})
         return True
 

@@ -7,7 +7,8 @@ from typing import Any, Final
 
 import msgspec
 
-from flintmq.core.io.config_manager import ConfigManager, JsonFile
+from flintmq.core.io.config_journal import ConfigJournal
+from flintmq.core.io.config_manager import ConfigManager, DataVersion, JsonFile
 from flintmq.core.io.typed_json import read_as
 
 ORDER_TOPIC_CONFIG: Final = "ORDER_TOPIC_CONFIG"
@@ -20,29 +21,64 @@ class _StoredKeyValues(msgspec.Struct, rename="camel"):
     config_table: dict[str, dict[str, str]] = msgspec.field(default_factory=dict)
 
 
+class _Noted(msgspec.Struct, rename="camel"):
+    """What orders notes."""
+
+    data_version: DataVersion
+
+
+class _Note(msgspec.Struct, rename="camel"):
+    """One change; a value that is None is gone."""
+
+    namespace: str
+    key: str
+    value: str | None = None
+
+
 class KVConfigManager(ConfigManager[dict[str, str]]):
-    """Values by namespace and key. Loop thread; a change is written to disk before the call returns.
+    """Values by namespace and key. Loop thread; a change is noted when the call returns, and survives a power cut once
+    :meth:`durable` has returned.
 
     Args:
         file: ``kvConfig.json``, or None to keep the table in memory.
+        journal: notes changes; None has the file written with each of them.
     """
 
-    def __init__(self, file: JsonFile | None = None) -> None:
-        super().__init__(file, {})
+    def __init__(self, file: JsonFile | None = None, journal: ConfigJournal | None = None) -> None:
+        super().__init__(file, {}, journal)
+        self._counter = 0
+        """Of the newest note: the file itself does not say how often the table has changed."""
+
+    def __len__(self) -> int:
+        return sum(map(len, self._table.values()))
 
     def put(self, namespace: str, key: str, value: str) -> None:
-        """Set a value. Raises StoreError."""
-        self._table.setdefault(namespace, {})[key] = value
-        self.persist()
+        """Set a value. Raises StoreError, and changes nothing then."""
+        self._change(namespace, key, value)
+
+    def _change(self, namespace: str, key: str, value: str | None) -> None:
+        if self._journal is not None:
+            change = {"namespace": namespace, "key": key, "value": value}
+            self.note({"dataVersion": {"counter": self._counter + 1}, "change": change})
+            self._counter += 1
+        self._apply(namespace, key, value)
+        if self._journal is None:
+            self.persist()
+
+    def _apply(self, namespace: str, key: str, value: str | None) -> None:
+        if value is not None:
+            self._table.setdefault(namespace, {})[key] = value
+        else:
+            self._table.get(namespace, {}).pop(key, None)
 
     def get(self, namespace: str, key: str) -> str | None:
         """Return a value, or None."""
         return self._table.get(namespace, {}).get(key)
 
     def delete(self, namespace: str, key: str) -> None:
-        """Remove a value; a missing one is not an error. Raises StoreError."""
-        if self._table.get(namespace, {}).pop(key, None) is not None:
-            self.persist()
+        """Remove a value; a missing one is not an error. Raises StoreError, and changes nothing then."""
+        if key in self._table.get(namespace, {}):
+            self._change(namespace, key, None)
 
     def list_namespace(self, namespace: str) -> dict[str, str] | None:
         """Return all values of a namespace by key; None when the namespace does not exist."""
@@ -50,7 +86,12 @@ class KVConfigManager(ConfigManager[dict[str, str]]):
         return dict(values) if values is not None else None
 
     def to_wire(self) -> dict[str, Any]:
-        return {"configTable": {namespace: dict(values) for namespace, values in self._table.items()}}
+        return {"configTable": {namespace: dict(values) for namespace, values in self._table.copy().items()}}
 
     def _merge(self, value: Mapping[str, Any]) -> None:
         self._table.update(read_as(value, _StoredKeyValues).config_table)
+
+    def _merge_note(self, note: Mapping[str, Any]) -> None:
+        change = read_as(note.get("change"), _Note)
+        self._counter = read_as(note, _Noted).data_version.counter
+        self._apply(change.namespace, change.key, change.value)

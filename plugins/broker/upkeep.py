@@ -15,7 +15,10 @@ from flintmq.core.kernel.hookspecs import RegisterService, hookimpl
 from flintmq.plugins.broker.kept_consumers import KeptConsumers
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from flintmq.core.broker.api import BrokerApi
+    from flintmq.core.io.clock import Clock
 
 log = logging.getLogger("flintmq.broker")
 
@@ -49,6 +52,59 @@ class _Table(Protocol):
     def persist(self) -> object: ...
 
 
+class NotedTable(Protocol):
+    """A table whose changes are noted beside its file; see :class:`flintmq.core.io.config_manager.ConfigManager`."""
+
+    @property
+    def noted(self) -> int: ...
+
+    def __len__(self) -> int: ...
+
+    async def compact(self) -> None: ...
+
+
+class NotedTables:
+    """Writes tables to their files where changes are noted. Loop thread.
+
+    Args:
+        clock: time.
+        tables: return them.
+        failed: told what kept a table from being written.
+    """
+
+    def __init__(
+        self, clock: Clock, tables: Callable[[], Iterable[NotedTable]], failed: Callable[[StoreError], object]
+    ) -> None:
+        self._clock = clock
+        self._tables = tables
+        self._failed = failed
+        self._writing: asyncio.Task[None] | None = None
+        self._rests_until_s = 0.0
+
+    def look(self) -> None:
+        """Write what is noted, in a thread, because it may be much; then rest, because what is noted is safe."""
+        is_due = self._clock.monotonic_s() >= self._rests_until_s or any(
+            table.noted > len(table) + _NOTES_MAX for table in self._tables()
+        )
+        if is_due and (self._writing is None or self._writing.done()):
+            self._writing = asyncio.get_running_loop().create_task(self._write())
+
+    async def stop(self) -> None:
+        """Wait for a table that is being written."""
+        if self._writing is not None:
+            await self._writing
+
+    async def _write(self) -> None:
+        began_s = time.perf_counter()
+        for table in self._tables():
+            if table.noted:
+                try:
+                    await table.compact()
+                except StoreError as error:  # a full disk: the notes stay, and it is tried again
+                    self._failed(error)
+        self._rests_until_s = self._clock.monotonic_s() + _REST * (time.perf_counter() - began_s)
+
+
 class TableKeeper:
     """Writes consumer offsets, topics and groups at intervals and at the stop. Loop thread.
 
@@ -58,19 +114,23 @@ class TableKeeper:
 
     def __init__(self, api: BrokerApi) -> None:
         self._api = api
-        self._writing: asyncio.Task[None] | None = None
-        self._rests_until_s = 0.0
+        self._noted: NotedTables | None = None
 
     def start(self) -> None:
         """Begin to write the tables."""
-        timers = self._api.timers
-        timers.pace(self._api.config.offsets.flush_interval_ms / 1000, self._write_offsets, "consumer offsets")
-        timers.every(PERSIST_INTERVAL_S, self._write_tables, "topics and groups")
+        api = self._api
+        api.timers.pace(api.config.offsets.flush_interval_ms / 1000, self._write_offsets, "consumer offsets")
+        self._noted = NotedTables(
+            api.clock,
+            lambda: (api.topics, api.groups),
+            lambda error: log.error("the table of topics or groups is not written: %s", error),
+        )
+        api.timers.every(PERSIST_INTERVAL_S, self._noted.look, "topics and groups")
 
     async def stop(self) -> None:
         """Wait for a table that is being written."""
-        if self._writing is not None:
-            await self._writing
+        if self._noted is not None:
+            await self._noted.stop()
 
     def persist(self) -> None:
         """Write every table. A failure of one is logged; what was written last still counts."""
@@ -84,25 +144,6 @@ class TableKeeper:
     def _write_offsets(self) -> float:
         self._api.offsets.persist()
         return self._api.config.offsets.flush_interval_ms / 1000
-
-    def _write_tables(self) -> None:
-        """Write topics and groups in a thread, because there may be many; then rest, because what is noted is safe."""
-        api = self._api
-        is_due = api.clock.monotonic_s() >= self._rests_until_s or any(
-            table.noted > len(table) + _NOTES_MAX for table in (api.topics, api.groups)
-        )
-        if is_due and (self._writing is None or self._writing.done()):
-            self._writing = asyncio.get_running_loop().create_task(self._write_noted())
-
-    async def _write_noted(self) -> None:
-        began_s = time.perf_counter()
-        for table in (self._api.topics, self._api.groups):
-            if table.noted:
-                try:
-                    await table.compact()
-                except StoreError as error:  # a full disk: the notes stay, and it is tried again
-                    log.error("the table of topics or groups is not written: %s", error)
-        self._rests_until_s = self._api.clock.monotonic_s() + _REST * (time.perf_counter() - began_s)
 
 
 def _persist(what: str, table: _Table) -> None:

@@ -12,9 +12,10 @@ import attrs
 
 from flintmq.config import BrokerConfig, LoadedConfig, NamesrvConfig
 from flintmq.core.broker.address import host_port
-from flintmq.core.errors import FlintError
+from flintmq.core.errors import FlintError, StoreError
 from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
-from flintmq.core.io.config_manager import JsonFile
+from flintmq.core.io.config_journal import ConfigJournal
+from flintmq.core.io.config_manager import PERSIST_INTERVAL_S, JsonFile
 from flintmq.core.kernel.kernel import Kernel
 from flintmq.core.kernel.ports import Authenticator
 from flintmq.core.route.kv_config import KVConfigManager
@@ -25,6 +26,7 @@ from flintmq.plugins.broker.loading import PluginSettings, as_loaded, config_pat
 from flintmq.plugins.broker.plugin_server import PluginServer, Pools
 from flintmq.plugins.broker.secure_links import TLS_RELOAD_S, server_tls
 from flintmq.plugins.broker.service import Service, Timers
+from flintmq.plugins.broker.upkeep import NotedTables
 from flintmq.plugins.builtin import BROKER_ONLY, name_server_plugins
 from flintmq.remoting.processors.namesrv import NamesrvSettings
 from flintmq.remoting.server.channel import ServerChannel
@@ -60,7 +62,15 @@ class NameServer(Service):
         section = self.loaded.config.nameserver
         self.settings = NamesrvSettings(section, self._changed)
         self.routes = RouteInfoManager(clock, expiry_s=section.broker_expiry_ms / 1000)
-        self.kv = KVConfigManager(JsonFile(Path(section.kv_path)) if section.kv_path else None)
+        kv_file = Path(section.kv_path) if section.kv_path else None
+        self.kv = (
+            KVConfigManager(JsonFile(kv_file), ConfigJournal(kv_file.with_name(f"{kv_file.name}.notes")))
+            if kv_file is not None
+            else KVConfigManager()
+        )
+        self._noted = NotedTables(
+            clock, lambda: (self.kv,), lambda error: log.error("the key-value configuration is not written: %s", error)
+        )
         self.host = section.host
         self.listeners: dict[str, str] = {}
         """``host:port`` of each further listener, by its name."""
@@ -122,11 +132,13 @@ class NameServer(Service):
         tls = server_tls(whole)
         sockets = self._bind()
         self.kv.load()
+        self._held.push_async_callback(self._end_writes)
         served.add_parts(self, self._pools)
         self._held.push_async_callback(served.server.close)
         for sock in sockets:
             await served.server.listen(sock, tls)
         self.timers.pace(config.scan_interval_ms / 1000, self._scan, "broker expiry")
+        self.timers.every(PERSIST_INTERVAL_S, self._noted.look, "key-value configuration")
         served.authenticators.start(self.timers)
         if tls is not None:
             self.timers.every(TLS_RELOAD_S, tls.reload, "certificate")
@@ -191,6 +203,14 @@ class NameServer(Service):
 
     def _channel_closed(self, channel: ServerChannel) -> None:
         self.routes.close_channel(channel)
+
+    async def _end_writes(self) -> None:
+        await self._noted.stop()
+        if self.kv.noted:
+            try:
+                self.kv.persist()
+            except StoreError as error:  # a full disk: the notes stay, and the next start reads them
+                log.error("the key-value configuration is not written: %s", error)
 
     def _scan(self) -> float:
         for channel in self.routes.remove_expired():

@@ -267,10 +267,11 @@ class NamesrvConfigProcessor(DeclaredProcessor):
         self._settings = settings
 
     @handles(RequestCode.PUT_KV_CONFIG, header=PutKVConfigRequestHeader, needs=ADMIN, audited=True)
-    def put(self, request: Request) -> Response:
+    async def put(self, request: Request) -> Response:
         """Set the value of a key in a namespace."""
         header = request.header(PutKVConfigRequestHeader)
         self._kv.put(header.namespace, header.key, header.value)
+        await self._kv.durable()
         return Response()
 
     @handles(RequestCode.GET_KV_CONFIG, header=KVKeyRequestHeader, answer=GetKVConfigResponseHeader, needs=ACCOUNT)
@@ -287,10 +288,11 @@ class NamesrvConfigProcessor(DeclaredProcessor):
         return with_header(GetKVConfigResponseHeader(value=value))
 
     @handles(RequestCode.DELETE_KV_CONFIG, header=KVKeyRequestHeader, needs=ADMIN, audited=True)
-    def delete(self, request: Request) -> Response:
+    async def delete(self, request: Request) -> Response:
         """Delete a key from a namespace."""
         header = request.header(KVKeyRequestHeader)
         self._kv.delete(header.namespace, header.key)
+        await self._kv.durable()
         return Response()
 
     @handles(RequestCode.GET_KVLIST_BY_NAMESPACE, header=GetKVListByNamespaceRequestHeader, needs=ACCOUNT)

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
+import pytest
+
+from flintmq.core.errors import StoreError
+from flintmq.core.io.config_journal import ConfigJournal
 from flintmq.core.io.config_manager import JsonFile
 from flintmq.core.route.kv_config import ORDER_TOPIC_CONFIG, KVConfigManager
 
@@ -24,3 +29,41 @@ def test_values_survive_a_restart(tmp_path: Path) -> None:
     assert again.get("none", "k") is None
     assert again.list_namespace(ORDER_TOPIC_CONFIG) == {"T": "a:4"}
     assert again.list_namespace("none") is None
+
+
+def test_a_change_is_a_note_and_survives_a_kill(tmp_path: Path) -> None:
+    """An order configuration of a hundred thousand topics is not written for each further one; values may be any text."""
+    file, notes = JsonFile(tmp_path / "kvConfig.json"), tmp_path / "kvConfig.json.notes"
+
+    def started() -> KVConfigManager:
+        kv = KVConfigManager(file, ConfigJournal(notes))
+        kv.load()
+        return kv
+
+    kv = started()
+    kv.put("ns", "k", "1")
+    kv.put("ns", "k", 'ö"\n')
+    kv.put("ns", "gone", "x")
+    kv.delete("ns", "gone")
+    kv.delete("ns", "never")
+    asyncio.run(kv.durable())
+    assert not file.path.exists()
+    killed = started()
+    assert killed.to_wire() == kv.to_wire()
+    asyncio.run(killed.compact())
+    killed.put("ns", "k", "3")
+    killed.put("other", "k", "4")
+    again = started()
+    assert again.to_wire() == killed.to_wire() == {"configTable": {"ns": {"k": "3"}, "other": {"k": "4"}}}
+    again.persist()
+    assert not list(tmp_path.glob("*.notes*"))
+    assert started().to_wire() == again.to_wire()
+
+
+def test_a_change_that_the_disk_refuses_is_not_made(tmp_path: Path) -> None:
+    """The answer is an error, and the next question shows the old value."""
+    (tmp_path / "x").write_text("")
+    kv = KVConfigManager(JsonFile(tmp_path / "x" / "kvConfig.json"), ConfigJournal(tmp_path / "x" / "notes"))
+    with pytest.raises(StoreError, match="notes: cannot be written"):
+        kv.put("ns", "k", "1")
+    assert kv.get("ns", "k") is None
