@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 import attrs
 
@@ -31,7 +31,9 @@ log = logging.getLogger("flintmq.ha")
 TIMEOUT_MS = 5_000
 FIRST_WAIT_S = 0.5
 REST_S = 0.1
-"""Between two rounds that were asked for: a table may have thousands of topics."""
+"""At least between two rounds that were asked for: a table may have thousands of topics."""
+_REST: Final = 10
+"""How often as long as a round took it is rested after it."""
 
 
 @attrs.frozen
@@ -73,7 +75,8 @@ class SlaveSynchronize:
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def wake(self) -> None:
-        """Ask soon, whatever the interval, because something has changed."""
+        """Ask for topics soon, whatever the interval, because one has come that is not known here. All tables are asked for
+        once in an interval, however many topics come."""
         self._wanted.set()
 
     async def stop(self) -> None:
@@ -84,14 +87,17 @@ class SlaveSynchronize:
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
+        due_s = loop.time()
         while True:
-            address = self._master_address()
+            address, began_s = self._master_address(), loop.time()
+            is_due = began_s >= due_s
             if address:
-                await self._round(address)
+                await self._round(address, topics_only=not is_due)
             interval_s = self._interval_s if self.rounds else min(FIRST_WAIT_S, self._interval_s)
-            end_s = loop.time() + interval_s
-            await asyncio.sleep(min(REST_S, interval_s))
-            while (left_s := end_s - loop.time()) > 0 and not self._wanted.is_set():
+            if is_due:
+                due_s = loop.time() + interval_s
+            await asyncio.sleep(min(max(REST_S, _REST * (loop.time() - began_s)), interval_s))
+            while (left_s := due_s - loop.time()) > 0 and not self._wanted.is_set():
                 with self._told_once(address):
                     self._take_over_reached()
                 with contextlib.suppress(TimeoutError):
@@ -99,10 +105,10 @@ class SlaveSynchronize:
                         await self._wanted.wait()
             self._wanted.clear()
 
-    async def _round(self, address: str) -> None:
+    async def _round(self, address: str, *, topics_only: bool) -> None:
         with self._told_once(address):
-            await self.synchronize(address)
-            self.rounds += 1
+            await self.synchronize(address, topics_only=topics_only)
+            self.rounds += not topics_only
             self._told = ""
 
     @contextlib.contextmanager
@@ -117,8 +123,11 @@ class SlaveSynchronize:
         except (ValueError, TypeError, AttributeError) as error:  # tables of another shape than expected
             log.exception("the tables of the master at %s cannot be taken over: %s", address, error)
 
-    async def synchronize(self, address: str) -> None:
+    async def synchronize(self, address: str, *, topics_only: bool = False) -> None:
         """Copy all tables once.
+
+        Args:
+            topics_only: leave the others: messages of a topic have come that is not known here.
 
         Raises:
             RemotingError: the master does not answer.
@@ -130,6 +139,8 @@ class SlaveSynchronize:
             api.topics.replace(topics)
             api.topics.persist()
             api.topics.changed.publish()
+        if topics_only:
+            return
         if self._held is None:
             offsets = await self._ask(address, RequestCode.GET_ALL_CONSUMER_OFFSET)
             delays = await self._ask(address, RequestCode.GET_ALL_DELAY_OFFSET)

@@ -186,3 +186,25 @@ def test_a_master_that_is_away_is_told_once(state: Any, caplog: pytest.LogCaptur
 
     asyncio.run(asyncio.wait_for(ask_often(), 30))
     assert caplog.text.count("nobody answers") == 1
+
+
+def test_unknown_topics_have_topics_asked_for_and_offsets_once_in_an_interval(
+    state: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Topics that come one after the other once had a master send all of its offsets and groups for each of them."""
+    monkeypatch.setattr("flintmq.plugins.replication.slave_synchronize.REST_S", 0.001)
+    master = Master()
+    slave = SlaveSynchronize(state, master, lambda: "master:1", 3600.0)  # type: ignore[arg-type]
+
+    async def learn_often() -> None:
+        slave.start()
+        for rounds in range(1, 8):
+            while master.asked.count(RequestCode.GET_ALL_TOPIC_CONFIG) < rounds:  # noqa: ASYNC110 - requests are counted
+                await asyncio.sleep(0.001)
+            slave.wake()
+        await slave.stop()
+
+    asyncio.run(asyncio.wait_for(learn_often(), 30))
+    for code in TABLES.keys() - {RequestCode.GET_ALL_TOPIC_CONFIG}:
+        assert master.asked.count(code) == 1, code
+    assert slave.rounds == 1
