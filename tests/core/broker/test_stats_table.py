@@ -6,6 +6,7 @@ import sys
 import tracemalloc
 from array import array
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -154,4 +155,9 @@ def _used_by(names: int, uses: int) -> float:
 def test_a_name_takes_little_memory() -> None:
     """A topic and the group that reads it were 15 KB of counters before anything had been counted twice."""
     assert _used_by(100, 1) < 3_000
+
+
+@pytest.mark.slow
+def test_a_name_that_is_used_all_day_takes_little_memory() -> None:
+    """It was beyond 40 KB."""
     assert _used_by(20, 60) < 9_000
