@@ -3,7 +3,7 @@
 Each note is a line of JSON, a table in small, in ``flint/new-topics`` for ``config/topics.json``. A line is the operating
 system's when :meth:`ConfigJournal.append` returns, so a killed broker finds it again; it is the disk's when
 :meth:`ConfigJournal.sync` has returned. Two files take turns: while the table is written to its file, new notes go to the other
-one, and the file of the old notes is removed afterwards (docs/internals/store-format.md, Our own files).
+one, and the file of the old notes is removed afterwards (docs/internals/store-format.md, Extras in flint/).
 """
 
 from __future__ import annotations
