@@ -10,7 +10,14 @@ from flintmq.core.kernel.ports.access import ACCOUNT, ADMIN, Permission
 from flintmq.core.kernel.ports.processor import Request, Response, handles
 from flintmq.core.limits import TOPIC_MAX_BYTES
 from flintmq.remoting.processors import needs
-from flintmq.remoting.processors.answers import StateProcessor, check_not_slave, joined, sliced, topic_missing, with_json
+from flintmq.remoting.processors.answers import (
+    StateProcessor,
+    check_not_slave,
+    joined,
+    sliced,
+    topic_missing,
+    with_json,
+)
 from flintmq.remoting.wire import bodies
 from flintmq.remoting.wire.bodies import OffsetTable, topic_stats
 from flintmq.remoting.wire.codes import RequestCode
