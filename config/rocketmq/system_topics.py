@@ -23,6 +23,8 @@ TRANS_OP_HALF_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 """Says which half messages are done with."""
 TRANS_CHECK_MAX_TIME_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
 """Half messages lie here whose producer never answered."""
+DELETED_TOPIC: Final = "rmq_sys_deleted_topic"
+"""FlintMQ's own: its records say where in the log a topic was deleted. It has no queue, and is in no table of topics."""
 
 HOLDING_TOPICS: Final = frozenset({SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC})
 """Messages of clients wait here, under their topic's name as a property."""
@@ -51,6 +53,7 @@ FORBIDDEN_TOPICS: Final = frozenset(
         TRANS_CHECK_MAX_TIME_TOPIC,
         SELF_TEST_TOPIC,
         OFFSET_MOVED_EVENT,
+        DELETED_TOPIC,
     }
 )
 """Topics that only the broker itself writes to."""

@@ -254,6 +254,12 @@ class TopicConfigManager(VersionedTable[TopicConfig]):
             self._apply(self.data_version.next(self._clock), {topic: made})
         return True
 
+    def delete(self, name: str) -> bool:
+        """Forget a topic; messages of its name that come later are of a new one."""
+        self.learned.discard(name)
+        self._gone.discard(name)
+        return super().delete(name)
+
     def replace(self, value: Mapping[str, Any]) -> None:
         super().replace(value)
         self._ordered &= self._table.keys()

@@ -294,10 +294,10 @@ class MappedFileQueue:
         return file
 
     def destroy(self) -> None:
-        """Delete every file and the folder."""
-        for file in self.files:
-            self._discard(file)
-        self.files = []
+        """Delete every file and the folder. Raises OSError; what could not be deleted is still there."""
+        while self.files:
+            self._discard(self.files[0])
+            self.detach_first()
         self._disk.remove_folder(self.folder)
 
     def _discard(self, file: MappedFile) -> None:

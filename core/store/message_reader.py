@@ -18,6 +18,7 @@ from flintmq.core.log.commit_log import CommitLog
 from flintmq.core.record import record as rec
 from flintmq.core.record.properties import KEYS, UNIQ_KEY
 from flintmq.core.record.queue_unit import FILLER_SIZE, UNIT, UNIT_BYTES
+from flintmq.core.record.sys_flag import is_queued
 from flintmq.core.steps import run_steps
 
 _SCAN_UNITS: Final = 800
@@ -130,6 +131,8 @@ class MessageReader:
                 continue
             if not begin_timestamp_ms <= record.store_timestamp_ms <= end_timestamp_ms:
                 continue
+            if self._is_of_earlier_life(record):
+                continue
             properties = record.properties
             if properties.get(UNIQ_KEY) != key and key not in properties.get(KEYS, "").split(" "):
                 continue
@@ -137,6 +140,14 @@ class MessageReader:
             if piece is not None:
                 found.append(piece)
         return found, index_time_ms, index_offset
+
+    def _is_of_earlier_life(self, record: rec.Record) -> bool:
+        """Return whether a record was stored before its topic was deleted: it lies before all messages of its queue."""
+        if not is_queued(record.sys_flag):
+            return False
+        queue = self._queues.find(record.topic, record.queue_id)
+        first = queue.unit(queue.min_queue_offset) if queue is not None else None
+        return first is None or record.commit_log_offset_bytes < first[0]
 
     def get_message(
         self, topic: str, queue_id: int, queue_offset: int, max_num: int, message_filter: MessageFilter | None

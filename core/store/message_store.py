@@ -8,7 +8,7 @@ flush made more readable.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from pathlib import Path
 
 from flintmq.config.sections.models import BrokerConfig
@@ -21,10 +21,11 @@ from flintmq.core.errors import (
     store_errors,
 )
 from flintmq.core.event import Event
-from flintmq.core.kernel.ports import CommitLogDispatcher, SupportsClose
+from flintmq.core.kernel.ports import CommitLogDispatcher, FlushWaiter, RecordBatch, SupportsClose
 from flintmq.core.log.appender import Appendable
 from flintmq.core.log.no_room import no_room
 from flintmq.core.log.slow import SlowOperation
+from flintmq.core.record.topic_lives import deleted_topic, deleted_topics, deletion
 from flintmq.core.response_code import ResponseCode
 from flintmq.core.retention.retention import DiskFull
 from flintmq.core.store.message_writer import MessageWriter, Put
@@ -267,9 +268,13 @@ class MessageStore:
         try:
             with store_errors(self.root):
                 self.index.flush()
+                cut = self.commit_log.batches(end_offset_bytes, max(end_offset_bytes, self.watermarks.dispatched))
+                undeleted = {topic for batch in cut for topic in deleted_topics(batch)}
                 kept = self._opened.recovery().cut_back(end_offset_bytes)
                 self.watermarks.dispatched = min(self.watermarks.dispatched, end_offset_bytes)
                 self.reput.forget()
+                if undeleted:
+                    self._make_queues_again(undeleted)
                 self.commit_log.appender.next_queue_offset = self._opened.next_queue_offsets()
                 self.reput.replay()
         except StoreError as error:
@@ -278,18 +283,42 @@ class MessageStore:
         self.services.renew(self.config.store)
         return kept
 
+    def _make_queues_again(self, topics: Set[str]) -> None:
+        """Make the queues of topics from the whole log: the cut has taken the records that said they were deleted."""
+        for key in [key for key in self.consume_queues.queues if key[0] in topics]:
+            self.consume_queues.delete_queue(*key)
+        for batch in self.commit_log.batches(self.commit_log.min_offset_bytes, self.watermarks.dispatched):
+            theirs = [one for one in batch.requests() if one.topic in topics or deleted_topic(one) in topics]
+            self.consume_queues.dispatch(RecordBatch.of_requests(theirs))
+
     def dispatch(self) -> bool:
         """Hand what is readable to the dispatchers; return whether more is left."""
         return self.reput.run()
 
-    def delete_topic(self, topic: str) -> None:
-        """Delete a topic's queues, files and all; its records stay in the log until they expire."""
-        self.reput.run_all()  # what is under way must not make the queues again
-        for key in [key for key in self.consume_queues.queues if key[0] == topic]:
-            self.consume_queues.delete_queue(*key)
+    def delete_topic(self, topic: str) -> FlushWaiter:
+        """Write into the log that a topic is deleted, and drop its queues once that is readable; its messages stay in the log.
+
+        A topic that is made again under the name begins at logical offset 0, here and wherever the log is read. Messages that
+        were appended before this are in no queue of it.
+
+        Returns:
+            What becomes of the record. The queues are gone when it is kept and :meth:`dispatch` has nothing left.
+
+        Raises:
+            RefusedError: the store is not writeable; nothing has changed.
+            StoreError: the same, because no file could be made.
+        """
+        put = self.put([deletion(topic, self.clock.now_ms())])
+        (stored,) = put.results
+        if isinstance(stored, StoreFullError):
+            raise no_room(stored)
+        if isinstance(stored, Exception):
+            raise stored
         next_offsets = self.commit_log.appender.next_queue_offset
         for key in [key for key in next_offsets if key[0] == topic]:
             del next_offsets[key]
+        self.reput.run_all()
+        return put.waiter
 
     def delete_queue(self, topic: str, queue_id: int) -> None:
         """Delete one queue; its next message, if one comes, has logical offset 0, as in RocketMQ."""

@@ -17,6 +17,7 @@ from flintmq.core.record.queue_unit import UNIT, UNIT_BYTES
 from flintmq.core.record.record import RECORD_MIN_BYTES
 from flintmq.core.record.rows import rows_struct
 from flintmq.core.record.sys_flag import queued
+from flintmq.core.record.topic_lives import begins_again, deleted_topic
 from flintmq.dispatchers.consume_queue import queue_units
 from flintmq.dispatchers.consume_queue.consume_queue import FILLER, ConsumeQueue
 from flintmq.dispatchers.consume_queue.consume_queue_ext import FOLDER as EXT
@@ -40,7 +41,6 @@ def make_consume_queues(folder: StoreFolder) -> ConsumeQueueTable:
         settings.consume_queue_file_bytes,
         ExtFiles(folder.root / EXT, settings.consume_queue_ext_file_bytes, settings.consume_queue_ext_enable),
         fills_gaps=settings.compat == "safe",
-        gone_below_bytes=folder.min_offset_bytes,
     )
     try:
         table.load(crashed=not folder.was_stopped)
@@ -63,7 +63,6 @@ class ConsumeQueueTable:
         ext: whether and where tags codes and bit maps have files of their own; None reads and writes none.
         fills_gaps: whether messages that a damaged log lost leave fillers in their queues, so that those behind them keep
             their offsets. RocketMQ puts them at the end as it is.
-        gone_below_bytes: physical offset with which the log began when the store was opened.
     """
 
     def __init__(
@@ -74,7 +73,6 @@ class ConsumeQueueTable:
         ext: ExtFiles | None = None,
         *,
         fills_gaps: bool = True,
-        gone_below_bytes: int = 0,
     ) -> None:
         self._disk = disk
         self.root = root
@@ -83,7 +81,6 @@ class ConsumeQueueTable:
         self._ext = ext
         self._writes_ext = ext is not None and ext.writes
         self.queues: dict[tuple[str, int], ConsumeQueue] = {}
-        self._gone_below_bytes = gone_below_bytes
         self.last_store_timestamp_ms = 0
         """Store time of the newest unit put."""
 
@@ -95,7 +92,7 @@ class ConsumeQueueTable:
         """Describe visible records in their queues; what a queue already has is ignored. One write per queue touched.
 
         Each form of a batch gives the same bytes. Columns and units are taken for the plain case only, units that go on where
-        a queue ends; the rest is put as requests, and so is everything where ext files are written.
+        a queue ends; the rest is put as requests, and so is everything where ext files are written, or a topic is deleted.
 
         Raises:
             StoreFullError: no room for the next queue file.
@@ -103,15 +100,42 @@ class ConsumeQueueTable:
         if batch.has_columns and not self._writes_ext:
             self._put_columns(batch.columns())
         elif batch.has_requests or self._writes_ext:
-            requests = queued(batch.requests())
-            if requests:
-                self._put_requests(requests)
+            self._put_lives(batch.requests())
         else:
-            units = queued(batch.units())
-            if units:
-                self._put_units(units)
+            units = batch.units()
+            visible = queued(units)
+            if len(visible) < len(units):
+                self._put_lives(batch.requests())
+            elif visible:
+                self._put_units(visible)
+
+    def _put_lives(self, records: Sequence[DispatchRequest]) -> None:
+        """Put the visible ones of some records, and end the queues of topics where records say that they are deleted."""
+        requests = queued(records)
+        if len(requests) < len(records):
+            begin = 0
+            for at, record in enumerate(records):
+                if topic := deleted_topic(record):
+                    self._put_requests(queued(records[begin:at]))
+                    self._end_topic(topic, record.commit_log_offset_bytes)
+                    begin = at
+            requests = queued(records[begin:])
+        self._put_requests(requests)
+
+    def _end_topic(self, topic: str, physical_offset_bytes: int) -> None:
+        """Delete the queues of a topic that was deleted at a place of the log; one that has only newer units is kept.
+
+        Of a queue that has units of both, all are dropped: records behind the place are dispatched after this.
+        """
+        for key in [key for key in self.queues if key[0] == topic]:
+            queue = self.queues[key]
+            newer = queue.first_from(lambda physical: physical < physical_offset_bytes)
+            if newer > queue.min_queue_offset or newer == queue.max_queue_offset:
+                self.delete_queue(*key)
 
     def _put_requests(self, requests: Sequence[DispatchRequest]) -> None:
+        if not requests:
+            return
         queues = self.queues
         for key, group in _by_queue(requests).items():
             queue = queues.get(key)
@@ -123,7 +147,7 @@ class ConsumeQueueTable:
                 if not group:
                     continue
             next_offset = queue.max_queue_offset
-            if self._fills_gaps and [*map(_QUEUE_OFFSET, group)] != [*range(next_offset, next_offset + len(group))]:
+            if [*map(_QUEUE_OFFSET, group)] != [*range(next_offset, next_offset + len(group))]:
                 self._put_with_gaps(queue, group)
             else:
                 self._put_plain(queue, group)
@@ -142,6 +166,9 @@ class ConsumeQueueTable:
 
     def _put_columns(self, columns: RecordColumns) -> None:
         rows = queue_units.visible_rows(columns)
+        if len(rows) < len(columns) and queue_units.has_deletion(columns):
+            self._put_lives(columns.requests())
+            return
         if not len(rows):
             return
         for (topic, queue_id), group in queue_units.by_queue(columns, rows):
@@ -150,8 +177,8 @@ class ConsumeQueueTable:
                 new = queue_units.behind(columns, group, queue.max_physical_offset_bytes)
                 if not len(new):
                     continue
-                first = queue_units.first_of_run(columns, new)
-                if first == queue.max_queue_offset or not self._fills_gaps:
+                first, end = queue_units.first_of_run(columns, new), queue.max_queue_offset
+                if first == end or (first > end and not self._fills_gaps):
                     last_end = int(columns.physical[new[-1]] + columns.size[new[-1]])
                     queue.put([queue_units.units(columns, new)], int(columns.queue_offset[new[0]]), last_end)
                     continue
@@ -159,20 +186,20 @@ class ConsumeQueueTable:
         self.last_store_timestamp_ms = int(columns.store_timestamp_ms[rows[-1]])
 
     def _put_with_gaps(self, queue: ConsumeQueue, group: Sequence[DispatchRequest]) -> None:
-        """Fill a gap before a unit where as many records may have lain in the log between it and the one before it."""
+        """Put units that do not all go on where their queue ends: it begins again, or units before them are missing.
+
+        A gap before a unit is filled where as many records may have lain in the log between it and the one before it.
+        """
         begin = 0
         known = queue.max_physical_offset_bytes
-        if group[0].queue_offset < queue.max_queue_offset:
-            unit = queue.unit(group[0].queue_offset)
-            if known < 0:
-                queue.files.destroy()  # its first files were lost, and with them its beginning
-            elif known <= self._gone_below_bytes and unit is not None and unit[0] < self._gone_below_bytes:
-                queue.cut(group[0].queue_offset)  # half a unit, that seemed to speak of a message that is deleted
-                known = queue.max_physical_offset_bytes
         expected = queue.max_queue_offset if queue.files.files else group[0].queue_offset
         for at, request in enumerate(group):
             gap = request.queue_offset - expected
-            if 0 < gap <= (request.commit_log_offset_bytes - max(known, 0)) // RECORD_MIN_BYTES:
+            if begins_again(request.queue_offset, expected):
+                self.delete_queue(queue.topic, queue.queue_id)
+                queue = self.queues[queue.topic, queue.queue_id] = self._new_queue(queue.topic, queue.queue_id)
+                begin, expected = at, request.queue_offset
+            elif self._fills_gaps and 0 < gap <= (request.commit_log_offset_bytes - max(known, 0)) // RECORD_MIN_BYTES:
                 self._put_plain(queue, group[begin:at])
                 queue.put([FILLER] * gap, expected, queue.max_physical_offset_bytes)
                 begin = at
@@ -287,17 +314,12 @@ class ConsumeQueueTable:
         """Ext files first: an address is worth nothing without what it leads to."""
         return [*(queue.ext.files.files if queue.ext is not None else ()), *queue.files.files]
 
-    def delete_topic(self, topic: str) -> None:
-        """Delete a topic's queues, files and all."""
-        for key in [key for key in self.queues if key[0] == topic]:
-            self.queues.pop(key).destroy()
-        self._disk.remove_folder(topic_folder(self.root, topic))
-
     def delete_queue(self, topic: str, queue_id: int) -> None:
         """Delete one queue, files and all."""
-        queue = self.queues.pop((topic, queue_id), None)
+        queue = self.queues.get((topic, queue_id))
         if queue is not None:
             queue.destroy()
+            del self.queues[topic, queue_id]
             self._disk.remove_folder(topic_folder(self.root, topic))
 
     def close(self) -> None:

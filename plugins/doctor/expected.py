@@ -14,6 +14,7 @@ from flintmq.core.record.java_hash import index_key_hash, tags_hash
 from flintmq.core.record.queue_unit import UNIT
 from flintmq.core.record.record import RECORD_MIN_BYTES, Record
 from flintmq.core.record.sys_flag import is_indexed, is_queued
+from flintmq.core.record.topic_lives import begins_again, deleted_topic
 from flintmq.core.recovery.repair import LOST_TOPIC
 from flintmq.plugins.delay.delay_times import DelayTimes, unknown_due
 
@@ -81,11 +82,14 @@ class Expected:
         self._next: dict[QueueKey, int] = {}
         self.gaps: list[Gap] = []
         self.begun_anew: dict[QueueKey, int] = {}
-        """Queues whose offsets went back to 0: the topic was deleted and made again. Physical offset of the first record."""
+        """Queues whose offsets went back: the topic was deleted and made again. Physical offset of the first record."""
+        self.deleted: dict[str, int] = {}
+        """Topics that were deleted, with the physical offset of the newest deletion."""
         self.key_hashes = array("i")
         self.key_positions = array("q")
         self.key_times_ms = array("q")
         self.newest_timestamp_ms = 0
+        self._ended: set[QueueKey] = set()
         self._lost_max = 0
 
     def lose(self, size_bytes: int) -> None:
@@ -97,6 +101,8 @@ class Expected:
         self.newest_timestamp_ms = max(self.newest_timestamp_ms, request.store_timestamp_ms)
         if is_queued(request.sys_flag):
             self._add_unit(request)
+        elif topic := deleted_topic(request):
+            self._end_topic(topic, request.commit_log_offset_bytes)
         if is_indexed(request.sys_flag):
             topic = request.topic
             if request.uniq_key:
@@ -105,17 +111,30 @@ class Expected:
                 if key:
                     self._add_key(index_key_hash(topic, key), request)
 
+    def _end_topic(self, topic: str, position: int) -> None:
+        self.deleted[topic] = position
+        for key in [key for key in self.units if key[0] == topic]:
+            del self.units[key], self.first_queue_offset[key]
+            self.begun_anew.pop(key, None)
+            self._ended.add(key)
+
+    def life_begins(self, key: QueueKey) -> int:
+        """Return the physical offset where the present life of a queue begins; -1 where the log knows of no other."""
+        return max(self.begun_anew.get(key, -1), self.deleted.get(key[0], -1))
+
     def _add_unit(self, request: DispatchRequest) -> None:
         key = (request.topic, request.queue_id)
         units = self.units.get(key)
-        wanted = self._next.get(key, request.queue_offset)
         queue_offset, position = request.queue_offset, request.commit_log_offset_bytes
+        wanted = self._next.get(key, queue_offset)
         if units is None:
             units = self.units[key] = bytearray()
             self.first_queue_offset[key] = queue_offset
-        elif queue_offset == 0:
+            if key in self._ended:
+                self.begun_anew[key] = position
+        elif begins_again(queue_offset, wanted):
             units.clear()
-            self.first_queue_offset[key] = 0
+            self.first_queue_offset[key] = queue_offset
             self.begun_anew[key] = position
         elif queue_offset != wanted:
             lost = 0 < queue_offset - wanted <= self._lost_max

@@ -24,6 +24,7 @@ from flintmq.core.io.paths import file_name
 from flintmq.core.record.log_walk import Kind
 from flintmq.core.record.record import BLANK_MIN_BYTES, Record, check_host, encode_blank
 from flintmq.core.record.sys_flag import is_queued
+from flintmq.core.record.topic_lives import begins_again, deleted_topic
 from flintmq.plugins.delay.delay_times import DelayTimes, save_delay_times
 from flintmq.plugins.doctor.delays import delays_of
 from flintmq.plugins.doctor.expected import QueueKey, is_lost
@@ -111,6 +112,8 @@ def _salvage(files: StoreFiles, target: Path, progress: Callable[[int], None] | 
             if is_queued(record.sys_flag):
                 queue_offset = numbers.take((record.topic, record.queue_id), record.queue_offset)
                 result.moved += queue_offset != record.queue_offset
+            elif topic := deleted_topic(record):
+                numbers.end_topic(topic)
             place = writer.place_for(len(raw))
             _PLACES.pack_into(raw, _PLACES_AT, queue_offset, place)
             _mend_ports(raw, record)
@@ -190,13 +193,18 @@ class Renumbering:
         """Return the new offset of the next message of a queue."""
         old, new = self._next.get(key, (queue_offset, queue_offset))
         steps = self._steps.setdefault(key, [(queue_offset, queue_offset)])
-        if queue_offset < old:
-            steps.clear()  # the topic was deleted and made again: offsets that are stored are those of the new one
-            steps.append((queue_offset, new))
+        if begins_again(queue_offset, old):
+            steps[:] = [(queue_offset, queue_offset)]  # offsets that are stored are those of the new life
+            new = queue_offset
         elif queue_offset > old:
             steps.append((queue_offset, new))
         self._next[key] = (queue_offset + 1, new + 1)
         return new
+
+    def end_topic(self, topic: str) -> None:
+        """Take note that a topic is deleted: its queues begin anew."""
+        for key in [key for key in self._next if key[0] == topic]:
+            del self._next[key], self._steps[key]
 
     def changed(self) -> bool:
         """Return whether any offset is another one now."""

@@ -110,8 +110,9 @@ def _check_log(
         report.add(
             Level.NOTE,
             f"commit log {position}",
-            f"the offsets of {topic}/{queue_id} begin at 0 again: the topic was deleted and created again",
-            "repair and salvage bring the older messages back",
+            f"the offsets of {topic}/{queue_id} begin at {expected.first_queue_offset[topic, queue_id]} again: the topic was "
+            "deleted and created again",
+            "nothing: the older messages stay in the log until its files are deleted, and in no queue",
         )
 
 

@@ -107,11 +107,16 @@ class _Queue:
         self._start = parts[0].start // UNIT_BYTES if parts else 0
         end = self._start + len(units) // UNIT_BYTES
         self._first = expected.first_queue_offset.get(key, end)
+        self._life_begins = expected.life_begins(key)
         self._wrong = 0
 
     def check(self) -> None:
         for path, why in misfits(self._where, self._parts, UNIT_BYTES):
             self._report.add(Level.ERROR, path, why, REPAIR)
+        if 0 <= described_end(self._units) <= self._life_begins >= self._described:
+            what = f"the topic was deleted at {self._life_begins}, and the queue has messages from before only"
+            self._report.add(Level.WARNING, self._where, what, f"a start drops them; if not: {REPAIR}")
+            return
         head = max(0, min(len(self._units) // UNIT_BYTES, self._first - self._start))
         self._check_head(head)
         skipped = max(0, self._start - self._first)

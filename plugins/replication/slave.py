@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from flintmq.config.errors import ConfigError
+from flintmq.config.rocketmq.system_topics import DELETED_TOPIC
 from flintmq.core.broker.sink import until_flushed
 from flintmq.core.errors import FlintError, NotFollowedError
 from flintmq.core.io.clock import Clock, Scheduled
@@ -19,6 +20,7 @@ from flintmq.core.kernel.ports import FlushStatus
 from flintmq.core.kernel.ports.alarm import CRITICAL, WARNING, Alarm, Level
 from flintmq.core.kernel.ports.replication import MasterDirectory
 from flintmq.core.log.log_chunk import LogChunk
+from flintmq.core.record.topic_lives import DELETIONS, deleted_topic
 from flintmq.plugins.broker.secure_links import name_server_client, replication_client_tls
 from flintmq.plugins.replication.link_settings import LinkSettings, link_settings, wants_tls
 from flintmq.plugins.replication.slave_link import SlaveLink, SlaveStage
@@ -102,13 +104,28 @@ class SlaveReplication:
         self._api.dispatch()
 
     def _arrived(self, batch: RecordBatch) -> None:
-        """Note the queues of topics that the master's table does not have yet."""
+        """Note the queues of topics that the master's table does not have yet, and forget topics that were deleted."""
         topics = self._api.topics
-        unknown = [queue for queue in batch.queues() if queue[0] in topics.learned or queue[0] not in topics]
+        queues = batch.queues()
+        if queues >= DELETIONS:
+            queues = self._forget_deleted(batch)
+        unknown = [queue for queue in queues if queue[0] in topics.learned or queue[0] not in topics]
         highest = dict(sorted(unknown))
         news = [topics.learn(topic, queue_id + 1) for topic, queue_id in highest.items()]
         if any(news):
             self.synchronize.wake()
+
+    def _forget_deleted(self, batch: RecordBatch) -> set[tuple[str, int]]:
+        """Forget topics that were deleted; return the queues of messages that are in no deleted topic."""
+        queues: set[tuple[str, int]] = set()
+        for request in batch.requests():
+            topic = deleted_topic(request)
+            if topic:
+                self.synchronize.forget_topic(topic)
+                queues = {queue for queue in queues if queue[0] != topic}
+            elif request.topic != DELETED_TOPIC:
+                queues.add((request.topic, request.queue_id))
+        return queues
 
     def _directory(self) -> MasterDirectory | None:
         return next(self._api.services_with(MasterDirectory), None)  # type: ignore[type-abstract]

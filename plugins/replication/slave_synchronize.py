@@ -67,6 +67,8 @@ class SlaveSynchronize:
         self._wanted = asyncio.Event()
         self._held: _Offsets | None = None
         """Offsets that stand for more than this broker's log holds yet."""
+        self._deleted: set[str] = set()
+        """Topics whose deletion was met in the log since the master was last asked for its offsets."""
         self.rounds = 0
         """Rounds in which everything was taken over."""
 
@@ -78,6 +80,21 @@ class SlaveSynchronize:
         """Ask for topics soon, whatever the interval, because one has come that is not known here. All tables are asked for
         once in an interval, however many topics come."""
         self._wanted.set()
+
+    def forget_topic(self, topic: str) -> None:
+        """Forget a topic and all offsets in it: the log says that the master deleted it.
+
+        The master is asked soon whether it has made the topic again. A disk that refuses the tables is told of; both are
+        replaced by the master's then.
+        """
+        api = self._api
+        self._deleted.add(topic)
+        with self._told_once(self._master_address()):
+            api.offsets.remove_topic(topic)
+            api.offsets.persist()
+            api.stats.forget_topic(topic)
+            api.topics.delete(topic)
+        self.wake()
 
     async def stop(self) -> None:
         """Stop asking. Idempotent."""
@@ -142,6 +159,7 @@ class SlaveSynchronize:
         if topics_only:
             return
         if self._held is None:
+            self._deleted.clear()
             offsets = await self._ask(address, RequestCode.GET_ALL_CONSUMER_OFFSET)
             delays = await self._ask(address, RequestCode.GET_ALL_DELAY_OFFSET)
             self._held = _Offsets(await self._log_end(address), offsets, delays)
@@ -165,6 +183,8 @@ class SlaveSynchronize:
         self._held = None
         if held.offsets is not None:
             api.offsets.replace(held.offsets)
+            for topic in self._deleted:  # the master may have told of them before it deleted it
+                api.offsets.remove_topic(topic)
             api.offsets.persist()
         if held.delays is not None:
             for service in api.services_with(SupportsFollowing):  # type: ignore[type-abstract]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import msgspec
 
+from flintmq.core.broker.sink import acknowledge
 from flintmq.core.broker.topic_config import MessageQueue, TopicConfig, TopicConfigAndQueueMapping
 from flintmq.core.broker.topic_name import check_topic_name
 from flintmq.core.kernel.ports.access import ACCOUNT, ADMIN, Permission
 from flintmq.core.kernel.ports.processor import Request, Response, handles
 from flintmq.core.limits import TOPIC_MAX_BYTES
+from flintmq.core.waiters import DONE
 from flintmq.remoting.processors import needs
 from flintmq.remoting.processors.answers import (
     StateProcessor,
@@ -65,18 +67,21 @@ class AdminTopicProcessor(StateProcessor):
 
     @handles(RequestCode.DELETE_TOPIC_IN_BROKER, header=TopicRequestHeader, needs=ADMIN, audited=True)
     async def delete_topic(self, request: Request) -> Response:
-        """Delete a topic: its settings, its queues and the groups' offsets in it."""
+        """Delete a topic: its settings, its queues and the groups' offsets in it. Answered once the deletion is durable."""
         check_not_slave(self._state)
         topic = request.header(TopicRequestHeader).topic
         if topic not in self._state.topics:  # the retry topic of a long group has a name that no new topic may have
             check_topic_name(topic)
         self._state.topics.check_not_system(topic)
+        # A longer name has no queues, and no record can name it.
+        waiter = self._state.store.delete_topic(topic) if len(topic) <= TOPIC_MAX_BYTES else DONE
         self._state.topics.delete(topic)
-        if len(topic) <= TOPIC_MAX_BYTES:  # a longer one has no queues
-            self._state.store.delete_topic(topic)
         self._state.offsets.remove_topic(topic)
+        self._state.offsets.persist()  # a crash must not give its offsets to a topic of that name that is made then
         self._state.stats.forget_topic(topic)
         await self._state.topics.durable()
+        await acknowledge(waiter, strict=False)
+        self._state.store.reput.run_all()  # what became readable with it, so that its queues are gone
         return Response()
 
     @handles(RequestCode.GET_ALL_TOPIC_CONFIG, needs=ADMIN)
@@ -193,10 +198,15 @@ class AdminTopicProcessor(StateProcessor):
         return Response(body=body.encode())
 
     @handles(RequestCode.CLEAN_UNUSED_TOPIC, needs=ADMIN, audited=True)
-    def clean_unused(self, _request: Request) -> Response:
+    async def clean_unused(self, _request: Request) -> Response:
         """Delete the consume queues of topics that no longer exist."""
-        topics = self._state.topics
-        for topic in self._state.store.reader.topics():
-            if topic not in topics and not topics.is_system_topic(topic):
-                self._state.store.delete_topic(topic)
+        topics, store = self._state.topics, self._state.store
+        unused = [topic for topic in store.reader.topics() if topic not in topics and not topics.is_system_topic(topic)]
+        if self._state.config.broker.is_slave:  # its log says what its master's says
+            for key in [key for key in store.consume_queues.queues if key[0] in unused]:
+                store.delete_queue(*key)
+            return Response()
+        for waiter in [store.delete_topic(topic) for topic in unused]:
+            await acknowledge(waiter, strict=False)
+        store.reput.run_all()
         return Response()

@@ -190,8 +190,11 @@ def test_offsets_move_with_their_messages() -> None:
     moved = {old: numbers.translate(KEY, old) for old in (0, 10, 11, 12, 13, 14, 15, 16, 17, 19, 20, 21)}
     assert moved == {0: 0, 10: 10, 11: 11, 12: 12, 13: 12, 14: 12, 15: 12, 16: 13, 17: 14, 19: 14, 20: 14, 21: 15}
     assert numbers.translate(("Other", 0), 7) == 7
-    assert [numbers.take(KEY, old) for old in (0, 1)] == [15, 16]
-    assert [numbers.translate(KEY, old) for old in (0, 1, 2)] == [15, 16, 17]
+    assert [numbers.take(KEY, old) for old in (0, 1)] == [0, 1]
+    assert [numbers.translate(KEY, old) for old in (0, 1, 2)] == [0, 1, 2]
+    numbers.end_topic(KEY[0])
+    assert [numbers.take(KEY, old) for old in (4, 6)] == [4, 5]
+    assert [numbers.translate(KEY, old) for old in (4, 5, 6)] == [4, 5, 5]
 
 
 def test_delay_offsets_move_too(tmp_path: Path) -> None:

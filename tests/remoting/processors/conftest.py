@@ -16,9 +16,11 @@ from flintmq.config.sections.store import StoreSection
 from flintmq.core.errors import RefusedError, RemotingError
 from flintmq.core.io import fastjson
 from flintmq.core.io.os_disk import OS_DISK
+from flintmq.core.kernel.ports import FlushWaiter
 from flintmq.core.kernel.ports.processor import Handler, Request, Response
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.processor_kit import RecordingChannel
+from flintmq.core.waiters import DONE
 from flintmq.remoting.wire.command import RemotingCommand
 from flintmq.tests.support.state import state_of
 
@@ -53,7 +55,7 @@ class FakeStore:
         self.in_memory = True
         self.config = BrokerConfig(store=StoreSection(path=str(root)))
         self.watermarks = SimpleNamespace(wrote=2048, committed=2048, flushed=1149)
-        self.reput = SimpleNamespace(behind_bytes=7)
+        self.reput = SimpleNamespace(behind_bytes=7, run_all=lambda: None)
         self.trouble: RefusedError | None = None
         self.consume_queues = self
         self.reader = self
@@ -93,9 +95,10 @@ class FakeStore:
     def topics(self) -> set[str]:
         return {topic for topic, _ in self.queues}
 
-    def delete_topic(self, topic: str) -> None:
+    def delete_topic(self, topic: str) -> FlushWaiter:
         for key in [key for key in self.queues if key[0] == topic]:
             del self.queues[key]
+        return DONE
 
     def find(self, topic: str, queue_id: int) -> Any:
         entries = self.queues.get((topic, queue_id))

@@ -1,0 +1,46 @@
+"""One rule says where a topic's life ends. What makes queues of a log must read it the same in every form of a batch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from flintmq.config.rocketmq.system_topics import DELETED_TOPIC
+from flintmq.core.record.record import decode_record, encode_record, record_size
+from flintmq.core.record.record_batch import RecordBatch
+from flintmq.core.record.topic_lives import begins_again, deleted_topic, deleted_topics, deletion
+from flintmq.core.testing.store import BY_HAND, message, opened
+
+
+def test_a_deletion_names_its_topic_and_is_in_no_queue() -> None:
+    """Its record is rolled back, so that brokers that do not know it pass over it."""
+    asked = deletion("Orders", 7)
+    head, body, tail, properties = encode_record(asked, record_size(asked), 0, 0, 8)
+    record = decode_record(memoryview(head + body + tail + properties))
+    assert (record.topic, record.queue_id, record.body) == (DELETED_TOPIC, 0, b"")
+    assert deleted_topic(record) == "Orders"
+
+
+def test_a_message_of_that_topic_deletes_nothing() -> None:
+    """Only the rolled back record counts: no client can send one, because the topic is closed to clients."""
+    asked = message(DELETED_TOPIC, 0, REAL_TOPIC="Orders")
+    head, body, tail, properties = encode_record(asked, record_size(asked), 0, 0, 8)
+    assert deleted_topic(decode_record(memoryview(head + body + tail + properties))) == ""
+
+
+@pytest.mark.parametrize(
+    ("queue_offset", "end", "again"), [(0, 0, False), (5, 5, False), (7, 5, False), (0, 5, True), (4, 5, True)]
+)
+def test_a_queue_begins_again_below_its_end(queue_offset: int, end: int, again: bool) -> None:
+    """At its end it goes on, and beyond the end messages are missing."""
+    assert begins_again(queue_offset, end) is again
+
+
+def test_every_form_of_a_batch_tells_of_deletions(tmp_path: Path) -> None:
+    """Appended units, requests and columns."""
+    with opened(tmp_path, strategy=BY_HAND, commit_log_file_bytes=1 << 20) as store:
+        store.put([message("A", 0), deletion("A", 1), message("B", 0), deletion("C", 1)])
+        (read,) = store.commit_log.batches(0, store.watermarks.wrote)
+        for batch in (read, RecordBatch.of_requests(read.requests()), RecordBatch.of_units(read.units())):
+            assert deleted_topics(batch) == ["A", "C"]
