@@ -24,7 +24,7 @@ TRANS_OP_HALF_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 TRANS_CHECK_MAX_TIME_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
 """Half messages lie here whose producer never answered."""
 DELETED_TOPIC: Final = "rmq_sys_deleted_topic"
-"""FlintMQ's own: its records say where in the log a topic was deleted. It has no queue, and is in no table of topics."""
+"""FlintMQ's own: its records say where in the log a topic was deleted; in no table of topics, so that no client sees it."""
 
 HOLDING_TOPICS: Final = frozenset({SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC})
 """Messages of clients wait here, under their topic's name as a property."""

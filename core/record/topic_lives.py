@@ -7,7 +7,8 @@ offset. Two things in the log tell them apart:
 * a record whose queue offset lies below the end of its queue, though it lies behind the queue's newest message. So queues of
   logs that RocketMQ wrote, which have no deletions, begin again, too.
 
-A deletion is a rolled back record, as fillers are, so that no broker gives it a place in a queue or an index.
+Deletions are ordinary records of a topic of their own, so that its queue leads to all of them. That topic is closed to clients.
+As one could have written there through a RocketMQ broker, a deletion has a preparedOffset that no client can set.
 
 See docs/internals/store-format.md, Deletion; docs/internals/algorithms.md, Lives of a topic.
 """
@@ -22,11 +23,13 @@ from flintmq.core.record import properties as props
 from flintmq.core.record.host import pack_host
 from flintmq.core.record.record import MessageExtBrokerInner
 from flintmq.core.record.record_batch import RecordBatch
-from flintmq.core.record.sys_flag import TRANSACTION_ROLLBACK, is_indexed
 
 _NOWHERE: Final = pack_host("0.0.0.0", 0)
-DELETIONS: Final = frozenset({(DELETED_TOPIC, 0)})
-"""The (topic, queue id) that all deletions name, to be compared with those of a batch."""
+_MARK: Final = -1
+"""The preparedOffset of a deletion. Brokers write 0 for messages of clients, and the place of the half message when it is
+committed."""
+DELETIONS: Final = (DELETED_TOPIC, 0)
+"""The (topic, queue id) of all deletions."""
 
 
 class _Told(Protocol):
@@ -36,7 +39,7 @@ class _Told(Protocol):
     def topic(self) -> str: ...
 
     @property
-    def sys_flag(self) -> int: ...
+    def prepared_transaction_offset_bytes(self) -> int: ...
 
     @property
     def properties(self) -> Mapping[str, str]: ...
@@ -62,17 +65,17 @@ def deletion(topic: str, now_ms: int) -> MessageExtBrokerInner:
     properties = {props.REAL_TOPIC: topic}
     stored = props.properties_to_string(properties).encode()
     return MessageExtBrokerInner(
-        DELETED_TOPIC, 0, b"", properties, stored, now_ms, _NOWHERE, _NOWHERE, sys_flag=TRANSACTION_ROLLBACK
+        *DELETIONS, b"", properties, stored, now_ms, _NOWHERE, _NOWHERE, prepared_transaction_offset_bytes=_MARK
     )
 
 
 def deleted_topic(record: _Told) -> str:
     """Return the name of the topic that a record says is deleted; empty for every other record."""
-    if record.topic != DELETED_TOPIC or is_indexed(record.sys_flag):
+    if record.topic != DELETED_TOPIC or record.prepared_transaction_offset_bytes != _MARK:
         return ""
     return record.properties.get(props.REAL_TOPIC, "")
 
 
 def deleted_topics(batch: RecordBatch) -> list[str]:
     """Return the topics that are deleted by records of a batch, in the order of the log."""
-    return [topic for request in batch.requests_of(DELETIONS) if (topic := deleted_topic(request))]
+    return [topic for request in batch.requests_of({DELETIONS}) if (topic := deleted_topic(request))]

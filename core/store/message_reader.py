@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from flintmq.config.rocketmq.system_topics import DELETED_TOPIC
 from flintmq.config.sections.store import StoreSection
 from flintmq.core.kernel.ports import ConsumeQueues, IndexBuilder, MessageFilter, SupportsQuerySteps
 from flintmq.core.log.commit_log import CommitLog
@@ -56,8 +57,8 @@ class MessageReader:
         return self._commit_log.max_offset_bytes - commit_log_offset_bytes <= self._memory_bytes
 
     def topics(self) -> set[str]:
-        """Return the topics that have queues."""
-        return {topic for topic, _queue in self._queues.queues}
+        """Return the topics that have queues; not the one where deletions of topics lie."""
+        return {topic for topic, _queue in self._queues.queues} - {DELETED_TOPIC}
 
     def max_queue_offset(self, topic: str, queue_id: int) -> int:
         """Return the next message's logical offset; 0 for a queue that does not exist."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
 from pathlib import Path
 from typing import Final, TypeVar
@@ -17,7 +17,7 @@ from flintmq.core.record.queue_unit import UNIT, UNIT_BYTES
 from flintmq.core.record.record import RECORD_MIN_BYTES
 from flintmq.core.record.rows import rows_struct
 from flintmq.core.record.sys_flag import queued
-from flintmq.core.record.topic_lives import begins_again, deleted_topic
+from flintmq.core.record.topic_lives import DELETIONS, begins_again, deleted_topic
 from flintmq.dispatchers.consume_queue import queue_units
 from flintmq.dispatchers.consume_queue.consume_queue import FILLER, ConsumeQueue
 from flintmq.dispatchers.consume_queue.consume_queue_ext import FOLDER as EXT
@@ -100,29 +100,25 @@ class ConsumeQueueTable:
         if batch.has_columns and not self._writes_ext:
             self._put_columns(batch.columns())
         elif batch.has_requests or self._writes_ext:
-            self._put_lives(batch.requests())
+            requests = queued(batch.requests())
+            if requests:
+                self._put_requests(requests)
         else:
-            units = batch.units()
-            visible = queued(units)
-            if len(visible) < len(units):
-                self._put_lives(batch.requests())
-            elif visible:
-                self._put_units(visible)
+            units = queued(batch.units())
+            if units:
+                self._put_units(units)
 
-    def _put_lives(self, records: Sequence[DispatchRequest]) -> None:
-        """Put the visible ones of some records, and end the queues of topics where records say that they are deleted."""
-        requests = queued(records)
-        if len(requests) < len(records):
-            begin = 0
-            for at, record in enumerate(records):
-                if topic := deleted_topic(record):
-                    self._put_requests(queued(records[begin:at]))
-                    self._end_topic(topic, record.commit_log_offset_bytes)
-                    begin = at
-            requests = queued(records[begin:])
-        self._put_requests(requests)
+    def _put_lives(self, requests: Sequence[DispatchRequest]) -> None:
+        """Put records, and end the queues of topics where some of them say that they are deleted."""
+        begin = 0
+        for at, request in enumerate(requests):
+            if topic := deleted_topic(request):
+                self._put_groups(_by_queue(requests[begin:at]))
+                self.end_topic(topic, request.commit_log_offset_bytes)
+                begin = at
+        self._put_groups(_by_queue(requests[begin:]))
 
-    def _end_topic(self, topic: str, physical_offset_bytes: int) -> None:
+    def end_topic(self, topic: str, physical_offset_bytes: int) -> None:
         """Delete the queues of a topic that was deleted at a place of the log; one that has only newer units is kept.
 
         Of a queue that has units of both, all are dropped: records behind the place are dispatched after this.
@@ -134,10 +130,16 @@ class ConsumeQueueTable:
                 self.delete_queue(*key)
 
     def _put_requests(self, requests: Sequence[DispatchRequest]) -> None:
-        if not requests:
-            return
+        groups = _by_queue(requests)
+        if DELETIONS in groups:
+            self._put_lives(requests)
+        else:
+            self._put_groups(groups)
+        self.last_store_timestamp_ms = requests[-1].store_timestamp_ms
+
+    def _put_groups(self, groups: Mapping[tuple[str, int], list[DispatchRequest]]) -> None:
         queues = self.queues
-        for key, group in _by_queue(requests).items():
+        for key, group in groups.items():
             queue = queues.get(key)
             if queue is None:
                 queue = queues[key] = self._new_queue(*key)
@@ -151,10 +153,13 @@ class ConsumeQueueTable:
                 self._put_with_gaps(queue, group)
             else:
                 self._put_plain(queue, group)
-        self.last_store_timestamp_ms = requests[-1].store_timestamp_ms
 
     def _put_units(self, units: Sequence[AppendUnit]) -> None:
-        for key, group in _by_queue(units).items():
+        groups = _by_queue(units)
+        if DELETIONS in groups:
+            self._put_requests(requests_of(units))
+            return
+        for key, group in groups.items():
             queue = self.queues.get(key)
             if queue is not None and _goes_on(queue, group):
                 last = group[-1]
@@ -166,12 +171,13 @@ class ConsumeQueueTable:
 
     def _put_columns(self, columns: RecordColumns) -> None:
         rows = queue_units.visible_rows(columns)
-        if len(rows) < len(columns) and queue_units.has_deletion(columns):
-            self._put_lives(columns.requests())
-            return
         if not len(rows):
             return
-        for (topic, queue_id), group in queue_units.by_queue(columns, rows):
+        groups = [*queue_units.by_queue(columns, rows)]
+        if any(key == DELETIONS for key, _group in groups):
+            self._put_requests(columns.requests(rows))
+            return
+        for (topic, queue_id), group in groups:
             queue = self.queues.get((topic, queue_id))
             if queue is not None:
                 new = queue_units.behind(columns, group, queue.max_physical_offset_bytes)

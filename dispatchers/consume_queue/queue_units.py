@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
-from flintmq.config.rocketmq.system_topics import DELETED_TOPIC
 from flintmq.core.io.lazy_numpy import numpy
 from flintmq.core.log.mapped_file import MappedFile
 from flintmq.core.record.queue_unit import FILLER_SIZE, UNIT, UNIT_BYTES, is_filler
@@ -29,12 +28,6 @@ _TURN: Final = 16_384
 def visible_rows(columns: RecordColumns) -> Column:
     """Return the records that belong into queues."""
     return numpy.flatnonzero(columns.visible)
-
-
-def has_deletion(columns: RecordColumns) -> bool:
-    """Return whether a topic is deleted by one of the records that belong into no queue."""
-    codes = set(columns.topic_code[~columns.visible].tolist())
-    return any(columns.topics[code] == DELETED_TOPIC for code in codes)
 
 
 def by_queue(columns: RecordColumns, rows: Column) -> Iterator[tuple[tuple[str, int], Column]]:

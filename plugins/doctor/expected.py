@@ -100,9 +100,9 @@ class Expected:
         """Take the next record of the log."""
         self.newest_timestamp_ms = max(self.newest_timestamp_ms, request.store_timestamp_ms)
         if is_queued(request.sys_flag):
+            if topic := deleted_topic(request):
+                self._end_topic(topic, request.commit_log_offset_bytes)
             self._add_unit(request)
-        elif topic := deleted_topic(request):
-            self._end_topic(topic, request.commit_log_offset_bytes)
         if is_indexed(request.sys_flag):
             topic = request.topic
             if request.uniq_key:

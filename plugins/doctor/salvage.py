@@ -110,10 +110,10 @@ def _salvage(files: StoreFiles, target: Path, progress: Callable[[int], None] | 
             raw = bytearray(file.view[piece.start - file.start : piece.end - file.start])
             queue_offset = record.queue_offset
             if is_queued(record.sys_flag):
+                if topic := deleted_topic(record):
+                    numbers.end_topic(topic)
                 queue_offset = numbers.take((record.topic, record.queue_id), record.queue_offset)
                 result.moved += queue_offset != record.queue_offset
-            elif topic := deleted_topic(record):
-                numbers.end_topic(topic)
             place = writer.place_for(len(raw))
             _PLACES.pack_into(raw, _PLACES_AT, queue_offset, place)
             _mend_ports(raw, record)

@@ -107,7 +107,7 @@ class SlaveReplication:
         """Note the queues of topics that the master's table does not have yet, and forget topics that were deleted."""
         topics = self._api.topics
         queues = batch.queues()
-        if queues >= DELETIONS:
+        if DELETIONS in queues:
             queues = self._forget_deleted(batch)
         unknown = [queue for queue in queues if queue[0] in topics.learned or queue[0] not in topics]
         highest = dict(sorted(unknown))
@@ -123,7 +123,7 @@ class SlaveReplication:
             if topic:
                 self.synchronize.forget_topic(topic)
                 queues = {queue for queue in queues if queue[0] != topic}
-            elif request.topic != DELETED_TOPIC:
+            if request.topic != DELETED_TOPIC:
                 queues.add((request.topic, request.queue_id))
         return queues
 

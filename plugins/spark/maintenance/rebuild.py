@@ -5,7 +5,8 @@ units of its own piece where they belong, nothing is sorted or sent around. That
 (docs/large-stores.md, "Rebuild and repair"), which is checked; where one is not, the queue is made by the broker's own code,
 in the log's order, or the store is refused:
 
-1. the queue offsets of a queue form one run, without repeats or holes                      else: the broker's code
+1. the queue offsets of a queue form one run, without repeats or holes, and its topic was
+   not deleted                                                                              else: the broker's code
 2. a queue that begins above 0 begins with filler units                                     made so
 3. prepared and rolled back messages have no units                                          left out
 4. in the schedule topic the tags code is the time of delivery                              as the store notes its delay levels
@@ -21,19 +22,21 @@ from __future__ import annotations
 import contextlib
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 from typing import Final
 
 import attrs
 import numpy as np
 
+from flintmq.config.rocketmq.system_topics import DELETED_TOPIC
 from flintmq.config.sections.models import BrokerConfig
 from flintmq.core.io.os_disk import OS_DISK
 from flintmq.core.io.paths import queue_folder, sync_file, sync_folder
-from flintmq.core.kernel.ports import RecordBatch
+from flintmq.core.kernel.ports import DispatchRequest, RecordBatch
 from flintmq.core.log.store_lock import StoreLock
 from flintmq.core.record.queue_unit import UNIT, UNIT_BYTES
+from flintmq.core.record.topic_lives import deleted_topic
 from flintmq.dispatchers.consume_queue.consume_queue_table import ConsumeQueueTable
 from flintmq.plugins.delay.delay_times import DELAY_LEVEL_MS, DelayTimes
 from flintmq.plugins.doctor.delays import delays_of
@@ -226,15 +229,13 @@ class _Job:
             settings.consume_queue_file_bytes,
             fills_gaps=settings.compat == "safe",
         )
-        topics = {topic for topic, _queue_id in irregular}
+        topics = {DELETED_TOPIC, *(topic for topic, _queue_id in irregular)}
         try:
             for number, piece in enumerate(pieces):
                 for columns in columns_of(map_read_only(Path(piece.path)), piece, self._delays):
                     names = np.array([topic in topics for topic in columns.topics])
                     rows = np.flatnonzero(columns.visible & names[columns.topic_code])
-                    batch = [r for r in columns.requests(rows) if (r.topic, r.queue_id) in irregular]
-                    if batch:
-                        table.dispatch(RecordBatch.of_requests(batch))
+                    _dispatch(table, columns.requests(rows), irregular)
                 self._report("queues in order", number + 1, len(pieces))
         finally:
             table.close()
@@ -250,10 +251,25 @@ class _Job:
             units += count
             self._report("verifying", number + 1, len(runs))
         for key in irregular:
+            if not self._folder(key).exists():
+                continue  # its topic was deleted
             for path in self._folder(key).iterdir():
                 data = np.frombuffer(map_read_only(path), np.uint8).reshape(-1, UNIT_BYTES)
                 units += int((data.any(axis=1)).sum())
         return units
+
+
+def _dispatch(table: ConsumeQueueTable, requests: Sequence[DispatchRequest], queues: Set[QueueKey]) -> None:
+    """Hand records of some queues to a table, and the end of topics that are deleted among them."""
+    begin = 0
+    for at, request in enumerate([*requests, None]):
+        topic = deleted_topic(request) if request is not None else ""
+        if topic or request is None:
+            theirs = [one for one in requests[begin:at] if (one.topic, one.queue_id) in queues]
+            table.dispatch(RecordBatch.of_requests(theirs))
+            begin = at
+        if request is not None and topic:
+            table.end_topic(topic, request.commit_log_offset_bytes)
 
 
 def log_end(pieces: Sequence[Piece], found: Sequence[PieceDone], log_start: int) -> int:
@@ -269,10 +285,11 @@ def _runs(found: Sequence[PieceDone]) -> tuple[dict[QueueKey, tuple[int, int]], 
     """(first queue offset, count) of each queue whose pieces continue one another; and the other queues."""
     runs: dict[QueueKey, tuple[int, int]] = {}
     irregular: set[QueueKey] = set()
+    deleted = frozenset(topic for done in found for topic in done.deleted)
     for done in found:
         for key, run in done.queues.items():
             first, count = runs.get(key, (run.first, 0))
-            if not run.is_run or run.first != first + count:
+            if not run.is_run or run.first != first + count or key[0] in deleted:
                 irregular.add(key)
             runs[key] = (first, count + run.count)
     for key in irregular:

@@ -12,10 +12,13 @@ from typing import Final
 import attrs
 import numpy as np
 
+from flintmq.config.rocketmq.system_topics import DELETED_TOPIC
 from flintmq.config.sections.models import IndexSection
 from flintmq.core.io.paths import queue_folder
 from flintmq.core.record.bulk_columns import RecordColumns
 from flintmq.core.record.queue_unit import UNIT_BYTES
+from flintmq.core.record.record_batch import RecordBatch
+from flintmq.core.record.topic_lives import deleted_topics
 from flintmq.dispatchers.consume_queue import queue_units
 from flintmq.dispatchers.index import index_bulk
 from flintmq.dispatchers.index.index_file import ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES, IndexFile
@@ -71,6 +74,8 @@ class PieceDone:
     ends_log: bool
     """Whether there are zeros where the next record would be: then no record may follow in any later piece."""
     queues: dict[QueueKey, QueueRun]
+    deleted: frozenset[str]
+    """Topics that were deleted."""
 
 
 def rebuild_piece(task: RebuildTask) -> PieceDone:
@@ -88,6 +93,7 @@ def rebuild_piece(task: RebuildTask) -> PieceDone:
     mentions = _mentions(view, piece)
     queues: dict[QueueKey, QueueRun] = {}
     keys: list[bytes] = []
+    deleted: set[str] = set()
     records = key_count = waiting = 0
     end = piece.base + piece.at
     for columns in columns_of(view, piece, task.delays):
@@ -96,6 +102,8 @@ def rebuild_piece(task: RebuildTask) -> PieceDone:
             _refuse_many_queues(columns, mentions)
         end = columns.end_offset_bytes
         waiting += _add_units(columns, queues)
+        if DELETED_TOPIC in columns.topics:
+            deleted.update(deleted_topics(RecordBatch.of_columns(columns)))
         if task.keys_path is not None:
             made = _keys(columns)
             key_count += len(made)
@@ -107,7 +115,7 @@ def rebuild_piece(task: RebuildTask) -> PieceDone:
     _write_all(task, queues)
     if task.keys_path is not None:
         Path(task.keys_path).write_bytes(b"".join(keys))
-    return PieceDone(records, key_count, piece.base + end_at, ends_log, queues)
+    return PieceDone(records, key_count, piece.base + end_at, ends_log, queues, frozenset(deleted))
 
 
 def _mentions(view: memoryview, piece: Piece) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

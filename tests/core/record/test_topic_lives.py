@@ -13,8 +13,8 @@ from flintmq.core.record.topic_lives import begins_again, deleted_topic, deleted
 from flintmq.core.testing.store import BY_HAND, message, opened
 
 
-def test_a_deletion_names_its_topic_and_is_in_no_queue() -> None:
-    """Its record is rolled back, so that brokers that do not know it pass over it."""
+def test_a_deletion_names_its_topic() -> None:
+    """It is an ordinary record otherwise: a RocketMQ broker gives it a place in a queue of its own."""
     asked = deletion("Orders", 7)
     head, body, tail, properties = encode_record(asked, record_size(asked), 0, 0, 8)
     record = decode_record(memoryview(head + body + tail + properties))
@@ -23,7 +23,7 @@ def test_a_deletion_names_its_topic_and_is_in_no_queue() -> None:
 
 
 def test_a_message_of_that_topic_deletes_nothing() -> None:
-    """Only the rolled back record counts: no client can send one, because the topic is closed to clients."""
+    """A RocketMQ broker lets its clients send there, but gives them no way to set the preparedOffset."""
     asked = message(DELETED_TOPIC, 0, REAL_TOPIC="Orders")
     head, body, tail, properties = encode_record(asked, record_size(asked), 0, 0, 8)
     assert deleted_topic(decode_record(memoryview(head + body + tail + properties))) == ""

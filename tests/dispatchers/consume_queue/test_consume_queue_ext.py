@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from flintmq.config.rocketmq.system_topics import DELETED_TOPIC
 from flintmq.core.errors import StoreFormatError, StoreFullError
 from flintmq.core.io.os_disk import OS_DISK
 from flintmq.core.kernel.ports import DispatchRequest, MessageFilter, RecordBatch
@@ -297,7 +298,7 @@ def test_expired_files_go_with_the_queues(tmp_path: Path) -> None:
         assert [file.start for file in queue.ext.files.files] == starts[1:]
         assert offsets_from(store, 70) == list(range(70, 120))
         store.delete_topic("T")
-    assert not list((tmp_path / "consumequeue_ext").iterdir())
+    assert [folder.name for folder in (tmp_path / "consumequeue_ext").iterdir()] == [DELETED_TOPIC]
 
 
 def offsets_from(store: MessageStore, queue_offset: int) -> list[int]:

@@ -28,7 +28,7 @@ def request(number: int, queue_offset: int, topic: str = "T", queue_id: int = 0)
 
 def deleted(number: int, topic: str = "T") -> DispatchRequest:
     asked = deletion(topic, 0)
-    return DispatchRequest(asked.topic, 0, number * 100, 100, 0, number, 0, "", "", asked.sys_flag, 0, asked.properties)
+    return DispatchRequest(asked.topic, 0, number * 100, 100, 0, number, number, "", "", 0, -1, asked.properties)
 
 
 FORMS: dict[str, MakeBatch] = {

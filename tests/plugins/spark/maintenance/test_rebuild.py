@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
@@ -141,6 +142,18 @@ def test_a_topic_that_was_deleted_and_made_again(tmp_path: Path, store: Path) ->
     assert made.sequential_queues == ("Orders/0",)
     assert queues_of(store) == queues_of(tmp_path / "loop")
     assert index_of(store) == index_of(tmp_path / "loop")
+
+
+def test_a_topic_that_was_deleted_for_good(tmp_path: Path, store: Path) -> None:
+    """Its messages are a run, and no queue names them any more."""
+    with closing(open_store(store, config=config_of(store), clock=ManualClock(1_800_000_000_000))) as opened:
+        opened.delete_topic("Orders")
+        opened.dispatch()
+    loop_rebuilt(store, tmp_path / "loop", config_of(store))
+    made = rebuilt(store)
+    assert "Orders/0" in made.sequential_queues
+    assert queues_of(store) == queues_of(tmp_path / "loop")
+    assert not any("Orders" in str(name) for name in queues_of(store))
 
 
 def test_a_hole_in_a_queue(tmp_path: Path, store: Path) -> None:
