@@ -4,8 +4,9 @@ A topic that is deleted and made again begins at queue offset 0, so a log may ho
 offset. Two things in the log tell them apart:
 
 * a *deletion*, which is a record of its own: it names a topic that was deleted there. All queues of the topic end;
-* a record whose queue offset lies below the end of its queue, though it lies behind the queue's newest message. So queues of
-  logs that RocketMQ wrote, which have no deletions, begin again, too.
+* a record with queue offset 0 that lies behind the newest message of its queue. So queues of logs that RocketMQ wrote, which
+  have no deletions, begin again, too. Another offset below the queue's end says nothing: no checksum covers the field, and one
+  bit that flipped must not take a whole queue.
 
 Deletions are ordinary records of a topic of their own, so that its queue leads to all of them. That topic is closed to clients.
 As one could have written there through a RocketMQ broker, a deletion has a preparedOffset that no client can set.
@@ -52,7 +53,7 @@ def begins_again(queue_offset: int, next_queue_offset: int) -> bool:
         queue_offset: the record's.
         next_queue_offset: where the queue ends.
     """
-    return queue_offset < next_queue_offset
+    return queue_offset == 0 < next_queue_offset
 
 
 def deletion(topic: str, now_ms: int) -> MessageExtBrokerInner:

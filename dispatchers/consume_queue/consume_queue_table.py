@@ -41,6 +41,7 @@ def make_consume_queues(folder: StoreFolder) -> ConsumeQueueTable:
         settings.consume_queue_file_bytes,
         ExtFiles(folder.root / EXT, settings.consume_queue_ext_file_bytes, settings.consume_queue_ext_enable),
         fills_gaps=settings.compat == "safe",
+        gone_below_bytes=folder.min_offset_bytes,
     )
     try:
         table.load(crashed=not folder.was_stopped)
@@ -63,6 +64,7 @@ class ConsumeQueueTable:
         ext: whether and where tags codes and bit maps have files of their own; None reads and writes none.
         fills_gaps: whether messages that a damaged log lost leave fillers in their queues, so that those behind them keep
             their offsets. RocketMQ puts them at the end as it is.
+        gone_below_bytes: physical offset with which the log began when the store was opened.
     """
 
     def __init__(
@@ -73,6 +75,7 @@ class ConsumeQueueTable:
         ext: ExtFiles | None = None,
         *,
         fills_gaps: bool = True,
+        gone_below_bytes: int = 0,
     ) -> None:
         self._disk = disk
         self.root = root
@@ -81,6 +84,7 @@ class ConsumeQueueTable:
         self._ext = ext
         self._writes_ext = ext is not None and ext.writes
         self.queues: dict[tuple[str, int], ConsumeQueue] = {}
+        self._gone_below_bytes = gone_below_bytes
         self.last_store_timestamp_ms = 0
         """Store time of the newest unit put."""
 
@@ -184,7 +188,7 @@ class ConsumeQueueTable:
                 if not len(new):
                     continue
                 first, end = queue_units.first_of_run(columns, new), queue.max_queue_offset
-                if first == end or (first > end and not self._fills_gaps):
+                if first == end or (first > 0 and not self._fills_gaps):
                     last_end = int(columns.physical[new[-1]] + columns.size[new[-1]])
                     queue.put([queue_units.units(columns, new)], int(columns.queue_offset[new[0]]), last_end)
                     continue
@@ -198,13 +202,20 @@ class ConsumeQueueTable:
         """
         begin = 0
         known = queue.max_physical_offset_bytes
+        if self._fills_gaps and 0 < group[0].queue_offset < queue.max_queue_offset:
+            unit = queue.unit(group[0].queue_offset)
+            if known < 0:
+                queue.files.destroy()  # its first files were lost, and with them its beginning
+            elif known <= self._gone_below_bytes and unit is not None and unit[0] < self._gone_below_bytes:
+                queue.cut(group[0].queue_offset)  # half a unit, that seemed to speak of a message that is deleted
+                known = queue.max_physical_offset_bytes
         expected = queue.max_queue_offset if queue.files.files else group[0].queue_offset
         for at, request in enumerate(group):
             gap = request.queue_offset - expected
             if begins_again(request.queue_offset, expected):
                 self.delete_queue(queue.topic, queue.queue_id)
                 queue = self.queues[queue.topic, queue.queue_id] = self._new_queue(queue.topic, queue.queue_id)
-                begin, expected = at, request.queue_offset
+                begin, expected = at, 0
             elif self._fills_gaps and 0 < gap <= (request.commit_log_offset_bytes - max(known, 0)) // RECORD_MIN_BYTES:
                 self._put_plain(queue, group[begin:at])
                 queue.put([FILLER] * gap, expected, queue.max_physical_offset_bytes)

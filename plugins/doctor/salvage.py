@@ -194,9 +194,10 @@ class Renumbering:
         old, new = self._next.get(key, (queue_offset, queue_offset))
         steps = self._steps.setdefault(key, [(queue_offset, queue_offset)])
         if begins_again(queue_offset, old):
-            steps[:] = [(queue_offset, queue_offset)]  # offsets that are stored are those of the new life
-            new = queue_offset
-        elif queue_offset > old:
+            new = 0
+        if queue_offset < old:
+            steps.clear()  # offsets that are stored are those of the new life
+        if queue_offset != old:
             steps.append((queue_offset, new))
         self._next[key] = (queue_offset + 1, new + 1)
         return new

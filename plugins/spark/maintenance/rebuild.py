@@ -192,6 +192,7 @@ class _Job:
         self._fill_beginnings(runs)
         if irregular:
             self._make_in_order(pieces, irregular)
+            irregular = frozenset(key for key in irregular if self._folder(key).exists())  # the rest were deleted
         index_files = list(index_tasks([done.keys for done in found], keys_folder, self._work, index))
         self._engine.run("index", build_index, index_files, self._report)
         shutil.rmtree(keys_folder)
@@ -251,8 +252,6 @@ class _Job:
             units += count
             self._report("verifying", number + 1, len(runs))
         for key in irregular:
-            if not self._folder(key).exists():
-                continue  # its topic was deleted
             for path in self._folder(key).iterdir():
                 data = np.frombuffer(map_read_only(path), np.uint8).reshape(-1, UNIT_BYTES)
                 units += int((data.any(axis=1)).sum())

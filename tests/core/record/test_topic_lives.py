@@ -30,10 +30,10 @@ def test_a_message_of_that_topic_deletes_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("queue_offset", "end", "again"), [(0, 0, False), (5, 5, False), (7, 5, False), (0, 5, True), (4, 5, True)]
+    ("queue_offset", "end", "again"), [(0, 0, False), (5, 5, False), (7, 5, False), (0, 5, True), (4, 5, False)]
 )
-def test_a_queue_begins_again_below_its_end(queue_offset: int, end: int, again: bool) -> None:
-    """At its end it goes on, and beyond the end messages are missing."""
+def test_a_queue_begins_again_with_offset_0(queue_offset: int, end: int, again: bool) -> None:
+    """At its end it goes on, beyond the end messages are missing, and any other offset may be a bit that flipped."""
     assert begins_again(queue_offset, end) is again
 
 
