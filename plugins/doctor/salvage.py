@@ -203,7 +203,7 @@ class Renumbering:
         return new
 
     def end_topic(self, topic: str) -> None:
-        """Take note that a topic is deleted: its queues begin anew."""
+        """Take note that a topic is deleted: its queues begin again."""
         for key in [key for key in self._next if key[0] == topic]:
             del self._next[key], self._steps[key]
 

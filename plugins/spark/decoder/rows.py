@@ -26,6 +26,17 @@ def is_system_topic(topic: str) -> bool:
 
 
 @attrs.frozen
+class Life:
+    """Where in the log the messages begin that a topic has now; what lies before was deleted with it."""
+
+    topic: str
+    queue_id: int | None
+    """None for all of its queues."""
+    begin: int
+    """Physical offset."""
+
+
+@attrs.frozen
 class RowFilter:
     """What a record must be to become a row. Prepared and rolled-back messages never do. A value that pickles."""
 
@@ -45,6 +56,8 @@ class RowFilter:
     queue_id: Range = ANY
     queue_offset: Range = ANY
     physical_offset: Range = ANY
+    lives: tuple[Life, ...] = ()
+    """Messages of an earlier life of these topics and queues are left out."""
 
     def narrowed(self, bounds: Bounds) -> RowFilter:
         """Return a filter that also drops what lies outside some bounds."""
@@ -104,6 +117,7 @@ class RowFilter:
             or not self.system_topics
             or bool(self.queues)
             or bool(self.queue_offsets)
+            or bool(self.lives)
         )
 
     def _topic_mask(self, data: npt.NDArray[np.uint8], heads: Heads) -> Bools:
@@ -112,7 +126,7 @@ class RowFilter:
         codes = encoded.indices.to_numpy(zero_copy_only=True)
         wanted = np.array([self.wants(topic) for topic in topics], np.bool_)
         keep: Bools = wanted[codes]
-        if not self.queues and not self.queue_offsets:
+        if not self.queues and not self.queue_offsets and not self.lives:
             return keep
         queue_id = heads.raw["queue_id"].astype(np.int32)
         chosen = dict(self.queues)
@@ -124,6 +138,12 @@ class RowFilter:
             if topic in topics:
                 there = (codes == topics.index(topic)) & (queue_id == number)
                 keep &= ~there | offsets.holds(queue_offset)
+        physical = heads.raw["physical_offset"].astype(np.int64)
+        numbers = {topic: code for code, topic in enumerate(topics)}
+        for life in self.lives:
+            if life.topic in numbers:
+                earlier = (codes == numbers[life.topic]) & (physical < life.begin)
+                keep &= ~earlier if life.queue_id is None else ~(earlier & (queue_id == life.queue_id))
         return keep
 
 

@@ -89,7 +89,7 @@ class Findings:
             offsets = columns.queue_offset[group]
             first, last = self.queues.get(key, (int(offsets[0]), int(offsets[0]) - 1))
             before = np.concatenate(([last], offsets[:-1]))
-            for at in np.flatnonzero(offsets != before + 1).tolist():
+            for at in np.flatnonzero((offsets != before + 1) & (offsets != 0)).tolist():
                 self._add_hole(key, int(before[at]) + 1, int(offsets[at]), int(columns.physical[group[at]]))
             self.queues[key] = (first, int(offsets[-1]))
 
@@ -100,7 +100,7 @@ class Findings:
             self._add_topic(topic, count)
         for key, (begin, end) in piece.queues.items():
             first, last = self.queues.get(key, (begin, begin - 1))
-            if begin != last + 1:
+            if begin not in (0, last + 1):  # with 0 a topic that was deleted begins again
                 self._add_hole(key, last + 1, begin, None)
             self.queues[key] = (first, end)
         self.hole_count += piece.hole_count

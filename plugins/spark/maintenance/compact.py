@@ -18,7 +18,7 @@ from flintmq.plugins.doctor.files import StoreFiles
 from flintmq.plugins.spark.decoder import Decoder, RowFilter
 from flintmq.plugins.spark.maintenance.engines import Engine, Report, silent
 from flintmq.plugins.spark.maintenance.export import PartTask, write_part
-from flintmq.plugins.spark.maintenance.pieces import PieceTask, decoded, new_folder, plan
+from flintmq.plugins.spark.maintenance.pieces import PieceTask, decoded, new_folder, plan, present_lives
 
 if TYPE_CHECKING:
     import pyarrow
@@ -117,7 +117,7 @@ def compact(
     work = out / _WORK
     work.mkdir()
     pieces = plan(files, engine.parallelism, end_offset_bytes)
-    rows = RowFilter(topics=topics, system_topics=False)
+    rows = RowFilter(topics=topics, system_topics=False, lives=present_lives(files, end_offset_bytes))
     first = [NewestTask(piece, rows, str(work / f"{number:08d}.arrow")) for number, piece in enumerate(pieces)]
     found = engine.run("keys", newest_of_piece, first, report)
     chosen = _merge([task.path for task, done in zip(first, found, strict=True) if done.keys])

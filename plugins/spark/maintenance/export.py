@@ -13,7 +13,15 @@ from flintmq.core.io.paths import sync_file, sync_folder
 from flintmq.plugins.doctor.files import StoreFiles
 from flintmq.plugins.spark.decoder import Decoder, RowFilter
 from flintmq.plugins.spark.maintenance.engines import Engine, Report, silent
-from flintmq.plugins.spark.maintenance.pieces import Piece, PieceTask, decoded, first_store_time_ms, new_folder, plan
+from flintmq.plugins.spark.maintenance.pieces import (
+    Piece,
+    PieceTask,
+    decoded,
+    first_store_time_ms,
+    new_folder,
+    plan,
+    present_lives,
+)
 from flintmq.plugins.spark.ports import Range
 
 SLACK_MS: Final = 600_000
@@ -127,7 +135,12 @@ def export(
     low = begin_ms if begin_ms is not None else Range().low
     high = end_ms - 1 if end_ms is not None else Range().high
     pieces = within(everything, low, high)
-    rows = RowFilter(topics=topics, system_topics=system_topics, store_timestamp_ms=Range(low, high))
+    rows = RowFilter(
+        topics=topics,
+        system_topics=system_topics,
+        store_timestamp_ms=Range(low, high),
+        lives=present_lives(files, end_offset_bytes),
+    )
     tasks = [PartTask(piece, str(out), rows, broker_name, compression) for piece in pieces]
     done = engine.run("exporting", write_part, tasks, report)
     return Exported(

@@ -19,8 +19,11 @@ from flintmq.plugins.doctor.expected import request_of
 from flintmq.plugins.doctor.files import FileView, StoreFiles, map_read_only
 from flintmq.plugins.spark.decoder import Decoder
 from flintmq.plugins.spark.decoder.chain import in_batches, walk
+from flintmq.plugins.spark.decoder.rows import Life
 from flintmq.plugins.spark.decoder.slices import Ints
 from flintmq.plugins.spark.errors import MaintenanceError
+from flintmq.plugins.spark.store.lives import lives
+from flintmq.plugins.spark.store.log_files import LogFiles
 
 if TYPE_CHECKING:
     import pyarrow
@@ -164,3 +167,10 @@ def new_folder(out: Path) -> None:
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise MaintenanceError(f"{out} is not empty; name a new folder")
     out.mkdir(parents=True, exist_ok=True)
+
+
+def present_lives(files: StoreFiles, end_offset_bytes: int | None) -> tuple[Life, ...]:
+    """Return where messages begin that topics have now; takes what :func:`plan` takes. Raises StoreError."""
+    log = LogFiles(files.log_folders)
+    end = log.end if end_offset_bytes is None else end_offset_bytes
+    return lives(files.root, log, end, end if files.is_clean or end_offset_bytes is not None else 0)

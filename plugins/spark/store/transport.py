@@ -13,10 +13,12 @@ import attrs
 from flintmq.core.errors import JsonSyntaxError
 from flintmq.core.io import fastjson
 from flintmq.plugins.spark.decoder import Decoder, RowFilter
+from flintmq.plugins.spark.decoder.rows import Life
 from flintmq.plugins.spark.errors import UnknownTopicError
 from flintmq.plugins.spark.options import ReadOptions
 from flintmq.plugins.spark.ports import ANY, Bounds, Limit, Offset
 from flintmq.plugins.spark.schema import nearest
+from flintmq.plugins.spark.store.lives import lives
 from flintmq.plugins.spark.store.piece_reader import PieceReader
 from flintmq.plugins.spark.store.pieces import (
     Piece,
@@ -129,10 +131,11 @@ class StoreTransport:
         limits = queue_ranges(first, last)
         several = sum(piece.size for piece in pieces) > wanted
         parts = parted(view.log, splitters(self._queues()) if several else [], pieces, wanted)
-        return [StorePart(part, limits) for part in parts]
+        present = _lives(view, self.root, self._rows())
+        return [StorePart(part, limits, present) for part in parts]
 
     def read(self, part: StorePart) -> Iterator[pyarrow.RecordBatch]:
-        rows = attrs.evolve(self._rows(), queue_offsets=part.queue_offsets)
+        rows = attrs.evolve(self._rows(), queue_offsets=part.queue_offsets, lives=part.lives)
         reader = PieceReader(self.root, self.options, self._decoder(rows))
         for piece in part.pieces:
             yield from reader.read(piece)
@@ -245,6 +248,7 @@ class StoreTransport:
 
     def _told(self, view: StoreView) -> Told:
         rows = self._rows()
+        rows = attrs.evolve(rows, lives=_lives(view, self.root, rows))
         return Told(view.log, list(list_queues(self.root, rows.wants_queue)), view.end.units_complete_to, rows)
 
     def _check_topics(self) -> None:
@@ -265,3 +269,9 @@ class StoreTransport:
             return [str(name) for name in table["topicConfigTable"]]
         except (OSError, JsonSyntaxError, KeyError, TypeError):
             return []  # a copy of a store need not have its configuration
+
+
+def _lives(view: StoreView, root: Path, rows: RowFilter) -> tuple[Life, ...]:
+    """Return where messages begin that the topics have now which can become rows."""
+    found = lives(root, view.log, view.end.end, view.end.units_complete_to)
+    return tuple(life for life in found if rows.wants(life.topic))

@@ -95,7 +95,9 @@ class History:
         return open_store(path, strategy=BY_HAND, commit_log_file_bytes=8192)
 
     def connect(self) -> None:
-        self.pair = Pair(self.master, self.slave, LinkSettings(heartbeat_s=5.0, housekeeping_s=20.0, batch_bytes=1000, secret=SECRET))
+        self.pair = Pair(
+            self.master, self.slave, LinkSettings(heartbeat_s=5.0, housekeeping_s=20.0, batch_bytes=1000, secret=SECRET)
+        )
 
     def copy(self, store: MessageStore, *lost: str) -> Path:
         """A killed broker's store, without some of its files."""
@@ -122,7 +124,7 @@ class History:
 
     def step(self, what: str, *how: object) -> None:
         match what, *how:
-            case ("send" | "batch"), str(topic), int(queue_id), int(number):
+            case (("send" | "batch"), str(topic), int(queue_id), int(number)):
                 self.send(topic, queue_id, number, together=what == "batch")
             case "delete", str(topic):
                 self.master.delete_topic(topic)
@@ -187,7 +189,7 @@ def assert_sound(path: Path) -> None:
 
 @pytest.mark.slow
 @given(steps=STEPS)
-@settings(deadline=None, max_examples=examples(200))
+@settings(deadline=None, max_examples=examples(30))
 def test_no_queue_offset_ever_has_two_values(steps: list[tuple[object, ...]]) -> None:
     """For every history of two topics."""
     run(steps)

@@ -1,0 +1,88 @@
+"""Where in the log the messages begin that topics have now: before it lie those that were deleted with a topic.
+
+See :mod:`flintmq.core.record.topic_lives`.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final
+
+from flintmq.config.rocketmq.system_topics import DELETED_TOPIC
+from flintmq.core.io.paths import queue_folder
+from flintmq.core.record.layout import HEAD_V4
+from flintmq.core.record.queue_unit import FILLER_SIZE
+from flintmq.core.record.record import RecordError, decode_record
+from flintmq.core.record.topic_lives import DELETIONS, deleted_topic
+from flintmq.plugins.spark.decoder.rows import Life
+from flintmq.plugins.spark.store.log_files import LogFiles, map_file
+from flintmq.plugins.spark.store.queue_units import QueueUnits, list_queues
+
+_ASKED_MAX: Final = 256
+_TOPIC_FIELD: Final = bytes((len(DELETED_TOPIC),)) + DELETED_TOPIC.encode()
+
+
+def lives(root: Path, log: LogFiles, end: int, units_complete_to: int) -> tuple[Life, ...]:
+    """Return the lives that topics and queues have now, where an earlier one may lie in the log.
+
+    Args:
+        root: the store.
+        log: its commit log.
+        end: physical offset up to which the log may be read.
+        units_complete_to: physical offset up to which each message has its consume queue unit; behind it the log is searched
+            for deletions.
+
+    Raises:
+        StoreError: a file cannot be read.
+    """
+    found = {topic: position for position, topic in _deletions(root, log, end, units_complete_to)}
+    return (*(Life(topic, None, begin) for topic, begin in found.items()), *_made_again(root, log, units_complete_to))
+
+
+def _deletions(root: Path, log: LogFiles, end: int, units_complete_to: int) -> Iterator[tuple[int, str]]:
+    """Yield the place of each deletion and the topic that it names, in the order of the log."""
+    queue = QueueUnits(*DELETIONS, queue_folder(root / "consumequeue", *DELETIONS))
+    units = queue.within(log.start, min(end, max(units_complete_to, log.start)))
+    places = units.position.tolist()
+    for place in (*places, *_searched(log, max(units_complete_to, log.start), end)):
+        topic = _named_at(log, place)
+        if topic:
+            yield place, topic
+
+
+def _searched(log: LogFiles, start: int, end: int) -> Iterator[int]:
+    """Yield places where a deletion may lie in a part of the log that queues do not tell of."""
+    for file in log.between(start, end):
+        data = map_file(file.path)
+        mapped: Any = data.base if data is not None else None
+        mapped = mapped.obj if isinstance(mapped, memoryview) else mapped
+        if isinstance(mapped, mmap.mmap):
+            at, stop = max(start, file.start) - file.start, min(end, file.end) - file.start
+            while (at := mapped.find(_TOPIC_FIELD, at, stop)) >= 0:
+                yield file.start + at - HEAD_V4.size
+                at += 1
+
+
+def _named_at(log: LogFiles, position: int) -> str:
+    """Return the topic that the record at a place says is deleted; empty where no such record lies."""
+    file = log.holding(position)
+    data = map_file(file.path) if file is not None else None
+    if file is None or data is None:
+        return ""
+    try:
+        record = decode_record(data.data, position - file.start)
+    except RecordError:
+        return ""
+    return deleted_topic(record) if record.commit_log_offset_bytes == position else ""
+
+
+def _made_again(root: Path, log: LogFiles, units_complete_to: int) -> Iterator[Life]:
+    """Yield where queues begin with queue offset 0: logs of RocketMQ say nothing else of it. Of few queues only."""
+    queues: Sequence[QueueUnits] = [*islice(list_queues(root), _ASKED_MAX + 1)] if units_complete_to else ()
+    for queue in queues if len(queues) <= _ASKED_MAX else ():
+        unit = queue.unit(0) if queue.files and not queue.first_unit else None
+        if unit is not None and unit[1] != FILLER_SIZE and unit[0] > log.start:
+            yield Life(queue.topic, queue.queue_id, unit[0])
