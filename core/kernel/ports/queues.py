@@ -138,7 +138,8 @@ class ConsumeQueues(CommitLogDispatcher, Protocol):
 
     Visible records are those of :func:`flintmq.core.record.sys_flag.is_queued`. A record that comes again is ignored. Where a
     record's queue offset lies beyond the queue's end, because a damaged log lost messages, fillers keep the offsets of those
-    behind them.
+    behind them. Queues forget their units where their topic was deleted, and where they begin again: see
+    :mod:`flintmq.core.record.topic_lives`, which has the rule.
     """
 
     @property

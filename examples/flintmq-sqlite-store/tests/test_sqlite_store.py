@@ -8,8 +8,9 @@ from pathlib import Path
 from flintmq_sqlite_store.index import SqliteIndex
 from flintmq_sqlite_store.queues import SqliteConsumeQueues
 
-from flintmq.core.kernel.ports import RecordBatch
+from flintmq.core.kernel.ports import DispatchRequest, RecordBatch
 from flintmq.core.record.sys_flag import indexed, queued
+from flintmq.core.record.topic_lives import deletion
 from flintmq.core.testing.dispatcher_kit import check_dispatcher, sample_batch, sample_requests
 from flintmq.core.testing.index_kit import check_index_builder
 
@@ -43,6 +44,22 @@ def test_what_is_committed_is_there_after_a_restart(tmp_path: Path) -> None:
         (q.min_queue_offset, q.max_queue_offset, q.max_physical_offset_bytes) for q in first.queues.values()
     ]
     assert SqliteIndex(sqlite3.connect(tmp_path / "index.db")).committed() == sample_batch().end_offset_bytes
+
+
+def test_the_queues_of_a_deleted_topic_end() -> None:
+    """By the record that says so, and by a queue that begins at 0 again."""
+    made = make_queues()
+    named = deletion("T", 0)
+
+    def record(number: int, queue_offset: int, topic: str = "T") -> DispatchRequest:
+        mark, properties = (-1, named.properties) if topic == named.topic else (0, {})
+        return DispatchRequest(topic, 0, number * 100, 100, 0, 0, queue_offset, "", "", 0, mark, properties)
+
+    made.dispatch(RecordBatch.of_requests([record(0, 0), record(1, 1), record(2, 0, named.topic)]))
+    assert made.find("T", 0) is None
+    made.dispatch(RecordBatch.of_requests([record(3, 0), record(4, 1), record(5, 0), record(6, 0, "U")]))
+    assert units(made)["T", 0] == [(500, 100, 0)]
+    assert (made.queues["T", 0].min_queue_offset, made.queues["T", 0].max_queue_offset) == (0, 1)
 
 
 def test_a_cut_log_is_forgotten_and_comes_again() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import struct
 from pathlib import Path
 
@@ -9,8 +10,10 @@ import pytest
 
 from flintmq.core.log.store_lock import StoreLock
 from flintmq.core.record import record as rec
+from flintmq.core.record.queue_unit import UNIT, UNIT_BYTES
+from flintmq.core.record.topic_lives import deletion
 from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.store import message, opened
+from flintmq.core.testing.store import BY_HAND, message, opened
 from flintmq.plugins.doctor.explain import explain_start
 from flintmq.plugins.doctor.report import Level
 
@@ -210,6 +213,46 @@ def test_a_topic_made_anew_is_sound(tmp_path: Path) -> None:
     found = Small(tmp_path).findings
     assert [level for level, _what in found] == [Level.NOTE]
     assert "begin at 0 again" in found[0][1]
+
+
+def test_a_queue_with_two_lives_is_not_sound(tmp_path: Path) -> None:
+    """So slaves and repairs left them once: new messages behind those that were deleted."""
+    with opened(tmp_path, clock=ManualClock(START_MS)) as store:
+        store.put([message("Orders", 0) for _ in range(3)])
+        store.dispatch()
+        store.delete_topic("Orders")
+        store.put([*(message("Orders", 0) for _ in range(2)), message("Bills", 0)])
+        store.dispatch()
+        first = next(store.commit_log.requests(0, store.watermarks.wrote))
+    path = tmp_path / "consumequeue" / "Orders" / "0" / f"{0:020d}"
+    size = first.message_size_bytes
+    old = b"".join(UNIT.pack(number * size, size, 0) for number in range(3))
+    raw = path.read_bytes()
+    new = raw[: 2 * UNIT_BYTES]
+    path.write_bytes((old + new).ljust(len(raw), bytes(1)))
+    assert not Small(tmp_path).verify().is_sound
+    path.write_bytes(old.ljust(len(raw), bytes(1)))
+    assert not Small(tmp_path).verify().is_sound
+    path.write_bytes(raw)
+    assert Small(tmp_path).verify().is_sound
+
+
+def test_a_deletion_that_was_not_dispatched_yet_is_a_warning(tmp_path: Path) -> None:
+    """The broker was killed in between: its start drops the queue."""
+    with opened(tmp_path / "store", strategy=BY_HAND, clock=ManualClock(START_MS)) as store:
+        store.put([message("Orders", 0) for _ in range(3)])
+        store.dispatch()
+        store.put([deletion("Orders", START_MS)])
+        shutil.copytree(store.root, tmp_path / "killed")
+        assert store.consume_queues.find("Orders", 0) is not None
+    killed = Small(tmp_path / "killed")
+    assert killed.verify().is_sound
+    assert [level for level, what in killed.findings if "a start" in what or "was deleted at" in what] == [
+        Level.WARNING
+    ]
+    with opened(killed.root, strategy=BY_HAND, clock=ManualClock(START_MS)) as store:
+        assert store.consume_queues.find("Orders", 0) is None
+    assert killed.findings == []
 
 
 def test_a_deleted_topic_is_a_note(small: Small) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from flintmq.core.broker.groups import SubscriptionGroupManager
 from flintmq.core.broker.offsets import ConsumerOffsetManager
+from flintmq.core.broker.topic_config import TopicConfig
 from flintmq.core.broker.topics import TopicConfigManager, boot_topics
 from flintmq.core.errors import FlintError, RemotingConnectError
 from flintmq.core.io import fastjson
@@ -75,6 +76,7 @@ def state() -> Any:
         topics=TopicConfigManager(None, clock, boot),
         groups=SubscriptionGroupManager(None, clock),
         offsets=ConsumerOffsetManager(),
+        stats=SimpleNamespace(forget_topic=lambda _topic: None),
         follower=follower,
         services_with=lambda _protocol: iter((follower,)),
         store=SimpleNamespace(watermarks=SimpleNamespace(wrote=100)),
@@ -120,6 +122,26 @@ def test_offsets_wait_for_the_log_they_stand_for(state: Any) -> None:
     assert state.offsets.query_all("T", "G") == {0: 4, 1: 7}
     assert state.follower.table["offsetTable"] == {3: 12}, "later ones would stand for more"
     assert state.follower.table["timerPositions"] == positions
+
+
+def test_a_topic_that_the_log_says_is_deleted_is_forgotten(state: Any) -> None:
+    """Also by what the master had told before; a topic that is made again has none of its offsets."""
+    state.topics.put(TopicConfig(topic_name="T"))
+    state.store.watermarks.wrote = 99
+    slave = synchronized(state, Master())
+
+    async def deleted_while_offsets_wait() -> None:
+        await slave.synchronize("master:1")
+        slave.forget_topic("T")
+        assert state.topics.select("T") is None
+        state.store.watermarks.wrote = 100
+        await slave.synchronize("master:1")
+        assert state.offsets.query_all("T", "G") == {}
+        assert state.topics.select("T") is not None, "the master has made it again"
+        await slave.synchronize("master:1")
+        assert state.offsets.query_all("T", "G") == {0: 4, 1: 7}, "and these are of the topic that it has now"
+
+    asyncio.run(deleted_while_offsets_wait())
 
 
 def test_a_master_that_does_not_say_where_its_log_ends(state: Any) -> None:

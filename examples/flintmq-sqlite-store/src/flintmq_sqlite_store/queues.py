@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -10,6 +11,7 @@ from flintmq.core.kernel.ports import DispatchRequest, RecordBatch
 from flintmq.core.record.queue_unit import FILLER_SIZE
 from flintmq.core.record.record import RECORD_MIN_BYTES
 from flintmq.core.record.sys_flag import queued
+from flintmq.core.record.topic_lives import begins_again, deleted_topic
 from flintmq_sqlite_store.queue import SqliteQueue
 
 _TABLES: Final = """
@@ -48,8 +50,17 @@ class SqliteConsumeQueues:
         return self.queues.get((topic, queue_id))
 
     def dispatch(self, batch: RecordBatch) -> None:
-        """Give each visible record its unit; records that a queue has are ignored."""
+        """Give each visible record its unit; records that a queue has are ignored, and the queues of deleted topics end."""
         requests = queued(batch.requests())
+        begin = 0
+        for at, request in enumerate(requests):
+            if topic := deleted_topic(request):
+                self._put(requests[begin:at])
+                self._end_topic(topic, request.commit_log_offset_bytes)
+                begin = at
+        self._put(requests[begin:])
+
+    def _put(self, requests: Sequence[DispatchRequest]) -> None:
         if not requests:
             return
         units: list[Row] = []
@@ -57,14 +68,26 @@ class SqliteConsumeQueues:
         for request in requests:
             key = (request.topic, request.queue_id)
             queue = touched.get(key) or self._ending(key, request.queue_offset)
-            touched[key] = queue
             if request.commit_log_offset_bytes + request.message_size_bytes > queue.max_physical_offset_bytes:
+                if begins_again(request.queue_offset, queue.max_queue_offset):
+                    units = [row for row in units if row[:2] != key]
+                    self.delete_queue(*key)
+                    queue = self._ending(key, request.queue_offset)
                 units += _append(queue, request)
+            touched[key] = queue
         ends = [(*key, queue.min_queue_offset, queue.max_queue_offset) for key, queue in touched.items()]
         with self._rows:
             self._rows.executemany("INSERT OR REPLACE INTO units VALUES (?, ?, ?, ?, ?, ?, ?)", units)
             self._rows.executemany("INSERT OR REPLACE INTO queues VALUES (?, ?, ?, ?)", ends)
         self.last_store_timestamp_ms = requests[-1].store_timestamp_ms
+
+    def _end_topic(self, topic: str, physical_offset_bytes: int) -> None:
+        """Forget the queues of a topic that have units from before its deletion."""
+        for key in [key for key in self.queues if key[0] == topic]:
+            queue = self.queues[key]
+            first = queue.first_from(lambda physical: physical < physical_offset_bytes)
+            if first > queue.min_queue_offset or first == queue.max_queue_offset:
+                self.delete_queue(*key)
 
     def _ending(self, key: tuple[str, int], first_queue_offset: int) -> SqliteQueue:
         """Return a queue that takes units; a new or an emptied one begins with the record's own offset."""
