@@ -10,6 +10,9 @@ import pytest
 
 import flintmq
 from flintmq.config import LoadedConfig, load_config
+from flintmq.plugins.delay.delay_times import DELAY_LEVEL_MS
+from flintmq.plugins.doctor.files import StoreFiles
+from flintmq.plugins.doctor.verify import verify
 from flintmq.remoting.client.admin import AdminClient
 from flintmq.remoting.client.producer import Producer
 from flintmq.remoting.client.pull_consumer import PullConsumer
@@ -81,6 +84,17 @@ async def commit_half(peer: Peer) -> dict[int, int]:
     return committed
 
 
+async def make_again(peer: Peer) -> None:
+    """Deletes a topic with messages and makes it again: the log has a record of that, which the Java broker passes over."""
+    async with AdminClient([peer.namesrv]) as admin, Producer("producer_again", [peer.namesrv]) as producer:
+        for body in (b"old", b"new"):
+            await admin.create_topic("Again", queues=8)
+            sent = await producer.send(flintmq.Message("Again", body))
+            assert sent.queue_offset == 0
+            if body == b"old":
+                await admin.delete_topic("Again")
+
+
 async def check(peer: Peer, expected: list[str], committed: dict[int, int], maker: str) -> None:
     """Everything is there once, keys are found, and the group's offsets are the committed ones.
 
@@ -121,6 +135,7 @@ def test_java_flint_java_flint(peer: Peer, tmp_path: Path, killed: bool) -> None
         asyncio.run(check(peer, expected, committed, "java"))
         expected += asyncio.run(send(peer, "flint", 60))
         committed = asyncio.run(commit_half(peer))
+        asyncio.run(make_again(peer))
 
     with peer.name_server(), peer.broker(store, *SIZES):
         asyncio.run(check(peer, expected, committed, "flint"))
@@ -134,6 +149,7 @@ def test_java_flint_java_flint(peer: Peer, tmp_path: Path, killed: bool) -> None
         expected += ["java2 later"]
         asyncio.run(eventually_read(peer, expected, 40))
         asyncio.run(check(peer, expected, committed, "java2"))
+    assert verify(StoreFiles(store), DELAY_LEVEL_MS).is_sound
 
 
 def wait_for_offsets(store: Path, committed: dict[int, int]) -> None:
