@@ -53,6 +53,7 @@ class FakeStore:
         self.free_pool_buffers: int | None = None
         self.trouble = None
         self.in_memory = True
+        self.promised: FlushWaiter = DONE
         self.config = BrokerConfig(store=StoreSection(path=str(root)))
         self.watermarks = SimpleNamespace(wrote=2048, committed=2048, flushed=1149)
         self.reput = SimpleNamespace(behind_bytes=7, run_all=lambda: None)
@@ -98,7 +99,7 @@ class FakeStore:
     def delete_topic(self, topic: str) -> FlushWaiter:
         for key in [key for key in self.queues if key[0] == topic]:
             del self.queues[key]
-        return DONE
+        return self.promised
 
     def find(self, topic: str, queue_id: int) -> Any:
         entries = self.queues.get((topic, queue_id))

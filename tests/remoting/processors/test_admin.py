@@ -16,6 +16,8 @@ from flintmq.core.broker.topic_config import TopicConfig
 from flintmq.core.errors import RemotingTimeoutError
 from flintmq.core.io import fastjson
 from flintmq.core.io.fastjson import ObjectKey
+from flintmq.core.kernel.ports import FlushStatus
+from flintmq.core.waiters import DONE, CompletedWaiter
 from flintmq.remoting.processors.admin_broker import AdminBrokerProcessor, RuntimeInfo
 from flintmq.remoting.processors.admin_clients import AdminClientProcessor
 from flintmq.remoting.processors.admin_groups import AdminGroupProcessor
@@ -113,6 +115,17 @@ def test_one_group_is_told_as_rocketmq_5_tells_it(bench: Any, ask: Any) -> None:
         "retryQueueNums": 1,
         "whichBrokerWhenConsumeSlowly": 1,
     }
+
+
+def test_a_deletion_is_acknowledged_when_it_is_durable(bench: Any, ask: Any) -> None:
+    """As a message is; where the promise is not kept, the answer says so, and the topic is gone here."""
+    handlers = AdminTopicProcessor(bench.state).handlers()
+    bench.state.topics.put(TopicConfig(topic_name="T"))
+    bench.store.promised = CompletedWaiter(FlushStatus.SLAVE_TIMEOUT)
+    assert ask(handlers, bench.request(Code.DELETE_TOPIC_IN_BROKER, {"topic": "T"})).code == 12
+    assert bench.state.topics.select("T") is None
+    bench.store.promised = DONE
+    assert ask(handlers, bench.request(Code.DELETE_TOPIC_IN_BROKER, {"topic": "T"})).code == 0, "it can be repeated"
 
 
 def test_queues_are_measured(with_topic: Any, ask: Any) -> None:
