@@ -16,6 +16,7 @@ import msgspec
 
 from flintmq.core.broker.intake_steps import IntakeSteps
 from flintmq.core.broker.known_tails import KnownTails
+from flintmq.core.broker.perm import check_broker_writeable
 from flintmq.core.broker.topic_config import UNIT_FLAG, UNIT_SUB_FLAG, TopicConfig
 from flintmq.core.broker.topic_name import RETRY_PREFIX, check_topic_name
 from flintmq.core.broker.waiting import illegal_message
@@ -133,7 +134,8 @@ class MessageIntake:
             version: the sender's ordinal.
 
         Raises:
-            RefusedError: the message, its topic or its queue is not acceptable; see the reason id.
+            RefusedError: the message, its topic or its queue is not acceptable; see the reason id. An ordered topic takes none
+                while the broker's permission lacks write: other topics do, because their route says so to producers.
         """
         state = self._state
         topic, queue_id, properties_text = header.topic, header.queue_id, header.properties
@@ -141,6 +143,8 @@ class MessageIntake:
         config = topics.select(topic)
         if config is None or topic in topics.forbidden_topics or len(topic) > TOPIC_MAX_BYTES:
             config = self._new_topic(header, sender)
+        if config.order:
+            check_broker_writeable(state.config.broker)
         if not 0 <= queue_id < config.write_queue_nums:
             queue_id = self._queue_id(config, queue_id, sender)
         steps = self._steps
@@ -196,6 +200,8 @@ class MessageIntake:
         config = topics.select(topic)
         if config is None or topic in topics.forbidden_topics or len(topic) > TOPIC_MAX_BYTES:
             config = self._new_topic(header, sender)
+        if config.order:
+            check_broker_writeable(self._state.config.broker)
         queue_id = self._queue_id(config, queue_id, sender)
         body_max_bytes = self._state.config.store.max_message_bytes
         if len(body) > body_max_bytes:

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from flintmq.config.sections.models import BrokerSection
+from flintmq.core.errors import RefusedError
+from flintmq.core.response_code import ResponseCode
+
 READ: Final = 4
 WRITE: Final = 2
 INHERIT: Final = 1
@@ -17,6 +21,22 @@ def is_readable(perm: int) -> bool:
 
 def is_writeable(perm: int) -> bool:
     return perm & WRITE != 0
+
+
+def check_broker_writeable(broker: BrokerSection) -> None:
+    """Refuse what a broker does not take while its permission lacks write.
+
+    Raises:
+        RefusedError: NO_PERMISSION in the words of RocketMQ.
+    """
+    if not is_writeable(broker.permission):
+        raise RefusedError(
+            ResponseCode.NO_PERMISSION,
+            f"the broker[{broker.name}] sending message is forbidden",
+            reason="broker.not_writeable",
+            measured=f"permission {broker.permission}",
+            key="broker.permission (brokerPermission)",
+        )
 
 
 def is_inherited(perm: int) -> bool:

@@ -122,7 +122,7 @@ class BrokerState:
         if config.topics.default_queue_nums != before.topics.default_queue_nums:
             self.topics.resize_template(config.topics.default_queue_nums)
         if config.broker.permission != before.broker.permission:
-            self.topics.changed.publish()  # name servers learn what clients may do
+            self.topics.permission_changed()
 
     def filter_factory(self, expression_type: str) -> MessageFilterFactory:
         """Return the factory of filters of a type: tags, SQL92 where it is switched on, or what a plugin registered.

@@ -144,6 +144,14 @@ class TopicConfigManager(VersionedTable[TopicConfig]):
         if template is not None:
             self.put(replace(template, read_queue_nums=queue_nums, write_queue_nums=queue_nums))
 
+    def permission_changed(self) -> None:
+        """Take note that the broker's own permission has changed, which it registers its topics with.
+
+        Raises:
+            StoreError: the disk refused the new version of the table; name servers learn it all the same.
+        """
+        self._changed()
+
     def is_system_topic(self, topic: str) -> bool:
         return topic in self.system_topics or topic.startswith(names.SYSTEM_TOPIC_PREFIX)
 

@@ -72,6 +72,8 @@ class TopicQueueTable:
 
     def __init__(self) -> None:
         self._table: dict[str, dict[str, QueueData]] = {}
+        self._wiped: set[str] = set()
+        """Brokers whose topics have no write permission, whatever the brokers register."""
 
     def put(self, broker_name: str, config: TopicConfig) -> None:
         """Add or replace a broker's queues of a topic."""
@@ -79,7 +81,7 @@ class TopicQueueTable:
             broker_name=broker_name,
             read_queue_nums=config.read_queue_nums,
             write_queue_nums=config.write_queue_nums,
-            perm=config.perm,
+            perm=config.perm & ~perm.WRITE if broker_name in self._wiped else config.perm,
             topic_sys_flag=config.topic_sys_flag,
         )
 
@@ -111,13 +113,21 @@ class TopicQueueTable:
     def wipe_write_perm(self, broker_name: str) -> int:
         """Remove the write permission from every topic of a broker. Return how many topics it has.
 
-        The change lasts until the broker registers a changed table.
+        Topics that it registers later have none either, until :meth:`add_write_perm` or :meth:`end_wipe`.
         """
-        return self._set_perm(broker_name, lambda before: before & ~perm.WRITE)
+        topics = self._set_perm(broker_name, lambda before: before & ~perm.WRITE)
+        if topics:
+            self._wiped.add(broker_name)
+        return topics
 
     def add_write_perm(self, broker_name: str) -> int:
         """Give every topic of a broker read and write permission and no other. Return how many topics it has."""
+        self.end_wipe(broker_name)
         return self._set_perm(broker_name, lambda before: perm.READ_WRITE)
+
+    def end_wipe(self, broker_name: str) -> None:
+        """Take topics as the broker registers them from now on."""
+        self._wiped.discard(broker_name)
 
     def remove(self, topic: str, broker_names: Collection[str]) -> None:
         """Remove the queues of a topic at some brokers, and the topic with the last of them."""
@@ -127,8 +137,15 @@ class TopicQueueTable:
         if not queues:
             self._table.pop(topic, None)
 
+    def keep_only(self, broker_name: str, topics: Collection[str]) -> None:
+        """Remove a broker's queues of all topics but some."""
+        for topic in self.topics_at((broker_name,)):
+            if topic not in topics:
+                self.remove(topic, (broker_name,))
+
     def remove_broker(self, broker_name: str) -> None:
         """Remove all queues of a broker."""
+        self.end_wipe(broker_name)
         for topic in self.topics_at((broker_name,)):
             self.remove(topic, (broker_name,))
 

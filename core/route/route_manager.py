@@ -44,6 +44,11 @@ class _LiveBroker(msgspec.Struct):
     advertised: Advertised
 
 
+def _is_older(version: DataVersion, known: DataVersion) -> bool:
+    """Return whether a version is of an earlier state of the same table. A clock may be set back, a counter only grows."""
+    return version.counter < known.counter and version.timestamp_ms <= known.timestamp_ms
+
+
 class RouteInfoManager:
     """Which brokers are alive, and which topics and addresses they have (``RouteInfoManager``). Loop thread.
 
@@ -76,16 +81,20 @@ class RouteInfoManager:
         topics: Iterable[TopicConfig] | None,
         filter_servers: Sequence[str] | None = None,
         advertised: Advertised = Advertised(),
+        is_whole: bool = False,
     ) -> RegisterResult:
         """Enter what a broker registers.
 
         An address that is known under another id of the same name is moved: a slave was promoted. Topics count only from the
-        master, and only when their version or the address is new; topics that it no longer has are not removed here.
+        master, and only when their version or the address is new. Those of an older version than the same connection brought
+        before do not count: they were on their way while the table changed.
 
         Args:
             topics: the broker's topics; None when it sent none.
             filter_servers: None leaves those known, an empty list removes them.
             advertised: by which other addresses clients reach it.
+            is_whole: the topics are all that the broker has, so that others are removed, and a new connection's count whatever
+                their version. RocketMQ's brokers send single topics, too, and do not say which they do.
         """
         self._clusters.setdefault(cluster, {})[broker_name] = None
         known = self._brokers.get(broker_name)
@@ -98,12 +107,21 @@ class RouteInfoManager:
         self._brokers[broker_name] = BrokerData(
             cluster=cluster, broker_name=broker_name, broker_addrs=dict(sorted(addresses.items()))
         )
-        is_changed = is_new or self.is_data_version_changed(broker_address, data_version)
-        if topics is not None and broker_id == MASTER_ID and is_changed:
-            for config in topics:
-                self.topics.put(broker_name, config)
-        if broker_address not in self._live:
+        live = self._live.get(broker_address)
+        if live is None:
             _log.info("broker %s (%s, id %d) registered", broker_name, broker_address, broker_id)
+        if broker_id == MASTER_ID and (is_new or live is None):
+            self.topics.end_wipe(broker_name)  # it has been away since
+        is_same_channel = live is not None and live.channel is channel
+        if live is not None and is_same_channel and _is_older(data_version, live.data_version):
+            topics, data_version = None, live.data_version
+        is_changed = is_new or live is None or live.data_version != data_version or (is_whole and not is_same_channel)
+        if topics is not None and broker_id == MASTER_ID and is_changed:
+            table = {config.topic_name: config for config in topics}
+            for config in table.values():
+                self.topics.put(broker_name, config)
+            if is_whole:
+                self.topics.keep_only(broker_name, table.keys())
         self._live[broker_address] = _LiveBroker(
             self._clock.monotonic_s(), data_version, channel, ha_server_address, broker_name, broker_id, advertised
         )

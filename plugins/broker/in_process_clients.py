@@ -112,7 +112,6 @@ class InProcessClients:
         self._is_stale = False
         state, broker = self._state, self._state.config.broker
         version = state.topics.data_version
-        self._routes.topics.remove_broker(broker.name)
         self._routes.register(
             cluster=broker.cluster,
             broker_name=broker.name,
@@ -123,8 +122,11 @@ class InProcessClients:
             data_version=version,
             topics=None,
         )
-        for _, config in state.topics.registered(broker.permission):
+        names = set()
+        for name, config in state.topics.registered(broker.permission):
             self._routes.topics.put(broker.name, config)
+            names.add(name)
+        self._routes.topics.keep_only(broker.name, names)
 
 
 def _failed(request: Request, error: BaseException) -> None:

@@ -33,6 +33,8 @@ log = logging.getLogger("flintmq.broker")
 _REST: Final = 10
 _REST_MAX_S: Final = 2.0
 """After a registration: ten times the processor time that its body took, and no longer than this, until the next one."""
+_SETTLE_MAX_S: Final = 3.0
+"""So long after its beginning a registration holds up an answer; mqadmin waits five seconds for the answer."""
 
 
 _RETRY_S: Final = 0.5
@@ -58,6 +60,10 @@ class Registration:
         """Name servers whose connection was lost, and that may know this broker no longer."""
         self._task: asyncio.Task[None] | None = None
         self._body_s = 0.0
+        self._under_way: dict[asyncio.Future[None], float] = {}
+        """Registrations that not all name servers have answered yet, and when they began."""
+        self._orders: dict[str, bytes] = {}
+        """By name server: its configuration of ordered topics, empty where it has none."""
         self.registered: dict[str, bool] = {}
         """For each name server whether the last registration succeeded."""
         self.master_address = ""
@@ -116,10 +122,35 @@ class Registration:
         await self._register_with(self._addresses)
 
     async def _register_with(self, addresses: Iterable[str]) -> None:
-        begin_s = time.thread_time()
-        body, crc32 = await self._body()
-        self._body_s = time.thread_time() - begin_s
-        await asyncio.gather(*(self._register(address, body, crc32) for address in addresses))
+        loop = asyncio.get_running_loop()
+        under_way: asyncio.Future[None] = loop.create_future()
+        self._under_way[under_way] = loop.time()
+        try:
+            begin_s = time.thread_time()
+            body, crc32 = await self._body()
+            self._body_s = time.thread_time() - begin_s
+            await asyncio.gather(*(self._register(address, body, crc32) for address in addresses))
+        finally:
+            del self._under_way[under_way]
+            under_way.set_result(None)
+        # Of name servers that contradict each other the first one counts: each change would be registered again, and so on.
+        first = next((address for address in self._addresses if self._orders.get(address)), None)
+        if first is not None:
+            try:
+                # The name server's configuration says which topics are ordered:
+                # docs/internals/algorithms.md, Topics and groups.
+                self._api.topics.update_order_topics(KVTable.decode(self._orders[first]).table.keys())
+            except FlintError as error:  # a malformed body or a full disk does not end the registrations
+                log.warning("the order configuration of name server %s: %s", first, error)
+
+    async def settle(self) -> None:
+        """Wait until the registrations that are under way have ended; none of those that begin later is waited for.
+
+        A name server that does not answer is waited for until three seconds have passed since it was asked."""
+        now_s = asyncio.get_running_loop().time()
+        for under_way, began_s in list(self._under_way.items()):
+            if began_s + _SETTLE_MAX_S > now_s:
+                await asyncio.wait((under_way,), timeout=began_s + _SETTLE_MAX_S - now_s)
 
     async def _register(self, address: str, body: bytes, crc32: int) -> None:
         api = self._api
@@ -133,8 +164,10 @@ class Registration:
             compressed=False,
             body_crc32=crc32,
             flint_advertised=self._advertised,
+            flint_whole=True,
         )
         command = request(RequestCode.REGISTER_BROKER, header, body, language="JAVA")
+        self._orders.pop(address, None)
         try:
             answer = await self._client.invoke(address, command, api.config.namesrv.register_timeout_ms)
         except RemotingError as error:
@@ -150,13 +183,7 @@ class Registration:
         self._lost.discard(address)
         if broker.id != 0:
             self._learn_master(answer)
-        if answer.body:
-            try:
-                # The name server's configuration says which topics are ordered:
-                # docs/internals/algorithms.md, Topics and groups.
-                api.topics.update_order_topics(KVTable.decode(answer.body).table.keys())
-            except FlintError as error:  # a malformed body or a full disk does not end the registrations
-                log.warning("the order configuration of name server %s: %s", address, error)
+        self._orders[address] = answer.body
 
     def _ha_address(self) -> str:
         """Return the address that slaves replicate from, or would if this broker were the master."""

@@ -112,13 +112,7 @@ class SendBackProcessor(DeclaredProcessor):
         group = api.groups.select(header.group)
         if group is None:
             raise group_missing(header.group)
-        if not perm.is_writeable(api.config.broker.permission):
-            raise RefusedError(
-                ResponseCode.NO_PERMISSION,
-                f"the broker[{api.config.broker.name}] sending message is forbidden",
-                reason="broker.not_writeable",
-                key="broker.permission (brokerPermission)",
-            )
+        perm.check_broker_writeable(api.config.broker)
         if group.retry_queue_nums <= 0:
             return Response()  # it wants no retries, and the message is dropped
         record = api.store.reader.message_at(header.commit_log_offset_bytes)

@@ -9,6 +9,7 @@ from flintmq.core.broker.topic_config import MessageQueue, TopicConfig, TopicCon
 from flintmq.core.broker.topic_name import check_topic_name
 from flintmq.core.kernel.ports.access import ACCOUNT, ADMIN, Permission
 from flintmq.core.kernel.ports.processor import Request, Response, handles
+from flintmq.core.kernel.ports.replication import MasterDirectory
 from flintmq.core.limits import TOPIC_MAX_BYTES
 from flintmq.core.waiters import DONE
 from flintmq.remoting.processors import needs
@@ -67,7 +68,10 @@ class AdminTopicProcessor(StateProcessor):
 
     @handles(RequestCode.DELETE_TOPIC_IN_BROKER, header=TopicRequestHeader, needs=ADMIN, audited=True)
     async def delete_topic(self, request: Request) -> Response:
-        """Delete a topic: its settings, its queues and the groups' offsets in it. Answered once the deletion is durable."""
+        """Delete a topic: its settings, its queues and the groups' offsets in it. Answered once the deletion is durable.
+
+        Tools remove its route from name servers next, where no registration that still has the topic may come afterwards.
+        """
         check_not_slave(self._state)
         topic = request.header(TopicRequestHeader).topic
         if topic not in self._state.topics:  # the retry topic of a long group has a name that no new topic may have
@@ -82,6 +86,8 @@ class AdminTopicProcessor(StateProcessor):
         await self._state.topics.durable()
         await acknowledge(waiter, strict=False)
         self._state.store.reput.run_all()  # what became readable with it, so that its queues are gone
+        for directory in self._state.services_with(MasterDirectory):  # type: ignore[type-abstract]
+            await directory.settle()
         return Response()
 
     @handles(RequestCode.GET_ALL_TOPIC_CONFIG, needs=ADMIN)

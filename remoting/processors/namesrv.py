@@ -98,6 +98,7 @@ class NamesrvRouteProcessor(DeclaredProcessor):
             ],
             filter_servers=body.filter_server_list,
             advertised=_advertised(header.flint_advertised, request),
+            is_whole=header.flint_whole,
         )
         order = self._kv.list_namespace(ORDER_TOPIC_CONFIG)
         return with_header(

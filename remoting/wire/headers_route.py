@@ -54,6 +54,8 @@ class RegisterBrokerRequestHeader(BrokerIdentityRequestHeader, kw_only=True):
     """CRC-32 of the body & 0x7FFFFFFF; 0 is not checked."""
     flint_advertised: str | None = None
     """Other addresses of the broker (:mod:`flintmq.core.broker.address`); RocketMQ's name server does not look at it."""
+    flint_whole: bool = False
+    """The topics are all that the broker has; RocketMQ's name server does not look at it."""
 
 
 class RegisterBrokerResponseHeader(CommandHeader, kw_only=True):

@@ -22,7 +22,7 @@ class SupportsReplication(Protocol):
 
 @runtime_checkable
 class MasterDirectory(Protocol):
-    """A service that knows from name servers where the master of this slave is. Loop thread."""
+    """A service that registers with name servers, and knows from them where the master of this slave is. Loop thread."""
 
     @property
     def master_address(self) -> str:
@@ -36,4 +36,8 @@ class MasterDirectory(Protocol):
 
     async def register_all(self) -> None:
         """Register with every name server now, and learn where the master is. A name server that fails is tried again later."""
+        ...
+
+    async def settle(self) -> None:
+        """Wait until the registrations that are under way have ended, so that none with an older table comes after this."""
         ...

@@ -11,8 +11,10 @@ import pytest
 from flintmq.config.sections.models import BrokerConfig
 from flintmq.core.broker.intake import MessageIntake
 from flintmq.core.broker.intake_steps import IntakeSteps
+from flintmq.core.broker.topic_config import TopicConfig
 from flintmq.core.errors import RefusedError
 from flintmq.core.kernel.ports import Sent
+from flintmq.core.record.batch import BatchItem, encode_batch
 from flintmq.core.record.properties import properties_to_string, string_to_properties
 from flintmq.core.record.record import MessageExtBrokerInner
 from flintmq.core.response_code import ResponseCode
@@ -164,3 +166,16 @@ def test_a_batch_that_cannot_be_taken_apart_is_refused(fields: dict[str, Any], b
     with pytest.raises(RefusedError) as refused:
         Intake().intake.batch(header(**fields), body, SENDER)
     assert (refused.value.code, refused.value.reason) == (ResponseCode.MESSAGE_ILLEGAL, reason)
+
+
+def test_an_ordered_topic_takes_nothing_while_the_broker_may_not_be_written_to() -> None:
+    """Single messages and batches alike; other topics are taken, until their producers know."""
+    intake = Intake()
+    intake.state.topics.put(TopicConfig(topic_name="O", read_queue_nums=4, write_queue_nums=4, order=True))
+    assert intake.single(topic="O").topic == "O"
+    config = intake.state.config
+    intake.state.config = attrs.evolve(config, broker=attrs.evolve(config.broker, permission=4))
+    assert intake.refusal(topic="O") == (ResponseCode.NO_PERMISSION, "broker.not_writeable")
+    assert intake.single(topic="T").topic == "T"
+    with pytest.raises(RefusedError, match="sending message is forbidden"):
+        intake.intake.batch(header(topic="O"), encode_batch([BatchItem(0, b"x", b"")]), SENDER)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
 from flintmq.core.broker.topic_config import TopicConfig
 from flintmq.core.io.config_manager import DataVersion
@@ -29,6 +30,7 @@ class Names:
         channel: RecordingChannel | None = None,
         cluster: str = "C",
         filters: list[str] | None = None,
+        whole: bool = False,
     ) -> RegisterResult:
         return self.routes.register(
             cluster=cluster,
@@ -40,7 +42,12 @@ class Names:
             data_version=version or DataVersion(timestamp_ms=1, counter=1),
             topics=topics,
             filter_servers=filters,
+            is_whole=whole,
         )
+
+    def perms(self, topic: str) -> list[int]:
+        route = self.routes.pick_up_topic_route_data(topic)
+        return [queue.perm for queue in route.queue_datas] if route else []
 
     def addresses(self, topic: str) -> list[dict[int, str]]:
         route = self.routes.pick_up_topic_route_data(topic)
@@ -109,6 +116,44 @@ def test_topics_count_only_with_a_new_version_and_are_never_removed_by_it() -> N
     names.register("a", 0, "h:1", TopicConfig(topic_name="U"), version=DataVersion(timestamp_ms=1, counter=2))
     assert names.routes.topics.topics() == ["T", "U"]
     assert names.routes.data_version("h:1") == DataVersion(timestamp_ms=1, counter=2)
+
+
+def test_a_broker_that_sends_all_of_its_topics_has_no_others() -> None:
+    """Tools that know only the broker leave no route of a deleted topic behind; RocketMQ's brokers send single topics, too."""
+    names, channel = Names(), RecordingChannel()
+    t, u = TopicConfig(topic_name="T"), TopicConfig(topic_name="U")
+    names.register("a", 0, "h:1", t, u, channel=channel, whole=True)
+    names.register("b", 0, "h:2", t, u)
+    names.register("a", 0, "h:1", u, version=DataVersion(timestamp_ms=2, counter=2), channel=channel, whole=True)
+    assert names.addresses("T") == [{0: "h:2"}]
+    assert names.addresses("U") == [{0: "h:1"}, {0: "h:2"}]
+    names.register("b", 0, "h:2", u, version=DataVersion(timestamp_ms=2, counter=2))
+    assert names.addresses("T") == [{0: "h:2"}]
+
+
+def test_a_registration_of_an_older_table_brings_no_topics() -> None:
+    """It was on its way while a topic was deleted. A broker that starts anew, perhaps from an older copy, is taken as it is."""
+    names, channel = Names(), RecordingChannel()
+    u = TopicConfig(topic_name="U")
+    names.register("a", 0, "h:1", u, version=DataVersion(timestamp_ms=7, counter=3), channel=channel, whole=True)
+    old = DataVersion(timestamp_ms=6, counter=2)
+    for whole in (True, False):
+        names.register("a", 0, "h:1", TopicConfig(topic_name="T"), version=old, channel=channel, whole=whole)
+        assert names.routes.topics.topics() == ["U"]
+    assert names.routes.data_version("h:1") == DataVersion(timestamp_ms=7, counter=3)
+    set_back = DataVersion(timestamp_ms=5, counter=4)
+    names.register("a", 0, "h:1", TopicConfig(topic_name="V"), version=set_back, channel=channel, whole=True)
+    assert names.routes.topics.topics() == ["V"], "the clock was set back, and the table has changed"
+    names.register("a", 0, "h:1", TopicConfig(topic_name="T"), version=old, channel=RecordingChannel(), whole=True)
+    assert names.routes.topics.topics() == ["T"]
+
+
+def test_a_new_connection_brings_what_its_broker_has_whatever_the_version() -> None:
+    """A machine that lost its power and starts again, with another permission in its file, has the same table of topics."""
+    names = Names()
+    names.register("a", 0, "h:1", TopicConfig(topic_name="T", perm=6), whole=True)
+    names.register("a", 0, "h:1", TopicConfig(topic_name="T", perm=4), whole=True)
+    assert names.perms("T") == [4]
 
 
 def test_a_lost_connection_takes_its_broker_along_unless_it_registered_anew() -> None:
@@ -191,6 +236,34 @@ def test_write_permission_is_wiped_and_given_back() -> None:
     assert route is not None
     assert [queue.perm for queue in route.queue_datas] == [6, 6]
     assert names.routes.topics.wipe_write_perm("none") == 0
+
+
+def test_write_permission_stays_wiped_until_it_is_given_back() -> None:
+    """A drained broker must get no messages again because somebody makes a topic."""
+    names, channel = Names(), RecordingChannel()
+    t, u = TopicConfig(topic_name="T"), TopicConfig(topic_name="U")
+    names.register("a", 0, "h:1", t, channel=channel)
+    names.register("b", 0, "h:2", t)
+    names.routes.topics.wipe_write_perm("a")
+    names.routes.topics.wipe_write_perm("unknown")
+    names.register("a", 0, "h:1", t, u, version=DataVersion(timestamp_ms=2, counter=2), channel=channel, whole=True)
+    assert (names.perms("T"), names.perms("U")) == ([4, 6], [4])
+    names.routes.topics.add_write_perm("a")
+    names.register("a", 0, "h:1", t, u, version=DataVersion(timestamp_ms=3, counter=3), channel=channel, whole=True)
+    assert (names.perms("T"), names.perms("U")) == ([6, 6], [6])
+
+
+@pytest.mark.parametrize("has_slave", [False, True])
+def test_a_broker_that_starts_anew_is_written_to_again(has_slave: bool) -> None:
+    """It was drained to be replaced; whether a slave was there meanwhile makes no difference."""
+    names, channel = Names(), RecordingChannel()
+    names.register("a", 0, "h:1", TopicConfig(topic_name="T"), channel=channel)
+    if has_slave:
+        names.register("a", 1, "h:3")
+    names.routes.topics.wipe_write_perm("a")
+    names.routes.close_channel(channel)
+    names.register("a", 0, "h:1", TopicConfig(topic_name="T"))
+    assert names.perms("T") == [6]
 
 
 def test_deletes_a_topic_everywhere_or_in_one_cluster() -> None:

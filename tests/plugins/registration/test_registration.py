@@ -8,7 +8,12 @@ from pathlib import Path
 from flintmq import Broker, NameServer
 from flintmq.config import BrokerConfig
 from flintmq.config.sections.models import ListenSection, NamesrvConfig, NamesrvSection, StoreSection
+from flintmq.core.broker.topic_config import TopicConfig
 from flintmq.plugins.registration.registration import Registration
+from flintmq.remoting.client.transport import RemotingClient
+from flintmq.remoting.wire.codes import RequestCode
+from flintmq.remoting.wire.command import RemotingCommand, request
+from flintmq.remoting.wire.headers_admin import TopicRequestHeader
 
 
 def config(root: Path, *addresses: str) -> BrokerConfig:
@@ -92,5 +97,58 @@ def test_a_name_server_that_was_restarted_knows_the_broker_again_at_once(tmp_pat
             while not again.routes.cluster_info().broker_addr_table:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
             await broker.stop()
+
+    asyncio.run(live())
+
+
+class Slow:
+    """A name server that answers when it is told to."""
+
+    def __init__(self, registration: Registration) -> None:
+        self._invoke = registration._client.invoke
+        self.asked = asyncio.Event()
+        self.may_answer = asyncio.Event()
+        self.answered = 0
+        registration._client.invoke = self.invoke  # type: ignore[method-assign]
+
+    async def invoke(self, address: str, command: RemotingCommand, timeout_ms: int) -> RemotingCommand:
+        self.asked.set()
+        await self.may_answer.wait()
+        answer = await self._invoke(address, command, timeout_ms)
+        self.answered += 1
+        return answer
+
+
+def test_a_topic_is_deleted_once_no_registration_under_way_has_it(tmp_path: Path) -> None:
+    """Tools delete the route next: a registration that was made before, and came after that, would put it back for good."""
+
+    async def live() -> None:
+        async with (
+            NameServer(BrokerConfig(nameserver=NamesrvConfig(port=0))) as names,
+            Broker(config(tmp_path, names.address)) as broker,
+            RemotingClient() as client,
+        ):
+            registration = broker.state.service(Registration)
+            settle, settling = registration.settle, asyncio.Event()
+
+            async def settled() -> None:
+                settling.set()
+                await settle()
+                assert slow.answered == 1
+
+            registration.settle = settled  # type: ignore[method-assign]
+            slow = Slow(registration)
+            broker.state.topics.put(TopicConfig.with_queues("T", 1))
+            async with asyncio.timeout(30):
+                await slow.asked.wait()
+                wanted = request(RequestCode.DELETE_TOPIC_IN_BROKER, TopicRequestHeader(topic="T"))
+                deleting = asyncio.create_task(client.invoke(broker.address, wanted, 5_000))
+                await settling.wait()
+                assert "T" not in broker.state.topics
+                slow.may_answer.set()
+                assert (await deleting).code == 0
+            names.routes.delete_topic("T")
+            await registration.register_all()
+            assert "T" not in names.routes.topics.topics()
 
     asyncio.run(live())
