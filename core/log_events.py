@@ -137,6 +137,7 @@ EVENTS: Final[Mapping[str, str]] = {
     "slave %s follows from %d on": "replication.slave_follows slave position",
     "slave %s is gone, at %d": "replication.slave_gone slave position",
     "slave %s: %s": "replication.slave_refused slave reason",
+    "%d queues of %d topics that the master does not have are removed, such as %s": "replication.queues_removed queues topics topic",
     "topics, groups and offsets of the master at %s: %s": "replication.tables_missing master error",
     "the tables of the master at %s cannot be taken over: %s": "replication.tables_wrong master error",
     "request %d of %s failed: %s": "request.failed code client error",

@@ -165,6 +165,12 @@ class BrokerApi(Protocol):
         """The port that slaves replicate from, or would if this broker were a master that has some."""
         ...
 
+    def forget_topic(self, topic: str) -> None:
+        """Drop the offsets and the counters of a topic that is deleted, which is done for each that leaves the table of topics.
+
+        Features that remember topics or groups subscribe to ``topics.deleted`` and ``groups.deleted``."""
+        ...
+
     def dispatch(self) -> None:
         """Make what was appended visible as far as it is durable: queues, index, held pulls."""
         ...

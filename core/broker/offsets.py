@@ -214,6 +214,15 @@ class ConsumerOffsetManager:
                 self._leave(group, topic)
             self._dirty = True
 
+    def remove_queue(self, topic: str, queue_id: int) -> None:
+        """Forget one queue for every group."""
+        for group, queues in list(self._table.get(topic, {}).items()):
+            if queues.pop(queue_id, None) is not None:
+                self._entries -= 1
+                self._dirty = True
+                if not queues:
+                    self.remove(topic, group)
+
     def remove(self, topic: str, group: str) -> None:
         """Forget one group in one topic."""
         groups = self._table.get(topic)
@@ -274,18 +283,21 @@ class ConsumerOffsetManager:
         return True
 
     def replace(self, value: Mapping[str, Any]) -> None:
-        """Take over the file's table, or the master's on a slave: what it names, the rest stays.
+        """Take over the file's table, or the master's on a slave; what that does not have is gone.
 
         Raises:
             JsonTypeError: a member is not of RocketMQ's type; nothing was changed.
         """
+        table: dict[str, dict[str, dict[int, int]]] = {}
+        topics: dict[str, set[str]] = {}
+        entries = 0
         for name, offsets in read_as(value, _StoredOffsets).offset_table.items():
             topic, found, group = name.partition("@")
             if found and topic and group:
-                self._entries -= len(self._queues(topic, group))
-                self._table[topic][group] = offsets
-                self._entries += len(offsets)
-        self._dirty = True
+                table.setdefault(topic, {})[group] = offsets
+                topics.setdefault(group, set()).add(topic)
+                entries += len(offsets)
+        self._table, self._topics, self._entries, self._dirty = table, topics, entries, True
 
 
 def _encoded(topic: str, group: str, queues: Mapping[int, int], *, standard: bool) -> bytes:
@@ -355,6 +367,10 @@ class Readers:
             is_done: returns whether it is done with a message behind that, by its queue offset.
         """
         self.own[topic] = OwnReader(name, next_offset, is_done)
+
+    def remove_queue(self, topic: str, queue_id: int) -> None:
+        """Forget how far groups have come in a queue that is gone."""
+        self._offsets.remove_queue(topic, queue_id)
 
     def which_group_by_topic(self, topic: str) -> set[str]:
         """Return the groups that read a topic, whether they are connected or not."""

@@ -111,6 +111,8 @@ class BrokerState:
         self.sink = MessageSink(store, stats, self.dispatch, self.followers)
         self.intake_steps = intake_steps if intake_steps is not None else IntakeSteps()
         self.intake = MessageIntake(self, self.intake_steps)
+        topics.deleted.subscribe(self.forget_topic)
+        groups.deleted.subscribe(stats.forget_group)
 
     def update_config(self, config: BrokerConfig) -> None:
         """Take settings that may change while the broker runs."""
@@ -123,6 +125,13 @@ class BrokerState:
             self.topics.resize_template(config.topics.default_queue_nums)
         if config.broker.permission != before.broker.permission:
             self.topics.permission_changed()
+
+    def forget_topic(self, topic: str) -> None:
+        """Drop the offsets and the counters of a topic that is deleted; its queues are the store's.
+
+        Called when it leaves the table of topics, and for one that is in no table and has left something behind."""
+        self.offsets.remove_topic(topic)
+        self.stats.forget_topic(topic)
 
     def filter_factory(self, expression_type: str) -> MessageFilterFactory:
         """Return the factory of filters of a type: tags, SQL92 where it is switched on, or what a plugin registered.

@@ -150,7 +150,7 @@ class TopicConfigManager(VersionedTable[TopicConfig]):
         Raises:
             StoreError: the disk refused the new version of the table; name servers learn it all the same.
         """
-        self._changed()
+        self._change({})
 
     def is_system_topic(self, topic: str) -> bool:
         return topic in self.system_topics or topic.startswith(names.SYSTEM_TOPIC_PREFIX)

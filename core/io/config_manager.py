@@ -243,6 +243,12 @@ class VersionedTable(ConfigManager[Row]):
         self.deleted.publish(name)
         return True
 
+    def replace(self, value: Mapping[str, Any]) -> None:
+        before = set(self._table)
+        super().replace(value)
+        for name in before - self._table.keys():
+            self.deleted.publish(name)
+
     def to_wire(self) -> dict[str, Any]:
         """Return what the file holds, and what the whole table is on the wire."""
         version = self.data_version

@@ -37,6 +37,8 @@ _PLAIN: Final = picked(
 _BODY_AT: Final = HEAD_V4.size
 _CRC_MASK: Final = 0x7FFFFFFF
 _TOPICS_MAX: Final = 65_536
+_NUMBERED_MAX: Final = 8_192
+"""Each part that is checked costs a little for each of them."""
 _ANYWHERE: Final = Path()
 
 Plain = tuple[int, int, int, int]
@@ -93,7 +95,9 @@ class RecordCheck:
         """Return the record at a place, as :func:`check_record` does, and remember its topic. Raises RecordError."""
         record = check_record(view, at, physical_offset_bytes, check_crc=self._check_crc)
         raw = record.topic.encode("utf-8")
-        if is_queued(record.sys_flag) and len(raw) < 128 and len(self._topics) < _TOPICS_MAX:
+        if is_queued(record.sys_flag) and len(raw) < 128:
+            if len(self._topics) >= _TOPICS_MAX:
+                self._topics.clear()  # most may be of topics that were deleted
             self._topics.add(bytes((len(raw),)) + raw)
         return record
 
@@ -153,6 +157,8 @@ class RecordCheck:
 
     def _can_be_queued(self, view: memoryview, rows: Heads) -> Column:
         """Return whether topic, queue id and queue offset can be those of a queue, or need not be."""
+        if len(self._numbered.names) > _NUMBERED_MAX:  # of topics that were deleted, too
+            self._numbered, self._is_folder = Topics(), []
         codes = self._numbered.codes(view, rows)
         for name in self._numbered.names[len(self._is_folder) :]:
             self._is_folder.append(not why_no_topic(name))

@@ -61,7 +61,11 @@ class SlaveReplication:
             make_context=partial(replication_client_tls, config) if wants_tls(config) else None,
         )
         self.synchronize = SlaveSynchronize(
-            api, self._client, self._master_client_address, config.ha.sync_interval_ms / 1000
+            api,
+            self._client,
+            self._master_client_address,
+            config.ha.sync_interval_ms / 1000,
+            lambda: self.slave.is_following,
         )
         store.reput.arrived.subscribe(self._arrived)
 
@@ -110,6 +114,8 @@ class SlaveReplication:
         if DELETIONS in queues:
             queues = self._forget_deleted(batch)
         unknown = [queue for queue in queues if queue[0] in topics.learned or queue[0] not in topics]
+        if unknown:
+            self.synchronize.unknown_arrived()
         highest = dict(sorted(unknown))
         news = [topics.learn(topic, queue_id + 1) for topic, queue_id in highest.items()]
         if any(news):
@@ -131,9 +137,9 @@ class SlaveReplication:
         return next(self._api.services_with(MasterDirectory), None)  # type: ignore[type-abstract]
 
     def _master_client_address(self) -> str:
+        """Return where clients reach the master whose log is followed: it says so itself, if it is no RocketMQ broker."""
         directory = self._directory()
-        known = directory.master_address if directory is not None else ""
-        return known or self.slave.master_client_address
+        return self.slave.master_client_address or (directory.master_address if directory is not None else "")
 
     async def _find_master(self) -> str | None:
         configured, directory = self._api.config.ha.master_address, self._directory()

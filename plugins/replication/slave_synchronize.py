@@ -3,6 +3,10 @@
 Offsets of consumers, delay levels, timers and transactions stand for what is in the master's log. A slave that had them before
 it has that log would lose messages when it becomes the master: it would take messages for delivered whose copies it never got.
 So they are held back until its log ends where the master's did after it had said them. RocketMQ's slave does not wait.
+
+What the master does not have any more goes here, too, whether it was deleted while this slave followed or while it was away:
+groups, offsets, counters, and the queues of topics. Tables of a master whose log is not followed are not taken over: they may
+be of another store, and empty.
 """
 
 from __future__ import annotations
@@ -10,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
@@ -23,6 +28,7 @@ from flintmq.core.io.typed_json import read_as
 from flintmq.core.kernel.ports import SupportsFollowing
 from flintmq.core.response_code import ResponseCode
 from flintmq.remoting.client.transport import RemotingClient
+from flintmq.remoting.processors.answers import sliced
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.command import request
 
@@ -53,15 +59,22 @@ class SlaveSynchronize:
         client: speaks to the master.
         master_address: where clients reach the master; empty while that is unknown.
         interval_s: how often.
+        is_following: whether the log of that master is followed now.
     """
 
     def __init__(
-        self, api: BrokerApi, client: RemotingClient, master_address: Callable[[], str], interval_s: float
+        self,
+        api: BrokerApi,
+        client: RemotingClient,
+        master_address: Callable[[], str],
+        interval_s: float,
+        is_following: Callable[[], bool] = lambda: True,
     ) -> None:
         self._api = api
         self._client = client
         self._master_address = master_address
         self._interval_s = interval_s
+        self._is_following = is_following
         self._task: asyncio.Task[None] | None = None
         self._told = ""
         self._wanted = asyncio.Event()
@@ -69,6 +82,8 @@ class SlaveSynchronize:
         """Offsets that stand for more than this broker's log holds yet."""
         self._deleted: set[str] = set()
         """Topics whose deletion was met in the log since the master was last asked for its offsets."""
+        self._may_be_left = True
+        """Whether there may be queues of topics that the master does not have."""
         self.rounds = 0
         """Rounds in which everything was taken over."""
 
@@ -96,6 +111,10 @@ class SlaveSynchronize:
             api.topics.delete(topic)
         self.wake()
 
+    def unknown_arrived(self) -> None:
+        """Take note that there are messages of a topic that is not in the master's table, or was not the last time."""
+        self._may_be_left = True
+
     async def stop(self) -> None:
         """Stop asking. Idempotent."""
         if self._task is not None:
@@ -108,9 +127,11 @@ class SlaveSynchronize:
         while True:
             address, began_s = self._master_address(), loop.time()
             is_due = began_s >= due_s
-            if address:
+            is_following = bool(address) and self._is_following()
+            if is_following:
                 await self._round(address, topics_only=not is_due)
-            interval_s = self._interval_s if self.rounds else min(FIRST_WAIT_S, self._interval_s)
+            is_usual = is_following and self.rounds
+            interval_s = self._interval_s if is_usual else min(FIRST_WAIT_S, self._interval_s)
             if is_due:
                 due_s = loop.time() + interval_s
             await asyncio.sleep(min(max(REST_S, _REST * (loop.time() - began_s)), interval_s))
@@ -151,11 +172,15 @@ class SlaveSynchronize:
             StoreError: the disk refused a table.
         """
         api = self._api
+        end_before_bytes = api.store.watermarks.wrote
         topics = await self._ask(address, RequestCode.GET_ALL_TOPIC_CONFIG)
         if topics is not None and (api.topics.learned or _version_of(topics) != api.topics.data_version):
             api.topics.replace(topics)
             api.topics.persist()
             api.topics.changed.publish()
+            self._may_be_left = True
+        if topics is not None and self._may_be_left:
+            await self._remove_left(end_before_bytes)
         if topics_only:
             return
         if self._held is None:
@@ -169,6 +194,35 @@ class SlaveSynchronize:
             api.groups.replace(groups)
             api.groups.persist()
 
+    async def _remove_left(self, end_before_bytes: int) -> None:
+        """Remove the queues of topics that are not in the master's table.
+
+        A topic may have come to the master after it had told its table, and its first messages may be here already. They lie
+        behind the end that this log had before the table was asked for: a queue with such a message stays, until the next table
+        says what it is.
+
+        Args:
+            end_before_bytes: that end.
+        """
+        api, queues = self._api, self._api.store.consume_queues.queues
+        self._may_be_left = False
+        removed: Counter[str] = Counter()
+        async for key in sliced(list(queues)):
+            topic = key[0]
+            if topic in api.topics or api.topics.is_system_topic(topic) or (queue := queues.get(key)) is None:
+                continue
+            if queue.max_physical_offset_bytes > end_before_bytes:
+                self._may_be_left = True
+                continue
+            api.store.delete_queue(*key)
+            removed[topic] += 1
+        for topic in removed:
+            if topic not in api.topics:
+                api.forget_topic(topic)
+        if removed:
+            text = "%d queues of %d topics that the master does not have are removed, such as %s"
+            log.info(text, removed.total(), len(removed), next(iter(removed)))
+
     async def _log_end(self, address: str) -> int:
         """Return the end of the master's log in bytes; 0 where the master does not say it."""
         answer = await self._ask(address, RequestCode.GET_BROKER_RUNTIME_INFO)
@@ -178,7 +232,7 @@ class SlaveSynchronize:
     def _take_over_reached(self) -> None:
         """Take over the offsets that are held back, once this broker's log holds what they stand for."""
         api, held = self._api, self._held
-        if held is None or api.store.watermarks.wrote < held.end_offset_bytes:
+        if held is None or not self._is_following() or api.store.watermarks.wrote < held.end_offset_bytes:
             return
         self._held = None
         if held.offsets is not None:

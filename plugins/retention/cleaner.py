@@ -66,7 +66,7 @@ class CleanCommitLogService:
 
     Args:
         store: an open store.
-        offsets: the groups' offsets, for the warning before unread messages go; None without groups.
+        offsets: the groups' offsets, for the warning before unread messages go; they go with their queues. None without groups.
         kept_topics: topics of which a feature remembers queue offsets, so that their queues stay when all messages have
             expired.
     """
@@ -326,7 +326,7 @@ class CleanCommitLogService:
             return False
 
     def clean_expired_queues(self) -> int:
-        """Remove queues whose newest message is deleted; return how many (code 306).
+        """Remove queues whose newest message is deleted, and how far groups have come in them; return how many (code 306).
 
         Those of ``kept_topics`` stay."""
         store = self._store
@@ -338,6 +338,8 @@ class CleanCommitLogService:
         ]
         for topic, queue_id in expired:
             store.delete_queue(topic, queue_id)
+            if self._offsets is not None:
+                self._offsets.remove_queue(topic, queue_id)
             log.info("%s queue %d removed: all of its messages are deleted", topic, queue_id)
         return len(expired)
 

@@ -45,6 +45,8 @@ class ConsumerOffsets(Protocol):
 
     def query(self, topic: str, group: str, queue_id: int) -> int: ...
 
+    def remove_queue(self, topic: str, queue_id: int) -> None: ...
+
 
 class Unread(msgspec.Struct, frozen=True):
     """The messages in one file that a group has not consumed, by its stored offsets."""

@@ -10,7 +10,9 @@ from flintmq.core.broker import perm
 from flintmq.core.broker.address import host_port
 from flintmq.core.broker.groups import SubscriptionGroupConfig
 from flintmq.core.broker.topic_config import MessageQueue
+from flintmq.core.broker.topic_name import dlq_topic, retry_topic
 from flintmq.core.errors import RefusedError, RemotingError
+from flintmq.core.limits import TOPIC_MAX_BYTES
 from flintmq.core.record.host import decode_message_id
 from flintmq.core.record.properties import UNIQ_KEY
 from flintmq.core.route.route_data import ClusterInfo, TopicRouteData
@@ -179,9 +181,16 @@ class AdminClient(BrokerQuestions, QueueOffsets, InstanceUser):
     async def delete_group(
         self, group: str, *, remove_offset: bool = False, address: str | None = None, cluster: str | None = None
     ) -> None:
-        """Delete a subscription group, and with ``remove_offset`` how far it has come."""
+        """Delete a subscription group, with its retries and its dead letters, and with ``remove_offset`` how far it has come.
+
+        At one broker (``address``) its retries and dead letters stay, as mqadmin leaves them: others may have the group still.
+        """
         header = DeleteSubscriptionGroupRequestHeader(group_name=group, remove_offset=remove_offset)
         await _ask_all(self.client, await self._targets(address, cluster), RequestCode.DELETE_SUBSCRIPTIONGROUP, header)
+        if address is None:
+            for topic in (retry_topic(group), dlq_topic(group)):
+                if len(topic) <= TOPIC_MAX_BYTES:  # a longer one cannot be made
+                    await self.delete_topic(topic, cluster=cluster)
 
     async def consume_stats(self, group: str, topic: str) -> ConsumeStats:
         """Return how far a group has come in each queue of a topic."""

@@ -80,9 +80,8 @@ class AdminTopicProcessor(StateProcessor):
         # A longer name has no queues, and no record can name it.
         waiter = self._state.store.delete_topic(topic) if len(topic) <= TOPIC_MAX_BYTES else DONE
         self._state.topics.delete(topic)
-        self._state.offsets.remove_topic(topic)
+        self._state.forget_topic(topic)  # it may be in no table, and have left something behind
         self._state.offsets.persist()  # a crash must not give its offsets to a topic of that name that is made then
-        self._state.stats.forget_topic(topic)
         await self._state.topics.durable()
         await acknowledge(waiter, strict=False)
         self._state.store.reput.run_all()  # what became readable with it, so that its queues are gone
@@ -205,14 +204,22 @@ class AdminTopicProcessor(StateProcessor):
 
     @handles(RequestCode.CLEAN_UNUSED_TOPIC, needs=ADMIN, audited=True)
     async def clean_unused(self, _request: Request) -> Response:
-        """Delete the consume queues of topics that no longer exist."""
-        topics, store = self._state.topics, self._state.store
-        unused = [topic for topic in store.reader.topics() if topic not in topics and not topics.is_system_topic(topic)]
-        if self._state.config.broker.is_slave:  # its log says what its master's says
-            for key in [key for key in store.consume_queues.queues if key[0] in unused]:
-                store.delete_queue(*key)
+        """Delete the consume queues and the groups' offsets of topics that no longer exist.
+
+        A slave does so by itself when it compares its tables with its master's: it sees messages of a topic before its own
+        table says that there is one.
+        """
+        state = self._state
+        if state.config.broker.is_slave:
             return Response()
-        for waiter in [store.delete_topic(topic) for topic in unused]:
+        with_queues = state.store.reader.topics()
+        waiters = []
+        for topic in with_queues.union(state.offsets.topics()):
+            if topic not in state.topics and not state.topics.is_system_topic(topic):
+                if topic in with_queues:
+                    waiters.append(state.store.delete_topic(topic))
+                state.forget_topic(topic)
+        for waiter in waiters:
             await acknowledge(waiter, strict=False)
-        store.reput.run_all()
+        state.store.reput.run_all()
         return Response()

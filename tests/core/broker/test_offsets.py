@@ -107,11 +107,17 @@ def test_entries_are_counted_whatever_happens_to_them() -> None:
     offsets = ConsumerOffsetManager()
     offsets.replace({"offsetTable": {"T@g": {"0": 1, "1": 2}, "U@g": {"0": 3}}})
     assert offsets.entries == 3
-    offsets.replace({"offsetTable": {"T@g": {"0": 7}}})
-    assert offsets.entries == 2
+    offsets.replace({"offsetTable": {"T@g": {"0": 7, "1": 2}, "V@g": {"0": 3}}})
+    assert (offsets.entries, offsets.topics()) == (3, ["T", "V"]), "what the other table does not have is gone"
     offsets.clone("g", "h", "T")
     offsets.clone("g", "h", "T")
-    assert offsets.entries == 3
+    assert offsets.entries == 5
+    offsets.remove_queue("T", 1)
+    assert (offsets.entries, offsets.query_all("T", "g")) == (3, {0: 7})
+    offsets.remove_queue("V", 0)
+    offsets.remove_queue("W", 0)
+    assert (offsets.entries, offsets.topics()) == (2, ["T"]), "a topic goes with its last offset"
+    offsets.put("V", "g", 0, 1)
     offsets.remove_topic("T")
     assert offsets.entries == 1
     offsets.remove_group("g")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from flintmq.core.broker.groups import SubscriptionGroupManager
-from flintmq.core.broker.offsets import ConsumerOffsetManager
+from flintmq.core.broker.groups import SubscriptionGroupConfig
+from flintmq.core.broker.stats import GROUP_GET_NUMS
 from flintmq.core.broker.topic_config import TopicConfig
 from flintmq.core.broker.topics import TopicConfigManager, boot_topics
 from flintmq.core.errors import FlintError, RemotingConnectError
@@ -18,6 +19,7 @@ from flintmq.core.testing.clock import ManualClock
 from flintmq.plugins.replication.slave_synchronize import SlaveSynchronize
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.command import RemotingCommand
+from flintmq.tests.support.state import state_of
 
 TOPIC = {"topicName": "T", "readQueueNums": 3, "writeQueueNums": 3, "perm": 6}
 TABLES: dict[int, Any] = {
@@ -42,11 +44,14 @@ class Master:
         self.tables = dict(TABLES)
         self.asked: list[int] = []
         self.failure: FlintError | None = None
+        self.before_answer: Callable[[], object] = lambda: None
 
     async def invoke(self, _address: str, command: RemotingCommand, _timeout_ms: int) -> RemotingCommand:
         self.asked.append(command.code)
         if self.failure is not None:
             raise self.failure
+        if command.code == RequestCode.GET_ALL_TOPIC_CONFIG:
+            self.before_answer()
         table = self.tables[command.code]
         if isinstance(table, int):
             return RemotingCommand(code=table, remark="no", flag=1)
@@ -67,24 +72,35 @@ class Follower:
         self.table = positions
 
 
+class Store:
+    """A log of 100 bytes, and queues by where their newest message ends."""
+
+    def __init__(self) -> None:
+        self.watermarks = SimpleNamespace(wrote=100)
+        self.ends: dict[tuple[str, int], int] = {}
+        self.reader = SimpleNamespace(max_queue_offset=lambda _topic, _queue_id: 0)
+
+    @property
+    def consume_queues(self) -> Any:
+        queues = {key: SimpleNamespace(max_physical_offset_bytes=end) for key, end in self.ends.items()}
+        return SimpleNamespace(queues=queues)
+
+    def delete_queue(self, topic: str, queue_id: int) -> None:
+        del self.ends[topic, queue_id]
+
+
 @pytest.fixture
 def state() -> Any:
     clock = ManualClock()
     boot = boot_topics(cluster="C", broker_name="b")
-    follower = Follower()
-    return SimpleNamespace(
-        topics=TopicConfigManager(None, clock, boot),
-        groups=SubscriptionGroupManager(None, clock),
-        offsets=ConsumerOffsetManager(),
-        stats=SimpleNamespace(forget_topic=lambda _topic: None),
-        follower=follower,
-        services_with=lambda _protocol: iter((follower,)),
-        store=SimpleNamespace(watermarks=SimpleNamespace(wrote=100)),
-    )
+    found: Any = state_of(clock=clock, store=Store(), topics=TopicConfigManager(None, clock, boot))
+    found.follower = Follower()
+    found.services_with = lambda _protocol: iter((found.follower,))
+    return found
 
 
-def synchronized(state: Any, master: Master) -> SlaveSynchronize:
-    return SlaveSynchronize(state, master, lambda: "master:1", 0.01)  # type: ignore[arg-type]
+def synchronized(state: Any, master: Master, is_following: Callable[[], bool] = lambda: True) -> SlaveSynchronize:
+    return SlaveSynchronize(state, master, lambda: "master:1", 0.01, is_following)  # type: ignore[arg-type]
 
 
 def test_everything_is_taken_over(state: Any) -> None:
@@ -151,6 +167,90 @@ def test_a_master_that_does_not_say_where_its_log_ends(state: Any) -> None:
     master.tables[RequestCode.GET_BROKER_RUNTIME_INFO] = 1
     asyncio.run(synchronized(state, master).synchronize("master:1"))
     assert state.offsets.query_all("T", "G") == {0: 4, 1: 7}
+
+
+def test_what_the_master_does_not_have_is_gone(state: Any) -> None:
+    """Deleted topics would keep a map, a file and a folder for each queue, for ever, and deleted groups their offsets: a group
+    that is made again after a promotion would begin where the old one ended."""
+    stats = state.stats
+    for topic, group in (("T", "G"), ("T", "Gone"), ("Deleted", "G"), ("Left", "G")):
+        state.offsets.commit(topic, group, 0, 5)
+        stats.table.add(GROUP_GET_NUMS, f"{topic}@{group}")
+    state.topics.put(TopicConfig.with_queues("Deleted", 1))
+    state.groups.put(SubscriptionGroupConfig(group_name="Gone"))
+    state.store.ends = {
+        ("T", 0): 70,
+        ("Deleted", 0): 80,
+        ("Left", 0): -1,
+        ("Left", 1): 100,
+        ("RMQ_SYS_TRANS_HALF_TOPIC", 0): 9,
+    }
+    forgotten: list[str] = []
+    state.topics.deleted.subscribe(forgotten.append)
+    state.groups.deleted.subscribe(forgotten.append)
+    asyncio.run(synchronized(state, Master()).synchronize("master:1"))
+    assert set(state.store.ends) == {("T", 0), ("RMQ_SYS_TRANS_HALF_TOPIC", 0)}
+    assert [(topic, group) for topic, group, _ in state.offsets.all()] == [("T", "G")]
+    assert [key for _, key, _, _ in stats.table.rows()] == ["T@G"]
+    assert {"Deleted", "Gone"} <= set(forgotten)
+
+
+def test_a_topic_that_is_not_in_the_table_yet_keeps_its_queues(state: Any) -> None:
+    """Its first message came while the master was telling its table, and lies behind all that was here before."""
+    master = Master()
+    slave = synchronized(state, master)
+    master.before_answer = lambda: state.store.ends.update({("New", 0): 130, ("Deleted", 0): 90})
+    asyncio.run(slave.synchronize("master:1"))
+    assert set(state.store.ends) == {("New", 0)}
+    master.tables[RequestCode.GET_ALL_TOPIC_CONFIG] = {
+        "dataVersion": {"timestamp": 6, "counter": 10},
+        "topicConfigTable": {"New": TOPIC | {"topicName": "New"}},
+    }
+    state.store.watermarks.wrote = 140
+    asyncio.run(slave.synchronize("master:1"))
+    assert set(state.store.ends) == {("New", 0)}
+    state.store.ends["Late", 0] = 135
+    slave.unknown_arrived()
+    asyncio.run(slave.synchronize("master:1"))
+    assert set(state.store.ends) == {("New", 0)}, "a message of a topic that was deleted long ago made its queue again"
+
+
+def test_nothing_is_taken_from_a_master_whose_log_is_not_followed(state: Any) -> None:
+    """It may have begun anew on an empty disk: this slave may be the only one that still has everything."""
+    state.offsets.commit("Precious", "G", 0, 5)
+    state.topics.put(TopicConfig.with_queues("Precious", 1))
+    state.store.ends = {("Precious", 0): 80}
+    master, follows = Master(), [False, False, True]
+    asked_first: list[int] = []
+
+    def is_following() -> bool:
+        asked_first.append(len(master.asked))
+        return follows.pop(0) if len(follows) > 1 else follows[0]
+
+    slave = synchronized(state, master, is_following)
+
+    async def until_followed() -> None:
+        slave.start()
+        while not slave.rounds:
+            assert master.asked or ("Precious", 0) in state.store.ends
+            await asyncio.sleep(0.001)
+        await slave.stop()
+
+    asyncio.run(asyncio.wait_for(until_followed(), 30))
+    assert asked_first[:3] == [0, 0, 0], "no table was asked for before the log was followed"
+    assert not state.store.ends
+
+
+def test_offsets_are_not_taken_while_the_log_is_not_followed(state: Any) -> None:
+    """The connection to the master ended between its answer and the moment when they could be taken over."""
+    state.offsets.commit("T", "Other", 0, 5)
+    is_following = False
+    slave = synchronized(state, Master(), lambda: is_following)
+    asyncio.run(slave.synchronize("master:1"))
+    assert state.offsets.query("T", "Other", 0) == 5
+    is_following = True
+    asyncio.run(slave.synchronize("master:1"))
+    assert state.offsets.which_group_by_topic("T") == {"G"}
 
 
 def test_what_did_not_change_is_left_alone(state: Any) -> None:

@@ -56,7 +56,10 @@ def test_topics_and_groups_are_created_at_the_masters(fake_peer: Any, fake_broke
         }
         assert decode_body(broker.peer.of_code(200)[0].body, SubscriptionGroupConfig).group_name == "g"
         assert broker.peer.of_code(207)[0].ext_fields["removeOffset"] == "true"
-        assert [broker.peer.of_code(code)[0].ext_fields["topic"] for code in (215, 216)] == ["new", "new"]
+        deleted = [[asked.ext_fields["topic"] for asked in broker.peer.of_code(code)] for code in (215, 216)]
+        assert deleted == [["%RETRY%g", "%DLQ%g", "new"]] * 2, "a group's topics go with it, as with mqadmin"
+        await admin.delete_group("g", address=broker.peer.address)
+        assert [len(broker.peer.of_code(code)) for code in (207, 215, 216)] == [2, 3, 3]
         with pytest.raises(RefusedError, match="no cluster X"):
             await admin.create_topic("new", cluster="X")
 
