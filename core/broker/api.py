@@ -91,7 +91,7 @@ class BrokerApi(Protocol):
 
     @property
     def topics(self) -> TopicConfigManager:
-        """The table of topics."""
+        """The table of topics. A feature that remembers something by topic subscribes to its ``deleted``; so with groups."""
         ...
 
     @property
@@ -163,12 +163,6 @@ class BrokerApi(Protocol):
     @property
     def ha_port(self) -> int:
         """The port that slaves replicate from, or would if this broker were a master that has some."""
-        ...
-
-    def forget_topic(self, topic: str) -> None:
-        """Drop the offsets and the counters of a topic that is deleted, which is done for each that leaves the table of topics.
-
-        Features that remember topics or groups subscribe to ``topics.deleted`` and ``groups.deleted``."""
         ...
 
     def dispatch(self) -> None:

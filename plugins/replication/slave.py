@@ -137,7 +137,7 @@ class SlaveReplication:
         return next(self._api.services_with(MasterDirectory), None)  # type: ignore[type-abstract]
 
     def _master_client_address(self) -> str:
-        """Return where clients reach the master whose log is followed: it says so itself, if it is no RocketMQ broker."""
+        """Return where clients reach the master whose log is followed. A FlintMQ broker tells it with its log."""
         directory = self._directory()
         return self.slave.master_client_address or (directory.master_address if directory is not None else "")
 

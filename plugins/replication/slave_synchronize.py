@@ -218,7 +218,8 @@ class SlaveSynchronize:
             removed[topic] += 1
         for topic in removed:
             if topic not in api.topics:
-                api.forget_topic(topic)
+                api.offsets.remove_topic(topic)
+                api.stats.forget_topic(topic)
         if removed:
             text = "%d queues of %d topics that the master does not have are removed, such as %s"
             log.info(text, removed.total(), len(removed), next(iter(removed)))

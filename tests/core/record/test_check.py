@@ -6,6 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flintmq.core.io import lazy_numpy
+from flintmq.core.record import bulk_scan
 from flintmq.core.record.check import RecordCheck, check_record, why_no_topic
 from flintmq.core.record.record import RecordError
 from flintmq.core.record.sys_flag import TRANSACTION_PREPARED
@@ -78,6 +80,25 @@ def test_the_short_way_accepts_nothing_that_the_whole_way_refuses(at: int, value
         record = check_record(view, 0, PLACE)
         end = record.size_bytes
         assert plain == (end, record.sys_flag, record.store_timestamp_ms, end - len(record.properties_bytes))
+
+
+def test_topics_that_were_met_are_not_remembered_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slave checks what one connection brings for months, while topics come and go."""
+    lazy_numpy.load()
+    monkeypatch.setattr("flintmq.core.record.check._NUMBERED_MAX", 2)
+    monkeypatch.setattr("flintmq.core.record.check._TOPICS_MAX", 2)
+    check = RecordCheck()
+    for number, topic in enumerate((b"A", b"B", b"C", b"a/b", b"D", b"A", b"..", b"E")):
+        raw = memoryview(RecordFields(topic=topic).encode(PLACE))
+        rows = bulk_scan.whole_heads(raw, bulk_scan.chain(raw, 0, len(raw), 9))
+        assert rows is not None
+        is_good = topic not in (b"a/b", b"..")
+        assert check.rows(raw, rows, PLACE) == is_good, number
+        if is_good:
+            assert check.record(raw, 0, PLACE).topic == topic.decode()
+            assert check.plain(raw, 0, len(raw), PLACE) is not None
+        assert len(check._numbered.names) <= 3
+        assert len(check._topics) <= 2
 
 
 def test_why_a_topic_is_none() -> None:

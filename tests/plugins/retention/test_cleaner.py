@@ -375,12 +375,15 @@ def test_queues_of_deleted_messages_are_removed_when_asked(make: Any) -> None:
     for topic in ("old", "SCHEDULE_TOPIC_XXXX"):
         bench.fill(2, topic)
     bench.fill(12)
+    for topic in ("old", "T"):
+        bench.offsets.commit(topic, "g", 0, 2)
     bench.disk.used = 88
     bench.cleaner.run()
     assert bench.store.reader.min_queue_offset("old", 0) == 2
     assert bench.cleaner.clean_expired_queues() == 1
     assert bench.store.reader.topics() == {"T", "SCHEDULE_TOPIC_XXXX"}
     assert not (bench.path / "consumequeue" / "old").exists()
+    assert bench.offsets.topics() == ["T"], "an offset of a queue that is gone stands for nothing"
     bench.fill(1, "old")
     assert bench.store.reader.max_queue_offset("old", 0) == 1
     assert bench.store.reader.get_message("old", 0, 0, 1, None).status is GetMessageStatus.FOUND
