@@ -182,7 +182,7 @@ def reset(group: str, topic: str, to: str, as_json: bool) -> None:
 @click.option("--offsets", is_flag=True, help="Also forget how far it has come.")
 @options.as_json
 def delete(group: str, offsets: bool, as_json: bool) -> None:
-    """Delete a group at every broker."""
+    """Delete a group at every broker, with its retries and its dead letters."""
 
     async def work(admin: AdminClient) -> None:
         silent = Silent()

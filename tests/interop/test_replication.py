@@ -142,3 +142,25 @@ def test_a_slave_is_read_while_its_master_is_down(
                 caught_up(master, slave)
                 eventually(lambda: readable(slave, bodies), "the slave has the topics, too", 90)
             assert readable(slave, bodies)
+
+
+def test_a_slave_forgets_what_the_real_master_deletes(peer: Peer, tmp_path: Path) -> None:
+    """Its log does not say that a topic was deleted: only its table of topics does."""
+    master_port, slave_port = free_ports(2)
+    with flintmq.NameServer(load_config(None, [f"nameserver.port={peer.namesrv_port}"], {})):
+        ends = Ends(peer, tmp_path, peer.namesrv, master_port, slave_port)
+        with ends.run("java", "master") as master, ends.run("flint", "slave") as slave:
+            folders = tmp_path / "slave" / "consumequeue"
+            with connected(master) as wire:
+                for topic in ("Kept", "Gone"):
+                    assert wire.send(topic, b"x").code == 0
+                eventually(lambda: (folders / "Gone").exists(), "the slave has the topic", 60)
+                assert wire.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "Gone"}).code == 0
+            eventually(lambda: not (folders / "Gone").exists(), "the slave has forgotten the topic", 60)
+            assert wire_end(slave, "Kept") == 1
+
+
+def wire_end(address: str, topic: str) -> int:
+    """Where the first queue of a topic ends at a broker."""
+    with connected(address) as wire:
+        return int(wire.ask(RequestCode.GET_MAX_OFFSET, {"topic": topic, "queueId": 0}).ext_fields["offset"])

@@ -323,3 +323,19 @@ def test_there_is_an_end_to_topics_that_anyone_can_make() -> None:
     topics.put(TopicConfig(topic_name="T", read_queue_nums=8, write_queue_nums=8))
     topics.create_in_send_back("RMQ_SYS_TRANS_HALF_TOPIC", 1)
     assert "RMQ_SYS_TRANS_HALF_TOPIC" in topics
+
+
+def test_what_leaves_the_table_is_told() -> None:
+    """Others remember something of each topic: counters, offsets, filters. A slave's topics leave when its master's do."""
+    topics = manager()
+    gone: list[str] = []
+    topics.deleted.subscribe(gone.append)
+    for name in ("A", "B", "C"):
+        topics.put(TopicConfig.with_queues(name, 1))
+    assert topics.delete("A")
+    assert not topics.delete("A")
+    assert gone == ["A"]
+    others = topics.to_wire()
+    del others["topicConfigTable"]["B"]
+    topics.replace(others)
+    assert gone == ["A", "B"]
