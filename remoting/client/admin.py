@@ -189,7 +189,8 @@ class AdminClient(BrokerQuestions, QueueOffsets, InstanceUser):
         await _ask_all(self.client, await self._targets(address, cluster), RequestCode.DELETE_SUBSCRIPTIONGROUP, header)
         if address is None:
             for topic in (retry_topic(group), dlq_topic(group)):
-                if len(topic) <= TOPIC_MAX_BYTES:  # a longer one cannot be made
+                # Brokers make longer ones only for groups with long names, and refuse to delete one that is not there.
+                if len(topic) <= TOPIC_MAX_BYTES or topic in await self.topic_list():
                     await self.delete_topic(topic, cluster=cluster)
 
     async def consume_stats(self, group: str, topic: str) -> ConsumeStats:
