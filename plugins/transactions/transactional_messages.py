@@ -164,11 +164,6 @@ class TransactionalMessageService:
         for is_commit in (True, False):
             self.ended.pop((topic, is_commit), None)
 
-    def forget_topic(self, topic: str) -> None:
-        """Drop the figures of a topic that is deleted."""
-        for is_commit in (True, False):
-            self.ended.pop((topic, is_commit), None)
-
     def _keep_early(self, request: EndTransactionRequestHeader) -> None:
         """Keep the end of a half message that is acknowledged but cannot be read yet (transient store pool)."""
         place = request.commit_log_offset_bytes
