@@ -105,6 +105,7 @@ EVENTS: Final[Mapping[str, str]] = {
     "everybody is served late: half of all looks at the event loop waited for %d ms or longer; it is mostly busy with %s": (
         "loop.slow median_ms by"
     ),
+    "%d lines of %s are lost: %s": "log.lost lines output reason",
     "nobody is served for more than %d ms%s: the event loop is busy with %s": "loop.blocked warn_ms often by",
     "a request for %s could not be answered": "metrics.not_answered path",
     "figures cannot be pushed to %s: %s": "metrics.not_pushed endpoint error",
@@ -245,6 +246,7 @@ LOGGERS: Final = (
     "flintmq.flush",
     "flintmq.ha",
     "flintmq.landing",
+    "flintmq.log",
     "flintmq.namesrv",
     "flintmq.plugins",
     "flintmq.plugins.delay.schedule",

@@ -86,7 +86,12 @@ def run_command_line(arguments: Sequence[str] | None = None) -> int:
     """
     options.given_access.clear()
     words = list(sys.argv[1:] if arguments is None else arguments)
-    return exits.finished(lambda: _run(words), _usage)
+    code = exits.finished(lambda: _run(words), _usage)
+    if "flintmq.plugins.cli.serving_output" in sys.modules:  # only what serves has imported it
+        from flintmq.plugins.cli.serving_output import SERVING_OUTPUT
+
+        SERVING_OUTPUT.end()
+    return code
 
 
 def _run(words: list[str]) -> int:

@@ -19,6 +19,7 @@ from flintmq.plugins.cli import log_output, options
 from flintmq.plugins.cli.exits import warn
 from flintmq.plugins.cli.parser import Command, uncollected
 from flintmq.plugins.cli.serving import FenceWatch, Start, load, serve, store_folder
+from flintmq.plugins.cli.serving_output import SERVING_OUTPUT
 
 if TYPE_CHECKING:
     from flintmq.config import LoadedConfig
@@ -127,7 +128,7 @@ def run(
         own = _reached_from_here(name_server)
         addresses = ";".join((own, *(address for address in loaded.config.namesrv.addresses if address != own)))
         with_own = loaded.with_overrides([f"namesrv.addresses={addresses}"])
-        broker = await stack.enter_async_context(Broker(with_own, plugins=(watch,)))
+        broker = await stack.enter_async_context(Broker(with_own, plugins=(watch, SERVING_OUTPUT)))
         own = f"broker={broker.address} store={store_folder(loaded)}"
         return f"{_told(name_server)} {own}{_as_words(broker.ready_words)}"
 
@@ -239,7 +240,7 @@ def broker(
     async def start(stack: AsyncExitStack, watch: FenceWatch) -> str:
         for one in observed:
             watch.stop_at_end_of(sys.stdin.fileno(), one.told)
-        served = await stack.enter_async_context(Broker(loaded, plugins=(watch, *observed)))
+        served = await stack.enter_async_context(Broker(loaded, plugins=(watch, SERVING_OUTPUT, *observed)))
         return f"broker={served.address} store={store_folder(loaded)}{_as_words(served.ready_words)}"
 
     serve(start, loaded.config.listen.loop)

@@ -2,8 +2,8 @@
 
 ::
 
-    signals caught ─▶ start ─▶ READY ─▶ wait ──SIGTERM, SIGINT──▶ stop ─▶ 0
-                        │                └───── store fenced ───▶ stop ─▶ StoreFencedError (5)
+    signals caught ─▶ start ─▶ READY ─▶ wait ──SIGTERM, SIGINT, SIGHUP──▶ stop ─▶ 0
+                        │                └───── store fenced ──────────▶ stop ─▶ StoreFencedError (5)
                         └─ a signal while starting: what has started is stopped ─▶ 0
 """
 
@@ -28,13 +28,16 @@ from flintmq.core.kernel.hookspecs import hookimpl
 from flintmq.plugins.broker.service import run_loop_named, tell_ignored
 from flintmq.plugins.cli.exits import CommandError, ExitCode, complain
 from flintmq.plugins.cli.service_manager import ServiceManager
+from flintmq.plugins.cli.serving_output import SERVING_OUTPUT
 from flintmq.remoting.server.descriptors import raise_limit
 
 
 class StopSignals:
-    """Turns any number of SIGTERM and SIGINT into one request to stop. Main thread; a context manager.
+    """Turns any number of SIGTERM, SIGINT and SIGHUP into one request to stop. Main thread; a context manager.
 
-    After an orderly stop both signals are ignored: a second Ctrl-C, while the interpreter ends, changes nothing.
+    SIGHUP comes when a terminal is closed, and stops RocketMQ's processes in order as well; where it is ignored when the
+    process begins, as nohup(1) has it, it stays ignored. After an orderly stop all of them are ignored: a second Ctrl-C, while the
+    interpreter ends, changes nothing.
     """
 
     def __init__(self) -> None:
@@ -44,8 +47,9 @@ class StopSignals:
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Self:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            self._before[number] = signal.signal(number, self.stop)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+                self._before[number] = signal.signal(number, self.stop)
         return self
 
     def __exit__(
@@ -119,6 +123,7 @@ def load(
         settings: ``--set`` options, which take precedence over ``given``.
         role: whose meaning an ambiguous RocketMQ name has.
     """
+    SERVING_OUTPUT.begin()
     overrides = [f"{key}={value}" for key, value in given.items() if value is not None]
     loaded = load_config(config, [*overrides, *settings], role=role)
     tell_ignored(loaded)
@@ -147,14 +152,19 @@ def serve(start: Start, loop_name: str) -> None:
     """
     manager = ServiceManager.of_environment()
     raise_limit()
-    with StopSignals() as stop:
-        try:
-            run = run_loop_named(loop_name)
-        except ImportError as error:
-            raise CommandError(
-                f"listen.loop is {loop_name}, which is not installed: pip install 'flintmq[fast]'", ExitCode.USAGE
-            ) from error
-        run(_serve(start, stop, manager))
+    try:
+        run = run_loop_named(loop_name)
+    except ImportError as error:
+        raise CommandError(
+            f"listen.loop is {loop_name}, which is not installed: pip install 'flintmq[fast]'", ExitCode.USAGE
+        ) from error
+    began = SERVING_OUTPUT.begin()
+    try:
+        with StopSignals() as stop:
+            run(_serve(start, stop, manager))
+    finally:
+        if began:
+            SERVING_OUTPUT.end()
 
 
 async def _serve(start: Start, stop: StopSignals, manager: ServiceManager) -> None:

@@ -1,0 +1,173 @@
+"""Writes lines in a thread of its own, so that an output that nobody reads stops nobody who writes to it.
+
+The standard library's ``QueueListener`` waits without a bound when it is stopped, and its queue refuses that where it is full.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import threading
+import time
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+from typing import Final
+
+WAITING_BYTES_MAX: Final = 1 << 20
+"""Lines that wait for one output; some thousands. What comes then is dropped and counted."""
+_LINE_BYTES: Final = 64
+"""What a line occupies beside its text."""
+_WRITE_BYTES: Final = select.PIPE_BUF
+"""At most so much is written at once: a pipe takes it as a whole, also where several processes write to it."""
+_RETRY_MS: Final = 1_000
+
+
+class OutputThread:
+    """Takes lines from any thread and writes them in their order.
+
+    A line that finds no room is dropped. From then on lines are dropped until half of what waits is written, and then
+    ``lost`` is called once with their number.
+
+    A process that was forked has no such thread: there, lines are written at once.
+
+    Args:
+        name: of the output, for people.
+        write: writes bytes; may block. This thread.
+        lost: called with the number of lines that are lost, and why, as soon as the output takes lines again. This thread.
+        failed: called when a write fails, the first time since one succeeded. This thread.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        write: Callable[[bytes], None],
+        *,
+        lost: Callable[[int, str], None] = lambda lines, reason: None,
+        failed: Callable[[OSError], None] = lambda error: None,
+    ) -> None:
+        self.name = name
+        self.lost_lines = 0
+        """Since the beginning."""
+        self._write, self._lost, self._failed = write, lost, failed
+        self._process = os.getpid()
+        self._lock = threading.RLock()  # a collection in the middle of put() may log, too
+        self._queue: SimpleQueue[bytes | threading.Event | None] = SimpleQueue()
+        self._put_bytes = self._taken_bytes = 0
+        self._is_full = False
+        self._untold, self._reason = 0, ""
+        self._since_s: float | None = None
+        """When the write under way began."""
+        self._thread = threading.Thread(target=self._run, name=f"flintmq-output-{name}", daemon=True)
+        self._thread.start()
+
+    @property
+    def blocked_s(self) -> float:
+        """For how long the write under way has not returned; 0 where none is. Any thread."""
+        since_s = self._since_s
+        return 0.0 if since_s is None else time.monotonic() - since_s
+
+    def put(self, line: bytes) -> None:
+        """Have a line written, or several whole ones. Any thread; never waits."""
+        if os.getpid() != self._process:
+            with contextlib.suppress(OSError):
+                self._write(line)
+            return
+        size_bytes = len(line) + _LINE_BYTES
+        with self._lock:
+            waiting_bytes = self._put_bytes - self._taken_bytes
+            if self._is_full or (waiting_bytes and waiting_bytes + size_bytes > WAITING_BYTES_MAX):
+                self._is_full = True
+                self._note_lost(line.count(b"\n") or 1)
+                return
+            self._put_bytes += size_bytes
+            self._queue.put(line)
+
+    def flush(self, timeout_s: float) -> bool:
+        """Wait until everything is written. Any other thread.
+
+        Returns:
+            False where that did not happen in time.
+        """
+        until_s = time.monotonic() + timeout_s
+        while self._thread.is_alive() and os.getpid() == self._process:
+            came_by = threading.Event()
+            self._queue.put(came_by)
+            if not came_by.wait(max(0.0, until_s - time.monotonic())):
+                return False
+            if self._put_bytes == self._taken_bytes:
+                return True
+        return True
+
+    def end(self) -> None:
+        """End the thread after what waits. Any thread; does not wait for it."""
+        self._queue.put(None)
+
+    def _note_lost(self, lines: int) -> None:
+        with self._lock:
+            self._untold += lines
+            self.lost_lines += lines
+
+    def _run(self) -> None:
+        after: bytes | threading.Event | None = b""
+        while True:
+            line = after or self._queue.get()
+            after = b""
+            if line is None:
+                return
+            if isinstance(line, threading.Event):
+                line.set()
+                continue
+            lines = [line]
+            room_bytes = _WRITE_BYTES - len(line)
+            while room_bytes > 0:
+                try:
+                    after = self._queue.get_nowait()
+                except Empty:
+                    break
+                if not isinstance(after, bytes) or len(after) > room_bytes:
+                    break
+                lines.append(after)
+                room_bytes -= len(after)
+                after = b""
+            self._write_lines(lines)
+            if after is None:
+                return
+
+    def _write_lines(self, lines: list[bytes]) -> None:
+        data = b"".join(lines)
+        self._since_s = time.monotonic()
+        try:
+            self._write(data)
+        except OSError as error:
+            first = not self._untold
+            self._reason = str(error)
+            self._note_lost(data.count(b"\n") or 1)
+            if first:
+                self._failed(error)
+            has_failed = True
+        else:
+            if self._is_full:
+                self._reason = self._reason or f"nothing could be written there for {self.blocked_s:.0f} s"
+            has_failed = False
+        self._since_s = None
+        self._taken_bytes += len(data) + _LINE_BYTES * len(lines)
+        if self._is_full and self._put_bytes - self._taken_bytes <= WAITING_BYTES_MAX // 2:
+            self._is_full = False
+        if self._untold and not has_failed and not self._is_full:
+            with self._lock:
+                untold, self._untold = self._untold, 0
+                reason, self._reason = self._reason, ""
+            self._lost(untold, reason)
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    """Write bytes to a descriptor, whether it blocks or not; wait for as long as that takes. Raises ``OSError``."""
+    rest = memoryview(data)
+    while rest:
+        try:
+            rest = rest[os.write(descriptor, rest) :]
+        except BlockingIOError:  # another process that shares the descriptor made it so
+            waiting = select.poll()
+            waiting.register(descriptor, select.POLLOUT)
+            waiting.poll(_RETRY_MS)
