@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
+from flintmq.core.broker.faults import BrokerFaults
 from flintmq.core.broker.followers import Followers
 from flintmq.core.broker.stats import BrokerStats
 from flintmq.core.errors import RefusedError, StoreError, StoreFullError
@@ -27,9 +28,10 @@ Incoming = MessageExtBrokerInner | MessageBatch
 class Stored:
     """What became of messages that were put together, and the promise that they are durable. Made per append."""
 
-    __slots__ = ("messages", "results", "took_s", "units", "waiter")
+    __slots__ = ("_faults", "messages", "results", "took_s", "units", "waiter")
 
-    def __init__(self, put: Put) -> None:
+    def __init__(self, put: Put, faults: BrokerFaults) -> None:
+        self._faults = faults
         self.units: Sequence[AppendUnit] = put.records
         """Everything that was stored, in log order; a batch send is one unit."""
         self.messages = put.messages
@@ -56,7 +58,7 @@ class Stored:
 
     async def acknowledge(self, *, strict: bool = False) -> None:
         """Wait until the messages are as durable as promised; see :func:`flintmq.core.broker.sink.acknowledge`."""
-        await acknowledge(self.waiter, strict=strict)
+        await acknowledge(self.waiter, strict=strict, faults=self._faults)
 
 
 class MessageSink:
@@ -105,7 +107,14 @@ class MessageSink:
 
     def _counted(self, put: Put, messages: Sequence[Incoming]) -> Stored:
         self._stats.stored(put.records, put.took_s, put.messages)
-        stored = Stored(put)
+        faults = self._stats.faults
+        stored = Stored(put, faults)
+        if stored.results is not put.records:
+            for result in stored.results:
+                if isinstance(result, RefusedError):
+                    faults.refused(result)
+        if faults.are_some and put.records:
+            faults.stored()
         if self._followers.all:
             results = stored.results
             if len(results) != len(messages):  # they were to be appended together, and are refused together
@@ -200,20 +209,29 @@ def not_durable(status: FlushStatus) -> RefusedError | None:
             )
 
 
-async def acknowledge(waiter: FlushWaiter, *, strict: bool) -> None:
+async def acknowledge(waiter: FlushWaiter, *, strict: bool, faults: BrokerFaults | None = None) -> None:
     """Wait until what was appended for a request is as durable as the flush strategy and replication promise.
 
     Args:
         waiter: of the append.
         strict: with ``store.compat: strict`` a late flush and a missing slave are no reason to answer anything but success,
             as in RocketMQ's answers to 36 and 37.
+        faults: takes note of how the promise ended.
 
     Raises:
         RefusedError: it is stored, but the promise was not kept.
     """
     status = await until_flushed(waiter)
-    if strict and status is not FlushStatus.FENCED:
-        return
+    refusal = not_durable(status) if faults is None else told_durable(status, faults)
+    if refusal is not None and not (strict and refusal.reason != "store.fenced"):
+        raise refusal
+
+
+def told_durable(status: FlushStatus, faults: BrokerFaults, times: int = 1) -> RefusedError | None:
+    """Return what :func:`not_durable` does, and take note of it: of so many messages. Loop thread."""
     refusal = not_durable(status)
     if refusal is not None:
-        raise refusal
+        faults.refused(refusal, times)
+    elif faults.are_some:
+        faults.durable()
+    return refusal

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from flintmq.core.broker.batch_figures import BatchFigures
+from flintmq.core.broker.faults import BrokerFaults
 from flintmq.core.broker.stats_table import GROUP_GET_LATENCY, StatsTable
 from flintmq.core.io.clock import Clock
 from flintmq.core.kernel.ports import AppendUnit, DispatchRequest, count_messages
@@ -76,6 +77,8 @@ class BrokerStats:
         """Messages that waited for a topic, and were dropped when they were due because it had been deleted."""
         self.not_durable: dict[str, int] = {}
         """Sends whose message is stored, but not kept as promised, by the reason that they were told."""
+        self.faults = BrokerFaults(clock)
+        """What is refused through the broker's fault."""
         self.get_found = 0
         """Pulls that found messages."""
         self.get_missed = 0

@@ -108,6 +108,12 @@ class QueueFlusher:
         """Rounds that ended in an error."""
         self._sync_failed = sync_failed
 
+    @property
+    def trouble(self) -> str:
+        """Why queues are not synced any more until the next start; empty while they are. Any thread."""
+        failed = self._failed
+        return "" if failed is None else str(failed.strerror)
+
     def start(self) -> None:
         self._thread = threading.Thread(target=self._loop, name="flintmq-flush-queues", daemon=True)
         self._thread.start()

@@ -64,6 +64,10 @@ class StoreAlarms:
             yield alarms.dispatch_stopped(str(error), store.reput.behind_bytes)
         else:
             yield from self._dispatch()
+        yield from self._api.stats.faults.alarms()
+        if trouble := store.services.flusher.trouble:
+            text = f"consume queues are not synced any more, and the next start writes them again: {trouble}; {_LOOK_AT_DISK}"
+            yield Alarm("queues.not_synced", WARNING, "", text, key="store.path")
         yield from self._slow()
 
     def _dispatch(self) -> Iterator[Alarm]:

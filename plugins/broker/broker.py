@@ -171,6 +171,8 @@ class Broker(Service):
         host, port = sockets[0].getsockname()[:2] if sockets else (listen.host, 0)
         made = self._assemble(kernel, settings, await broker_address(listen, host, port))
         made.state.store.fenced.subscribe(self._fenced)
+        made.state.alarm_sources.append(self.timers.alarms)
+        made.served.server.on_store_failed = partial(made.state.stats.faults.not_written, "configuration")
         self._watch_loop(kernel)
         await made.services.start()
         kernel.starting(self)

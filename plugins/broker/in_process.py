@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+import contextlib
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any, Final, Protocol, overload
 
 import attrs
 
 from flintmq.config.rocketmq.system_topics import AUTO_CREATE_TOPIC
-from flintmq.core.broker.sink import Incoming, not_durable, until_flushed
+from flintmq.core.broker.sink import Incoming, not_durable, told_durable, until_flushed
 from flintmq.core.broker.state import BrokerState
 from flintmq.core.kernel.ports import DispatchRequest, FlushStatus, FlushWaiter
 from flintmq.core.record.host import unpack_host
@@ -55,8 +56,14 @@ class PutBatch(Sequence[PutMessageResult]):
     """What became of a batch, in its order; awaitable for its durability. Results are made when they are looked at."""
 
     def __init__(
-        self, appended: list[DispatchRequest], topics: list[str], host_hex: str, waiter: FlushWaiter | None
+        self,
+        appended: list[DispatchRequest],
+        topics: list[str],
+        host_hex: str,
+        waiter: FlushWaiter | None,
+        told: Callable[[FlushStatus], None],
     ) -> None:
+        self._told = told
         self._appended = appended
         self._topics = topics
         self._host_hex = host_hex
@@ -106,6 +113,7 @@ class PutBatch(Sequence[PutMessageResult]):
 
     async def _durable(self) -> PutBatch:
         status = await until_flushed(self._waiter) if self._waiter is not None else FlushStatus.FLUSHED
+        self._told(status)
         refusal = not_durable(status)
         if refusal is not None:
             raise refusal
@@ -162,7 +170,15 @@ class InProcessPut:
             waits = waits or made.wait
             inner.append(made)
         if not inner:
-            return PutBatch([], [], state.store_host_hex, None)
+            return PutBatch([], [], state.store_host_hex, None, self._told)
         stored = state.sink.put(inner)
         waiter = stored.waiter if waits else None
-        return PutBatch(stored.requests(), [message.topic for message in messages], state.store_host_hex, waiter)
+        topics = [message.topic for message in messages]
+        return PutBatch(stored.requests(), topics, state.store_host_hex, waiter, self._told)
+
+    def _told(self, status: FlushStatus) -> None:
+        """Have the broker take note of how a promise ended. Any thread."""
+        faults = self._state.stats.faults
+        if status is not FlushStatus.FLUSHED or faults.are_some:
+            with contextlib.suppress(RuntimeError):  # the broker's loop has ended
+                self._state.loop.call_soon_threadsafe(told_durable, status, faults)

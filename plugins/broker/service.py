@@ -13,7 +13,7 @@ import math
 import os
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError, Future, wait
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
@@ -22,6 +22,7 @@ from flintmq.core.errors import FlintError, RefusedError
 from flintmq.core.io.clock import SYSTEM_CLOCK, Clock, Scheduled
 from flintmq.core.kernel.blame import PLUGIN_FAULTS
 from flintmq.core.kernel.plugin_shapes import drop, shown
+from flintmq.core.kernel.ports.alarm import CRITICAL, Alarm
 from flintmq.core.log_events import name_events
 from flintmq.core.response_code import ResponseCode
 
@@ -250,6 +251,8 @@ class Timers:
         self._failed = failed
         self._account_of = account_of
         self._clock = clock
+        self._failures: dict[str, tuple[int, str]] = {}
+        """Timer → how often it has failed since it last did its work, and with what."""
         self._handles: dict[int, Scheduled] = {}
         self._work: dict[str, Callable[[], float]] = {}
         self._count = 0
@@ -284,17 +287,28 @@ class Timers:
             try:
                 if account is None:
                     wait_s = work()
+                    if self._failures:
+                        self._failures.pop(name, None)
                 elif not account.is_off:
                     wait_s = _noted(account, work)
             except PLUGIN_FAULTS as error:
                 if account is not None:
                     account.note(error)
                 elif not self._failed(f"the timer '{name}'", error):
-                    log.exception("the timer '%s' failed; it goes on in %s s", name, wait_s)
+                    times = self._failures.get(name, (0, ""))[0] + 1
+                    self._failures[name] = times, f"{type(error).__name__}: {error}"
+                    if str(times).rstrip("0") == "1":  # the first, tenth, hundredth … time
+                        log.exception("the timer '%s' failed; it goes on in %s s", name, wait_s)
             if key in self._handles:
                 self._handles[key] = self._clock.call_later(loop, wait_s, tick, rest_s)
 
         self._handles[key] = self._clock.call_later(loop, first_s, tick, rest_s)
+
+    def alarms(self) -> Iterator[Alarm]:
+        """Return the timers that fail each time, third parties' aside."""
+        for name, (times, error) in self._failures.items():
+            text = f"the work '{name}' of the broker fails, {times:,} times so far: {error}"
+            yield Alarm("timer.failed", CRITICAL, name, text, times, "failures")
 
     def run_now(self, name: str) -> None:
         """Do the work of a timer once, now; when it is due does not change. Raises what the work raises."""

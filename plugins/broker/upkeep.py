@@ -68,23 +68,29 @@ class NotedTables:
 
     Args:
         clock: time.
-        tables: return them.
-        failed: told what kept a table from being written.
+        tables: return them, each with what people call it.
+        failed: called with a table's name and what kept it from being written.
+        done: called with the name of a table that was written.
     """
 
     def __init__(
-        self, clock: Clock, tables: Callable[[], Iterable[NotedTable]], failed: Callable[[StoreError], object]
+        self,
+        clock: Clock,
+        tables: Callable[[], Iterable[tuple[str, NotedTable]]],
+        failed: Callable[[str, StoreError], object],
+        done: Callable[[str], object] = lambda _: None,
     ) -> None:
         self._clock = clock
         self._tables = tables
         self._failed = failed
+        self._done = done
         self._writing: asyncio.Task[None] | None = None
         self._rests_until_s = 0.0
 
     def look(self) -> None:
         """Write what is noted, in a thread, because it may be much; then rest, because what is noted is safe."""
         is_due = self._clock.monotonic_s() >= self._rests_until_s or any(
-            table.noted > len(table) + _NOTES_MAX for table in self._tables()
+            table.noted > len(table) + _NOTES_MAX for _, table in self._tables()
         )
         if is_due and (self._writing is None or self._writing.done()):
             self._writing = asyncio.get_running_loop().create_task(self._write())
@@ -96,12 +102,14 @@ class NotedTables:
 
     async def _write(self) -> None:
         began_s = time.perf_counter()
-        for table in self._tables():
+        for name, table in self._tables():
             if table.noted:
                 try:
                     await table.compact()
                 except StoreError as error:  # a full disk: the notes stay, and it is tried again
-                    self._failed(error)
+                    self._failed(name, error)
+                else:
+                    self._done(name)
         self._rests_until_s = self._clock.monotonic_s() + _REST * (time.perf_counter() - began_s)
 
 
@@ -122,8 +130,9 @@ class TableKeeper:
         api.timers.pace(api.config.offsets.flush_interval_ms / 1000, self._write_offsets, "consumer offsets")
         self._noted = NotedTables(
             api.clock,
-            lambda: (api.topics, api.groups),
-            lambda error: log.error("the table of topics or groups is not written: %s", error),
+            lambda: (("topics", api.topics), ("groups", api.groups)),
+            api.stats.faults.not_written,
+            api.stats.faults.written,
         )
         api.timers.every(PERSIST_INTERVAL_S, self._noted.look, "topics and groups")
 
@@ -142,7 +151,13 @@ class TableKeeper:
         _persist("consumer offsets", api.offsets)
 
     def _write_offsets(self) -> float:
-        self._api.offsets.persist()
+        faults = self._api.stats.faults
+        try:
+            self._api.offsets.persist()
+        except StoreError as error:  # a full disk: the offsets stay in memory, and it is tried again
+            faults.not_written("consumer offsets", error)
+        else:
+            faults.written("consumer offsets")
         return self._api.config.offsets.flush_interval_ms / 1000
 
 

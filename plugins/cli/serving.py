@@ -36,8 +36,8 @@ class StopSignals:
     """Turns any number of SIGTERM, SIGINT and SIGHUP into one request to stop. Main thread; a context manager.
 
     SIGHUP comes when a terminal is closed, and stops RocketMQ's processes in order as well; where it is ignored when the
-    process begins, as nohup(1) has it, it stays ignored. After an orderly stop all of them are ignored: a second Ctrl-C, while the
-    interpreter ends, changes nothing.
+    process begins, as nohup(1) has it, it stays ignored. After an orderly stop all of them are ignored: a second Ctrl-C,
+    while the interpreter ends, changes nothing.
     """
 
     def __init__(self) -> None:

@@ -69,7 +69,9 @@ class NameServer(Service):
             else KVConfigManager()
         )
         self._noted = NotedTables(
-            clock, lambda: (self.kv,), lambda error: log.error("the key-value configuration is not written: %s", error)
+            clock,
+            lambda: (("the key-value configuration", self.kv),),
+            lambda _, error: log.error("the key-value configuration is not written: %s", error),
         )
         self.host = section.host
         self.listeners: dict[str, str] = {}

@@ -240,4 +240,4 @@ class ResumeCheckProcessor(DeclaredProcessor):
 async def _acknowledge(api: BrokerApi) -> None:
     waiter = api.store.writer.promise()
     api.dispatch()
-    await acknowledge(waiter, strict=api.config.store.compat == "strict")
+    await acknowledge(waiter, strict=api.config.store.compat == "strict", faults=api.stats.faults)

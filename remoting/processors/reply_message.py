@@ -11,7 +11,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Final, cast
 
-from flintmq.core.broker.sink import not_durable, until_flushed
+from flintmq.core.broker.sink import told_durable, until_flushed
 from flintmq.core.errors import RefusedError, RemotingError
 from flintmq.core.kernel.ports.processor import Request, Response, handles
 from flintmq.core.record.host import offset_message_id
@@ -117,5 +117,5 @@ class ReplyMessageProcessor(StateProcessor):
             raise
         answer.msg_id = offset_message_id(state.store_host_hex, record.commit_log_offset_bytes)
         answer.queue_offset = record.queue_offset
-        refusal = not_durable(await until_flushed(stored.waiter))
+        refusal = told_durable(await until_flushed(stored.waiter), state.stats.faults)
         return ResponseCode(refusal.code) if refusal is not None else ResponseCode.SUCCESS

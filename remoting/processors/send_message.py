@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import ClassVar, Final
 
-from flintmq.core.broker.sink import Incoming, Stored, not_stored
+from flintmq.core.broker.sink import Incoming, Stored, not_stored, told_durable
 from flintmq.core.broker.state import BrokerState
 from flintmq.core.errors import RefusedError, StoreError
 from flintmq.core.kernel.ports import AppendUnit, FlushStatus
@@ -92,7 +92,9 @@ class SendMessageProcessor:
                 self._answers.refuse(request, error)
                 continue
             except StoreError as error:  # a topic was to be made, and the disk refused it
-                self._answers.refuse(request, not_stored(error))
+                refused = not_stored(error)
+                self._state.stats.faults.refused(refused)
+                self._answers.refuse(request, refused)
                 continue
             except Exception as error:
                 log.exception("a send of %s failed", request.channel.remote_address)
@@ -146,6 +148,7 @@ class SendMessageProcessor:
         if not overdue:
             return pending
         for request, error in overdue:
+            self._state.stats.faults.refused(error)
             self._answers.refuse(request, error)
         refused = {id(request) for request, _ in overdue}
         return [request for request in pending if id(request) not in refused]
@@ -167,6 +170,8 @@ class SendMessageProcessor:
         if state.config.admission.fast_failure:
             self._fast_failure.appended(state.clock.monotonic_s(), stored.took_s)
         if stored.waiter.status is FlushStatus.FLUSHED:
+            if state.stats.faults.are_some:
+                state.stats.faults.durable()
             self._answers.stored(owners, stored.results, FlushStatus.FLUSHED, began_s)
         else:
             self._answer_when_flushed(messages, owners, stored)
@@ -195,6 +200,7 @@ class SendMessageProcessor:
     ) -> None:
         entire_s = self._state.clock.monotonic_s() - began_s
         self._state.stats.waited(entire_s)
+        told_durable(status, self._state.stats.faults, len(late))
         if entire_s > SLOW_S:
             first = results[0]
             at = -1 if isinstance(first, RefusedError) else first.commit_log_offset_bytes

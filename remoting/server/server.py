@@ -98,6 +98,8 @@ class RemotingServer:
         """Whether an authenticator reads all fields of a request before its processor does."""
         self.refusals: dict[str, int] = {}
         """Refused requests by reason; those of many reasons together under ``other``."""
+        self.on_store_failed: Callable[[StoreError], None] = lambda error: None
+        """Called with what keeps a request's change from being stored."""
         self.processed = 0
         """Requests handed to processors."""
         self.latency: RpcLatency | None = None
@@ -301,6 +303,7 @@ class RemotingServer:
         """Answer requests whose processor failed; only unexpected errors are logged with their trace."""
         request = requests[0]
         if isinstance(error, StoreError):
+            self.on_store_failed(error)
             log.warning("request %d of %s failed: %s", request.code, request.channel.remote_address, error)
         elif not isinstance(error, FlintError):
             self._on_failed(request, error)
