@@ -20,7 +20,7 @@ _PAUSES_S: Final = (10.0, 640.0)
 """Between two lines of the log about one reason: the shortest, and the longest after it was doubled again and again."""
 _QUIET_S: Final = 60.0
 """A reason that was not met for so long begins with the shortest pause again."""
-_SETTLED_S: Final = 1.0
+_SETTLED_S: Final = 0.5
 """Where sends are taken and refused in turn, it is not over before none was refused for so long."""
 
 _STORED: Final = "stored"
