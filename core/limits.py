@@ -61,16 +61,16 @@ ACCEPTS_PER_TURN: Final = 8
 other."""
 
 FIRST_FRAME_TIMEOUT_S: Final = 30.0
-"""A peer that connects and stays silent holds a descriptor; real clients speak at once."""
+"""The first frame of a connection must be whole so long after its first byte: a peer that is not known yet holds memory."""
 
 TLS_HANDSHAKE_TIMEOUT_S: Final = 10.0
-"""From the connection to its first byte, and again to the end of the handshake: neither needs rights or memory of note."""
+"""From the first byte of a handshake to its end. Before that byte a connection may be silent as long as any other."""
 
 TLS_PENDING_MAX: Final = 1_000
 """Connections in their handshake: each costs some 50 KB and a signature."""
 
 TLS_PENDING_PER_ADDRESS_MAX: Final = 500
-"""Of one address: half, so that one cannot keep all others from their handshakes."""
+"""Of one address: half, so that one cannot keep all others from their handshakes. Those that are silent so far count as well."""
 
 FRAME_TIMEOUT_S: Final = 60.0
 """A frame must be whole after this: half a frame holds memory."""

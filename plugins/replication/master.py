@@ -214,7 +214,15 @@ class HaMasterService:
         if tls is not None:
             from flintmq.remoting.server.tls_listener import TlsListener
 
-            self._server = TlsListener(sock, lambda: SlaveConnection(self), tls, HA_PENDING_MAX, required=True)
+            self._server = TlsListener(
+                sock,
+                lambda: SlaveConnection(self),
+                tls,
+                HA_PENDING_MAX,
+                idle_s=lambda: self.settings.housekeeping_s,
+                has_room=self.has_room,
+                required=True,
+            )
         else:
             self._server = await self._loop.create_server(
                 lambda: SlaveConnection(self), sock=sock, backlog=HA_PENDING_MAX
@@ -234,9 +242,12 @@ class HaMasterService:
                 connection.pump()
         self._schedule_tick()
 
-    def has_room(self) -> bool:
-        """Return whether one more connection is taken. Whether it may follow is decided when it has proved the secret."""
-        return len(self.connections) < self._max_slaves + HA_PENDING_MAX
+    def has_room(self, silent: int = 0) -> bool:
+        """Return whether one more connection is taken, beside so many that wait for their first byte.
+
+        Whether it may follow is decided when it has proved the secret.
+        """
+        return len(self.connections) + silent < self._max_slaves + HA_PENDING_MAX
 
     def may_follow(self) -> bool:
         """Return whether one more slave may follow."""

@@ -89,7 +89,7 @@ class ServerChannel(asyncio.Protocol):
         self.local_host = ""
         """The address that the peer connected to, and its port."""
         self.local_port = 0
-        self.opened_s = self.active_s = self.read_s = server.clock.monotonic_s()
+        self.active_s = self.read_s = server.clock.monotonic_s()
         self.has_spoken = False
         self.partial_since_s: float | None = None
         """When the first bytes of the incomplete frame arrived; None without one."""

@@ -68,6 +68,10 @@ class Connections:
                 connected(channel)
         return ""
 
+    def has_room(self, silent: int) -> bool:
+        """Return whether one more connection may come, beside so many that are accepted and have not said anything yet."""
+        return len(self.channels) + silent < self._limits.connections
+
     def holds(self, channel: ServerChannel, size_bytes: int) -> None:
         """Account the buffered bytes of a connection; beyond the limit close the connection that holds most."""
         self.buffered_bytes += size_bytes - self._buffered.pop(channel, 0)
@@ -108,17 +112,20 @@ class Connections:
         self._on_closed(channel)
 
     def sweep(self, now_s: float) -> None:
-        """Close connections that are idle, silent, or stuck in half a frame at a time of the monotonic clock."""
+        """Close connections that are idle, or stuck in half a frame, at a time of the monotonic clock.
+
+        One that has not said anything yet may be silent as long as any other: clients open pools of them.
+        """
         for channel in list(self.channels):
             if now_s - channel.active_s > self.idle_timeout_ms / 1000:
                 if channel in self._announced:
                     for idle in self._hooks.idle:
                         idle(channel)
                 channel.close(f"idle for {now_s - channel.active_s:.0f} s")
-            elif not channel.has_spoken and now_s - channel.opened_s > FIRST_FRAME_TIMEOUT_S:
-                channel.close("no frame since it connected")
-            elif channel.partial_since_s is not None and now_s - channel.partial_since_s > FRAME_TIMEOUT_S:
-                channel.close("half a frame, and no rest")
+            elif channel.partial_since_s is not None:
+                limit_s = FRAME_TIMEOUT_S if channel.has_spoken else FIRST_FRAME_TIMEOUT_S
+                if now_s - channel.partial_since_s > limit_s:
+                    channel.close("half a frame, and no rest")
 
     async def close(self, linger_s: float) -> None:
         """Close every connection; cut those whose answers have not left after so many seconds."""

@@ -138,7 +138,17 @@ class RemotingServer:
         if tls is not None:
             from flintmq.remoting.server.tls_listener import TlsListener
 
-            self._listeners.append(TlsListener(sock, self._new_channel, tls, self._backlog, turns=turns))
+            connections = self.connections
+            listener = TlsListener(
+                sock,
+                self._new_channel,
+                tls,
+                self._backlog,
+                idle_s=lambda: connections.idle_timeout_ms / 1000,
+                has_room=connections.has_room,
+                turns=turns,
+            )
+            self._listeners.append(listener)
         else:
             self._listeners.append(SocketListener(turns, sock, self._new_channel, self._backlog))
 

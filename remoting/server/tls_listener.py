@@ -36,6 +36,8 @@ class TlsListener:
         make_protocol: makes the channel of a connection.
         tls: the context, and whether plain connections are taken.
         backlog: connections that may wait to be accepted.
+        idle_s: return for how many seconds a connection may be silent; as long for its first byte as for any other.
+        has_room: whether one more connection is taken beside so many that are silent so far.
         required: closes plain connections, whatever is the setting of the other ports.
         turns: in which plain connections are read; None leaves them to asyncio.
     """
@@ -47,6 +49,8 @@ class TlsListener:
         tls: ServerTls,
         backlog: int,
         *,
+        idle_s: Callable[[], float],
+        has_room: Callable[[int], bool],
         required: bool = False,
         turns: SocketTurns | None = None,
     ) -> None:
@@ -55,9 +59,13 @@ class TlsListener:
         self._make_protocol = make_protocol
         self._tls = tls
         self._required = required or tls.required
+        self._idle_s = idle_s
+        self._takes_more = has_room
         self._pending: set[asyncio.Task[None]] = set()
+        """Of connections that are silent so far, or in their handshake."""
         self._pending_of: Counter[str] = Counter()
         """By address."""
+        self._handshakes = 0
         sock.listen(backlog)
         sock.setblocking(False)
         self._accepting = asyncio.get_running_loop().create_task(self._accept())
@@ -91,7 +99,7 @@ class TlsListener:
                 connection.close()  # others took the room while no connection came here
                 continue
             host = str(address[0])
-            if len(self._pending) >= TLS_PENDING_MAX or self._pending_of[host] >= TLS_PENDING_PER_ADDRESS_MAX:
+            if self._pending_of[host] >= TLS_PENDING_PER_ADDRESS_MAX or not self._takes_more(len(self._pending)):
                 connection.close()
                 continue
             task = loop.create_task(self._begin(connection, address))
@@ -117,8 +125,12 @@ class TlsListener:
     async def _begin(self, connection: socket.socket, address: object) -> None:
         """Until the connection has a transport of the right kind; any failure ends this connection alone."""
         try:
-            async with asyncio.timeout(TLS_HANDSHAKE_TIMEOUT_S):
-                first = await _first_byte(connection)
+            idle_s = self._idle_s()
+            try:
+                async with asyncio.timeout(idle_s):
+                    first = await _first_byte(connection)
+            except TimeoutError:
+                raise TimeoutError(f"idle for {idle_s:g} s") from None
             if first == b"" or (self._required and first != HANDSHAKE):
                 if first:
                     log.info("closing %s: plain, and this port is encrypted (listen.tls.mode, ha.tls)", address)
@@ -127,13 +139,7 @@ class TlsListener:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             loop = asyncio.get_running_loop()
             if first == HANDSHAKE:
-                await loop.connect_accepted_socket(
-                    self._make_protocol,
-                    connection,
-                    ssl=self._tls.context,
-                    ssl_handshake_timeout=TLS_HANDSHAKE_TIMEOUT_S,
-                    ssl_shutdown_timeout=_SHUTDOWN_S,
-                )
+                await self._encrypted(connection)
             elif self._turns is not None:
                 SocketTransport(self._turns, connection, self._make_protocol())
             else:
@@ -144,6 +150,22 @@ class TlsListener:
         except BaseException:
             connection.close()
             raise
+
+    async def _encrypted(self, connection: socket.socket) -> None:
+        """Shake hands, and serve the connection then."""
+        if self._handshakes >= TLS_PENDING_MAX:
+            raise OSError("too many connections are in their handshake")
+        self._handshakes += 1
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(
+                self._make_protocol,
+                connection,
+                ssl=self._tls.context,
+                ssl_handshake_timeout=TLS_HANDSHAKE_TIMEOUT_S,
+                ssl_shutdown_timeout=_SHUTDOWN_S,
+            )
+        finally:
+            self._handshakes -= 1
 
 
 async def _first_byte(connection: socket.socket) -> bytes:

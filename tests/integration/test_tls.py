@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import shutil
 import socket
 import ssl
@@ -160,6 +161,47 @@ def test_faults_in_the_handshake_end_that_connection_alone(
         assert encrypted(broker, trusting(pems)).is_served()
         for peer in mute:
             peer.close()
+
+
+def test_a_pool_of_plain_connections_may_be_silent_at_first(
+    configure: Callable[..., Any], pems: Path, monkeypatch: pytest.MonkeyPatch, unexpected: list[str]
+) -> None:
+    """Clients open connections ahead of their first request; only a handshake that has begun has a bound of its own."""
+    monkeypatch.setattr(tls_listener, "TLS_HANDSHAKE_TIMEOUT_S", 0.2)
+    with flintmq.Broker(configure(*serving(pems))) as broker:
+        host, _, port = broker.address.rpartition(":")
+        pool = [Wire(broker.address) for _ in range(3)]
+        begun = socket.create_connection((host, int(port)), timeout=20)
+        begun.sendall(b"\x16\x03\x01")
+        with contextlib.suppress(ConnectionError):
+            assert begun.recv(1) == b"", "its time is over"
+        begun.close()
+        for wire in pool:
+            assert wire.is_served(), "though it was silent for longer"
+            wire.close()
+
+
+def test_a_connection_without_a_byte_ends_as_an_idle_one_does(
+    configure: Callable[..., Any], pems: Path, unexpected: list[str]
+) -> None:
+    """A descriptor must not be held for ever."""
+    with flintmq.Broker(configure(*serving(pems), "listen.idle_timeout_ms=1s")) as broker:
+        host, _, port = broker.address.rpartition(":")
+        with socket.create_connection((host, int(port)), timeout=20) as silent:
+            assert silent.recv(1) == b""
+
+
+def test_silent_connections_count_as_connections(
+    configure: Callable[..., Any], pems: Path, unexpected: list[str]
+) -> None:
+    """Peers that say nothing must not hold more descriptors than those that speak."""
+    with flintmq.Broker(configure(*serving(pems), "listen.max_connections=3")) as broker:
+        host, _, port = broker.address.rpartition(":")
+        silent = [socket.create_connection((host, int(port)), timeout=20) for _ in range(3)]
+        with socket.create_connection((host, int(port)), timeout=20) as further:
+            assert further.recv(1) == b"", "closed at once"
+        for one in silent:
+            one.close()
 
 
 def test_handshakes_of_one_address(

@@ -21,7 +21,6 @@ class Peer:
 
     remote_host: str = "10.0.0.1"
     active_s: float = 0.0
-    opened_s: float = 0.0
     has_spoken: bool = True
     partial_since_s: float | None = None
     closed_for: str | None = None
@@ -79,8 +78,10 @@ def test_the_largest_holder_is_closed() -> None:
     [
         ({}, IDLE_MS / 1000, None),
         ({}, IDLE_MS / 1000 + 1, "idle"),
-        ({"has_spoken": False}, FIRST_FRAME_TIMEOUT_S, None),
-        ({"has_spoken": False}, FIRST_FRAME_TIMEOUT_S + 1, "no frame"),
+        ({"has_spoken": False}, IDLE_MS / 1000, None),
+        ({"has_spoken": False}, IDLE_MS / 1000 + 1, "idle"),
+        ({"has_spoken": False, "partial_since_s": 5.0}, FIRST_FRAME_TIMEOUT_S + 5, None),
+        ({"has_spoken": False, "partial_since_s": 5.0}, FIRST_FRAME_TIMEOUT_S + 6, "half a frame"),
         ({"partial_since_s": 5.0}, FRAME_TIMEOUT_S + 5, None),
         ({"partial_since_s": 5.0}, FRAME_TIMEOUT_S + 6, "half a frame"),
     ],
