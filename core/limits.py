@@ -70,7 +70,7 @@ TLS_PENDING_MAX: Final = 1_000
 """Connections in their handshake: each costs some 50 KB and a signature."""
 
 TLS_PENDING_PER_ADDRESS_MAX: Final = 500
-"""Of one address: half, so that one cannot keep all others from their handshakes. Those that are silent so far count as well."""
+"""Of one address: half, so that one cannot keep all others from their handshakes. Those that are silent so far count, too."""
 
 FRAME_TIMEOUT_S: Final = 60.0
 """A frame must be whole after this: half a frame holds memory."""

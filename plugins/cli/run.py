@@ -18,7 +18,7 @@ from flintmq.plugins.broker.addresses import reachable_host
 from flintmq.plugins.cli import log_output, options
 from flintmq.plugins.cli.exits import warn
 from flintmq.plugins.cli.parser import Command, uncollected
-from flintmq.plugins.cli.serving import FenceWatch, Start, load, serve, store_folder
+from flintmq.plugins.cli.serving import FenceWatch, Start, load, ready_word, serve, store_folder
 from flintmq.plugins.cli.serving_output import SERVING_OUTPUT
 
 if TYPE_CHECKING:
@@ -104,7 +104,8 @@ def run(
     """Run a name server and a broker in one process.
 
     Prints one line when all serve: READY namesrv=HOST:PORT broker=HOST:PORT store=DIR pid=PID. Before pid= stand the addresses
-    of further services that are switched on: metrics=HOST:PORT, console=HOST:PORT.
+    of further services that are switched on: metrics=HOST:PORT, console=HOST:PORT. Words are separated by blanks; a blank or a
+    percent sign in DIR is written as in URLs (%20, %25).
 
     With --brokers, it has brokers=HOST:PORT,HOST:PORT in place of broker=, and likewise those of services. Each broker keeps
     its store in a folder of its own below --store, their ports lie ten apart, and one that ends is started again.
@@ -129,7 +130,7 @@ def run(
         addresses = ";".join((own, *(address for address in loaded.config.namesrv.addresses if address != own)))
         with_own = loaded.with_overrides([f"namesrv.addresses={addresses}"])
         broker = await stack.enter_async_context(Broker(with_own, plugins=(watch, SERVING_OUTPUT)))
-        own = f"broker={broker.address} store={store_folder(loaded)}"
+        own = f"broker={broker.address} store={ready_word(store_folder(loaded))}"
         return f"{_told(name_server)} {own}{_as_words(broker.ready_words)}"
 
     serve(start, loaded.config.listen.loop)
@@ -159,7 +160,7 @@ def _several(loaded: LoadedConfig, count: int, arguments: Sequence[str]) -> Star
         if console is not None:
             words["console"] = (await stack.enter_async_context(console)).address
         addresses = ",".join(broker.address for broker in supervisor.brokers)
-        return f"{_told(name_server)} brokers={addresses} store={folder}{_as_words(words)}"
+        return f"{_told(name_server)} brokers={addresses} store={ready_word(folder)}{_as_words(words)}"
 
     return start
 
@@ -241,7 +242,7 @@ def broker(
         for one in observed:
             watch.stop_at_end_of(sys.stdin.fileno(), one.told)
         served = await stack.enter_async_context(Broker(loaded, plugins=(watch, SERVING_OUTPUT, *observed)))
-        return f"broker={served.address} store={store_folder(loaded)}{_as_words(served.ready_words)}"
+        return f"broker={served.address} store={ready_word(store_folder(loaded))}{_as_words(served.ready_words)}"
 
     serve(start, loaded.config.listen.loop)
 

@@ -135,6 +135,20 @@ def store_folder(loaded: LoadedConfig) -> Path:
     return Path(os.path.abspath(loaded.config.store.path))  # noqa: PTH100
 
 
+def ready_word(path: Path) -> str:
+    """Return a path as a word of the READY line: blanks, percent signs and what is not text are written as in URLs.
+
+    The line is taken apart at its blanks; ``urllib.parse.unquote`` returns the path.
+    """
+    return "".join(
+        one if one.isprintable() and not one.isspace() and one != "%" else _quoted(one) for one in str(path)
+    )
+
+
+def _quoted(character: str) -> str:
+    return "".join(f"%{byte:02X}" for byte in os.fsencode(character))
+
+
 Start = Callable[[AsyncExitStack, FenceWatch], Coroutine[Any, Any, str]]
 """Starts everything on the stack and returns the words that follow READY."""
 

@@ -125,7 +125,7 @@ def test_a_forked_process_writes_at_once() -> None:
 
 
 def test_a_descriptor_that_does_not_block_gets_everything() -> None:
-    """Whoever shares a terminal may have made it so; a write that it refuses is no reason to lose the line."""
+    """Another process that shares a terminal may have made it so; a write that is refused must not cost the line."""
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     data = bytes(1_000_000)

@@ -14,13 +14,14 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 
 import flintmq
 from flintmq.core.errors import StoreFencedError
 from flintmq.plugins.cli.run import _as_arguments, usable_cores
-from flintmq.plugins.cli.serving import FenceWatch, StopSignals, serve
+from flintmq.plugins.cli.serving import FenceWatch, StopSignals, ready_word, serve
 from flintmq.plugins.supervisor.plan import plan_brokers
 from flintmq.remoting.client.transport import RemotingClient
 from flintmq.remoting.wire.codes import RequestCode
@@ -32,6 +33,12 @@ from .conftest import RunCommand, wait_for_route
 PROGRAM = "from flintmq.plugins.cli.main import main; main()"
 
 
+def ready_words(line: str) -> dict[str, str]:
+    """Return the words of a READY line, by name."""
+    assert line.startswith("READY "), line
+    return {name: unquote(value) for name, _, value in (word.partition("=") for word in line.split()[1:])}
+
+
 @contextlib.contextmanager
 def serving(*arguments: object, program: str = PROGRAM) -> Iterator[tuple[subprocess.Popen[str], dict[str, str]]]:
     """A serving process and the words of its READY line."""
@@ -41,7 +48,7 @@ def serving(*arguments: object, program: str = PROGRAM) -> Iterator[tuple[subpro
             assert process.stdout is not None
             line = process.stdout.readline()
             assert line.startswith("READY "), line + (process.stderr.read() if process.stderr else "")
-            yield process, dict(word.split("=", 1) for word in line.split()[1:])
+            yield process, ready_words(line)
         finally:
             if process.poll() is None:
                 process.kill()
@@ -478,3 +485,16 @@ def test_a_number_of_brokers_that_cannot_be(cli: RunCommand, count: str) -> None
     outcome = cli("run", f"--brokers={count}")
     assert outcome.code == 2
     assert f"'{count}' is neither auto nor a number from 1 to 26" in outcome.err
+
+
+@pytest.mark.parametrize("name", ["a b", "100%", "tab\tand\nline", "caf\u00e9", os.fsdecode(b"latin\xe9")])
+def test_ready_line_can_be_taken_apart(tmp_path: Path, small: list[str], name: str) -> None:
+    """Scripts cut it at its blanks, whatever the folder of the store is called."""
+    store = tmp_path / name
+    assert unquote(ready_word(store), errors="surrogateescape") == str(store)
+    assert len(ready_word(store).split()) == len(ready_word(tmp_path).split()) == 1
+    with serving("run", "--store", store, *small) as (process, ready):
+        assert list(ready) == ["namesrv", "broker", "store", "pid"]
+        assert (store / "commitlog").parent.is_dir()
+        process.terminate()
+        assert finish(process)[0] == 0

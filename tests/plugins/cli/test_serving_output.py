@@ -19,7 +19,7 @@ from flintmq.client.sync import AdminClient
 from flintmq.plugins.cli.serving_output import END_TIMEOUT_S
 
 from .conftest import RunCommand
-from .test_serve import PROGRAM, finish, serving
+from .test_serve import PROGRAM, finish, ready_words, serving
 
 END_S = END_TIMEOUT_S + 10
 """How long a stop may take on a busy machine; a log that blocks would make it endless."""
@@ -61,11 +61,9 @@ def started(
                 process.kill()
 
 
-def ready_words(process: subprocess.Popen[str]) -> dict[str, str]:
+def words_of(process: subprocess.Popen[str]) -> dict[str, str]:
     assert process.stdout is not None
-    line = process.stdout.readline()
-    assert line.startswith("READY "), line
-    return dict(word.split("=", 1) for word in line.split()[1:])
+    return ready_words(process.stdout.readline())
 
 
 def make_topics(name_server: str, count: int) -> None:
@@ -79,7 +77,7 @@ def test_full_stderr_delays_nobody_and_nothing_is_missing_when_it_is_read(tmp_pa
     """A log driver that blocks, a terminal in Ctrl-S: everybody is served, and the log is whole afterwards."""
     with full_pipe() as (writing, reader), started("run", "--store", tmp_path / "s", *small, stderr=writing) as process:
         writing.close()
-        words = ready_words(process)
+        words = words_of(process)
         make_topics(words["namesrv"], 50)
         process.terminate()
         lines = [line for line in reader.read().decode().splitlines() if line]
@@ -94,7 +92,7 @@ def test_sigterm_ends_a_process_whose_log_blocks(tmp_path: Path, small: list[str
     """From the start on nothing is read: it serves all the same, and the stop is in order."""
     given = ("--store", tmp_path / "s", *small) if role == "run" else ("--port", 0)
     with full_pipe() as (writing, _), started(role, "--log-format", log_format, *given, stderr=writing) as process:
-        words = ready_words(process)
+        words = words_of(process)
         if role == "run":
             make_topics(words["namesrv"], 2)
         process.terminate()
@@ -126,7 +124,7 @@ def test_log_file_that_blocks(tmp_path: Path, small: list[str], has_reader: bool
     os.mkfifo(fifo)
     reader = os.open(fifo, os.O_RDWR) if has_reader else None
     with started("run", "--store", tmp_path / "s", "--log-file", fifo, *small, stderr=subprocess.PIPE) as process:
-        words = ready_words(process)
+        words = words_of(process)
         if reader is not None:
             fill(reader)
         make_topics(words["namesrv"], 5)
@@ -143,7 +141,7 @@ def test_log_file_that_is_refused_is_said_on_stderr_and_counted(tmp_path: Path, 
     folder.mkdir()
     log = folder / "log"
     with started("run", "--store", tmp_path / "s", "--log-file", log, *small, stderr=subprocess.PIPE) as process:
-        words = ready_words(process)
+        words = words_of(process)
         log.unlink()
         folder.rmdir()
         make_topics(words["namesrv"], 3)
@@ -163,7 +161,7 @@ def test_supervisor_and_its_brokers_serve_without_a_reader(tmp_path: Path, cli: 
         full_pipe() as (writing, _),
         started("run", "--brokers", 2, "--store", tmp_path / "s", *small, stderr=writing) as process,
     ):
-        words = ready_words(process)
+        words = words_of(process)
         first = cli("status", "-n", words["namesrv"], "--json").json["brokers"]
         assert len(first) == 2
         make_topics(words["namesrv"], 2)
@@ -174,7 +172,7 @@ def test_supervisor_and_its_brokers_serve_without_a_reader(tmp_path: Path, cli: 
 def test_console_serves_and_stops_without_a_reader(name_server: str) -> None:
     pytest.importorskip("starlette", reason="the extra console is not installed")
     with full_pipe() as (writing, _), started("console", "-n", name_server, "--port", 0, stderr=writing) as process:
-        assert "console" in ready_words(process)
+        assert "console" in words_of(process)
         process.terminate()
         assert process.wait(END_S) == 0
 
@@ -206,7 +204,7 @@ def test_what_was_dropped_is_counted_in_log_status_and_metrics(
             "run", "--store", tmp_path / "s", "--log-format", "json", *small, stderr=writing, program=FLOOD
         ) as process,
     ):
-        words = ready_words(process)
+        words = words_of(process)
         told: dict[str, Any] = {}
         until_s = time.monotonic() + 30
         with AdminClient(words["namesrv"]) as admin:
