@@ -33,6 +33,14 @@ _BLOCKED_SHOWN_S: Final = 5.0
 _STREAMS: Final = ("stdout", "stderr")
 
 
+def _encoding_of(stream: TextIO) -> str:
+    return getattr(stream, "encoding", None) or "utf-8"
+
+
+def _errors_of(stream: TextIO) -> str:
+    return getattr(stream, "errors", None) or "strict"
+
+
 class _Stream(io.TextIOBase):
     """What a stream of the process is replaced by: whole lines go to the thread, the rest with ``flush``. Any thread."""
 
@@ -44,11 +52,11 @@ class _Stream(io.TextIOBase):
 
     @property
     def encoding(self) -> str:  # type: ignore[override]
-        return self._stream.encoding or "utf-8"
+        return _encoding_of(self._stream)
 
     @property
     def errors(self) -> str:  # type: ignore[override]
-        return self._stream.errors or "strict"
+        return _errors_of(self._stream)
 
     @property
     def buffer(self) -> object:
@@ -117,10 +125,10 @@ class ServingOutput:
     def _thread(self, name: str, stream: TextIO) -> OutputThread:
         try:
             descriptor = stream.fileno()
-        except (OSError, ValueError):  # something in memory, as in tests
+        except (AttributeError, OSError, ValueError):  # something in memory, as in tests
 
             def write(data: bytes) -> None:
-                stream.write(data.decode(stream.encoding or "utf-8", "replace"))
+                stream.write(data.decode(_encoding_of(stream), _errors_of(stream)))
                 stream.flush()
         else:
 

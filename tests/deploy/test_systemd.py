@@ -33,7 +33,7 @@ def put(unit: Path, folder: Path, text: str | None = None) -> Path:
     """A unit as it would be installed, with a program that is there."""
     (folder / "flintmq").symlink_to("/bin/true")
     made = folder / unit.name.replace("@", f"@{INSTANCE}")
-    made.write_text((text or unit.read_text()).replace(PROGRAM, str(folder / "flintmq")))
+    made.write_text((text or unit.read_text()).replace(PROGRAM, f'"{folder}/flintmq"'))
     return made
 
 

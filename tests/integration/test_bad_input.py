@@ -379,13 +379,13 @@ def test_silence_half_frames_and_slow_loris(configure: Any, connect: Any, unexpe
             loris.socket.sendall(whole[number : number + 1])
             assert healthy.is_served()
             pass_time(10)
-            assert is_open(broker, silent) == (number < 3)
-        assert silent.is_closed_by_peer(0.5)
+        assert is_open(broker, silent), "as long as any other that is idle"
         assert half.is_closed_by_peer(0.5)
         assert loris.is_closed_by_peer(0.5)
         assert healthy.is_served()
         pass_time(60)
         assert idle.is_closed_by_peer(0.5)
+        assert silent.is_closed_by_peer(0.5)
         assert healthy.is_served()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -35,7 +36,7 @@ def bench_client() -> ModuleType:
 def java_client(tmp_path: Path) -> str:
     script = tmp_path / "client.py"
     script.write_text(JAVA_CLIENT)
-    return f"{sys.executable} {script}"
+    return shlex.join([sys.executable, str(script)])
 
 
 def words(client: str) -> argparse.Namespace:

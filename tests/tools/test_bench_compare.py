@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -63,7 +64,9 @@ def test_compare_with_itself(tool: RunTool, name_server: str) -> None:
     assert "the other broker" in found["start"]["why_not"]
 
 
-FAKE = """#!{python}
+FAKE = """#!/bin/sh
+'''exec' {python} "$0" "$@"
+'''
 import json, sys
 words = [word for word in sys.argv[1:] if word != "--fail"]
 if words[0] in ("produce", "consume", "e2e"):
@@ -80,7 +83,7 @@ print(json.dumps(found))
 def test_compare_with_the_load_of_other_programs(tool: RunTool, name_server: str, tmp_path: Path) -> None:
     """What they print becomes figures, the client's rows have a mean, and what they say of errors costs their row."""
     program = tmp_path / "load"
-    program.write_text(FAKE.replace("{python}", sys.executable))
+    program.write_text(FAKE.replace("{python}", shlex.quote(sys.executable)))
     program.chmod(0o755)
     rows = "memory-idle,send-4x8,java-sync-8-1024,java-batch,java-backlog,java-latency-200"
     common = (
@@ -96,7 +99,7 @@ def test_compare_with_the_load_of_other_programs(tool: RunTool, name_server: str
         "--json",
     )
     pids = ("--pid", os.getpid(), "--against-pid", os.getpid())
-    outcome = tool(*common, *pids, "--rows", rows, "--generator", program, "--client", program)
+    outcome = tool(*common, *pids, "--rows", rows, "--generator", shlex.quote(str(program)), "--client", shlex.quote(str(program)))
     assert outcome.code == 0, outcome.err
     found = {line["row"]: line for line in map(json.loads, outcome.out.splitlines())}
     assert ",".join(found) == f"{rows},java-geometric-mean"
@@ -106,7 +109,7 @@ def test_compare_with_the_load_of_other_programs(tool: RunTool, name_server: str
     assert found["java-latency-200"]["p50_ms"]["ours"] == 0.5
     assert found["java-geometric-mean"]["rows"] == 2
     assert found["java-geometric-mean"]["rate"]["ratio"] == 1
-    outcome = tool(*common, "--rows", "java-async", "--client", f"{program} --fail")
+    outcome = tool(*common, "--rows", "java-async", "--client", shlex.join([str(program), "--fail"]))
     assert "1 errors in a run of produce --mode async" in json.loads(outcome.out.splitlines()[0])["why_not"]
     outcome = tool(*common, "--rows", "java-async", "--client", tmp_path / "nothing")
     assert "cannot be run" in json.loads(outcome.out.splitlines()[0])["why_not"]
@@ -116,11 +119,11 @@ def test_compare_with_the_load_of_other_programs(tool: RunTool, name_server: str
 def test_a_third_broker_and_several_generators(tool: RunTool, name_server: str, tmp_path: Path) -> None:
     """The rates of generators that send at the same time are added, and the ratios to both others are told."""
     program = tmp_path / "load"
-    program.write_text(FAKE.replace("{python}", sys.executable))
+    program.write_text(FAKE.replace("{python}", shlex.quote(sys.executable)))
     program.chmod(0o755)
     outcome = tool(
         *("bench_compare", "-n", name_server, "--against", name_server, "--also", name_server),
-        *("--rows", "send-4x8,memory", "--rounds", 3, "--seconds", 0.01, "--generator", program, "--generators", 2),
+        *("--rows", "send-4x8,memory", "--rounds", 3, "--seconds", 0.01, "--generator", shlex.quote(str(program)), "--generators", 2),
         *("--pid", os.getpid(), "--json"),
     )
     assert outcome.code == 0, outcome.err

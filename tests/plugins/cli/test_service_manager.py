@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from flintmq.plugins.cli.service_manager import ServiceManager
+from flintmq.plugins.cli.serving import ready_word
 
 from .test_serve import finish, serving
 
@@ -34,6 +35,7 @@ def test_it_is_told_of_the_start_and_the_stop(
 ) -> None:
     """Each once, by the process that it started; those of several brokers are not asked to speak for the service."""
     with serving("run", "--store", tmp_path / "s", *more, *small) as (process, ready):
+        ready["store"] = ready_word(Path(ready["store"]))
         words = " ".join(f"{name}={value}" for name, value in ready.items() if name != "pid")
         assert told(manager) == ["READY=1", f"STATUS={words}"]
         process.terminate()

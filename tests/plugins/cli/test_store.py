@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import shlex
 import shutil
 import subprocess
 import sys
@@ -259,7 +260,7 @@ def test_progress_never_reaches_stdout(store: Path) -> None:
 
 def test_a_reader_that_leaves_ends_cat(store: Path) -> None:
     """``flintmq store cat STORE | head -1``."""
-    words = f"{sys.executable} -m flintmq store cat {store} | head -1"
+    words = f"{shlex.join([sys.executable, '-m', 'flintmq', 'store', 'cat', str(store)])} | head -1"
     done = subprocess.run(["bash", "-c", words], capture_output=True, text=True, timeout=60, check=False)
     assert json.loads(done.stdout)["queue_offset"] == 0
     assert "Traceback" not in done.stderr
