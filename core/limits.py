@@ -105,6 +105,9 @@ CLIENT_ID_MAX_BYTES: Final = 1_024
 GROUPS_PER_CONNECTION_MAX: Final = 4_096
 """Groups of producers, and again of consumers, that one connection belongs to: a client of many tenants has hundreds."""
 
+QUEUE_NUMS_MAX: Final = 65_536
+"""A topic with more queues is a mistake: each queue becomes a folder and an entry at every client."""
+
 QUEUE_LOCKS_MAX: Final = 200_000
 """Locked queues of all groups (about 300 bytes each): a thousand orderly groups with 200 queues each."""
 

@@ -43,6 +43,7 @@ EVENTS: Final[Mapping[str, str]] = {
     "pulling %s failed: %s": "client.pull_failed queue error",
     "rebalance of %s failed: %s": "client.rebalance_failed group error",
     "a reply from %s came too late, or answers nothing": "client.reply_too_late sender",
+    "order configuration of topic %s: left out is %s; write broker-a:4": "client.order_entry topic entries",
     "the route of %s is gone: %s": "client.route_gone topic error",
     "traces of %s are lost: %s": "client.traces_lost group error",
     "background work %s failed": "client.task_failed task",

@@ -187,7 +187,7 @@ class CommitRealTime(PagedThread):
             thorough_interval_ms=settings.thorough_interval_ms,
         )
         self._log = context.log
-        self._least_bytes = settings.least_pages * _PAGE_BYTES
+        self._pages = settings.least_pages
         self._flush_timed = settings.flush_timed
         self._submits = 0
         self.flusher = Flusher(
@@ -224,7 +224,8 @@ class CommitRealTime(PagedThread):
         self._submits += 1
         if self.stopping or self.failure is not None:
             return FENCED
-        if end_offset_bytes - self._log.committed_offset_bytes >= self._least_bytes:
+        committed_bytes = self._log.committed_offset_bytes
+        if end_offset_bytes // _PAGE_BYTES - committed_bytes // _PAGE_BYTES >= self._pages:
             self.wakeup()
         return DONE
 

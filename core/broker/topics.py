@@ -22,13 +22,10 @@ from flintmq.core.io.config_journal import ConfigJournal
 from flintmq.core.io.config_manager import DataVersion, JsonFile, VersionedTable
 from flintmq.core.io.typed_json import read_as
 from flintmq.core.kernel.ports import SystemTopic
+from flintmq.core.limits import QUEUE_NUMS_MAX
 from flintmq.core.response_code import ResponseCode
 
 _log = client_log(__name__)
-
-
-QUEUE_NUMS_MAX = 65_536
-"""A topic with more queues is a mistake: each queue becomes a folder and an entry at every client."""
 
 
 def boot_topics(
@@ -281,7 +278,7 @@ class TopicConfigManager(VersionedTable[TopicConfig]):
         """Add or replace a topic, note it and call the listener.
 
         Raises:
-            RefusedError: SYSTEM_ERROR; the number of queues is negative or beyond :data:`QUEUE_NUMS_MAX`, or there are too
+            RefusedError: SYSTEM_ERROR; the number of queues is negative or beyond :data:`~flintmq.core.limits.QUEUE_NUMS_MAX`, or there are too
                 many topics to make another (the broker's own are always made).
             StoreError: the disk refused; nothing was changed.
         """

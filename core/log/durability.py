@@ -65,15 +65,14 @@ class Durability:
             if write is not None and self._watermarks.fence_reason is not None:
                 raise StoreFencedError(self._watermarks.fence_reason)
             for file in self._queue.files:
-                waiting = file.wrote - file.committed
+                is_waiting = file.wrote > file.committed
+                pages = file.wrote // OS_PAGE_BYTES - file.committed // OS_PAGE_BYTES  # as MappedFile.isAbleToCommit
                 if file.buffer is None:
                     file.committed = file.wrote
-                elif waiting and (
-                    file.wrote == file.size or least_pages == 0 or waiting >= least_pages * OS_PAGE_BYTES
-                ):
+                elif is_waiting and (file.wrote == file.size or least_pages == 0 or pages >= least_pages):
                     self._commit_one(file, write)
                     break
-                elif waiting:
+                elif is_waiting:
                     break
             committed = self._contiguous_committed()
             if committed > self._watermarks.committed:

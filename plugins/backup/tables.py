@@ -23,6 +23,8 @@ BEFORE: Final = ("config/consumerOffset.json", "config/delayOffset.json", "flint
 """Positions: read before the log."""
 _JOURNALS: Final = tuple(f"flint/{name}{which}" for name in ("new-topics", "new-groups") for which in ("", SECOND_FILE))
 _OURS: Final = ("flint/delay_levels.json", "flint/epochs", "flint/acl/plain_acl.yml")
+_KEY_VALUES: Final = "flint/kvConfig.json"
+"""Of a name server in the broker's process, which keeps it in the store."""
 _CONFIG: Final = "config"
 _TRIES: Final = 20
 _PAUSE_S: Final = 0.05
@@ -40,7 +42,7 @@ def read_names(root: Path, sleep: Callable[[float], object] = time.sleep) -> Tab
     """Return the tables that are read after the log's position. Raises StoreError."""
     # A list of them first: a file that RocketMQ replaces has no name for a moment, its backup has.
     names = {name.removesuffix(".bak") for name in _config_files(root)} - {name.rpartition("/")[2] for name in BEFORE}
-    return _read(root, (*_JOURNALS, *(f"{_CONFIG}/{name}" for name in sorted(names)), *_OURS), sleep)
+    return _read(root, (*_JOURNALS, *(f"{_CONFIG}/{name}" for name in sorted(names)), _KEY_VALUES, *_OURS), sleep)
 
 
 def _config_files(root: Path) -> Iterator[str]:
@@ -53,7 +55,8 @@ def _read(root: Path, names: tuple[str, ...], sleep: Callable[[float], object]) 
     found = {}
     for name in names:
         path = root / name
-        content = _whole_json(path, sleep) if name.startswith(_CONFIG) else _content(path)
+        is_json = name.startswith(_CONFIG) or name == _KEY_VALUES
+        content = _whole_json(path, sleep) if is_json else _content(path)
         if content is not None:
             found[name] = content
     return found

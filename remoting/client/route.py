@@ -10,8 +10,10 @@ import attrs
 
 from flintmq.core.broker import perm
 from flintmq.core.broker.topic_config import MessageQueue
+from flintmq.core.client_log import client_log
 from flintmq.core.errors import RefusedError, RemotingConnectError, RemotingError
 from flintmq.core.io.clock import Clock
+from flintmq.core.limits import QUEUE_NUMS_MAX
 from flintmq.core.record.java_hash import java_hash
 from flintmq.core.route.route_data import TopicRouteData
 from flintmq.remoting.client.namespace import NO_NAMESPACE, Namespace
@@ -24,6 +26,10 @@ from flintmq.remoting.wire.json_body import decode_body
 ROUTE_MAX_AGE_S: Final = 30.0
 """RocketMQ's clients ask again every 30 s."""
 MASTER_ID: Final = 0
+_COUNT_DIGITS_MAX: Final = 10
+"""Of a number of queues: one that is longer is not even converted."""
+
+log = client_log("flintmq.client")
 
 
 @attrs.frozen
@@ -70,7 +76,7 @@ def make_topic_route(topic: str, data: TopicRouteData) -> TopicRoute:
     """Return a route of what a name server answered (MQClientInstance.topicRouteData2TopicPublishInfo).
 
     Raises:
-        RefusedError: the order configuration is not of the form ``broker-a:4;broker-b:4``.
+        RefusedError: no entry of the order configuration is of the form ``broker-a:4``.
     """
     addrs = {broker.broker_name: dict(broker.broker_addrs) for broker in data.broker_datas}
     queue_datas = sorted(data.queue_datas, key=lambda queue_data: queue_data.broker_name)
@@ -90,18 +96,27 @@ def make_topic_route(topic: str, data: TopicRouteData) -> TopicRoute:
 
 
 def _ordered_queues(topic: str, order_topic_conf: str | None) -> tuple[MessageQueue, ...]:
-    """Return the queues of an ordered topic as its configuration lists them; none of another topic."""
-    queues: list[MessageQueue] = []
+    """Return the queues of an ordered topic as its configuration lists them; none of another topic.
+
+    An entry that cannot be read is left out: the other brokers' queues stay those of their keys.
+    """
+    counts: dict[str, int] = {}
+    wrong: list[str] = []
     for entry in filter(None, (order_topic_conf or "").split(";")):
         broker_name, _, count = entry.partition(":")
-        if not broker_name or not count.isdecimal():
-            raise RefusedError(
-                ResponseCode.SYSTEM_ERROR,
-                f"the order configuration of topic {topic} is {order_topic_conf!r}: write broker-a:4;broker-b:4",
-                reason="route.order-configuration",
-            )
-        queues += (MessageQueue(broker_name, queue_id, topic) for queue_id in range(int(count)))
-    return tuple(queues)
+        if broker_name and count.isdecimal() and len(count) <= _COUNT_DIGITS_MAX and int(count) <= QUEUE_NUMS_MAX:
+            counts[broker_name] = int(count)
+        else:
+            wrong.append(entry)
+    if wrong and not any(counts.values()):
+        raise RefusedError(
+            ResponseCode.SYSTEM_ERROR,
+            f"the order configuration of topic {topic} is {order_topic_conf!r}: write broker-a:4;broker-b:4",
+            reason="route.order-configuration",
+        )
+    if wrong:
+        log.warning("order configuration of topic %s: left out is %s; write broker-a:4", topic, "; ".join(wrong))
+    return tuple(MessageQueue(name, queue_id, topic) for name, count in counts.items() for queue_id in range(count))
 
 
 NameServers = str | Sequence[str] | InProcessServer

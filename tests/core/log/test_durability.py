@@ -14,6 +14,7 @@ from flintmq.core.log.mapped_file_queue import MappedFileQueue
 from flintmq.core.log.store_checkpoint import StoreCheckpoint
 from flintmq.core.log.watermarks import Watermarks
 from flintmq.core.testing.clock import ManualClock
+from flintmq.flush.transient_store_pool import AnonymousBufferPool
 from flintmq.core.testing.simulated_disk import SimulatedDisk
 from flintmq.core.testing.store import message
 
@@ -24,14 +25,15 @@ ROOT = Path("/store")
 class Log:
     """A commit log on a disk in memory, and what it has told."""
 
-    def __init__(self, *, synchronous: bool = True) -> None:
+    def __init__(self, *, synchronous: bool = True, pooled: bool = False, file_bytes: int = FILE_BYTES) -> None:
         disk = SimulatedDisk()
         self.progress = 0
         self.fences: list[str] = []
         self.checkpoint = StoreCheckpoint(disk, ROOT / "checkpoint")
         self.marks = Watermarks(synchronous=synchronous)
         self.clock = ManualClock(1_000_000)
-        queue = MappedFileQueue(disk, ROOT / "commitlog", FILE_BYTES, step_bytes=FILE_BYTES)
+        pool = AnonymousBufferPool(2, file_bytes) if pooled else None
+        queue = MappedFileQueue(disk, ROOT / "commitlog", file_bytes, step_bytes=file_bytes, pool=pool)
         self.log = CommitLog(
             queue, self.marks, self.checkpoint, self.clock, on_progress=self._moved, on_fenced=self.fences.append
         )
@@ -94,6 +96,22 @@ def test_a_sync_for_which_no_file_could_be_opened_is_tried_again(monkeypatch: py
             one.log.flush(0)
     assert not one.fences
     assert one.log.flush(0) == one.marks.wrote
+
+
+def test_a_commit_counts_pages_as_a_flush_does() -> None:
+    """RocketMQ's ``isAbleToCommit`` asks how many page borders lie between, not how many bytes."""
+    one = Log(synchronous=False, pooled=True, file_bytes=16 * 4096)
+    body = b"b" * 3_000
+    one.log.append([message(body=body)])
+    assert one.marks.wrote < 4096
+    assert one.log.commit(0) == one.marks.wrote
+    began = one.marks.wrote
+    one.log.append([message(body=body)])
+    assert one.marks.wrote - began < 4096 < one.marks.wrote < 8192, "less than a page of bytes, and one border"
+    assert one.log.commit(2) == began
+    assert one.log.commit(1) == one.marks.wrote
+    one.log.append([message(body=b"b" * 10)])
+    assert one.log.commit(1) < one.marks.wrote
 
 
 def test_without_a_pool_the_appender_commits() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import flintmq
 from flintmq.core.errors import StoreFormatError
 from flintmq.plugins.backup.tables import read_names, read_positions
 
@@ -43,6 +44,40 @@ def test_positions_come_first_and_names_last(tmp_path: Path) -> None:
         "flint/epochs",
         "flint/acl/plain_acl.yml",
     ]
+
+
+def test_key_values_of_a_name_server_beside_the_broker_are_kept(tmp_path: Path) -> None:
+    """They say where ordered topics are sent to; a file that cannot be read is not kept as if it could."""
+    path = put(tmp_path, "flint/kvConfig.json", '{"configTable":{"ORDER_TOPIC_CONFIG":{"T":"a:4"}}}')
+    assert read_names(tmp_path) == {"flint/kvConfig.json": path.read_bytes()}
+    path.write_text("{")
+    with pytest.raises(StoreFormatError, match="kvConfig"):
+        read_names(tmp_path, lambda _s: None)
+
+
+def test_each_file_of_a_broker_is_in_a_backup_or_said_not_to_be(tmp_path: Path) -> None:
+    """A table that comes later is noticed here: by somebody who decides where it belongs."""
+    root = tmp_path / "store"
+    settings = [
+        f"store.path={root}", "store.commit_log_file_bytes=1MiB", "listen.port=0", "listen.vip=false", "nameserver.port=0",
+        f"nameserver.kv_path={root / 'flint' / 'kvConfig.json'}", "dispatchers=consume_queue,index,spark_feed",
+        "pull.property_filter=true", "index.max_hash_slot_num=1000", "index.max_index_num=4000",
+    ]  # fmt: skip
+    loaded = flintmq.load_config(None, settings, {})
+    with flintmq.NameServer(loaded) as names, flintmq.Broker(loaded) as broker:
+        async def put_key_value() -> None:
+            names.kv.put("ORDER_TOPIC_CONFIG", "T", "a:4")
+
+        names.call(put_key_value)
+        broker.put([flintmq.Message("T", b"x", properties={"DELAY": "1"}), flintmq.Message("T", b"y")])
+    there = {path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file()}
+    kept = read_positions(root).keys() | read_names(root).keys()
+    made_again = ("commitlog/", "consumequeue/", "index/")
+    page = (Path(flintmq.__file__).parent / "docs" / "backup.md").read_text()
+    not_in_it = page.partition("* **Not in it**")[2].partition("\n\n")[0]
+    assert {"flint/kvConfig.json", "config/topics.json", "flint/epochs"} <= kept
+    left = {name for name in there - kept if not name.startswith(made_again) and not name.endswith(".bak")}
+    assert [name for name in sorted(left) if f"`{name}`" not in not_in_it] == []
 
 
 def test_a_file_that_is_being_written_is_waited_for(tmp_path: Path) -> None:

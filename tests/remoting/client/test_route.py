@@ -174,9 +174,18 @@ def test_an_ordered_topic_is_sent_to_as_its_configuration_lists() -> None:
     assert route.write_queues == (MessageQueue("b", 0, "T"), MessageQueue("b", 1, "T"), MessageQueue("c", 0, "T"))
     assert len(route.read_queues) == 8
     assert route_of(2, "").write_queues == route_of(2).write_queues
-    for wrong in ("b", "b:", ":2", "b:two"):
+    for wrong in ("b", "b:", ":2", "b:two", "b:65537", "b:" + "9" * 5_000, "b:two;c:0"):
         with pytest.raises(RefusedError, match="write broker-a:4;broker-b:4"):
             route_of(4, wrong)
+
+
+def test_a_bad_entry_of_an_order_configuration_costs_itself_alone(caplog: pytest.LogCaptureFixture) -> None:
+    """Somebody mistypes one broker: sends go on to the queues of the others, in their order."""
+    for wrong in ("b", "b:", ":2", "b:two", "b:-1", "b:2147483647", "b: 4", "b:4:5"):
+        for conf in (f"{wrong};c:1;a:1", f"c:1;{wrong};a:1;", f"c:1;a:1;{wrong}"):
+            assert route_of(4, conf).write_queues == (MessageQueue("c", 0, "T"), MessageQueue("a", 0, "T")), conf
+    assert "left out is b:two; write broker-a:4" in caplog.text
+    assert route_of(4, "c:0;a:1").write_queues == (MessageQueue("a", 0, "T"),)
 
 
 def test_a_known_route_outlives_name_servers_that_do_not_know_it_yet(fake_peer: Any, fake_broker: Any) -> None:
