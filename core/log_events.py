@@ -117,6 +117,7 @@ EVENTS: Final[Mapping[str, str]] = {
     "consumer offset of %s in %s queue %d goes back from %d to %d (%s)": "offset.back group topic queue_id before_offset now_offset client",
     "the consumer offset of %s in %s queue %d is moved from %d back to the queue's end, %d: a crash has "
     "taken the messages between": "offset.cut group topic queue_id before_offset now_offset",
+    "a task raised %s, which would end the process; it goes on": "plugin.task_exits error",
     "%s raised in %s": "plugin.failed plugin doing",
     "%s raised in %s for the %dth time: %s": "plugin.failed_again plugin doing times error",
     "disabled_plugins names what is not installed: %s": "plugin.not_installed plugins",

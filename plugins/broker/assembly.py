@@ -23,6 +23,7 @@ from flintmq.plugins.broker.alarm_figures import alarm_figures
 from flintmq.plugins.broker.authenticators import Authenticators
 from flintmq.plugins.broker.plugin_figures import plugin_alarms, plugin_figures
 from flintmq.plugins.broker.plugin_server import PluginServer
+from flintmq.plugins.broker.running import in_thread_to_its_end
 from flintmq.plugins.broker.services import Services
 from flintmq.plugins.broker.store_assembly import StoreAssembly
 
@@ -80,7 +81,7 @@ class Assembly:
         features = kernel.registries.features_topics()
         stores = StoreAssembly(config, kernel, settings, disk, clock)
         store = stores.open()
-        held.push_async_callback(asyncio.to_thread, store.close)  # every file is synced; the loop goes on meanwhile
+        held.push_async_callback(in_thread_to_its_end, store.close)  # every file is synced; the loop goes on meanwhile
         counted = frozenset(topic.name for topic in features if topic.counts_queues)
         self.state = state = BrokerState(
             config,
@@ -151,7 +152,7 @@ class Assembly:
         """Make the log durable, then write the positions that stand for it: no delivered message comes again."""
         self._hand_over()
         try:
-            await asyncio.to_thread(self.state.store.end_writes)
+            await in_thread_to_its_end(self.state.store.end_writes)
         except StoreError as error:  # positions that stand for more than is on disk are not written then
             log.error("the log could not be made durable: %s", error)
         self.services.persist()

@@ -25,6 +25,7 @@ from flintmq.core.kernel.plugin_shapes import drop, shown
 from flintmq.core.kernel.ports.alarm import CRITICAL, Alarm
 from flintmq.core.log_events import name_events
 from flintmq.core.response_code import ResponseCode
+from flintmq.plugins.broker.running import run_to_end, to_its_end
 
 if TYPE_CHECKING:
     from flintmq.config import LoadedConfig
@@ -40,23 +41,6 @@ _FAILED_WAIT_S: Final = 1.0
 _THIRD_PARTY_WAIT_S: Final = 0.001
 _STOPPED_POLL_S: Final = 1.0
 """How often a call that waits for the loop looks whether the loop is still there."""
-
-
-def run_loop_named(name: str) -> Callable[[Coroutine[Any, Any, T]], T]:
-    """Return how to run a coroutine on the event loop of a name.
-
-    Args:
-        name: ``asyncio``, ``uvloop`` (ImportError when it is not installed), or ``auto`` for uvloop where it is installed.
-    """
-    if name == "asyncio":
-        return asyncio.run
-    try:
-        import uvloop
-    except ImportError:
-        if name == "auto":
-            return asyncio.run
-        raise
-    return uvloop.run
 
 
 def tell_ignored(loaded: LoadedConfig) -> None:
@@ -118,7 +102,7 @@ class Service(ABC):
     async def _release(self) -> None:
         """Give everything back, however far the start came."""
         self.timers.cancel()
-        await self._held.aclose()
+        await to_its_end(self._held.aclose())
 
     @property
     def loop_name(self) -> str:
@@ -137,7 +121,7 @@ class Service(ABC):
 
         def live() -> None:
             try:
-                run_loop_named(self.loop_name)(self._live(started))
+                run_to_end(self.loop_name, self._live(started))
             except BaseException as error:  # waiters for the start must get the error
                 self._failure = error
             finally:
@@ -169,8 +153,10 @@ class Service(ABC):
         self._stop_thread = asyncio.Event()
         await self.start()
         started.set()
-        await self._stop_thread.wait()
-        await self.stop()
+        try:
+            await self._stop_thread.wait()
+        finally:
+            await self.stop()
 
     @property
     def in_own_thread(self) -> bool:

@@ -16,7 +16,7 @@ from click import FloatRange, IntRange
 from flintmq.plugins.bench.figures import ratios
 from flintmq.plugins.bench.latency import LatencyResult
 from flintmq.plugins.bench.run import BenchResult, BenchSettings
-from flintmq.plugins.broker.service import run_loop_named
+from flintmq.plugins.broker.running import run_loop_named
 from flintmq.plugins.cli import options
 from flintmq.plugins.cli.child import ServedChild
 from flintmq.plugins.cli.connect import access, access_to_own, checked_name_servers

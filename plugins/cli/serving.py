@@ -25,7 +25,8 @@ from flintmq.config.loading.schema import Role
 from flintmq.core.errors import StoreFencedError
 from flintmq.core.io.allocator import give_back_free_memory, give_back_large_blocks
 from flintmq.core.kernel.hookspecs import hookimpl
-from flintmq.plugins.broker.service import run_loop_named, tell_ignored
+from flintmq.plugins.broker.running import run_to_end
+from flintmq.plugins.broker.service import tell_ignored
 from flintmq.plugins.cli.exits import CommandError, ExitCode, complain
 from flintmq.plugins.cli.service_manager import ServiceManager
 from flintmq.plugins.cli.serving_output import SERVING_OUTPUT
@@ -140,9 +141,7 @@ def ready_word(path: Path) -> str:
 
     The line is taken apart at its blanks; ``urllib.parse.unquote`` returns the path.
     """
-    return "".join(
-        one if one.isprintable() and not one.isspace() and one != "%" else _quoted(one) for one in str(path)
-    )
+    return "".join(one if one.isprintable() and not one.isspace() and one != "%" else _quoted(one) for one in str(path))
 
 
 def _quoted(character: str) -> str:
@@ -166,16 +165,16 @@ def serve(start: Start, loop_name: str) -> None:
     """
     manager = ServiceManager.of_environment()
     raise_limit()
-    try:
-        run = run_loop_named(loop_name)
-    except ImportError as error:
-        raise CommandError(
-            f"listen.loop is {loop_name}, which is not installed: pip install 'flintmq[fast]'", ExitCode.USAGE
-        ) from error
     began = SERVING_OUTPUT.begin()
     try:
         with StopSignals() as stop:
-            run(_serve(start, stop, manager))
+            run_to_end(loop_name, _serve(start, stop, manager))
+    except ImportError as error:
+        if error.name != "uvloop":
+            raise
+        raise CommandError(
+            f"listen.loop is {loop_name}, which is not installed: pip install 'flintmq[fast]'", ExitCode.USAGE
+        ) from error
     finally:
         if began:
             SERVING_OUTPUT.end()

@@ -99,7 +99,9 @@ def test_compare_with_the_load_of_other_programs(tool: RunTool, name_server: str
         "--json",
     )
     pids = ("--pid", os.getpid(), "--against-pid", os.getpid())
-    outcome = tool(*common, *pids, "--rows", rows, "--generator", shlex.quote(str(program)), "--client", shlex.quote(str(program)))
+    outcome = tool(
+        *common, *pids, "--rows", rows, "--generator", shlex.quote(str(program)), "--client", shlex.quote(str(program))
+    )
     assert outcome.code == 0, outcome.err
     found = {line["row"]: line for line in map(json.loads, outcome.out.splitlines())}
     assert ",".join(found) == f"{rows},java-geometric-mean"
@@ -123,7 +125,18 @@ def test_a_third_broker_and_several_generators(tool: RunTool, name_server: str, 
     program.chmod(0o755)
     outcome = tool(
         *("bench_compare", "-n", name_server, "--against", name_server, "--also", name_server),
-        *("--rows", "send-4x8,memory", "--rounds", 3, "--seconds", 0.01, "--generator", shlex.quote(str(program)), "--generators", 2),
+        *(
+            "--rows",
+            "send-4x8,memory",
+            "--rounds",
+            3,
+            "--seconds",
+            0.01,
+            "--generator",
+            shlex.quote(str(program)),
+            "--generators",
+            2,
+        ),
         *("--pid", os.getpid(), "--json"),
     )
     assert outcome.code == 0, outcome.err

@@ -65,6 +65,7 @@ def test_each_file_of_a_broker_is_in_a_backup_or_said_not_to_be(tmp_path: Path) 
     ]  # fmt: skip
     loaded = flintmq.load_config(None, settings, {})
     with flintmq.NameServer(loaded) as names, flintmq.Broker(loaded) as broker:
+
         async def put_key_value() -> None:
             names.kv.put("ORDER_TOPIC_CONFIG", "T", "a:4")
 

@@ -1,0 +1,85 @@
+"""Event loops, and work on them, that are not left halfway: by a plugin that exits, or by a caller that is cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+log = logging.getLogger("flintmq.broker")
+
+
+def run_loop_named(name: str) -> Callable[[Coroutine[Any, Any, T]], T]:
+    """Return how to run a coroutine on the event loop of a name.
+
+    Args:
+        name: ``asyncio``, ``uvloop`` (ImportError when it is not installed), or ``auto`` for uvloop where it is installed.
+    """
+    if name == "asyncio":
+        return asyncio.run
+    try:
+        import uvloop
+    except ImportError:
+        if name == "auto":
+            return asyncio.run
+        raise
+    return uvloop.run
+
+
+def run_to_end(name: str, work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine to its end on the event loop of a name, as :func:`run_loop_named` does, whatever other tasks raise.
+
+    What raises SystemExit in a task or callback, a plugin's for one, would leave the loop in the midst of everything. It is
+    logged, and the loop goes on. For threads that get no signals, or a process that handles them itself.
+    """
+    new_loop = None
+    if name != "asyncio":
+        try:
+            import uvloop
+
+            new_loop = uvloop.new_event_loop
+        except ImportError:
+            if name != "auto":
+                work.close()
+                raise
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        loop = runner.get_loop()
+        task = loop.create_task(work)
+        while True:
+            try:
+                return loop.run_until_complete(task)
+            except (SystemExit, KeyboardInterrupt) as error:
+                if task.done():
+                    raise
+                log.error("a task raised %s, which would end the process; it goes on", repr(error), exc_info=error)
+
+
+async def to_its_end(work: Coroutine[Any, Any, T]) -> T:
+    """Await something that must not be left halfway: where the caller is cancelled meanwhile, it is when that has ended."""
+    task = asyncio.get_running_loop().create_task(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait((task,))
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is None:
+        return task.result()
+    raise cancelled from (None if task.cancelled() else task.exception())
+
+
+async def in_thread_to_its_end(work: Callable[[], T]) -> T:
+    """Do something in a thread and wait for it, also where the caller is cancelled, which it is afterwards."""
+    return await to_its_end(_done(asyncio.get_running_loop().run_in_executor(None, work)))
+
+
+async def _done(future: asyncio.Future[T]) -> T:
+    """Wait for what goes on in a thread, however often this is cancelled: it could not be stopped."""
+    while not future.done():
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.wait((future,))
+    return future.result()
