@@ -37,7 +37,7 @@ _FAULTS: Final[Mapping[str, tuple[str, float]]] = {
     "admission.page_cache_busy": (_TAKEN, 10.0),
     "admission.send_wait": (_TAKEN, 10.0),
 }
-"""Reason → what shows that it is over, and for how many seconds it has to last before it is said: a peak is what flow control is for.
+"""Reason → what shows that it is over, and for how many seconds it has to last before it is said: flow control is for peaks.
 
 A store that is fenced, that is full by the limits of retention, or that cannot dispatch has alarms and lines of its own.
 """

@@ -278,7 +278,7 @@ class TopicConfigManager(VersionedTable[TopicConfig]):
         """Add or replace a topic, note it and call the listener.
 
         Raises:
-            RefusedError: SYSTEM_ERROR; the number of queues is negative or beyond :data:`~flintmq.core.limits.QUEUE_NUMS_MAX`, or there are too
+            RefusedError: SYSTEM_ERROR; the number of queues is negative or beyond ``QUEUE_NUMS_MAX``, or there are too
                 many topics to make another (the broker's own are always made).
             StoreError: the disk refused; nothing was changed.
         """

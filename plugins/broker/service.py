@@ -13,10 +13,10 @@ import math
 import os
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import CancelledError, Future, wait
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from flintmq.core.errors import FlintError, RefusedError
 from flintmq.core.io.clock import SYSTEM_CLOCK, Clock, Scheduled
