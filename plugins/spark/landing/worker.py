@@ -130,6 +130,9 @@ def is_final(error: Exception) -> bool:
 
 
 if __name__ == "__main__":
+    from flintmq.plugins.cli.serving_output import SERVING_OUTPUT
+
+    SERVING_OUTPUT.begin()  # a log that nobody reads must not keep what is acknowledged from landing
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     os.nice(_NICE)
     answers = os.fdopen(os.dup(1), "w")
@@ -138,3 +141,4 @@ if __name__ == "__main__":
         main(sys.stdin, answers)
     except BrokenPipeError:
         os._exit(0)  # the broker is gone
+    SERVING_OUTPUT.end()
