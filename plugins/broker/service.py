@@ -25,6 +25,7 @@ from flintmq.core.kernel.plugin_shapes import drop, shown
 from flintmq.core.kernel.ports.alarm import CRITICAL, Alarm
 from flintmq.core.log_events import name_events
 from flintmq.core.response_code import ResponseCode
+from flintmq.plugins.broker.running import run_loop_named as run_loop_named  # programs know it here
 from flintmq.plugins.broker.running import run_to_end, to_its_end
 
 if TYPE_CHECKING:
