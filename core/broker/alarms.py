@@ -50,6 +50,15 @@ def fenced(reason: str) -> Alarm:
     return Alarm("store.fenced", CRITICAL, "", text, key="store.path")
 
 
+def mended(parts: Sequence[str]) -> Alarm:
+    """Return the alarm for parts of the store that this start found lost or damaged."""
+    text = (
+        f"this start found parts of the store lost, damaged or not as they were noted: {', '.join(parts)}; the log says of "
+        "each what was done; see what happened to the disk or the files, then restart"
+    )
+    return Alarm("store.mended", WARNING, "", text, len(parts), "parts", key="store.path")
+
+
 def damaged(error: str) -> Alarm:
     """Return the alarm for a record of the log that cannot be read, so that dispatch stands still."""
     text = f"a record of the log cannot be read, and dispatch stands still; restart the broker to recover: {error}"

@@ -47,6 +47,11 @@ def is_file_name(name: str) -> bool:
     return len(name) == _NAME_DIGITS and name.isascii() and name.isdigit()
 
 
+def ends_path(root: Path) -> Path:
+    """Return where a store notes how far its files went."""
+    return root / "flint" / "ends"
+
+
 def feed_path(root: Path) -> Path:
     """Return where the feed of a store lies."""
     return root / "flint" / "feed"

@@ -89,3 +89,15 @@ def magics(part: LogPart, begin: int) -> Iterator[int]:
     """Yield every place of a file, from one on, with a magic where a record or a blank has it; in order."""
     for at, chunk in used_chunks(part, begin + 4, len(part.view), _OVERLAP_BYTES):
         yield from (at + match.start() - 4 for match in _MAGICS.finditer(chunk))
+
+
+def used_end(part: LogPart) -> int:
+    """Return the place behind the last byte of a file that is not zero. Reads backward from the file's end."""
+    end = len(part.view)
+    while end:
+        begin = max(0, end - _CHUNK_BYTES)
+        chunk = part.view[begin:end]
+        if not _ZEROS.startswith(chunk):
+            return begin + len(bytes(chunk).rstrip(b"\0"))
+        end = begin
+    return 0

@@ -39,7 +39,13 @@ def may_be_lost(last_stop: LastStop, trusted_ms: int, next_file: memoryview) -> 
 
 
 def check_end(
-    last_stop: LastStop, trusted_ms: int, newest_ms: int, files_end_offset_bytes: int, described_to_offset_bytes: int
+    last_stop: LastStop,
+    trusted_ms: int,
+    newest_ms: int,
+    files_end_offset_bytes: int,
+    described_to_offset_bytes: int,
+    *,
+    was_synchronous: bool = False,
 ) -> None:
     """Refuse a log whose last files are missing, or all of them.
 
@@ -49,13 +55,14 @@ def check_end(
         newest_ms: the store time of the log's last record; 0 without any.
         files_end_offset_bytes: where the log's last file ends, whatever it holds; 0 without any.
         described_to_offset_bytes: where the newest message ends that a consume queue describes; -1 without any.
+        was_synchronous: whether queues described only what was synced, so that no crash takes a file of theirs.
 
     Raises:
         StoreFormatError: queues describe messages of files that are not there, and no crash can have taken these.
     """
     if described_to_offset_bytes <= files_end_offset_bytes:
         return
-    if last_stop is LastStop.CRASHED and trusted_ms <= newest_ms:
+    if last_stop is LastStop.CRASHED and trusted_ms <= newest_ms and not was_synchronous:
         return
     have = f"the log's files end at position {files_end_offset_bytes}" if files_end_offset_bytes else "there is no log"
     raise StoreFormatError(

@@ -24,7 +24,9 @@ from flintmq.core.log.commit_log import CommitLog
 from flintmq.core.log.mapped_file import MappedFile
 from flintmq.core.record import record as rec
 from flintmq.core.record.queue_unit import is_filler
+from flintmq.core.recovery.ends import Ends
 from flintmq.core.recovery.last_stop import LastStop
+from flintmq.core.recovery.lost_parts import check_log, first_doubtful
 from flintmq.core.recovery.missing_log import check_end
 from flintmq.core.recovery.repair import data_behind
 from flintmq.core.recovery.start_walk import Hole, Recovered, walk_log
@@ -52,6 +54,8 @@ class FoundStore(msgspec.Struct, frozen=True):
     is_safe: bool
     """``store.compat: safe``: the log continues behind damage where valid records follow, and one that is missing is refused.
     RocketMQ ends the log there, and deletes the queues."""
+    noted: Ends | None = None
+    """What was noted of the store before this start; None where nothing was."""
 
 
 class RecoveryPlan(msgspec.Struct, frozen=True):
@@ -91,7 +95,8 @@ def plan_start(found: FoundStore) -> RecoveryPlan:
     """
     if not found.commit_log.queue.files:
         if found.is_safe:
-            check_end(found.last_stop, found.trusted_ms, 0, 0, _described_end(found.queues))
+            _check_end(found, 0, 0, _described_end(found.queues))
+            _check_noted(found, 0, is_changed=False)
         return RecoveryPlan(
             found.last_stop,
             walked_from_offset_bytes=0,
@@ -105,6 +110,24 @@ def plan_start(found: FoundStore) -> RecoveryPlan:
             indexed_from_offset_bytes=None,
         )
     return _Planner(found).plan()
+
+
+def _check_end(found: FoundStore, newest_ms: int, files_end_offset_bytes: int, described_to_offset_bytes: int) -> None:
+    was_synchronous = found.noted is not None and found.noted.is_synchronous
+    check_end(
+        found.last_stop,
+        found.trusted_ms,
+        newest_ms,
+        files_end_offset_bytes,
+        described_to_offset_bytes,
+        was_synchronous=was_synchronous,
+    )
+
+
+def _check_noted(found: FoundStore, end_offset_bytes: int, *, is_changed: bool) -> None:
+    """Refuse a log that has lost what was noted of it, unless the operator has moved the queues away: they are made again."""
+    if found.noted is not None and (found.queues.queues or not found.noted.queues):
+        check_log(found.noted, found.commit_log.queue.files, end_offset_bytes, is_changed=is_changed)
 
 
 class _Planner:
@@ -121,7 +144,8 @@ class _Planner:
         end, described_to = walked.end_offset_bytes, _described_end(found.queues)
         if found.is_safe:
             files_end = self._files[-1].start + self._files[-1].size
-            check_end(found.last_stop, found.trusted_ms, walked.store_timestamp_ms, files_end, described_to)
+            _check_end(found, walked.store_timestamp_ms, files_end, described_to)
+            _check_noted(found, end, is_changed=walked.cut is not None or bool(walked.holes))
         # Pass 2: bytes behind the end are cut only where some of them are not zero.
         if walked.cut is not None and not data_behind(self._files, end):
             walked = msgspec.structs.replace(walked, cut=None)
@@ -136,6 +160,7 @@ class _Planner:
             walked,
             described_to,
             begins_epoch=found.last_stop is LastStop.CRASHED
+            or (found.noted is not None and found.noted.is_accepted)
             or end < found.epoch_start_offset_bytes
             or walked.cut is not None,
             rewritten_from_offset_bytes=_not_vouched_from(walked) if found.last_stop is LastStop.CRASHED else None,
@@ -160,6 +185,9 @@ class _Planner:
             needed_from, what = _described_end(found.queues), "queues are"
         elif (lacks_from := _indexed_below(found.index, _ANY_END)) is not None:
             needed_from = lacks_from
+        doubtful = first_doubtful(self._files, found.noted) if found.is_safe else None
+        if doubtful is not None and doubtful < first:
+            first, because = doubtful, f"{self._files[doubtful].path.name} does not begin, or end, as it did"
         while True:
             needed = max(0, (needed_from - queue.min_offset_bytes) // queue.file_bytes)
             if needed < first:

@@ -21,13 +21,14 @@ from flintmq.core.errors import (
     store_errors,
 )
 from flintmq.core.event import Event
-from flintmq.core.kernel.ports import CommitLogDispatcher, FlushWaiter, RecordBatch, SupportsClose
+from flintmq.core.kernel.ports import CommitLogDispatcher, FlushWaiter, RecordBatch, SupportsClose, SupportsDeleted
 from flintmq.core.log.appender import Appendable
 from flintmq.core.log.no_room import no_room
 from flintmq.core.log.slow import SlowOperation
 from flintmq.core.record.topic_lives import deleted_topic, deleted_topics, deletion
 from flintmq.core.response_code import ResponseCode
 from flintmq.core.retention.retention import DiskFull
+from flintmq.core.store.ends_noter import EndsNoter
 from flintmq.core.store.message_writer import MessageWriter, Put
 from flintmq.core.store.opened_store import OpenedStore, StoreSpec, recover
 from flintmq.core.store.reput_message_service import ReputMessageService
@@ -77,10 +78,12 @@ def _started(opened: OpenedStore, dispatchers: Sequence[CommitLogDispatcher]) ->
             raise reput.error
         if not opened.started_clean or (opened.recovered is not None and opened.recovered.holes):
             opened.consume_queues.correct_min_offsets(commit_log.min_offset_bytes)
+        opened.build_lost_queues(opened.watermarks.dispatched)
     commit_log.appender.next_queue_offset = opened.next_queue_offsets()
     store = MessageStore(opened, reput, opened.spec.clock.monotonic_s() - began_s)
     opened.marks.mark_boot()
     opened.marks.mark_abort()
+    store.noter.begin()
     if opened.config.store.warm and not commit_log.queue.files:
         commit_log.queue.prepare(0)
     store.services.start()
@@ -133,8 +136,19 @@ class MessageStore:
         """Messages were appended. Published after each append, on the loop thread."""
         self.disk_full: DiskFull | None = None
         """Why writes are refused for want of space; set and taken back by the cleaner."""
+        self.noted = opened.noted
+        """What was noted of the store before this start; None where nothing was."""
+        self.changed = opened.changed
+        """Small files that were not as they were noted, when the store was opened."""
+        self.mended = opened.mended
+        """What this start has found damaged, or lost, and made again or gone on without."""
         self.reput = reput
-        self.services = StoreServices(opened)
+        self.noter = EndsNoter(opened)
+        queues = self.consume_queues
+        self._tells_deleted = isinstance(queues, SupportsDeleted)
+        if isinstance(queues, SupportsDeleted):
+            queues.deleted.subscribe(self.noter.note_deleted)
+        self.services = StoreServices(opened, self.noter)
         self.writer = MessageWriter(
             self.commit_log,
             reput,
@@ -167,12 +181,15 @@ class MessageStore:
         if self._closed:
             return
         self._closed = True
+        ends = None
         with store_errors(self.root), self._opened.lock:
             with self._opened.files:
                 self.watermarks.replicated = None  # no reader is left, and what is in the log belongs into queues
                 self.services.flush_service.stop()
-                is_clean = self._settle()
-            if is_clean:
+                if self._settle():
+                    ends = self.noter.at_stop()
+            if ends is not None:
+                self.noter.stopped(ends)
                 self._opened.marks.remove_abort()
 
     def end_writes(self) -> None:
@@ -270,6 +287,7 @@ class MessageStore:
                 self.index.flush()
                 cut = self.commit_log.batches(end_offset_bytes, max(end_offset_bytes, self.watermarks.dispatched))
                 undeleted = {topic for batch in cut for topic in deleted_topics(batch)}
+                self.noter.forget()
                 kept = self._opened.recovery().cut_back(end_offset_bytes)
                 self.watermarks.dispatched = min(self.watermarks.dispatched, end_offset_bytes)
                 self.reput.forget()
@@ -314,6 +332,9 @@ class MessageStore:
             raise no_room(stored)
         if isinstance(stored, Exception):
             raise stored
+        if not self._tells_deleted:
+            for key in [key for key in self.consume_queues.queues if key[0] == topic]:
+                self.noter.note_deleted(*key)
         next_offsets = self.commit_log.appender.next_queue_offset
         for key in [key for key in next_offsets if key[0] == topic]:
             del next_offsets[key]
@@ -323,6 +344,8 @@ class MessageStore:
     def delete_queue(self, topic: str, queue_id: int) -> None:
         """Delete one queue; its next message, if one comes, has logical offset 0, as in RocketMQ."""
         self.reput.run_all()
+        if not self._tells_deleted:
+            self.noter.note_deleted(topic, queue_id)
         self.consume_queues.delete_queue(topic, queue_id)
         self.commit_log.appender.next_queue_offset.pop((topic, queue_id), None)
 

@@ -18,6 +18,7 @@ from flintmq.core.errors import is_exhausted
 from flintmq.core.io.clock import Clock
 from flintmq.core.kernel.ports import ConsumeQueues, FlushCommitLogService, FlushContext
 from flintmq.core.log.store_checkpoint import StoreCheckpoint
+from flintmq.core.store.ends_noter import EndsNoter
 from flintmq.core.store.opened_store import OpenedStore
 
 log = logging.getLogger("flintmq.store")
@@ -28,10 +29,12 @@ class StoreServices:
 
     Args:
         opened: what they make durable.
+        noter: notes how far that is.
     """
 
-    def __init__(self, opened: OpenedStore) -> None:
+    def __init__(self, opened: OpenedStore, noter: EndsNoter) -> None:
         self._opened = opened
+        self._noter = noter
         spec = opened.spec
         self._context = FlushContext(log=opened.commit_log, clock=spec.clock, settings=spec.settings, pool=spec.pool)
         self.flusher = self._make_flusher(spec.config.store)
@@ -46,6 +49,7 @@ class StoreServices:
             least_pages=settings.flush_consume_queue_least_pages,
             thorough_interval_ms=settings.flush_consume_queue_thorough_interval_ms,
             sync_failed=self._opened.marks.forget_boot,
+            after_round=self._noter.after_round,
         )
 
     def start(self) -> None:
@@ -81,6 +85,7 @@ class QueueFlusher:
         least_pages: files with so many dirty pages are forced in every round.
         thorough_interval_ms: everything is forced as often.
         sync_failed: called once, on the flusher's thread, when the first sync has failed, or a round for another reason.
+        after_round: called after each round that succeeded, with whether everything was forced (``is_thorough``).
     """
 
     def __init__(
@@ -93,6 +98,7 @@ class QueueFlusher:
         least_pages: int,
         thorough_interval_ms: int,
         sync_failed: Callable[[], None],
+        after_round: Callable[..., None] = lambda *, is_thorough: None,
     ) -> None:
         self._queues = queues
         self._checkpoint = checkpoint
@@ -107,6 +113,7 @@ class QueueFlusher:
         self.failures = 0
         """Rounds that ended in an error."""
         self._sync_failed = sync_failed
+        self._after_round = after_round
 
     @property
     def trouble(self) -> str:
@@ -130,6 +137,7 @@ class QueueFlusher:
             return
         try:
             self.flush(0 if thorough else self._least_pages)
+            self._after_round(is_thorough=thorough)
         except OSError as error:
             self.failures += 1
             log.error("consume queues could not be synced (they will be rebuilt from the log if need be): %s", error)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from flintmq.core.errors import StoreError
+from flintmq.core.event import Event
 from flintmq.core.io.disk import Disk, evict_slices
 from flintmq.core.io.paths import queue_folder, topic_folder
 from flintmq.core.kernel.ports import AppendedBatch, AppendUnit, DispatchRequest, RecordBatch, StoreFolder, requests_of
@@ -87,6 +88,8 @@ class ConsumeQueueTable:
         self._gone_below_bytes = gone_below_bytes
         self.last_store_timestamp_ms = 0
         """Store time of the newest unit put."""
+        self.deleted: Event[[str, int]] = Event()
+        """A queue was deleted, or begins again, with its topic and queue id."""
 
     def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """Return an existing queue, or None: asking never makes one."""
@@ -331,6 +334,14 @@ class ConsumeQueueTable:
         """Ext files first: an address is worth nothing without what it leads to."""
         return [*(queue.ext.files.files if queue.ext is not None else ()), *queue.files.files]
 
+    def extend(self, topic: str, queue_id: int, queue_offset: int) -> None:
+        """Have a queue go on at a queue offset, with fillers before it; see :class:`.SupportsExtend`."""
+        queue = self.queues.get((topic, queue_id))
+        if queue is None:
+            queue = self.queues[topic, queue_id] = self._new_queue(topic, queue_id)
+        missing = queue_offset - queue.max_queue_offset if queue.files.files else 0
+        queue.put([FILLER] * missing, queue_offset - missing, queue.max_physical_offset_bytes)
+
     def delete_queue(self, topic: str, queue_id: int) -> None:
         """Delete one queue, files and all."""
         queue = self.queues.get((topic, queue_id))
@@ -338,6 +349,7 @@ class ConsumeQueueTable:
             queue.destroy()
             del self.queues[topic, queue_id]
             self._disk.remove_folder(topic_folder(self.root, topic))
+            self.deleted.publish(topic, queue_id)
 
     def close(self) -> None:
         """Release the files. A second call does nothing."""

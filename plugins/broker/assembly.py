@@ -9,16 +9,18 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from flintmq.core.broker import alarms
 from flintmq.core.broker.groups import SubscriptionGroupManager
 from flintmq.core.broker.intake_steps import IntakeSteps
 from flintmq.core.broker.offsets import ConsumerOffsetManager
 from flintmq.core.broker.state import BrokerState
 from flintmq.core.broker.stats import BrokerStats
 from flintmq.core.broker.topics import TopicConfigManager, boot_topics
-from flintmq.core.errors import StoreError
+from flintmq.core.errors import StoreError, store_errors
 from flintmq.core.io.config_journal import ConfigJournal
 from flintmq.core.io.config_manager import JsonFile
 from flintmq.core.log.epochs import MASTER
+from flintmq.core.recovery.small_files import TOPICS, check_small_files
 from flintmq.plugins.broker.alarm_figures import alarm_figures
 from flintmq.plugins.broker.authenticators import Authenticators
 from flintmq.plugins.broker.plugin_figures import plugin_alarms, plugin_figures
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
     from flintmq.core.io.disk import Disk
     from flintmq.core.kernel.kernel import Kernel
     from flintmq.core.kernel.ports import SystemTopic
+    from flintmq.core.kernel.ports.alarm import Alarm
+    from flintmq.core.store.message_store import MessageStore
     from flintmq.plugins.broker.broker import Broker
     from flintmq.plugins.broker.loading import PluginSettings
     from flintmq.plugins.broker.plugin_server import Pools
@@ -83,6 +87,7 @@ class Assembly:
         store = stores.open()
         held.push_async_callback(in_thread_to_its_end, store.close)  # every file is synced; the loop goes on meanwhile
         counted = frozenset(topic.name for topic in features if topic.counts_queues)
+        lacking = _check_small_files(store)
         self.state = state = BrokerState(
             config,
             clock,
@@ -98,6 +103,8 @@ class Assembly:
             services=self.services.all,
             intake_steps=IntakeSteps(),
         )
+        if not config.broker.is_slave:
+            _complete_topics(state, is_incomplete=TOPICS in lacking)
         held.callback(self._hand_over)
         store.reput.arrived.subscribe(state.hold.arrived)
         if stores.waits_for_flushes:
@@ -114,7 +121,7 @@ class Assembly:
             if step is not None:
                 state.intake_steps.add(step)
         state.runtime_sources += [self.services.figures, partial(plugin_figures, kernel), partial(alarm_figures, state)]
-        state.alarm_sources += [self.services.alarms, partial(plugin_alarms, kernel)]
+        state.alarm_sources += [self.services.alarms, partial(plugin_alarms, kernel), partial(_mended, store)]
         names = config.authenticators_in_force
         authenticators = Authenticators(kernel, settings, config, names, acl_key="acl.enable")
         authenticators.start(timers)
@@ -156,6 +163,49 @@ class Assembly:
         except StoreError as error:  # positions that stand for more than is on disk are not written then
             log.error("the log could not be made durable: %s", error)
         self.services.persist()
+
+
+def _check_small_files(store: MessageStore) -> list[str]:
+    """Look at tables before they are read; return those that may lack something. Raises StoreError."""
+    noted = store.noted
+    with store_errors(store.root):
+        is_outdated = noted is not None and noted.is_stop and store.watermarks.wrote > noted.log_end
+        lacking = check_small_files(store.disk, store.root, noted, store.changed, is_outdated=is_outdated)
+    store.mended += lacking
+    return lacking
+
+
+def _mended(store: MessageStore) -> list[Alarm]:
+    return [alarms.mended(store.mended)] if store.mended else []
+
+
+def _complete_topics(state: BrokerState, *, is_incomplete: bool) -> None:
+    """Make topics again whose queues have messages, where the table of topics is known to lack some; name them else.
+
+    After a stop all topics of queues are in the table; after a kill what was noted last may be missing.
+    """
+    store, topics = state.store, state.topics
+    if not is_incomplete and (store.started_clean or store.noted is None):
+        return
+    numbers: dict[str, int] = {}
+    for (topic, queue_id), queue in store.consume_queues.queues.items():
+        is_own = topics.is_system_topic(topic) or topic in topics.holding_topics or topic in topics.forbidden_topics
+        if topic not in topics and not is_own and queue.max_queue_offset > queue.min_queue_offset:
+            numbers[topic] = max(numbers.get(topic, 0), queue_id + 1)
+    if not numbers:
+        return
+    names = ", ".join(f"{topic} ({count} queues)" for topic, count in sorted(numbers.items())[:10])
+    if is_incomplete:
+        log.warning("%d topics are made again, as wide as their queues with messages: %s", len(numbers), names)
+        for topic, count in sorted(numbers.items()):
+            topics.create_in_send_back(topic, count)
+    else:
+        log.warning(
+            "%d topics have messages and are not in the table of topics; make them, or delete them: %s",
+            len(numbers),
+            names,
+        )
+    store.mended.append(f"{len(numbers)} topics")
 
 
 def _begin_epoch_if_replicated(state: BrokerState) -> None:

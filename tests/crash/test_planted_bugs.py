@@ -251,6 +251,7 @@ def call_a_store_clean_too_early(patch: Patch) -> None:
     settle = MessageStore._settle
 
     def early(self: MessageStore) -> bool:
+        self.noter.stopped(self.noter.at_stop())
         self._opened.marks.remove_abort()
         return settle(self)
 

@@ -7,6 +7,7 @@ import re
 from typing import Final
 
 from flintmq.core.errors import FlintError
+from flintmq.core.io.paths import ends_path
 from flintmq.core.kernel.ports import DispatchRequest, FlushStatus, QueueReader
 from flintmq.core.log.epochs import epochs_path
 from flintmq.core.record.java_hash import index_key_hash
@@ -88,7 +89,9 @@ class Check:
             second = disk2.image()
             different = _difference(first, second)
             # A log whose last file was cut away ends with a BLANK; the next start ends it before that, in a new epoch.
-            expect(different in ([], [str(epochs_path(ROOT))]), "recovery happens once", different)
+            # What is noted of the store's ends has the epochs in it, and where the log of a stop ended.
+            changed = set(different) - {str(epochs_path(ROOT)), str(ends_path(ROOT))}
+            expect(not changed, "recovery happens once", different)
             store = self._open(SimulatedDisk(second, boot=self._boot, journal=False))
             self.go_on(store)
             self._close(store)

@@ -38,7 +38,9 @@ from flintmq.core.kernel.ports.queues import (
     MakeIndexBuilder,
     QueueReader,
     StoreFolder,
+    SupportsDeleted,
     SupportsEvict,
+    SupportsExtend,
 )
 from flintmq.core.kernel.ports.service import (
     Service,
@@ -100,7 +102,9 @@ __all__ = [
     "SupportsClose",
     "SupportsCommitted",
     "SupportsCommittedBelow",
+    "SupportsDeleted",
     "SupportsEvict",
+    "SupportsExtend",
     "SupportsFigures",
     "SupportsFollowing",
     "SupportsHealth",

@@ -15,6 +15,7 @@ from flintmq.core.record.queue_unit import Unit
 
 if TYPE_CHECKING:
     from flintmq.config.sections.models import BrokerConfig
+    from flintmq.core.event import Event
     from flintmq.core.io.clock import Clock
     from flintmq.core.io.disk import Disk
 
@@ -193,6 +194,23 @@ class SupportsEvict(Protocol):
     def evict(self) -> Iterator[None]:
         """Give back pages that are not wanted soon, a slice at a time."""
         ...
+
+
+@runtime_checkable
+class SupportsExtend(Protocol):
+    """Consume queues that can go on behind messages that the log has lost."""
+
+    def extend(self, topic: str, queue_id: int, queue_offset: int) -> None:
+        """Put fillers at a queue's end, so that its next message has a queue offset. Raises StoreFullError."""
+        ...
+
+
+@runtime_checkable
+class SupportsDeleted(Protocol):
+    """Consume queues that tell of each queue that they delete while they dispatch, because its topic was deleted."""
+
+    deleted: Event[[str, int]]
+    """A queue was deleted, or begins again, with its topic and queue id."""
 
 
 MakeConsumeQueues = Callable[[StoreFolder], ConsumeQueues]

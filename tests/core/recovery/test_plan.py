@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from flintmq.core.io.os_disk import OS_DISK
+from flintmq.core.io.paths import ends_path
 from flintmq.core.record import record as rec
 from flintmq.core.recovery.last_stop import LastStop, boot_path
 from flintmq.core.recovery.plan import RecoveryPlan
@@ -72,6 +73,7 @@ def test_planning_changes_nothing(crashed: Path) -> None:
 def test_without_a_log_queues_are_deleted(crashed: Path) -> None:
     """And a new epoch begins if the old one began behind the empty log."""
     shutil.rmtree(crashed / "commitlog")
+    ends_path(crashed).unlink()
     plan = plan_of(crashed)
     assert (plan.walked, plan.begins_epoch, plan.dispatched_from_offset_bytes) == (None, False, 0)
     assert plan.because == "there is no log: the queues are deleted"
@@ -80,6 +82,7 @@ def test_without_a_log_queues_are_deleted(crashed: Path) -> None:
 def test_after_a_clean_stop_nothing_is_to_be_done(crashed: Path) -> None:
     """The third-last file is the first one walked, and dispatch goes on at the end."""
     (crashed / "abort").unlink()
+    ends_path(crashed).unlink()  # it says that the store is in use
     plan = plan_of(crashed)
     assert plan.last_stop is LastStop.CLEAN
     files = sorted(int(path.name) for path in (crashed / "commitlog").iterdir())
@@ -122,6 +125,7 @@ def test_zeros_behind_the_end_are_no_cut(crashed: Path) -> None:
 def test_dispatch_begins_at_the_first_hole(crashed: Path) -> None:
     """Records that are lost leave units to be taken back, and the checkpoint vouches for them no longer."""
     (crashed / "abort").unlink()
+    ends_path(crashed).unlink()  # it says that the store is in use
     plan = plan_of(crashed)
     hole = plan.walked_from_offset_bytes
     edit_log(crashed, hole + 4, b"bad")
@@ -146,6 +150,7 @@ def last_record(root: Path) -> int:
 def test_the_index_is_made_again_from_where_its_files_end(crashed: Path) -> None:
     """Index files that refer to a record that is cut go, and the walk begins before the other records they referred to."""
     (crashed / "abort").unlink()
+    ends_path(crashed).unlink()  # it says that the store is in use
     before = plan_of(crashed)
     assert before.indexed_from_offset_bytes is None
     edit_log(crashed, last_record(crashed), b"torn")
@@ -158,6 +163,7 @@ def test_the_index_is_made_again_from_where_its_files_end(crashed: Path) -> None
 def test_a_clean_stop_leaves_an_index_that_lacks_nothing(crashed: Path) -> None:
     """Records without keys leave its last file far behind the log's end: that is no reason to walk the log from there."""
     (crashed / "abort").unlink()
+    ends_path(crashed).unlink()  # it says that the store is in use
     shutil.rmtree(crashed / "index")
     plan = plan_of(crashed)
     assert plan.because == "after a clean stop the last three files are walked"

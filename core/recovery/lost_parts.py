@@ -1,0 +1,274 @@
+"""Compares the parts of a store with what was noted of them (:mod:`.ends`), and makes derived ones again from the log.
+
+The log's own files are judged here and by the plan; queues and index that have lost something are built again. Where the log
+cannot give back the last messages of a queue, because they are deleted or damaged, the queue goes on behind them with fillers:
+no queue offset gets a second message.
+"""
+
+from __future__ import annotations
+
+import logging
+import zlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from flintmq.core.errors import StoreFormatError
+from flintmq.core.io import fastjson
+from flintmq.core.io.disk import Disk
+from flintmq.core.kernel.ports import ConsumeQueues, IndexBuilder, RecordBatch, SupportsExtend, SupportsTruncate
+from flintmq.core.log.commit_log import CommitLog
+from flintmq.core.log.epochs import Epochs, epochs_path
+from flintmq.core.log.mapped_file import MappedFile
+from flintmq.core.record import record as rec
+from flintmq.core.record.layout import picked
+from flintmq.core.record.log_part import is_file_end, used_end
+from flintmq.core.recovery.ends import TAIL_BYTES, Ends, QueueEnd, QueueKey, Tail, counter_of
+
+log = logging.getLogger("flintmq.store")
+
+_PHYSICAL: Final = picked("physical_offset")
+ACCEPT: Final = (
+    "Put the files back. Where they are lost for good, run flintmq store repair: the store goes on with what is left, and no "
+    "queue offset is given twice."
+)
+
+
+# the log
+
+
+def tail_of(file: MappedFile, end_bytes: int) -> Tail:
+    """Return what is to be noted of a file of the log that is used up to a place."""
+    return Tail(file.start, end_bytes, zlib.crc32(file.view[max(0, end_bytes - TAIL_BYTES) : end_bytes]))
+
+
+def tail_of_full(file: MappedFile) -> Tail:
+    """Return what is to be noted of a file of the log behind which there are others."""
+    return tail_of(file, used_end(file))
+
+
+def first_doubtful(files: Sequence[MappedFile], noted: Ends | None) -> int | None:
+    """Return the index of the first file of a log whose beginning or noted end is not as it was; None where all are.
+
+    One page of each is read, or two. The last file is left out: its end is what a start finds out.
+    """
+    tails = {tail.start_offset_bytes: tail for tail in noted.tails} if noted is not None else {}
+    for index, file in enumerate(files[:-1]):
+        tail = tails.get(file.start)
+        if not _begins_well(file) or (tail is not None and tail != tail_of(file, min(tail.end_bytes, file.size))):
+            return index
+    return None
+
+
+def _begins_well(file: MappedFile) -> bool:
+    magic = rec.SIZE_AND_MAGIC.unpack_from(file.view)[1]
+    if magic == rec.MAGIC_BLANK:
+        return True
+    return magic in (rec.MAGIC_V1, rec.MAGIC_V2) and _PHYSICAL.unpack_from(file.view)[0] == file.start
+
+
+def check_log(noted: Ends, files: Sequence[MappedFile], end_offset_bytes: int, *, is_changed: bool) -> None:
+    """Refuse a log that has lost its last records, or is another one; say where it has lost its first ones.
+
+    Args:
+        noted: what was noted of it.
+        files: its files.
+        end_offset_bytes: where the walk found its end.
+        is_changed: whether damage was found that is kept in the quarantine, and told there.
+
+    Raises:
+        StoreFormatError: records are missing that were there. Says what to do.
+    """
+    begin = files[0].start if files else 0
+    if not is_changed and not _reaches(files, end_offset_bytes, noted.log_end):
+        raise StoreFormatError(
+            f"the commit log ends at position {end_offset_bytes}, and it was noted that it went to {noted.log_end} at least: "
+            f"its last records are missing, and new ones would take their queue offsets. Nothing was changed. {ACCEPT}"
+        )
+    if begin > noted.log_begin and noted.log_end:
+        log.warning(
+            "the commit log begins at position %d, and began at %d when that was noted: the files between are deleted, or lost",
+            begin,
+            noted.log_begin,
+        )
+    last = next((tail for tail in noted.tails if tail.start_offset_bytes < noted.log_end <= _end_of(tail)), None)
+    file = next((file for file in files if last is not None and file.start == last.start_offset_bytes), None)
+    if last is not None and file is not None and not is_changed and tail_of(file, last.end_bytes) != last:
+        raise StoreFormatError(
+            f"{file.path}: other bytes lie before position {noted.log_end} than were noted: it is a file of another log, or of "
+            f"another state of this one. Nothing was changed. {ACCEPT}"
+        )
+
+
+def _reaches(files: Sequence[MappedFile], end_offset_bytes: int, noted_end_bytes: int) -> bool:
+    """Return whether a log goes to a position: blanks behind its last record, which a start leaves out, belong to it."""
+    for file in files:
+        at = max(0, end_offset_bytes - file.start)
+        if file.start < noted_end_bytes and at < file.size:
+            if end_offset_bytes >= noted_end_bytes or not is_file_end(file.view, at):
+                break
+            end_offset_bytes = file.start + file.size
+    return end_offset_bytes >= noted_end_bytes
+
+
+def _end_of(tail: Tail) -> int:
+    return tail.start_offset_bytes + tail.end_bytes
+
+
+# epochs
+
+
+def restore_epochs(disk: Disk, root: Path, noted: Ends | None) -> bool:
+    """Put back ``flint/epochs`` where it is missing, damaged or older than what was noted; return whether it was.
+
+    Raises:
+        StoreError, OSError: the disk refused.
+    """
+    if noted is None or not noted.epochs:
+        return False
+    path, kept = epochs_path(root), Epochs.from_bytes(noted.epochs.encode("ascii"))
+    reason = "it was missing"
+    if disk.exists(path):
+        try:
+            found = Epochs.from_bytes(disk.read(path))
+        except ValueError as error:
+            reason = f"it was damaged: {error}"
+        else:
+            if found.store_id != kept.store_id or found.current.number >= kept.current.number:
+                return False
+            reason = "it was an older one"
+    log.warning("%s is put back as it was noted: %s", path, reason)
+    temporary = path.with_name(path.name + ".tmp")
+    disk.make_folder(path.parent)
+    disk.write_file(temporary, kept.to_bytes())
+    disk.replace(temporary, path)
+    return True
+
+
+# the index
+
+
+def drop_lost_index(index: IndexBuilder, noted: Ends | None, min_offset_bytes: int, *, was_stopped: bool) -> bool:
+    """Delete an index that has lost a file, or a part of one, so that it is built again; return whether it was.
+
+    After a crash its last files may be gone as a matter of course, and what they had comes again.
+    """
+    ends: tuple[int, ...] | None = getattr(index, "ends", None)
+    if ends is None or not isinstance(index, SupportsTruncate) or noted is None or not noted.index:
+        return False
+    newest = max(ends, default=-1)
+    lost = [end for end in noted.index[:-1] if min_offset_bytes <= end < newest and end not in ends]
+    if not lost and not (was_stopped and newest < noted.index[-1]):
+        return False
+    log.warning("the index has lost files or entries that were noted: it is built again from the log")
+    index.truncate(0)
+    return True
+
+
+# queues
+
+
+def lost_queues(queues: ConsumeQueues, noted: Ends, gone: frozenset[str], *, is_same_log: bool) -> list[QueueEnd]:
+    """Return what was noted of queues that end earlier than they did, begin later, or have a file without units.
+
+    Args:
+        queues: caught up.
+        noted: what was noted of them.
+        gone: topics that were deleted since.
+        is_same_log: whether no file of the log was deleted since: then queues begin where they did.
+    """
+    found = queues.queues
+    lost = []
+    for end in noted.queues:
+        queue = found.get((end.topic, end.queue_id))
+        if end.topic in gone or not end.max_queue_offset:
+            continue
+        if (
+            queue is None
+            or queue.max_queue_offset < end.max_queue_offset
+            or (is_same_log and noted.is_stop and queue.min_queue_offset > end.min_queue_offset)
+            or not _is_filled(queues, end)
+        ):
+            lost.append(end)
+    return lost
+
+
+def _is_filled(queues: ConsumeQueues, end: QueueEnd) -> bool:
+    """Return whether each file of a queue but its last three, which a start reads, begins and ends with a unit."""
+    queue = queues.queues[(end.topic, end.queue_id)]
+    at = queue.min_queue_offset
+    while (behind := queue.next_file_queue_offset(at)) < queue.max_queue_offset:
+        for queue_offset in (at, behind - 1):
+            unit = queue.unit(queue_offset)
+            if unit is None or unit[1] <= 0:
+                return False
+        at = behind
+    return True
+
+
+def gone_topics(disk: Disk, root: Path, noted: Ends) -> frozenset[str]:
+    """Return the topics of noted queues that ``topics.json`` has lost by a later change: they were deleted.
+
+    It is asked where queues are missing, and reads the whole table then.
+    """
+    path = root / "config" / "topics.json"
+    if not disk.exists(path):
+        return frozenset()
+    try:
+        raw = disk.read(path)
+        if counter_of(raw) <= noted.counters.get(path.name, -1):
+            return frozenset()
+        table = fastjson.loads(raw)
+    except (OSError, ValueError):
+        return frozenset()
+    names = table.get("topicConfigTable") if isinstance(table, Mapping) else None
+    return frozenset(end.topic for end in noted.queues if isinstance(names, Mapping) and end.topic not in names)
+
+
+def build_again(
+    queues: ConsumeQueues, commit_log: CommitLog, lost: Sequence[QueueEnd], end_offset_bytes: int, *, goes_on: bool
+) -> None:
+    """Make queues again from the log, and have each go on where it ended. Reads the whole log once.
+
+    Args:
+        queues: those of the store.
+        commit_log: recovered.
+        lost: what was noted of them.
+        end_offset_bytes: up to where the other queues describe the log.
+        goes_on: whether a queue whose last messages the log lacks goes on behind them. RocketMQ gives their offsets again.
+
+    Raises:
+        StoreError: a record cannot be read, or the disk refused something.
+    """
+    wanted: dict[QueueKey, QueueEnd] = {(end.topic, end.queue_id): end for end in lost}
+    names = sorted(f"{topic}/{queue_id}" for topic, queue_id in wanted)
+    log.warning(
+        "%d queues have lost units that were noted, and are built again from the log: %s",
+        len(names),
+        ", ".join(names[:10]) + (", …" if len(names) > 10 else ""),
+    )
+    for key, end in wanted.items():
+        queue = queues.find(*key)
+        if queue is not None:
+            wanted[key] = QueueEnd(*key, end.min_queue_offset, max(end.max_queue_offset, queue.max_queue_offset))
+            queues.delete_queue(*key)
+    for batch in commit_log.batches(commit_log.min_offset_bytes, end_offset_bytes):
+        requests = [*batch.requests_of(wanted)]
+        if requests:
+            queues.dispatch(RecordBatch.of_requests(requests))
+    if goes_on:
+        go_on_behind(queues, wanted)
+    queues.correct_min_offsets(commit_log.min_offset_bytes)
+
+
+def go_on_behind(queues: ConsumeQueues, wanted: Mapping[QueueKey, QueueEnd]) -> None:
+    """Put fillers behind queues that end earlier than was noted, because the log does not have their last messages."""
+    for (topic, queue_id), end in wanted.items():
+        queue = queues.find(topic, queue_id)
+        have = queue.max_queue_offset if queue is not None else 0
+        if have < end.max_queue_offset and isinstance(queues, SupportsExtend):
+            log.warning(
+                "queue %d of %s ends at %d and went to %d: the messages between are not in the log; it goes on behind them",
+                *(queue_id, topic, have, end.max_queue_offset),
+            )
+            queues.extend(topic, queue_id, end.max_queue_offset)

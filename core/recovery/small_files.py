@@ -1,0 +1,150 @@
+"""Compares the tables and other small files of a store with what was noted of them (:mod:`.ends`), before they are read.
+
+A table that is empty, holds zeros or ``null``, or is missing although there was one, is not one that has nothing in it: groups
+would begin as new ones, and topics be unreachable. Its backup takes its place; topics are made again from the queues; and
+where positions would be lost the start is refused.
+"""
+
+from __future__ import annotations
+
+import logging
+import zlib
+from pathlib import Path
+from typing import Final
+
+from flintmq.core.errors import JsonSyntaxError, StoreFormatError
+from flintmq.core.io import fastjson
+from flintmq.core.io.disk import Disk
+from flintmq.core.recovery.ends import Ends, counter_of
+
+log = logging.getLogger("flintmq.store")
+
+TOPICS: Final = "topics.json"
+_NEEDED: Final = {
+    "consumerOffset.json": "every group would begin as a new one",
+    "delayOffset.json": "every delayed message would be delivered again",
+    "subscriptionGroup.json": "what was set for groups would be lost",
+}
+_OWN: Final = ("flint/epochs", "flint/feed", "checkpoint")
+"""What every start looks after itself."""
+
+
+def changed_files(disk: Disk, root: Path, noted: Ends | None) -> tuple[str, ...]:
+    """Return which small files are not as the last stop noted them, but for backups; of a store in use those that are missing.
+
+    To be asked before a start writes anything. Raises OSError.
+    """
+    changed = []
+    for name, note in noted.files.items() if noted is not None else ():
+        if name in _OWN or name.endswith(".bak"):
+            continue
+        path = root / name
+        if not disk.exists(path):
+            if name.endswith(".json") or (noted is not None and noted.is_stop):
+                changed.append(name)
+        elif noted is not None and noted.is_stop and note.size_bytes >= 0:
+            raw = disk.read(path)
+            if (len(raw), zlib.crc32(raw)) != (note.size_bytes, note.crc32):
+                changed.append(name)
+    return tuple(changed)
+
+
+def check_small_files(
+    disk: Disk, root: Path, noted: Ends | None, changed: tuple[str, ...], *, is_outdated: bool
+) -> list[str]:
+    """Set tables aside that cannot be what the broker wrote, and say what is not as it was noted.
+
+    Args:
+        disk: where they lie.
+        root: the store's folder.
+        noted: what was noted before this start; None where nothing was.
+        changed: what :func:`changed_files` returned then.
+        is_outdated: whether another broker has used the store since: then its files are another's work.
+
+    Returns:
+        The names of tables that lack something, or may: ``topics.json`` among them is to be completed from the queues.
+
+    Raises:
+        StoreFormatError: a table is lost that a start must not go on without. Says what to do.
+        StoreError, OSError: the disk refused something.
+    """
+    config = root / "config"
+    names = {path.name for path in disk.list_files(config) if path.suffix == ".json"}
+    names |= {Path(name).name for name in changed if name.startswith("config/")}
+    lacking = []
+    for name in sorted(names):
+        path = config / name
+        raw = disk.read(path) if disk.exists(path) else None
+        fault = _fault(raw)
+        if fault:
+            _replace(disk, root, path, raw, fault)
+            lacking.append(name)
+        elif not is_outdated and noted is not None and raw is not None:
+            counter, known = counter_of(raw), noted.counters.get(name, -1)
+            if f"config/{name}" in changed or 0 <= counter < known:
+                what = f"an older copy (change {counter}, and {known} was noted)" if counter < known else "changed"
+                log.warning("%s is not as it was noted: %s since the last broker wrote it", path, what)
+                lacking.append(name)
+    for name in changed:
+        if not name.startswith("config/") and not is_outdated:
+            there = disk.exists(root / name)
+            log.warning(
+                "%s is not as it was noted: %s since the last broker wrote it",
+                root / name,
+                "changed" if there else "removed",
+            )
+            lacking.append(name)
+    return lacking
+
+
+def _fault(raw: bytes | None) -> str:
+    """Return why bytes are no table; empty where they may be one."""
+    if raw is None:
+        return "it is missing"
+    if not raw.strip():
+        return "it is empty"
+    if 0 in raw:
+        return "there are zeros in it"
+    text = raw.strip()
+    if not (text.startswith(b"{") and text.endswith(b"}")):
+        return "it is no JSON object"
+    if text.count(b"{") != text.count(b"}"):  # as names may have, too
+        try:
+            fastjson.loads(raw)
+        except JsonSyntaxError as error:
+            return str(error)
+    return ""
+
+
+def _replace(disk: Disk, root: Path, path: Path, raw: bytes | None, fault: str) -> None:
+    """Have a table's backup take its place, or nothing; refuse where that loses positions."""
+    backup = path.with_name(path.name + ".bak")
+    has_backup = disk.exists(backup) and not _fault(disk.read(backup))
+    if not has_backup and path.name in _NEEDED:
+        raise StoreFormatError(
+            f"{path}: {fault}, and so is its backup: {_NEEDED[path.name]}. Put back a good copy, of a backup for example. "
+            "Where there is none, and that shall be so, write {} into the file"
+        )
+    kept = ""
+    if raw is not None:
+        kept = f"; what was there is in {_set_aside(disk, root, path, raw)}"
+    if has_backup:
+        disk.write_file(path, disk.read(backup))
+        taken = "its backup takes its place, and what was changed last may be missing"
+    elif path.name == TOPICS:
+        taken = "topics are made again from their queues: check their numbers of queues and permissions"
+    else:
+        taken = "it begins anew"
+    log.warning("%s: %s; %s%s", path, fault, taken, kept)
+
+
+def _set_aside(disk: Disk, root: Path, path: Path, raw: bytes) -> Path:
+    """Move a file to the quarantine, durably."""
+    folder = root / "flint" / "quarantine"
+    disk.make_folder(folder)
+    number = 0
+    while disk.exists(kept := folder / f"{path.name}-{number}"):
+        number += 1
+    disk.write_file(kept, raw)
+    disk.remove(path)
+    return kept

@@ -1,0 +1,150 @@
+"""Notes how far the files of a store in use went, now and then and at its stop; see :mod:`flintmq.core.recovery.ends`."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from flintmq.core.errors import StoreError
+from flintmq.core.recovery.ends import Ends, QueueEnd, Tail, notes_of_files
+from flintmq.core.recovery.lost_parts import tail_of, tail_of_full
+
+if TYPE_CHECKING:
+    from flintmq.core.kernel.ports import QueueReader
+    from flintmq.core.store.opened_store import OpenedStore
+
+log = logging.getLogger("flintmq.store")
+
+
+class EndsNoter:
+    """Notes what a store that is open holds. Any thread: one note is written at a time.
+
+    Args:
+        opened: the store, recovered.
+    """
+
+    def __init__(self, opened: OpenedStore) -> None:
+        self._opened = opened
+        self._file = opened.ends
+        self._writing = threading.Lock()
+        is_mended = opened.recovered is not None and bool(opened.recovered.holes)
+        noted = opened.noted
+        self._full: dict[int, Tail] = {}
+        """By their start the tails of files that are full, which do not change any more."""
+        if noted is not None and not is_mended:
+            self._full = {tail.start_offset_bytes: tail for tail in noted.tails}
+        self._deleted: deque[tuple[str, int]] = deque()
+        """Queues whose deletion is not noted yet."""
+        self._noted_end = -1
+
+    def begin(self) -> None:
+        """Note that the store is in use: what is noted holds at least from now on. Raises StoreError, OSError."""
+        opened, noted = self._opened, self._file.noted
+        end = opened.watermarks.flushed
+        is_same = (
+            noted is not None
+            and noted.is_stop
+            and noted.log_end == end
+            and noted.is_synchronous == opened.spec.strategy.synchronous
+            and not self._file.damage
+        )
+        if is_same:
+            self._file.note_use()
+            self._noted_end = end
+        else:
+            self._write(self._capture(end))
+
+    def after_round(self, *, is_thorough: bool) -> None:
+        """Note what is synced by now: after a thorough round of the queues' flusher, and once it is more than nothing. The
+        flusher's thread. A disk that refuses it is named in the log: what was noted before still counts."""
+        end = self._opened.watermarks.flushed
+        if end == self._noted_end or not (is_thorough or self._noted_end <= 0):
+            return
+        try:
+            self._write(self._capture(end))
+        except (OSError, StoreError) as error:
+            log.warning("it could not be noted how far the store's files go: %s", error)
+
+    def forget(self) -> None:
+        """Take everything back that was noted of the log and the queues, before the log is cut. Raises StoreError, OSError."""
+        self._full.clear()
+        noted = self._file.noted
+        if noted is not None:
+            self._write(replace(noted, is_stop=False, log_begin=0, log_end=0, tails=[], queues=[], index=[]))
+
+    def note_deleted(self, topic: str, queue_id: int) -> None:
+        """Note that a queue is deleted; that it may not be noted has no other effect than that it is built again."""
+        self._deleted.append((topic, queue_id))
+        self._noted_end = -1
+        self._note_deleted()
+
+    def _note_deleted(self) -> None:
+        """Note the queues that were deleted, unless another thread writes: that one does so next, and nobody waits for a disk."""
+        while self._deleted and self._writing.acquire(blocking=False):
+            try:
+                while self._deleted:
+                    self._file.note_deleted(*self._deleted.popleft())
+            except OSError as error:
+                log.warning("it could not be noted how far the store's files go: %s", error)
+            finally:
+                self._writing.release()
+
+    def at_stop(self) -> Ends:
+        """Return what is to be noted of a store that was made durable, while its files are open."""
+        return replace(self._capture(self._opened.watermarks.wrote), is_stop=True)
+
+    def stopped(self, ends: Ends) -> None:
+        """Note what :meth:`at_stop` returned, with all small files as they are: nothing writes to the store any more.
+
+        Raises:
+            StoreError, OSError: the disk refused.
+        """
+        files, counters = notes_of_files(self._opened.disk, self._opened.root, whole=True)
+        self._write(replace(ends, files=files, counters=counters))
+
+    def _write(self, ends: Ends) -> None:
+        with self._writing:
+            self._file.write(ends)
+            self._noted_end = ends.log_end
+        self._note_deleted()
+
+    def _capture(self, end_offset_bytes: int) -> Ends:
+        opened = self._opened
+        files, counters = notes_of_files(opened.disk, opened.root, whole=False)
+        return Ends(
+            log_begin=opened.commit_log.min_offset_bytes,
+            log_end=end_offset_bytes,
+            tails=self._tails(end_offset_bytes),
+            queues=[
+                QueueEnd(*key, queue.min_queue_offset, _end_below(queue, end_offset_bytes))
+                for key, queue in sorted(opened.consume_queues.queues.items())
+            ],
+            index=[end for end in getattr(opened.index, "ends", ()) if end < end_offset_bytes],
+            epochs=opened.epochs.epochs.to_bytes().decode("ascii"),
+            files=files,
+            counters=counters,
+            is_synchronous=opened.spec.strategy.synchronous,
+        )
+
+    def _tails(self, end_offset_bytes: int) -> list[Tail]:
+        tails = []
+        for file in self._opened.commit_log.queue.files:
+            if file.start + file.size < end_offset_bytes:
+                tail = self._full.get(file.start)
+                if tail is None:
+                    tail = self._full[file.start] = tail_of_full(file)
+                tails.append(tail)
+            elif file.start < end_offset_bytes:
+                tails.append(tail_of(file, end_offset_bytes - file.start))
+        return tails
+
+
+def _end_below(queue: QueueReader, end_offset_bytes: int) -> int:
+    """Return the queue offset up to which a queue describes messages that lie below a position of the log."""
+    if queue.max_physical_offset_bytes <= end_offset_bytes:
+        return queue.max_queue_offset
+    return queue.first_from(lambda physical: physical < end_offset_bytes)
