@@ -186,9 +186,17 @@ class EndsFile:
 
     def accept(self) -> None:
         """Have the log go on with what is left of it, and queues where they ended: what repair is for. Raises StoreError."""
-        if self.noted is not None:
-            noted = self.noted
-            self.write(Ends(queues=noted.queues, epochs=noted.epochs, files=noted.files, is_accepted=noted.log_end > 0))
+        noted = self.noted
+        if noted is not None:
+            kept = Ends(
+                is_stop=noted.is_stop,
+                queues=noted.queues,
+                epochs=noted.epochs,
+                files=noted.files,
+                is_synchronous=noted.is_synchronous,
+                is_accepted=noted.log_end > 0,
+            )
+            self.write(kept)
 
 
 def notes_of_files(disk: Disk, root: Path, *, whole: bool) -> tuple[dict[str, FileNote], dict[str, int]]:

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from flintmq.config.rocketmq.system_topics import HOLDING_TOPICS, SYSTEM_TOPICS
 from flintmq.core.errors import StoreFormatError
 from flintmq.core.io import fastjson
 from flintmq.core.io.disk import Disk
@@ -23,7 +24,7 @@ from flintmq.core.log.mapped_file import MappedFile
 from flintmq.core.record import record as rec
 from flintmq.core.record.layout import picked
 from flintmq.core.record.log_part import is_file_end, used_end
-from flintmq.core.recovery.ends import TAIL_BYTES, Ends, QueueEnd, QueueKey, Tail, counter_of
+from flintmq.core.recovery.ends import TAIL_BYTES, Ends, QueueEnd, QueueKey, Tail
 
 log = logging.getLogger("flintmq.store")
 
@@ -207,22 +208,28 @@ def _is_filled(queues: ConsumeQueues, end: QueueEnd) -> bool:
 
 
 def gone_topics(disk: Disk, root: Path, noted: Ends) -> frozenset[str]:
-    """Return the topics of noted queues that ``topics.json`` has lost by a later change: they were deleted.
+    """Return the topics of noted queues that the table of topics does not have: they were deleted, here or by another broker.
 
-    It is asked where queues are missing, and reads the whole table then.
+    It is asked where queues are missing, and reads the whole table then. Topics of features need not be in it.
     """
-    path = root / "config" / "topics.json"
-    if not disk.exists(path):
-        return frozenset()
+    path, journal = root / "config" / "topics.json", root / "flint" / "new-topics"
     try:
-        raw = disk.read(path)
-        if counter_of(raw) <= noted.counters.get(path.name, -1):
-            return frozenset()
-        table = fastjson.loads(raw)
+        table = fastjson.loads(disk.read(path))
+        added = disk.read(journal) if disk.exists(journal) else b""
     except (OSError, ValueError):
         return frozenset()
     names = table.get("topicConfigTable") if isinstance(table, Mapping) else None
-    return frozenset(end.topic for end in noted.queues if isinstance(names, Mapping) and end.topic not in names)
+    if not isinstance(names, Mapping) or not names:
+        return frozenset()
+    return frozenset(
+        end.topic
+        for end in noted.queues
+        if end.topic not in names and not _is_own(end.topic) and b'"%b"' % end.topic.encode() not in added
+    )
+
+
+def _is_own(topic: str) -> bool:
+    return topic in SYSTEM_TOPICS or topic in HOLDING_TOPICS or topic.lower().startswith("rmq_sys_")
 
 
 def build_again(

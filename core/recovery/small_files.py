@@ -75,7 +75,7 @@ def check_small_files(
     for name in sorted(names):
         path = config / name
         raw = disk.read(path) if disk.exists(path) else None
-        fault = _fault(raw)
+        fault = table_fault(raw)
         if fault:
             _replace(disk, root, path, raw, fault)
             lacking.append(name)
@@ -97,7 +97,7 @@ def check_small_files(
     return lacking
 
 
-def _fault(raw: bytes | None) -> str:
+def table_fault(raw: bytes | None) -> str:
     """Return why bytes are no table; empty where they may be one."""
     if raw is None:
         return "it is missing"
@@ -119,7 +119,7 @@ def _fault(raw: bytes | None) -> str:
 def _replace(disk: Disk, root: Path, path: Path, raw: bytes | None, fault: str) -> None:
     """Have a table's backup take its place, or nothing; refuse where that loses positions."""
     backup = path.with_name(path.name + ".bak")
-    has_backup = disk.exists(backup) and not _fault(disk.read(backup))
+    has_backup = disk.exists(backup) and not table_fault(disk.read(backup))
     if not has_backup and path.name in _NEEDED:
         raise StoreFormatError(
             f"{path}: {fault}, and so is its backup: {_NEEDED[path.name]}. Put back a good copy, of a backup for example. "

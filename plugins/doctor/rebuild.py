@@ -29,6 +29,7 @@ from flintmq.core.kernel.ports import (
 from flintmq.core.log.store_lock import StoreLock
 from flintmq.core.record.log_walk import Kind
 from flintmq.core.record.queue_unit import UNIT_BYTES
+from flintmq.core.recovery.ends import EndsFile
 from flintmq.core.store.message_store import MessageStore, open_store
 from flintmq.core.store.opened_store import OpenedStore, StoreSpec
 from flintmq.core.waiters import DONE
@@ -198,6 +199,7 @@ def rebuild(
         kept = set_aside(root)
         if damaged:
             (root / "abort").touch()
+        EndsFile(OS_DISK, root).accept()
     finally:
         lock.release()
     with opened(config, delay_level_ms, progress) as store:

@@ -17,6 +17,7 @@ from flintmq.plugins.doctor.expected import Expected, is_lost, request_of
 from flintmq.plugins.doctor.files import StoreFiles, misfits
 from flintmq.plugins.doctor.report import Level, Report
 from flintmq.plugins.doctor.verify_config import check_checkpoint, check_config
+from flintmq.plugins.doctor.verify_ends import check_ends
 from flintmq.plugins.doctor.verify_index import check_index
 from flintmq.plugins.doctor.verify_queues import check_queues
 from flintmq.plugins.doctor.walk import walk
@@ -48,6 +49,7 @@ def verify(
     check_index(files, expected, report)
     check_checkpoint(files, expected, report)
     check_config(files, report)
+    check_ends(files, report)
     if is_locked(files.root):
         what = "a broker runs on the store and holds its lock: what it writes meanwhile may look like damage"
         report.add(Level.NOTE, files.root / "lock", what, "stop it to be sure, or check a copy")

@@ -15,6 +15,7 @@ from flintmq.core.io import fastjson
 from flintmq.core.io.typed_json import read_as
 from flintmq.core.log.store_checkpoint import CHECKPOINT_BYTES
 from flintmq.core.record.queue_unit import UNIT_BYTES
+from flintmq.core.recovery.small_files import table_fault
 from flintmq.plugins.doctor.expected import Expected, QueueKey
 from flintmq.plugins.doctor.files import StoreFiles, listed, read_bytes
 from flintmq.plugins.doctor.report import Level, Report
@@ -42,6 +43,8 @@ def check_checkpoint(files: StoreFiles, expected: Expected, report: Report) -> N
             report.add(Level.WARNING, path, "it is empty", "a start writes it again")
         return
     newest = expected.newest_timestamp_ms
+    if newest and not any(CHECKPOINT.unpack_from(raw)):
+        report.add(Level.NOTE, path, "it vouches for nothing", "a start after a crash walks the whole log")
     for name, value in zip(CHECKPOINT_NAMES, CHECKPOINT.unpack_from(raw), strict=True):
         if value < 0:
             report.add(Level.ERROR, path, f"{name} is {value}", "delete it")
@@ -53,15 +56,22 @@ def check_checkpoint(files: StoreFiles, expected: Expected, report: Report) -> N
 def check_config(files: StoreFiles, report: Report) -> None:
     """Check that each file can be read, and that no offset lies behind its queue."""
     for path in listed(files.root / "config"):
-        if path.suffix != ".json" or path.is_dir():
+        if path.is_dir() or not path.name.endswith((".json", ".json.bak")):
             continue
         raw = read_bytes(path)
+        if path.suffix == ".bak":
+            if fault := table_fault(raw):
+                report.add(Level.WARNING, path, fault, "the next change writes it again")
+            continue
         try:
             value = fastjson.loads(raw)
         except (JsonSyntaxError, UnicodeDecodeError) as error:
             backup = path.with_name(path.name + ".bak")
             advice = f"a start falls back to {backup.name}" if backup.exists() else "restore it from a backup"
             report.add(Level.ERROR, path, str(error) if raw.strip() else "it is empty", advice)
+            continue
+        if not isinstance(value, dict):
+            report.add(Level.ERROR, path, "it is no JSON object", "a start takes its backup, or refuses")
             continue
         if path.name in _TABLES:
             try:

@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from flintmq.core.errors import StoreFormatError
 from flintmq.core.io import fastjson
+from flintmq.core.io.paths import ends_path
 from flintmq.core.record.log_walk import Kind
 from flintmq.plugins.backup.check import check_backup
 from flintmq.plugins.backup.manifest import Manifest, read_manifest
@@ -133,6 +134,7 @@ class BackupMachine(RuleBasedStateMachine):
         self.was_cut = self.was_cut or bool(lost)
         (self.live.root / "abort").touch()
         (self.live.root / "flint" / "boot").unlink(missing_ok=True)
+        ends_path(self.live.root).unlink(missing_ok=True)  # it says that the stop was in order
         self.live.open()
 
     @precondition(lambda self: len(self.live.store.commit_log.queue.files) > 1)

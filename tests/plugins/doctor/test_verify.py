@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from flintmq.core.io.paths import ends_path
 from flintmq.core.log.store_lock import StoreLock
 from flintmq.core.record import record as rec
 from flintmq.core.record.queue_unit import UNIT, UNIT_BYTES
@@ -191,6 +192,9 @@ def test_a_store_that_begins_late_is_sound(tmp_path: Path) -> None:
     for path in sorted((tmp_path / "commitlog").iterdir())[:2]:
         path.unlink()
     one = Small(tmp_path)
+    assert [found.what for found in one.verify().findings] == ["the log begins at 8192, and began at 0"]
+    ends_path(tmp_path).unlink()  # as where retention has deleted them
+    (tmp_path / "flint" / "epochs").unlink()
     assert one.verify().findings == []
     for path in sorted((tmp_path / "index").iterdir())[:2]:
         path.unlink()

@@ -48,11 +48,18 @@ def test_offsets_that_cannot_be_right_are_found(small: Small, text: str, part: s
     assert [one for one, what in found if part in what] == [level], found
 
 
-@pytest.mark.parametrize("text", ["5", "[]", "null", '{"offsetTable":5}', '{"offsetTable":{}}', "{}"])
+@pytest.mark.parametrize("text", ['{"offsetTable":5}', '{"offsetTable":{}}', "{}"])
 def test_an_offsets_file_without_offsets_is_sound(small: Small, text: str) -> None:
     """Another shape must not raise."""
     (small.root / "config" / "consumerOffset.json").write_text(text)
     assert small.verify().is_sound
+
+
+@pytest.mark.parametrize("text", ["5", "[]", "null", "", "\0\0\0"])
+def test_an_offsets_file_that_is_no_table_is_an_error(small: Small, text: str) -> None:
+    """A start refuses it, or takes its backup: no group may begin anew."""
+    (small.root / "config" / "consumerOffset.json").write_text(text)
+    assert not small.verify().is_sound
 
 
 def test_delay_offsets_are_held_against_the_schedule_topic(small: Small) -> None:
