@@ -169,20 +169,19 @@ def drop_lost_index(index: IndexBuilder, noted: Ends | None, min_offset_bytes: i
 # queues
 
 
-def lost_queues(queues: ConsumeQueues, noted: Ends, gone: frozenset[str], *, is_same_log: bool) -> list[QueueEnd]:
+def lost_queues(queues: ConsumeQueues, noted: Ends, *, is_same_log: bool) -> list[QueueEnd]:
     """Return what was noted of queues that end earlier than they did, begin later, or have a file without units.
 
     Args:
-        queues: caught up.
+        queues: as they were found, or when they have caught up.
         noted: what was noted of them.
-        gone: topics that were deleted since.
         is_same_log: whether no file of the log was deleted since: then queues begin where they did.
     """
     found = queues.queues
     lost = []
     for end in noted.queues:
         queue = found.get((end.topic, end.queue_id))
-        if end.topic in gone or not end.max_queue_offset:
+        if not end.max_queue_offset:
             continue
         if (
             queue is None
@@ -233,7 +232,13 @@ def _is_own(topic: str) -> bool:
 
 
 def build_again(
-    queues: ConsumeQueues, commit_log: CommitLog, lost: Sequence[QueueEnd], end_offset_bytes: int, *, goes_on: bool
+    queues: ConsumeQueues,
+    commit_log: CommitLog,
+    lost: Sequence[QueueEnd],
+    end_offset_bytes: int,
+    *,
+    is_caught_up: bool,
+    goes_on: bool,
 ) -> None:
     """Make queues again from the log, and have each go on where it ended. Reads the whole log once.
 
@@ -242,6 +247,7 @@ def build_again(
         commit_log: recovered.
         lost: what was noted of them.
         end_offset_bytes: up to where the other queues describe the log.
+        is_caught_up: whether all queues were made again of the whole log just now.
         goes_on: whether a queue whose last messages the log lacks goes on behind them. RocketMQ gives their offsets again.
 
     Raises:
@@ -254,6 +260,16 @@ def build_again(
         len(names),
         ", ".join(names[:10]) + (", …" if len(names) > 10 else ""),
     )
+    if not is_caught_up:
+        _build(queues, commit_log, wanted, end_offset_bytes)
+    if goes_on:
+        go_on_behind(queues, wanted)
+    queues.correct_min_offsets(commit_log.min_offset_bytes)
+
+
+def _build(
+    queues: ConsumeQueues, commit_log: CommitLog, wanted: dict[QueueKey, QueueEnd], end_offset_bytes: int
+) -> None:
     for key, end in wanted.items():
         queue = queues.find(*key)
         if queue is not None:
@@ -263,9 +279,6 @@ def build_again(
         requests = [*batch.requests_of(wanted)]
         if requests:
             queues.dispatch(RecordBatch.of_requests(requests))
-    if goes_on:
-        go_on_behind(queues, wanted)
-    queues.correct_min_offsets(commit_log.min_offset_bytes)
 
 
 def go_on_behind(queues: ConsumeQueues, wanted: Mapping[QueueKey, QueueEnd]) -> None:

@@ -1,6 +1,6 @@
 """Compares the tables and other small files of a store with what was noted of them (:mod:`.ends`), before they are read.
 
-A table that is empty, holds zeros or ``null``, or is missing although there was one, is not one that has nothing in it: groups
+A table that is empty, holds zeros or ``null``, or is missing although there was one, is not an empty table: groups
 would begin as new ones, and topics be unreachable. Its backup takes its place; topics are made again from the queues; and
 where positions would be lost the start is refused.
 """
@@ -85,8 +85,15 @@ def check_small_files(
                 what = f"an older copy (change {counter}, and {known} was noted)" if counter < known else "changed"
                 log.warning("%s is not as it was noted: %s since the last broker wrote it", path, what)
                 lacking.append(name)
+    own = [name for name in noted.files if _is_own_table(name)] if noted is not None else []
+    for name in own:
+        path = root / name
+        raw = disk.read(path) if disk.exists(path) else None
+        if raw is not None and (fault := table_fault(raw)):
+            _replace(disk, root, path, raw, fault)
+            lacking.append(name)
     for name in changed:
-        if not name.startswith("config/") and not is_outdated:
+        if not name.startswith("config/") and not is_outdated and name not in lacking:
             there = disk.exists(root / name)
             log.warning(
                 "%s is not as it was noted: %s since the last broker wrote it",
@@ -97,8 +104,12 @@ def check_small_files(
     return lacking
 
 
+def _is_own_table(name: str) -> bool:
+    return name.startswith("flint/") and name.endswith(".json")
+
+
 def table_fault(raw: bytes | None) -> str:
-    """Return why bytes are no table; empty where they may be one."""
+    """Return why bytes cannot be a table; empty where they may be one."""
     if raw is None:
         return "it is missing"
     if not raw.strip():
@@ -107,7 +118,7 @@ def table_fault(raw: bytes | None) -> str:
         return "there are zeros in it"
     text = raw.strip()
     if not (text.startswith(b"{") and text.endswith(b"}")):
-        return "it is no JSON object"
+        return "it does not hold a JSON object"
     if text.count(b"{") != text.count(b"}"):  # as names may have, too
         try:
             fastjson.loads(raw)
@@ -134,7 +145,7 @@ def _replace(disk: Disk, root: Path, path: Path, raw: bytes | None, fault: str) 
     elif path.name == TOPICS:
         taken = "topics are made again from their queues: check their numbers of queues and permissions"
     else:
-        taken = "it begins anew"
+        taken = "it is empty from now on"
     log.warning("%s: %s; %s%s", path, fault, taken, kept)
 
 

@@ -29,10 +29,10 @@ class EndsNoter:
 
     def __init__(self, opened: OpenedStore) -> None:
         self._opened = opened
-        self._file = opened.ends
+        self._file = opened.notes.ends
         self._writing = threading.Lock()
         is_mended = opened.recovered is not None and bool(opened.recovered.holes)
-        noted = opened.noted
+        noted = opened.notes.noted
         self._full: dict[int, Tail] = {}
         """By their start the tails of files that are full, which do not change any more."""
         if noted is not None and not is_mended:
@@ -83,7 +83,7 @@ class EndsNoter:
         self._note_deleted()
 
     def _note_deleted(self) -> None:
-        """Note the queues that were deleted, unless another thread writes: that one does so next, and nobody waits for a disk."""
+        """Note the queues that were deleted, unless another thread writes: that one does so next, and nobody waits here."""
         while self._deleted and self._writing.acquire(blocking=False):
             try:
                 while self._deleted:

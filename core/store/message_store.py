@@ -78,7 +78,7 @@ def _started(opened: OpenedStore, dispatchers: Sequence[CommitLogDispatcher]) ->
             raise reput.error
         if not opened.started_clean or (opened.recovered is not None and opened.recovered.holes):
             opened.consume_queues.correct_min_offsets(commit_log.min_offset_bytes)
-        opened.build_lost_queues(opened.watermarks.dispatched)
+        opened.build_lost_queues()
     commit_log.appender.next_queue_offset = opened.next_queue_offsets()
     store = MessageStore(opened, reput, opened.spec.clock.monotonic_s() - began_s)
     opened.marks.mark_boot()
@@ -136,11 +136,11 @@ class MessageStore:
         """Messages were appended. Published after each append, on the loop thread."""
         self.disk_full: DiskFull | None = None
         """Why writes are refused for want of space; set and taken back by the cleaner."""
-        self.noted = opened.noted
+        self.noted = opened.notes.noted
         """What was noted of the store before this start; None where nothing was."""
-        self.changed = opened.changed
+        self.changed = opened.notes.changed
         """Small files that were not as they were noted, when the store was opened."""
-        self.mended = opened.mended
+        self.mended = opened.notes.mended
         """What this start has found damaged, or lost, and made again or gone on without."""
         self.reput = reput
         self.noter = EndsNoter(opened)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
@@ -37,17 +36,13 @@ from flintmq.core.log.multi_path_queue import MultiPathMappedFileQueue
 from flintmq.core.log.store_checkpoint import StoreCheckpoint
 from flintmq.core.log.store_lock import StoreLock
 from flintmq.core.log.watermarks import Watermarks
-from flintmq.core.recovery.ends import Ends, EndsFile
-from flintmq.core.recovery.last_stop import LastStop, StoreMarks, is_same_boot
-from flintmq.core.recovery.lost_parts import build_again, drop_lost_index, gone_topics, lost_queues, restore_epochs
+from flintmq.core.recovery.last_stop import LastStop, StoreMarks
 from flintmq.core.recovery.missing_log import may_be_lost
+from flintmq.core.recovery.notes import Notes
 from flintmq.core.recovery.plan import FoundStore, RecoveryPlan, plan_start
 from flintmq.core.recovery.recovery import Recovery
-from flintmq.core.recovery.small_files import changed_files
 from flintmq.core.recovery.start_walk import Recovered
 from flintmq.core.store.message_reader import MessageReader
-
-log = logging.getLogger("flintmq.store")
 
 
 class StoreSpec(msgspec.Struct, frozen=True, eq=False, kw_only=True):
@@ -107,14 +102,8 @@ class OpenedStore(msgspec.Struct, frozen=True, eq=False):
     """Ends the background work, closes the dispatchers, and closes the files."""
     dispatchers: contextlib.ExitStack
     """Closes the dispatchers: after the background work has ended, before the files are closed."""
-    ends: EndsFile
-    """Where it is noted how far the files went."""
-    noted: Ends | None
-    """What was noted before this start; None where nothing was."""
-    changed: tuple[str, ...]
-    """Small files that are not as they were noted."""
-    mended: list[str]
-    """What this start has found damaged, or lost, and made again or gone on without."""
+    notes: Notes
+    """What was noted of the store before this start, and what it has found missing."""
     recovered: Recovered | None = None
     """What the recovery found; None where the log was not walked."""
     recovery_plan: RecoveryPlan | None = None
@@ -165,41 +154,26 @@ class OpenedStore(msgspec.Struct, frozen=True, eq=False):
         for rule in self.commit_log.tags_codes.values():
             rule.begin(self.watermarks.wrote)
 
-    def build_lost_queues(self, end_offset_bytes: int) -> None:
-        """Make queues again that have lost something that was noted of them, once all have caught up with the log.
-
-        Args:
-            end_offset_bytes: where they have.
-
-        Raises:
-            StoreError: a record cannot be read, or the disk refused something.
-        """
-        noted, queues = self.noted, self.consume_queues
-        if noted is None:
-            return
-        is_same_log = noted.log_begin == self.commit_log.min_offset_bytes and not noted.is_accepted
-        lost = lost_queues(queues, noted, frozenset(), is_same_log=is_same_log)
-        if lost and (gone := gone_topics(self.disk, self.root, noted)):
-            lost = lost_queues(queues, noted, gone, is_same_log=is_same_log)
-        if lost:
-            self.mended.append(f"{len(lost)} queues")
-            goes_on = self.config.store.compat == "safe"
-            build_again(queues, self.commit_log, lost, end_offset_bytes, goes_on=goes_on)
+    def build_lost_queues(self) -> None:
+        """Make queues again that have lost something, once all have caught up with the log. Raises StoreError."""
+        begin = self.recovery_plan.dispatched_from_offset_bytes if self.recovery_plan is not None else 0
+        goes_on = self.config.store.compat == "safe"
+        reach = (begin, self.watermarks.dispatched)
+        self.notes.build_lost_queues(self.consume_queues, self.commit_log, reach, goes_on=goes_on)
 
     def plan(self) -> RecoveryPlan:
         """Return what a recovery of the files as they are would do."""
-        indexes = self.config.index.enable if self.spec.indexes is None else self.spec.indexes
         return plan_start(
             FoundStore(
                 self.last_stop,
                 self.commit_log,
                 self.consume_queues,
-                self.index if indexes else None,
+                self.index if _indexes(self.spec) else None,
                 self.checkpoint.min_timestamp_ms,
                 self.epochs.epochs.current.start_offset_bytes,
                 check_crc=self.config.store.check_crc_on_recover,
                 is_safe=self.config.store.compat == "safe",
-                noted=self.noted,
+                noted=self.notes.noted,
             )
         )
 
@@ -277,19 +251,8 @@ def _load(spec: StoreSpec, marks: StoreMarks, lock: contextlib.ExitStack, files:
     """Map the files of a store, each queue ended where its valid units end."""
     config, disk, root = spec.config, spec.disk, spec.root
     settings = config.store
-    last_stop, ends = marks.last_stop(), EndsFile(disk, root)
-    mended: list[str] = []
-    changed = changed_files(disk, root, ends.noted)
-    if ends.damage:
-        log.warning("%s cannot be read, so that nothing contradicts files that were lost: %s", ends.path, ends.damage)
-        mended.append("flint/ends")
-    if last_stop is LastStop.CLEAN and ends.noted is not None and ends.was_in_use:
-        last_stop = LastStop.KILLED if is_same_boot(disk, root) else LastStop.CRASHED
-        log.warning(
-            "%s is missing, although the last broker did not stop in order: a recovery begins", marks.abort_file
-        )
-    if last_stop is not LastStop.CLEAN:
-        disk.sync_folder(root)
+    notes = Notes.read(disk, root)
+    last_stop = notes.last_stop(marks)
     progressed: Event[[]] = Event()
     fenced: Event[[str]] = Event()
     fenced.subscribe(lambda _reason: marks.forget_boot())
@@ -317,8 +280,7 @@ def _load(spec: StoreSpec, marks: StoreMarks, lock: contextlib.ExitStack, files:
         on_progress=progressed.publish,
         on_fenced=fenced.publish,
     )
-    if restore_epochs(disk, root, ends.noted):
-        mended.append("flint/epochs")
+    notes.restore_epochs()
     epochs = EpochFile(disk, epochs_path(root), queue.min_offset_bytes, spec.make_id)
     folder = StoreFolder(
         root,
@@ -335,10 +297,7 @@ def _load(spec: StoreSpec, marks: StoreMarks, lock: contextlib.ExitStack, files:
     parts.callback(consume_queues.close)
     index = spec.make_index(folder)
     parts.callback(index.close)
-    indexes = config.index.enable if spec.indexes is None else spec.indexes
-    is_clean = last_stop is LastStop.CLEAN
-    if indexes and drop_lost_index(index, ends.noted, queue.min_offset_bytes, was_stopped=is_clean):
-        mended.append("index")
+    notes.look_at(consume_queues, index if _indexes(spec) else None, queue.min_offset_bytes, last_stop)
     return OpenedStore(
         spec,
         marks,
@@ -356,11 +315,12 @@ def _load(spec: StoreSpec, marks: StoreMarks, lock: contextlib.ExitStack, files:
         lock,
         files,
         dispatchers,
-        ends,
-        ends.noted,
-        changed,
-        mended,
+        notes,
     )
+
+
+def _indexes(spec: StoreSpec) -> bool:
+    return spec.config.index.enable if spec.indexes is None else spec.indexes
 
 
 _STEP_BYTES: Final = 64 * 1024 * 1024

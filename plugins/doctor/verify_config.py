@@ -71,7 +71,7 @@ def check_config(files: StoreFiles, report: Report) -> None:
             report.add(Level.ERROR, path, str(error) if raw.strip() else "it is empty", advice)
             continue
         if not isinstance(value, dict):
-            report.add(Level.ERROR, path, "it is no JSON object", "a start takes its backup, or refuses")
+            report.add(Level.ERROR, path, "it does not hold a JSON object", "a start takes its backup, or refuses")
             continue
         if path.name in _TABLES:
             try:

@@ -21,7 +21,7 @@ _REBUILT: Final = f"a start makes it again; or {REPAIR}"
 
 
 def check_ends(files: StoreFiles, report: Report) -> None:
-    """Report what is not there any more, or not as it was noted. After :func:`.check_queues` and the log's walk."""
+    """Report what is not there any more, or not as it was noted. To be asked after the other checks."""
     ends = EndsFile(OS_DISK, files.root)
     noted = ends.noted
     if noted is None:
@@ -64,7 +64,7 @@ def _check_log(files: StoreFiles, noted: Ends, report: Report) -> None:
         what = f"the log begins at {files.log_start}, and began at {noted.log_begin}"
         report.add(Level.WARNING, files.log_folders[0], what, "unless retention has deleted files, messages are lost")
     known = {file.start: file for file in files.log}
-    for tail in () if is_told else noted.tails:
+    for tail in () if is_told or report.errors else noted.tails:
         file = known.get(tail.start_offset_bytes)
         if file is not None and tail.end_bytes <= file.size:
             crc32 = zlib.crc32(file.view[max(0, tail.end_bytes - TAIL_BYTES) : tail.end_bytes])
@@ -86,9 +86,7 @@ def _check_queues(files: StoreFiles, noted: Ends, report: Report) -> None:
         if gone is None:
             gone = gone_topics(OS_DISK, files.root, noted)
         where = files.queue_folder(end.topic, end.queue_id)
-        if end.topic in gone:
-            report.add(Level.NOTE, where, "the topic was deleted")
-        else:
+        if end.topic not in gone:  # a deleted one is told by the check of the queues
             what = f"it has {begin}..{have}, and had {end.min_queue_offset}..{end.max_queue_offset}"
             report.add(Level.WARNING if have > begin else Level.ERROR, where, what, _REBUILT)
 
@@ -110,7 +108,7 @@ def _check_files(files: StoreFiles, noted: Ends, report: Report, *, is_exact: bo
     told = {found.where for found in report.findings}
     for name, note in noted.files.items():
         path = files.root / name
-        if str(path) in told:
+        if str(path) in told or str(path).removesuffix(".bak") in told:
             continue
         if not path.exists():
             if is_exact or name.endswith((".json", "checkpoint", "epochs")):

@@ -19,7 +19,7 @@ from flintmq.core.log.store_checkpoint import StoreCheckpoint
 from flintmq.core.log.watermarks import Watermarks
 from flintmq.core.record import log_walk
 from flintmq.core.record.queue_unit import UNIT_BYTES
-from flintmq.core.recovery import last_stop, plan, recovery, repair
+from flintmq.core.recovery import last_stop, notes, plan, recovery, repair
 from flintmq.core.recovery.last_stop import StoreMarks
 from flintmq.core.recovery.plan import RecoveryPlan
 from flintmq.core.recovery.recovery import Recovery
@@ -148,6 +148,7 @@ def go_on_after_a_failed_sync_of_a_queue(patch: Patch) -> None:
             self._checkpoint.flush()
 
     patch.setattr(QueueFlusher, "flush", flush)
+    patch.setattr(notes, "lost_queues", lambda *_all, **_more: [])  # else they are missed, and made again
 
 
 def trust_what_the_checkpoint_says_for_ever(patch: Patch) -> None:
@@ -313,7 +314,7 @@ BUGS: list[tuple[Bug, str, int]] = [
     (let_the_checkpoint_run_ahead, SYNC, 25),
     (trust_every_unit, SYNC, 0),
     (trust_torn_units, SYNC, 0),
-    (trust_memory_after_a_power_cut, SYNC, 53),
+    (trust_memory_after_a_power_cut, SYNC, 9),
     (write_the_index_header_first, SYNC, 0),
     (index_a_record_twice, SYNC, 2),
     (keep_an_index_that_is_ahead_of_the_log, REAL, 9),

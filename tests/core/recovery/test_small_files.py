@@ -1,0 +1,89 @@
+"""A table that holds nothing is no empty table: its backup is taken, topics are made again, or the start is refused."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+import flintmq
+from flintmq import Message
+from flintmq.config import load_config
+from flintmq.core.errors import StoreFormatError
+from flintmq.core.io.paths import ends_path
+from flintmq.core.recovery.small_files import table_fault
+from flintmq.plugins.testing.embedded import SETTINGS
+
+NOTHING = [b"", b"null", b"\0\0\0\0", b"[]", b'{"offsetTable":{']
+
+
+def broker_of(root: Path) -> flintmq.Broker:
+    return flintmq.Broker(load_config(None, [*SETTINGS, f"store.path={root}"], {}))
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A store with messages, a group and its offset, that was stopped."""
+    with broker_of(tmp_path) as broker:
+        broker.put([Message("Orders", b"1") for _ in range(8)])
+
+        async def consume() -> None:
+            broker.state.groups.find("CG")
+            broker.state.offsets.commit("Orders", "CG", 0, 2)
+            broker.state.offsets.persist()
+            broker.state.offsets.commit("Orders", "CG", 1, 2)
+
+        broker.call(consume)
+    return tmp_path
+
+
+@pytest.mark.parametrize("raw", NOTHING)
+@pytest.mark.parametrize("name", ["consumerOffset.json", "subscriptionGroup.json"])
+def test_without_a_backup_no_group_begins_anew(root: Path, name: str, raw: bytes) -> None:
+    path = root / "config" / name
+    path.write_bytes(raw)
+    path.with_name(name + ".bak").unlink(missing_ok=True)
+    with pytest.raises(StoreFormatError, match=rf"{name}.*good copy.*write {{}}"), broker_of(root):
+        pass
+    path.write_text("{}")
+    with broker_of(root) as broker:
+        assert broker.state.offsets.query("Orders", "CG", 0) == (-1 if name.startswith("consumer") else 2)
+
+
+@pytest.mark.parametrize("raw", NOTHING)
+def test_a_backup_takes_its_place_and_it_is_said(root: Path, caplog: pytest.LogCaptureFixture, raw: bytes) -> None:
+    (root / "config" / "consumerOffset.json").write_bytes(raw)
+    with caplog.at_level(logging.WARNING), broker_of(root) as broker:
+        assert broker.state.offsets.query("Orders", "CG", 0) == 2
+        assert [alarm.id for source in broker.state.alarm_sources for alarm in source()].count("store.mended") == 1
+    assert "its backup takes its place" in caplog.text
+    assert raw in [path.read_bytes() for path in (root / "flint" / "quarantine").iterdir()]
+
+
+@pytest.mark.parametrize("with_notes", [True, False])
+@pytest.mark.parametrize("raw", NOTHING)
+def test_topics_are_made_again_from_their_queues(
+    root: Path, caplog: pytest.LogCaptureFixture, raw: bytes, with_notes: bool
+) -> None:
+    """In a store that RocketMQ has left so, too."""
+    (root / "config" / "topics.json").write_bytes(raw)
+    (root / "config" / "topics.json.bak").unlink(missing_ok=True)
+    if not with_notes:
+        ends_path(root).unlink()
+    with caplog.at_level(logging.WARNING), broker_of(root) as broker:
+        made = broker.state.topics.select("Orders")
+        assert made is not None
+        assert made.read_queue_nums == max(key[1] for key in broker.state.store.consume_queues.queues) + 1
+    assert "topics are made again" in caplog.text
+
+
+def test_a_sound_store_starts_without_a_word(root: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "flintmq.store"), broker_of(root) as broker:
+        assert broker.state.store.mended == []
+    assert not [record for record in caplog.records if record.name == "flintmq.store"]
+
+
+def test_braces_in_names_are_no_fault() -> None:
+    assert table_fault(b'{"a":"}"}') == ""
+    assert table_fault(b'{"a":{}') != ""
