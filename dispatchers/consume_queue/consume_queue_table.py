@@ -335,7 +335,7 @@ class ConsumeQueueTable:
         return [*(queue.ext.files.files if queue.ext is not None else ()), *queue.files.files]
 
     def extend(self, topic: str, queue_id: int, queue_offset: int) -> None:
-        """Have a queue go on at a queue offset, with fillers before it; see :class:`flintmq.core.kernel.ports.SupportsExtend`."""
+        """Have a queue go on at a queue offset, with fillers before it (:class:`flintmq.core.kernel.ports.SupportsExtend`)."""
         queue = self.queues.get((topic, queue_id))
         if queue is None:
             queue = self.queues[topic, queue_id] = self._new_queue(topic, queue_id)

@@ -19,7 +19,7 @@ from flintmq.core.log.store_checkpoint import StoreCheckpoint
 from flintmq.core.log.watermarks import Watermarks
 from flintmq.core.record import log_walk
 from flintmq.core.record.queue_unit import UNIT_BYTES
-from flintmq.core.recovery import last_stop, notes, plan, recovery, repair
+from flintmq.core.recovery import last_stop, plan, recovery, repair
 from flintmq.core.recovery.last_stop import StoreMarks
 from flintmq.core.recovery.plan import RecoveryPlan
 from flintmq.core.recovery.recovery import Recovery
@@ -27,7 +27,6 @@ from flintmq.core.recovery.start_walk import Recovered, walk_log
 from flintmq.core.store import message_reader
 from flintmq.core.store.message_store import MessageStore
 from flintmq.core.store.opened_store import OpenedStore
-from flintmq.core.store.store_services import QueueFlusher
 from flintmq.core.testing.simulated_disk import SimulatedDisk, SimulatedRegion
 from flintmq.core.waiters import DONE
 from flintmq.dispatchers.consume_queue.consume_queue import ConsumeQueue
@@ -137,18 +136,6 @@ def begin_offsets_anew(patch: Patch) -> None:
 
 def let_the_checkpoint_run_ahead(patch: Patch) -> None:
     patch.setattr(ConsumeQueueTable, "flush", lambda _self, _least: None)
-
-
-def go_on_after_a_failed_sync_of_a_queue(patch: Patch) -> None:
-    def flush(self: QueueFlusher, least_pages: int) -> None:
-        stored_ms = self._queues.last_store_timestamp_ms
-        self._queues.flush(least_pages)
-        if least_pages == 0:
-            self._checkpoint.logics_msg_timestamp_ms = max(stored_ms, self._checkpoint.logics_msg_timestamp_ms)
-            self._checkpoint.flush()
-
-    patch.setattr(QueueFlusher, "flush", flush)
-    patch.setattr(notes, "lost_queues", lambda *_all, **_more: [])  # else they are missed, and made again
 
 
 def trust_what_the_checkpoint_says_for_ever(patch: Patch) -> None:
@@ -339,7 +326,6 @@ DISK_BUGS: list[tuple[Bug, str, int]] = [
     (advance_after_a_failed_sync, SYNC, 0),
     (sync_again_after_a_failed_sync, SYNC, 0),
     (trust_memory_after_a_failed_sync, REAL, 2),
-    (go_on_after_a_failed_sync_of_a_queue, SYNC, 10),
 ]
 HIDDEN: list[Bug] = [
     flush_only_the_newest_file,
