@@ -186,6 +186,8 @@ class MessageIntake:
             self._check_no_transaction(message)
         if not steps.property_names.isdisjoint(taken_apart) or topic.startswith(steps.topic_prefixes):
             steps.take(message, Sent(version, header.max_reconsume_times))
+            if message.topic != topic or message.queue_id != queue_id:
+                message.queue_id = topics.queue_inside(message.topic, message.queue_id)
         return message
 
     def batch(self, header: SendHeader, body: bytes, sender: Sender) -> MessageBatch:
@@ -270,7 +272,7 @@ class MessageIntake:
             )
         if queue_id >= 0:
             return queue_id
-        return self._choose(config.write_queue_nums) if config.write_queue_nums > 0 else 0
+        return self._choose(config.open_queue_nums) if config.open_queue_nums > 0 else config.queue_inside(0)
 
     def _stored(self, text: str, properties: dict[str, str]) -> str:
         """Return the property string as stored: without WAIT, with CLUSTER (docs/internals/store-format.md,

@@ -7,8 +7,10 @@ from typing import Final, Literal
 import msgspec
 
 from flintmq.core.broker.perm import READ_WRITE, perm_text
+from flintmq.core.errors import RefusedError
 from flintmq.core.io.config_manager import DataVersion
 from flintmq.core.io.typed_json import Int
+from flintmq.core.response_code import ResponseCode
 
 UNIT_FLAG: Final = 1
 UNIT_SUB_FLAG: Final = 2
@@ -45,6 +47,31 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             perm=permission,
             topic_sys_flag=topic_sys_flag,
         )
+
+    @property
+    def open_queue_nums(self) -> int:
+        """Queues, from 0 on, that are written and read; those that are one of both where no queue is both."""
+        return min(self.read_queue_nums, self.write_queue_nums) or max(self.read_queue_nums, self.write_queue_nums)
+
+    def queue_inside(self, queue_id: int) -> int:
+        """Return where a message goes that was meant for a queue: there while it is read, else to one that is read and written.
+
+        What was meant for one queue goes to one queue, so that it keeps its order.
+
+        Raises:
+            RefusedError: SYSTEM_ERROR; the topic has no queue.
+        """
+        if 0 <= queue_id < (self.read_queue_nums or self.write_queue_nums):
+            return queue_id
+        if self.open_queue_nums < 1:
+            raise RefusedError(
+                ResponseCode.SYSTEM_ERROR,
+                f"topic[{self.topic_name}] has no queue",
+                reason="queue.none",
+                measured=f"meant for queue {queue_id}",
+                key="the topic's queues (flintmq topics create --queues)",
+            )
+        return queue_id % self.open_queue_nums
 
     def describe(self) -> str:
         """Return the text by which RocketMQ's remarks show a topic."""

@@ -120,6 +120,15 @@ class TopicConfigManager(VersionedTable[TopicConfig]):
         """Return the topic's configuration, or None."""
         return self._table.get(topic)
 
+    def queue_inside(self, topic: str, queue_id: int) -> int:
+        """Return where the broker puts a message that is meant for a queue, which the topic may have lost meanwhile.
+
+        See :meth:`TopicConfig.queue_inside`, also for errors. A topic that is not in the table, and one where messages only
+        wait, take any queue.
+        """
+        config = self._table.get(topic)
+        return queue_id if config is None or topic in self.holding_topics else config.queue_inside(queue_id)
+
     def allow_auto_create(self, auto_create: bool, queue_nums: int) -> None:
         """Switches the making of topics by sending on or off while running; ``queue_nums`` are the template's.
 

@@ -25,6 +25,7 @@ from flintmq.core.broker.topic_name import (
     check_topic_name,
     dlq_topic,
 )
+from flintmq.core.broker.topics import TopicConfigManager
 from flintmq.core.client_log import client_log
 from flintmq.core.errors import RefusedError
 from flintmq.core.limits import PROPERTIES_MAX_BYTES
@@ -113,7 +114,7 @@ class WaitingStore:
     Args:
         store: where they wait.
         stats: counts what is delivered.
-        ensure_topic: makes the topic of dead letters, with so many queues, where it is missing.
+        topics: say which queues there are now, and take the topic of dead letters where it is missing.
         sink: takes what is delivered; one of its own where there is none.
         has_topic: says whether a topic may be delivered to, see :func:`has_real_topic`; None lets all be.
     """
@@ -122,7 +123,7 @@ class WaitingStore:
         self,
         store: MessageStore,
         stats: BrokerStats,
-        ensure_topic: Callable[[str, int], object] | None = None,
+        topics: TopicConfigManager | None = None,
         sink: MessageSink | None = None,
         has_topic: Callable[[str], bool] | None = None,
     ) -> None:
@@ -130,7 +131,7 @@ class WaitingStore:
         self._store = store
         self._stats = stats
         self._sink = sink if sink is not None else MessageSink(store, stats, store.dispatch)
-        self._ensure_topic = ensure_topic
+        self._topics = topics
 
     @property
     def wrote_offset_bytes(self) -> int:
@@ -173,11 +174,13 @@ class WaitingStore:
         """Append messages in order, one outcome for each; after a LATER nothing is appended or dropped. Does not wait for
         durability.
 
+        What is meant for a queue that its topic has lost goes to one that is left; where none is left, it is ILLEGAL.
+
         Args:
             topic: where they waited, with ``queue_id``; for the statistics.
         """
-        if self._ensure_topic is not None and messages[0].topic == UNDELIVERED_TOPIC:
-            self._ensure_topic(UNDELIVERED_TOPIC, DLQ_QUEUE_NUMS)
+        if self._topics is not None and messages[0].topic == UNDELIVERED_TOPIC:
+            self._topics.create_in_send_back(UNDELIVERED_TOPIC, DLQ_QUEUE_NUMS)
         has_topic = self._has_topic
         if has_topic is None:
             return self._append(messages, topic, queue_id)
@@ -198,12 +201,25 @@ class WaitingStore:
         return outcomes
 
     def _append(self, messages: Sequence[MessageExtBrokerInner], topic: str, queue_id: int) -> Sequence[PutOutcome]:
+        placed = [self._is_placed(message) for message in messages]
         try:
-            stored = self._sink.append(messages)
+            stored = self._sink.append(
+                [message for message, has_queue in zip(messages, placed, strict=True) if has_queue]
+            )
         except RefusedError:
             return [PutOutcome.LATER] * len(messages)
         self._stats.delivered(topic, queue_id, stored.units)
-        return [_outcome(result) for result in stored.results]
+        results = iter(stored.results)
+        return [_outcome(next(results)) if has_queue else PutOutcome.ILLEGAL for has_queue in placed]
+
+    def _is_placed(self, message: MessageExtBrokerInner) -> bool:
+        """Give a message a queue that its topic has now; return whether there is one."""
+        try:
+            if self._topics is not None:
+                message.queue_id = self._topics.queue_inside(message.topic, message.queue_id)
+        except RefusedError:
+            return False
+        return True
 
 
 def has_real_topic(api: BrokerApi, topic: str) -> bool:

@@ -161,7 +161,7 @@ class InProcessPut:
         for message, uniq_key in zip(messages, self._ids.make_many(len(messages)), strict=True):
             header.topic = topic = message.topic
             config = select(topic)
-            queues = config.write_queue_nums if config is not None else made_with
+            queues = config.open_queue_nums if config is not None else made_with
             self._next_queue += 1
             header.queue_id = self._next_queue % queues if queues > 0 else 0
             header.flag = message.flag

@@ -149,7 +149,7 @@ class DelayService:
     def __init__(self, api: BrokerApi) -> None:
         self._api = api
         self.schedule = ScheduleMessageService(
-            WaitingStore(api.store, api.stats, api.topics.create_in_send_back, api.sink, partial(has_real_topic, api)),
+            WaitingStore(api.store, api.stats, api.topics, api.sink, partial(has_real_topic, api)),
             DelayLevels(api.config.delay.levels),
             api.file("delayOffset.json"),
         )

@@ -132,6 +132,7 @@ class SendBackProcessor(DeclaredProcessor):
             choose_queue=random.randrange,
         )
         message = plan.message(record, api.address.packed)
+        message.queue_id = api.topics.queue_inside(plan.topic, plan.queue_id)
         self._place(message, plan)
         flag = UNIT_SUB_FLAG if header.unit_mode else 0
         config = api.topics.create_in_send_back(plan.topic, plan.queue_nums, topic_sys_flag=flag)

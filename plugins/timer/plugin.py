@@ -127,9 +127,7 @@ class TimerService:
         self._delivers = config.delay.timer_enable and config.broker.id == 0
         self._follows = config.delay.timer_enable and config.broker.id != 0
         folder = Path(api.store.root) / "flint" / "timer"
-        store = WaitingStore(
-            api.store, api.stats, api.topics.create_in_send_back, api.sink, partial(has_real_topic, api)
-        )
+        store = WaitingStore(api.store, api.stats, api.topics, api.sink, partial(has_real_topic, api))
         self.positions = TimerPositions(store, JsonFile(folder / "position.json", api.store.disk))
         """The file of the positions: a slave's master's, or its own."""
         self.wheel = TimerWheel(folder, api.store.disk)

@@ -130,13 +130,18 @@ class TransactionsService:
         self.transactions = TransactionalMessageService(
             TransactionStore(api),
             api.producers,
-            lambda message: api.intake_steps.take(message),
+            self._place,
             lambda: api.config,
             api.clock,
             partial(has_real_topic, api),
             partial(drop, api.stats),
         )
         api.topics.deleted.subscribe(self.transactions.forget_topic)
+
+    def _place(self, message: MessageExtBrokerInner) -> None:
+        """Send a committed message to a queue that its topic has by now, or to where it waits."""
+        message.queue_id = self._api.topics.queue_inside(message.topic, message.queue_id)
+        self._api.intake_steps.take(message)
 
     def start(self) -> None:
         """Read from the queues what is open, and begin to ask producers; a slave asks none. Raises ``RefusedError``."""

@@ -40,7 +40,7 @@ class TransactionalMessageService:
     Args:
         store: see :class:`TransactionStore`.
         producers: the connected producers that can be asked.
-        delay: sends a committed message that is to be delivered later to where it waits.
+        place: sends a committed message to a queue that its topic has, or to where it waits until it is to be delivered.
         config: the settings in force.
         clock: time.
         has_topic: says whether a topic is there; the topic of a half message may have been deleted.
@@ -51,14 +51,14 @@ class TransactionalMessageService:
         self,
         store: TransactionStore,
         producers: ProducerTable,
-        delay: Callable[[MessageExtBrokerInner], bool],
+        place: Callable[[MessageExtBrokerInner], object],
         config: Callable[[], BrokerConfig],
         clock: Clock,
         has_topic: Callable[[str], bool] = lambda topic: True,
         drop: Callable[[MessageExtBrokerInner], object] = lambda message: None,
     ) -> None:
         self._store = store
-        self._delay = delay
+        self._place = place
         self._has_topic = has_topic
         self._drop = drop
         self._clock = clock
@@ -145,7 +145,7 @@ class TransactionalMessageService:
         final = self._final(record) if is_commit else None
         has_topic = self._has_topic(record.properties.get(props.REAL_TOPIC, ""))
         if final is not None and has_topic:
-            self._delay(final)
+            self._place(final)
             messages.insert(0, final)
         self._append(messages, offsets)
         self.table.ended(identity, record.queue_offset)

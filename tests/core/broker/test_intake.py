@@ -145,6 +145,14 @@ def test_a_step_is_asked_about_what_concerns_it_alone() -> None:
     assert step.asked == [("T", Sent(407, 4)), ("%R%g", Sent(407, None))] * 2
 
 
+def test_a_message_that_a_step_redirects_gets_a_queue_that_its_new_topic_has() -> None:
+    """A step names a topic; the queue is still the one that the sender chose in another."""
+    intake = Intake(Redirect())
+    intake.state.topics.create_in_send_back("ELSEWHERE", 2)
+    queues = [intake.single({"REDIRECT": "1"}, queue_id=queue_id).queue_id for queue_id in range(4)]
+    assert queues == [0, 1, 0, 1]
+
+
 def test_a_transaction_is_refused_where_no_feature_takes_it() -> None:
     """Stored as an ordinary message it would be delivered before it is committed."""
     intake = Intake()

@@ -339,3 +339,36 @@ def test_what_leaves_the_table_is_told() -> None:
     del others["topicConfigTable"]["B"]
     topics.replace(others)
     assert gone == ["A", "B"]
+
+
+@pytest.mark.parametrize(
+    ("read", "write", "meant_for", "goes_to"),
+    [
+        (4, 4, 3, 3),
+        (4, 4, 6, 2),
+        (4, 2, 3, 3),  # it is still read
+        (4, 2, 6, 0),
+        (2, 4, 3, 1),  # nobody reads it
+        (4, 0, 7, 3),
+        (0, 4, 3, 3),
+        (4, 4, 2**31 - 1, 3),
+    ],
+)
+def test_what_is_meant_for_a_queue_goes_to_one_that_is_read(
+    read: int, write: int, meant_for: int, goes_to: int
+) -> None:
+    """A topic may lose a queue while messages wait that were acknowledged for it."""
+    topics = manager()
+    topics.put(TopicConfig(topic_name="T", read_queue_nums=read, write_queue_nums=write))
+    assert topics.queue_inside("T", meant_for) == goes_to
+
+
+def test_topics_without_queues_take_nothing_and_those_where_messages_wait_take_all() -> None:
+    """The levels of a broker may be more than RocketMQ's 18 queues, and nobody pulls these."""
+    topics = manager()
+    topics.put(TopicConfig(topic_name="T", read_queue_nums=0, write_queue_nums=0))
+    with pytest.raises(RefusedError) as refused:
+        topics.queue_inside("T", 0)
+    assert refused.value.reason == "queue.none"
+    assert topics.queue_inside("SCHEDULE_TOPIC_XXXX", 30) == 30
+    assert topics.queue_inside("unknown", 5) == 5
