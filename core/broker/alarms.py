@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +19,7 @@ _NAME_MAX_CHARS: Final = 300
 _MESSAGE_MAX_CHARS: Final = 1_000
 _NAMED_MAX: Final = 10
 _SAME_DISK: Final = 0.01
+_RUNS_MAX: Final = 10
 
 
 def gathered(alarms: Iterable[Alarm]) -> list[Alarm]:
@@ -201,6 +202,37 @@ def client_id_shared(group: str, client_id: str, addresses: Sequence[str]) -> Al
         f"{', '.join(addresses[:_NAMED_MAX])}. Give each process an instance name or a client id of its own"
     )
     return Alarm("client.id_shared", WARNING, client_id, text, len(addresses), "members")
+
+
+def unread_queues(topic: str, waiting: Mapping[int, int], group: str, *, read_queues: int) -> Alarm:
+    """Return the alarm for messages that wait in queues beyond those that are read.
+
+    Args:
+        topic: where they wait.
+        waiting: queue id → how many.
+        group: the one that has most of them before it; empty where no group has ever read these queues.
+        read_queues: how many queues of the topic are read.
+    """
+    messages = sum(waiting.values())
+    whom = f"group {group} has not consumed them" if group else "no group has ever read them"
+    text = (
+        f"{messages:,} messages wait in queues of topic {topic} that nobody reads, {queue_list(waiting)}: it has {read_queues} "
+        f"read queues, and {whom}. Let them be read until they are consumed (flintmq topics create {topic} --queues "
+        f"{max(waiting) + 1})"
+    )
+    return Alarm("topic.unread_queues", WARNING, topic, text, messages, "messages")
+
+
+def queue_list(queue_ids: Iterable[int]) -> str:
+    """Return the ids of queues for people: ``4 to 7, 9``; at most ten runs."""
+    runs: list[list[int]] = []
+    for queue_id in sorted(queue_ids):
+        if runs and queue_id == runs[-1][1] + 1:
+            runs[-1][1] = queue_id
+        else:
+            runs.append([queue_id, queue_id])
+    texts = [str(low) if low == high else f"{low} to {high}" for low, high in runs]
+    return ", ".join(texts if len(texts) <= _RUNS_MAX else [*texts[:_RUNS_MAX], "…"])
 
 
 def lag_growing(

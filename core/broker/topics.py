@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from flintmq.config.rocketmq import system_topics as reserved
 from flintmq.core.broker import perm
 from flintmq.core.broker import topic_name as names
+from flintmq.core.broker.queue_widths import QueueWidths
 from flintmq.core.broker.topic_config import TopicConfig, TopicConfigSerializeWrapper
 from flintmq.core.client_log import client_log
 from flintmq.core.errors import RefusedError, StoreError
@@ -110,6 +111,8 @@ class TopicConfigManager(VersionedTable[TopicConfig]):
         """A slave's: topics it has only seen messages of."""
         self._gone: set[str] = set()
         """Topics that the master's table lacks, although there are messages of them."""
+        self.widths = QueueWidths(self.select)
+        """The topics that have, or had, more queues than are read now."""
         self._taken_over: DataVersion | None = None
         self._ordered: set[str] = {topic for topic, config in boot.items() if config.order}
         """Topics that are marked as ordered, kept apart because each registration asks for them."""
@@ -275,8 +278,12 @@ class TopicConfigManager(VersionedTable[TopicConfig]):
         return super().delete(name)
 
     def replace(self, value: Mapping[str, Any]) -> None:
+        before = dict(self._table)
         super().replace(value)
         self._ordered &= self._table.keys()
+        for topic, config in self._table.items():
+            if before.get(topic) != config:
+                self.widths.note(topic, config, before.get(topic))
         if self.data_version != self._taken_over:
             self._taken_over = self.data_version
             self._gone.clear()
@@ -328,11 +335,13 @@ class TopicConfigManager(VersionedTable[TopicConfig]):
             self._change({config.topic_name: replace(config, order=not config.order) for config in wrong})
 
     def _apply(self, version: DataVersion, rows: Mapping[str, TopicConfig | None]) -> None:
+        before = {topic: self._table.get(topic) for topic in rows}
         try:
             super()._apply(version, rows)
         finally:
             for topic, config in rows.items():
                 self._note_order(topic, config)
+                self.widths.note(topic, config, before[topic])
             self.changed.publish()
 
     def _note_order(self, topic: str, config: TopicConfig | None) -> None:

@@ -1,4 +1,4 @@
-"""What is wrong with consumer groups: their lag grows, their members contradict each other, or several have one client id."""
+"""What is wrong with consumer groups: lags, members that contradict each other or share an id, queues that nobody reads."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from flintmq.core.broker.alarms import ALARMS_MAX, client_id_shared, conflict
 from flintmq.core.broker.conflicts import describe_conflicts, odd_members
 from flintmq.core.broker.groups import is_system_group
 from flintmq.core.broker.lag_watch import LagWatch, lag_messages
+from flintmq.core.broker.unread_queues import unread_alarms
 
 if TYPE_CHECKING:
     from flintmq.core.broker.api import BrokerApi
@@ -88,9 +89,11 @@ class GroupAlarms:
         return len(info.members) if info is not None else 0
 
     def alarms(self) -> list[Alarm]:
-        """Return the groups whose lag grew by the last round, and those whose members contradict each other now."""
+        """Return the groups whose lag grew by the last round, those whose members contradict each other or share a client id now,
+        and the topics of which queues with messages are not read now; a slave leaves those to its master."""
         shared = islice(self._api.consumers.shared_ids(), ALARMS_MAX)
-        return [*self._lags, *self._contradictory(), *(client_id_shared(*one) for one in shared)]
+        unread = () if self._api.config.broker.is_slave else islice(unread_alarms(self._api), ALARMS_MAX)
+        return [*self._lags, *self._contradictory(), *(client_id_shared(*one) for one in shared), *unread]
 
     def _contradictory(self) -> Iterator[Alarm]:
         """Return the conflicts; each is put into words once for each change of its group."""

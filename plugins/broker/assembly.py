@@ -105,6 +105,7 @@ class Assembly:
         )
         if not config.broker.is_slave:
             _complete_topics(state, is_incomplete=TOPICS in lacking)
+        state.topics.widths.note_queues(store.consume_queues.queues)
         held.callback(self._hand_over)
         store.reput.arrived.subscribe(state.hold.arrived)
         if stores.waits_for_flushes:

@@ -39,7 +39,7 @@ def gather_topics(api: BrokerApi, samples: Samples, ends: dict[str, list[int]]) 
     Args:
         api: the broker.
         samples: filled in.
-        ends: filled in, too: topic → the ends of its queues, of those that are only read as well.
+        ends: filled in, too: topic → the ends of its queues, and of those that it has lost.
     """
     for number, (name, key, total, per_s) in enumerate(api.stats.table.rows()):
         if number % _EACH == 0:
@@ -59,7 +59,7 @@ def gather_topics(api: BrokerApi, samples: Samples, ends: dict[str, list[int]]) 
         if number % _EACH == 0:
             yield
         topic, queue_nums = config.topic_name, config.write_queue_nums
-        found = [end(topic, queue_id) for queue_id in range(max(queue_nums, config.read_queue_nums))]
+        found = [end(topic, queue_id) for queue_id in api.topics.widths.queue_ids(topic)]
         ends[topic] = found
         total = sum(found[:queue_nums])
         if topic.startswith(DLQ_PREFIX):

@@ -9,6 +9,7 @@ import msgspec
 from flintmq.core.broker.groups import SubscriptionGroupConfig, SubscriptionGroupConfigOf5
 from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.broker.topic_name import RETRY_PREFIX, check_group_name
+from flintmq.core.broker.unread_queues import NOBODY, waiting_messages
 from flintmq.core.kernel.ports.access import ADMIN, Need, Permission
 from flintmq.core.kernel.ports.processor import Request, Response, handles
 from flintmq.core.limits import GROUP_MAX_BYTES, TOPIC_MAX_BYTES
@@ -125,13 +126,21 @@ class AdminGroupProcessor(StateProcessor):
         return Response(body=consume_stats(tps, table))
 
     async def _add_stats(self, table: OffsetTable, group: str, topic: str) -> tuple[float, int]:
-        """Add a topic's queues; return how fast the group consumes it, and how many messages it is behind."""
+        """Add a topic's queues; return how fast the group consumes it, and how many messages it is behind.
+
+        A queue that is not read any more is added while messages of it wait for the group, or have never been read by any.
+        """
         config = self._state.topics.select(topic)
         if config is None or self._has_left(group, topic):
             return 0.0, 0
         store, offsets, behind = self._state.store, self._state.offsets, 0
-        async for queue_id in sliced(range(config.read_queue_nums)):
+        async for queue_id in sliced(self._state.topics.widths.queue_ids(topic)):
             consumer_offset = max(0, offsets.query(topic, group, queue_id))
+            if queue_id >= config.read_queue_nums:
+                waiting = waiting_messages(self._state, topic, queue_id)
+                if group not in waiting and NOBODY not in waiting:
+                    continue
+                consumer_offset = max(consumer_offset, store.reader.min_queue_offset(topic, queue_id))
             last_ms = store.reader.message_store_time(topic, queue_id, consumer_offset - 1) if consumer_offset else 0
             end = max(0, store.reader.max_queue_offset(topic, queue_id))
             behind += end - consumer_offset

@@ -110,15 +110,18 @@ class AdminTopicProcessor(StateProcessor):
 
     @handles(RequestCode.GET_TOPIC_STATS_INFO, header=TopicRequestHeader, needs=_ANY_RIGHT)
     async def topic_stats(self, request: Request) -> Response:
-        """Return where each queue of a topic begins and ends, and when it was last written."""
+        """Return where each queue of a topic begins and ends, and when it was last written; also of those that it had once,
+        while there are messages in them."""
         topic = request.header(TopicRequestHeader).topic
         config = self._state.topics.select(topic)
         if config is None:
             raise topic_missing(topic)
         store = self._state.store
         table = OffsetTable()
-        async for queue_id in sliced(range(config.write_queue_nums)):
+        async for queue_id in sliced(self._state.topics.widths.queue_ids(topic)):
             end = max(0, store.reader.max_queue_offset(topic, queue_id))
+            if queue_id >= config.write_queue_nums and end <= store.reader.min_queue_offset(topic, queue_id):
+                continue  # it is written no more, and has no message
             last_ms = max(0, store.reader.message_store_time(topic, queue_id, end - 1)) if end else 0
             table.add(
                 MessageQueue(self._state.config.broker.name, queue_id, topic),

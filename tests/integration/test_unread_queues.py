@@ -17,6 +17,7 @@ from msgspec.structs import replace
 import flintmq
 from flintmq.core.broker.topic_config import TopicConfig
 from flintmq.core.broker.waiting import UNDELIVERED_TOPIC
+from flintmq.core.io import fastjson
 from flintmq.core.testing.clock import VirtualClock
 from flintmq.remoting.wire.codes import RequestCode, ResponseCode
 
@@ -158,3 +159,79 @@ def test_a_topic_without_queues_takes_nothing(running: Running) -> None:
     running.resize("T", 1, 1)
     assert wire.ask(RequestCode.END_TRANSACTION, end).code == ResponseCode.SUCCESS
     assert running.written("T") == {0: 1}
+
+
+# what shrinking hides is told
+
+
+def alarms(running: Running) -> dict[str, Any]:
+    return {
+        alarm.subject: alarm
+        for alarm in running.call(lambda state: state.alarms())
+        if alarm.id == "topic.unread_queues"
+    }
+
+
+def stats(running: Running, code: RequestCode, **fields: str) -> dict[int, dict[str, int]]:
+    """The queues in the answer of 202 or 208."""
+    answer = running.wire.ask(code, {"topic": "T", **fields})
+    table = fastjson.loads(answer.body)["offsetTable"]
+    return {queue["queueId"]: figures for queue, figures in table.items()}
+
+
+def consume(running: Running, group: str, queue_id: int, consumer_offset: int) -> None:
+    running.call(lambda state: state.offsets.commit("T", group, queue_id, consumer_offset))
+
+
+def test_what_waits_in_queues_that_are_read_no_more_is_told(running: Running) -> None:
+    """RocketMQ says that the lag is 0, and deletes the messages some day."""
+    for queue_id in range(QUEUES):
+        for _ in range(3):
+            assert running.wire.send("T", b"x", queue_id=queue_id).code == 0
+        consume(running, "G", queue_id, 3 if queue_id < 6 else 1)
+        consume(running, "Other", queue_id, 3)
+    assert alarms(running) == {}
+    running.resize("T", 4, 4)
+    alarm = alarms(running)["T"]
+    assert (alarm.level, alarm.value, alarm.unit) == ("warning", 4, "messages")
+    assert "4 messages wait in queues of topic T that nobody reads, 6 to 7: it has 4 read queues" in alarm.message
+    assert "group G has not consumed them" in alarm.message
+    assert "topics create T --queues 8" in alarm.message
+    assert sorted(stats(running, RequestCode.GET_TOPIC_STATS_INFO)) == list(range(QUEUES))
+    behind = stats(running, RequestCode.GET_CONSUME_STATS, consumerGroup="G")
+    assert {queue_id: one["brokerOffset"] - one["consumerOffset"] for queue_id, one in behind.items()} == {
+        0: 0, 1: 0, 2: 0, 3: 0, 6: 2, 7: 2,
+    }  # fmt: skip
+    assert sorted(stats(running, RequestCode.GET_CONSUME_STATS, consumerGroup="Other")) == [0, 1, 2, 3]
+    running.resize("T", 8, 8)
+    assert alarms(running) == {}
+    for queue_id in (6, 7):
+        consume(running, "G", queue_id, 3)
+    running.resize("T", 4, 4)
+    assert alarms(running) == {}, "all of it was consumed before"
+
+
+def test_queues_that_no_group_ever_read_are_told(configure: Any, connect: Any) -> None:
+    """Those of a retry topic that an earlier version wrote beyond its numbers; also after a start."""
+    clock = VirtualClock()
+    config = configure()
+    with flintmq.Broker(config, clock=clock) as broker:
+        running = Running(broker, clock, connect(broker))
+        running.resize("%RETRY%G", 4, 4)
+        for queue_id in range(4):
+            assert running.wire.send("%RETRY%G", b"x", queue_id=queue_id).code == 0
+        running.resize("%RETRY%G", 1, 1)
+        assert "no group has ever read them" in alarms(running)["%RETRY%G"].message
+    with flintmq.Broker(config, clock=clock) as broker:
+        running = Running(broker, clock, connect(broker))
+        alarm = alarms(running)["%RETRY%G"]
+        assert (alarm.value, "1 to 3" in alarm.message) == (3, True)
+        running.call(lambda state: state.topics.delete("%RETRY%G"))
+        assert alarms(running) == {}
+
+
+def test_queues_that_are_written_and_never_read_are_told(running: Running) -> None:
+    """An administrator who gives a topic more write queues than read queues loses every message in them."""
+    running.resize("T", 2, 8)
+    assert running.wire.send("T", b"x", queue_id=5).code == 0
+    assert alarms(running)["T"].value == 1
