@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from flintmq.core.broker.alarms import unread_queues
+from flintmq.core.broker.groups import is_system_group
 
 if TYPE_CHECKING:
     from flintmq.core.broker.api import BrokerApi
@@ -28,7 +29,8 @@ def waiting_messages(api: BrokerApi, topic: str, queue_id: int) -> dict[str, int
     first, end = reader.min_queue_offset(topic, queue_id), reader.max_queue_offset(topic, queue_id)
     if end <= max(0, first):
         return {}
-    known = {group: offsets.query(topic, group, queue_id) for group in offsets.which_group_by_topic(topic)}
+    groups = (group for group in offsets.which_group_by_topic(topic) if not is_system_group(group))
+    known = {group: offsets.query(topic, group, queue_id) for group in groups}
     known = {group: consumer_offset for group, consumer_offset in known.items() if consumer_offset >= 0} or {NOBODY: 0}
     return {group: end - max(first, begin) for group, begin in known.items() if begin < end}
 

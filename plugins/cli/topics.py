@@ -12,9 +12,10 @@ from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.broker.topic_name import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_TOPIC_PREFIX, reply_topic
 from flintmq.plugins.cli import options
 from flintmq.plugins.cli.connect import Silent, with_admin
-from flintmq.plugins.cli.exits import CommandError
+from flintmq.plugins.cli.exits import CommandError, ExitCode, warn
 from flintmq.plugins.cli.output import print_done, print_json, print_rows, when
 from flintmq.plugins.cli.parser import Command, ListingGroup
+from flintmq.plugins.cli.queue_nums import MakeTopic, Waiting, in_words, resize, waiting_in
 from flintmq.remoting.client.admin import AdminClient
 from flintmq.remoting.client.route import MASTER_ID
 from flintmq.remoting.wire.bodies import TopicOffset
@@ -85,17 +86,25 @@ def _is_system(topic: str) -> bool:
 @options.name_servers
 @options.as_json
 def show(topic: str, as_json: bool) -> None:
-    """Show a topic's queues, and how many messages each holds."""
+    """Show a topic's queues, and how many messages each holds; also those that it had once, while messages wait there."""
     silent = Silent()
+    unread: list[Waiting] = []
 
     async def work(admin: AdminClient) -> dict[MessageQueue, TopicOffset]:
         route = await admin.client.routes.route(topic)
-        addresses = list(map(route.address, route.broker_addrs))
-        told = [await silent.ask(one, partial(admin.topic_stats_at, topic, one)) for one in addresses]
+        read = {data.broker_name: data.read_queue_nums for data in (await admin.topic_route(topic)).queue_datas}
+        found: dict[MessageQueue, TopicOffset] = {}
+        for name in route.broker_addrs:
+            address = route.address(name)
+            stats = await silent.ask(address, partial(admin.topic_stats_at, topic, address)) or {}
+            found |= stats
+            beyond = [queue.queue_id for queue in stats if queue.queue_id >= read.get(name, 0)]
+            unread.extend(await silent.ask(address, partial(waiting_in, admin, topic, name, address, beyond)) or ())
         silent.check()
-        return {queue: entry for stats in told if stats is not None for queue, entry in stats.items()}
+        return found
 
     stats = with_admin(work)
+    waiting = {(one.broker, one.queue_id): one.messages for one in unread}
     queues: list[dict[str, Any]] = [
         {
             "broker": queue.broker_name,
@@ -104,12 +113,13 @@ def show(topic: str, as_json: bool) -> None:
             "max_queue_offset": entry.max_queue_offset,
             "messages": entry.max_queue_offset - entry.min_queue_offset,
             "last_update_timestamp_ms": entry.last_update_timestamp_ms,
+            "waiting_unread": waiting.get((queue.broker_name, queue.queue_id), 0),
         }
         for queue, entry in sorted(stats.items())
     ]
     total = sum(queue["messages"] for queue in queues)
     if as_json:
-        print_json({"topic": topic, "messages": total, "queues": queues})
+        print_json({"topic": topic, "messages": total, "waiting_unread": sum(waiting.values()), "queues": queues})
     else:
         columns = {
             "queue": "{broker}:{queue_id}",
@@ -117,9 +127,13 @@ def show(topic: str, as_json: bool) -> None:
             "next offset#": "max_queue_offset",
             "messages#": "messages",
             "last stored": "last_stored",
-        }
+        } | ({"waits where nobody reads#": "waiting_unread"} if waiting else {})
         stored = [queue | {"last_stored": when(queue["last_update_timestamp_ms"])} for queue in queues]
         print_rows(stored, columns, title=f"{topic}: {total:,} messages")
+    if unread:
+        warn(
+            f"{in_words(unread)}: nobody reads these queues; give {topic} more of them (topics create {topic} --queues N)"
+        )
     silent.end()
 
 
@@ -131,16 +145,44 @@ def show(topic: str, as_json: bool) -> None:
 @click.option("--order", is_flag=True, help="The topic is an ordered one.")
 @cluster_option
 @click.option("--broker", metavar="NAME", help="Only the broker of this name; else all.")
+@click.option("--yes", is_flag=True, help="Take queues away without a question.")
+@click.option("--force", is_flag=True, help="Take them away although messages wait there, which nobody gets then.")
 @options.as_json
 def create(
-    topic: str, queues: int, permission: str, order: bool, cluster: str | None, broker: str | None, as_json: bool
+    topic: str,
+    queues: int,
+    permission: str,
+    order: bool,
+    cluster: str | None,
+    broker: str | None,
+    yes: bool,
+    force: bool,
+    as_json: bool,
 ) -> None:
-    """Create a topic, or change one."""
+    """Create a topic, or change one.
+
+    A topic that had more queues loses them in two steps: they are written no more, and once they are consumed, read no more.
+    Run the command again for the second step where messages wait.
+    """
+    perm = PERMISSIONS[permission]
 
     async def work(admin: AdminClient) -> None:
-        address = await admin.master(broker, cluster) if broker is not None else None
-        perm = PERMISSIONS[permission]
-        await admin.create_topic(topic, queues=queues, perm=perm, order=order, address=address, cluster=cluster)
+        if broker is not None:
+            brokers = {broker: await admin.master(broker, cluster)}
+        else:
+            brokers = await admin.masters(cluster)
+            if not brokers:
+                raise CommandError("no master is registered with the name server", ExitCode.NETWORK)
+
+        def make(address: str) -> MakeTopic:
+            async def put(read: int, write: int) -> None:
+                await admin.create_topic(
+                    topic, queues=read, write_queues=write, perm=perm, order=order, address=address
+                )
+
+            return put
+
+        await resize(admin, topic, queues, brokers, make, is_meant=yes or force, is_forced=force)
 
     with_admin(work)
     text = f"topic {topic} has {queues} queues at {'each broker' if broker is None else broker}"
