@@ -27,8 +27,10 @@ from flintmq.core.record import properties as props
 from flintmq.core.record.batch import BatchError, MessageBatch, decode_columns
 from flintmq.core.record.properties import (
     AlikeProperties,
+    may_hold,
     properties_to_string,
     stored_properties,
+    stored_values,
     string_to_properties,
     with_shared,
 )
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
 _SHARED_MAX_CHARACTERS: Final = 512
 """Longer ones are not remembered: clients decide about their length."""
 _WAIT_TRUE: Final = "WAIT\x01true"
+_TRANSACTION_MARK: Final = b"TRAN_MSG\x01"
 _BODY_KEY: Final = "store.max_message_bytes (maxMessageSize)"
 
 
@@ -235,6 +238,11 @@ class MessageIntake:
             header.reconsume_times,
             shared.wait,
         )
+        if may_hold(stored, _TRANSACTION_MARK):
+            marked = [one for one in stored if _TRANSACTION_MARK in one]  # the mark may lie in a value as well
+            (asked,) = stored_values(marked, [props.TRANSACTION_PREPARED.encode()])
+            if "true" in map(str.lower, asked) and header.reconsume_times <= 0:
+                raise illegal_message("batch.transaction", "a message that begins a transaction", body_max_bytes)
         self._steps.check_batch(shared.properties, batch)
         return batch
 

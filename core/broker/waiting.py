@@ -30,6 +30,7 @@ from flintmq.core.client_log import client_log
 from flintmq.core.errors import RefusedError
 from flintmq.core.limits import PROPERTIES_MAX_BYTES
 from flintmq.core.record import properties as props
+from flintmq.core.record.java_number import number_or
 from flintmq.core.record.queue_unit import is_address
 from flintmq.core.record.record import BLANK_MIN_BYTES, MessageExtBrokerInner, Record, record_size
 from flintmq.core.record.sys_flag import without_transaction
@@ -292,11 +293,11 @@ def delivery_of(record: Record) -> MessageExtBrokerInner | None:
     """
     properties = record.properties
     topic = properties.get(props.REAL_TOPIC)
-    queue_id = properties.get(props.REAL_QUEUE_ID, "")
-    if not topic or topic in HOLDING_TOPICS or not (queue_id.isascii() and queue_id.isdigit()):
+    queue_id = number_or(properties.get(props.REAL_QUEUE_ID), -1)
+    if not topic or topic in HOLDING_TOPICS or queue_id < 0:
         return None
     properties.pop(props.DELAY, None)
-    return moved(record, topic, int(queue_id), properties, record.properties_bytes)
+    return moved(record, topic, queue_id, properties, record.properties_bytes)
 
 
 def give_up(store: WaitingStore, record: Record | None, commit_log_offset_bytes: int, why: str) -> bool:

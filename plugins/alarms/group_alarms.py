@@ -89,8 +89,8 @@ class GroupAlarms:
         return len(info.members) if info is not None else 0
 
     def alarms(self) -> list[Alarm]:
-        """Return the groups whose lag grew by the last round, those whose members contradict each other or share a client id now,
-        and the topics of which queues with messages are not read now; a slave leaves those to its master."""
+        """Return the groups whose lag grew by the last round, those whose members contradict each other or share an id now, and
+        the topics of which queues with messages are not read now; a slave leaves those to its master."""
         shared = islice(self._api.consumers.shared_ids(), ALARMS_MAX)
         unread = () if self._api.config.broker.is_slave else islice(unread_alarms(self._api), ALARMS_MAX)
         return [*self._lags, *self._contradictory(), *(client_id_shared(*one) for one in shared), *unread]

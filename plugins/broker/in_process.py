@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from typing import Any, Final, Protocol, overload
 
 import attrs
@@ -13,6 +13,7 @@ from flintmq.core.broker.sink import Incoming, not_durable, told_durable, until_
 from flintmq.core.broker.state import BrokerState
 from flintmq.core.kernel.ports import DispatchRequest, FlushStatus, FlushWaiter
 from flintmq.core.record.host import unpack_host
+from flintmq.core.record.java_number import number_or
 from flintmq.core.record.properties import REAL_QUEUE_ID
 from flintmq.remoting.client.unique_id import UniqueIdMaker
 from flintmq.remoting.wire.codes import MQ_VERSION
@@ -62,12 +63,15 @@ class PutBatch(Sequence[PutMessageResult]):
         host_hex: str,
         waiter: FlushWaiter | None,
         told: Callable[[FlushStatus], None],
+        holding: Collection[str] = (),
     ) -> None:
         self._told = told
         self._appended = appended
         self._topics = topics
         self._host_hex = host_hex
         self._waiter = waiter
+        self._holding = holding
+        """The topics where a message may lie instead of the queue that it is meant for."""
 
     @property
     def status(self) -> FlushStatus | None:
@@ -77,7 +81,9 @@ class PutBatch(Sequence[PutMessageResult]):
     def _result(self, index: int) -> PutMessageResult:
         appended = self._appended[index]
         physical = appended.commit_log_offset_bytes
-        queue_id = int(appended.properties.get(REAL_QUEUE_ID, appended.queue_id))
+        queue_id = appended.queue_id
+        if appended.topic in self._holding:
+            queue_id = number_or(appended.properties.get(REAL_QUEUE_ID), queue_id)
         return PutMessageResult(
             self._topics[index],
             queue_id,
@@ -173,8 +179,8 @@ class InProcessPut:
             return PutBatch([], [], state.store_host_hex, None, self._told)
         stored = state.sink.put(inner)
         waiter = stored.waiter if waits else None
-        topics = [message.topic for message in messages]
-        return PutBatch(stored.requests(), topics, state.store_host_hex, waiter, self._told)
+        topics, holding = [message.topic for message in messages], state.topics.holding_topics
+        return PutBatch(stored.requests(), topics, state.store_host_hex, waiter, self._told, holding)
 
     def _told(self, status: FlushStatus) -> None:
         """Have the broker take note of how a promise ended. Any thread."""

@@ -40,7 +40,7 @@ PATTERN = bytes(range(33, 127))
     "--keys", default="", show_default=False, metavar="KEYS", help="What queries find it by; blanks separate."
 )
 @click.option("--property", "properties", multiple=True, metavar="KEY=VALUE", help="A property. May be repeated.")
-@click.option("--delay-level", type=click.IntRange(min=0), default=0, metavar="1..18", help="Deliver later.")
+@click.option("--delay-level", type=click.IntRange(1, 18), metavar="1..18", help="Deliver later.")
 @click.option("--queue", metavar="[BROKER:]N", help="Send to this queue; else to each in turn.")
 @click.option("--batch", type=click.IntRange(min=1), default=1, metavar="N", help="Send so many in one request.")
 @click.option("--group", "-g", default="flintmq-cli", help="The producer group.")
@@ -55,7 +55,7 @@ def send(
     tags: str,
     keys: str,
     properties: tuple[str, ...],
-    delay_level: int,
+    delay_level: int | None,
     queue: str | None,
     batch: int,
     group: str,
@@ -68,7 +68,7 @@ def send(
 
     user_properties = _properties(properties)
     messages = [
-        Message(topic, body, tags=tags, keys=keys.split(), properties=user_properties, delay_level=delay_level)
+        Message(topic, body, tags=tags, keys=keys.split(), properties=user_properties, delay_level=delay_level or 0)
         for body in _bodies(bodies, file, lines, size)
     ]
     total = len(messages) * count

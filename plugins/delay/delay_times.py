@@ -27,6 +27,7 @@ from flintmq.core.io.config_manager import JsonFile
 from flintmq.core.io.disk import Disk
 from flintmq.core.io.os_disk import OS_DISK
 from flintmq.core.record import properties as props
+from flintmq.core.record.java_number import number_or
 
 Runs = list[tuple[int, int]]
 """(physical offset in bytes from which on, delay in ms), by offset."""
@@ -211,13 +212,7 @@ class DelayTagsCodes:
         physical_offset_bytes: int | None,
     ) -> int:
         """Return when a message is due, in ms since 1970; the hash of its tags where it names no level."""
-        text = properties.get(props.DELAY)
-        if text is None:
-            return tags_code
-        try:
-            level = int(text)
-        except ValueError:
-            return tags_code
+        level = number_or(properties.get(props.DELAY), 0)
         if level <= 0:
             return tags_code
         delay_ms = None if physical_offset_bytes is None else self.times.delay_ms(level, physical_offset_bytes)

@@ -10,6 +10,7 @@ from typing import Final
 from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC
 from flintmq.core.broker.api import BrokerApi
 from flintmq.core.broker.waiting import WaitingStore, check_deliverable, has_real_topic, illegal_message, redirect
+from flintmq.core.errors import RefusedError
 from flintmq.core.kernel.hookspecs import (
     RegisterIntakeStep,
     RegisterProcessor,
@@ -22,8 +23,11 @@ from flintmq.core.kernel.ports.access import ADMIN
 from flintmq.core.kernel.ports.processor import DeclaredProcessor, Request, Response, declared_by, handles
 from flintmq.core.record import properties as props
 from flintmq.core.record.batch import MessageBatch
+from flintmq.core.record.java_number import number_or, parse_int
+from flintmq.core.record.properties import may_hold, stored_values
 from flintmq.core.record.record import MessageExtBrokerInner
 from flintmq.core.record.sys_flag import TRANSACTION_COMMIT, TRANSACTION_NOT, transaction_type
+from flintmq.core.response_code import ResponseCode
 from flintmq.plugins.delay.delay_times import DelayLevels, delay_tags_codes
 from flintmq.plugins.delay.schedule import IDLE_INTERVAL_MS, ScheduleMessageService
 from flintmq.remoting.processors.answers import wants_standard_json, with_json
@@ -32,6 +36,7 @@ from flintmq.remoting.wire.codes import RequestCode
 QUEUE_NUMS = 18
 """Queues of the schedule topic: RocketMQ's, one for each of its levels."""
 _NAMES: Final = frozenset({props.DELAY})
+_MARK: Final = b"DELAY\x01"
 _FIRST_S = 1.0
 
 
@@ -83,8 +88,9 @@ class DelayStep:
         """Redirect a message that asks for a level of at least 1.
 
         Raises:
-            RefusedError: it could never be delivered.
+            RefusedError: the level is no number; or the message could never be delivered.
         """
+        check_level(message.properties)
         real_topic = message.topic
         if not redirect_to_schedule(message, self._levels):
             return False
@@ -92,19 +98,37 @@ class DelayStep:
         return True
 
     def would_take(self, properties: Mapping[str, str]) -> bool:
-        """Return whether a message asks for a delay."""
+        """Return whether a message asks for a delay. Raises ``RefusedError`` where the level is no number."""
+        check_level(properties)
         return wanted_level(properties, self._levels) > 0
 
     def check_batch(self, shared: Mapping[str, str], batch: MessageBatch) -> None:
-        """Refuse a batch with a delay level, as RocketMQ does. Raises ``RefusedError``."""
-        if props.DELAY in shared:
+        """Refuse a batch of which a message asks for a delay: it is stored in one piece, now. Raises ``RefusedError``."""
+        if not may_hold(batch.stored_properties, _MARK):
+            return
+        marked = [one for one in batch.stored_properties if _MARK in one]  # the mark may lie in a value as well
+        (texts,) = stored_values(marked, [props.DELAY.encode()])
+        if any(self.would_take({props.DELAY: text}) for text in set(texts) if text):
             raise illegal_message("batch.delay", "a batch with a delay level", self._api.config.store.max_message_bytes)
 
 
 def wanted_level(properties: Mapping[str, str], levels: DelayLevels) -> int:
-    """Return the delay level that a message asks for, at most the highest; 0 for none."""
-    wanted = properties.get(props.DELAY, "")
-    return levels.clamp(int(wanted)) if wanted.isascii() and wanted.isdigit() and len(wanted) < 10 else 0
+    """Return the delay level that a message asks for, at most the highest; 0 for none, as for what is no number."""
+    return levels.clamp(number_or(properties.get(props.DELAY), 0))
+
+
+def check_level(properties: Mapping[str, str]) -> None:
+    """Refuse a message whose delay level is no number, as RocketMQ does: it would be delivered at once.
+
+    Raises:
+        RefusedError: SYSTEM_ERROR.
+    """
+    try:
+        parse_int(properties.get(props.DELAY, "0"))
+    except ValueError as error:
+        raise RefusedError(
+            ResponseCode.SYSTEM_ERROR, f"the delay level {error}", reason="delay.malformed", key="the property DELAY"
+        ) from error
 
 
 def redirect_to_schedule(message: MessageExtBrokerInner, levels: DelayLevels) -> bool:

@@ -11,6 +11,7 @@ from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC
 from flintmq.core.kernel.ports import DispatchRequest
 from flintmq.core.record import properties as props
 from flintmq.core.record.java_hash import index_key_hash, tags_hash
+from flintmq.core.record.java_number import number_or
 from flintmq.core.record.queue_unit import UNIT
 from flintmq.core.record.record import RECORD_MIN_BYTES, Record
 from flintmq.core.record.sys_flag import is_indexed, is_queued
@@ -33,9 +34,9 @@ def request_of(record: Record, delays: DelayTimes) -> DispatchRequest:
     properties = record.properties
     tags = properties.get(props.TAGS)
     tags_code = tags_hash(tags) if tags else 0
-    level = properties.get(props.DELAY, "")
-    if record.topic == SCHEDULE_TOPIC and level.isascii() and level.isdigit() and int(level[:9]) > 0:
-        delay_ms = delays.delay_ms(int(level[:9]), record.commit_log_offset_bytes)
+    level = number_or(properties.get(props.DELAY), 0)
+    if record.topic == SCHEDULE_TOPIC and level > 0:
+        delay_ms = delays.delay_ms(level, record.commit_log_offset_bytes)
         stored_ms = record.store_timestamp_ms
         tags_code = unknown_due(stored_ms) if delay_ms is None else stored_ms + delay_ms
     return DispatchRequest(

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Final
 
 from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC
 from flintmq.core.log.store_lock import is_locked
 from flintmq.core.record import properties as props
+from flintmq.core.record.java_number import parse_int
 from flintmq.core.record.log_walk import Kind
 from flintmq.core.record.record import BLANK_MIN_BYTES, Record, check_host
 from flintmq.plugins.delay.delay_times import DelayTimes, delay_times_path
@@ -22,7 +21,6 @@ from flintmq.plugins.doctor.verify_index import check_index
 from flintmq.plugins.doctor.verify_queues import check_queues
 from flintmq.plugins.doctor.walk import walk
 
-_INT: Final = re.compile(r"[+-]?[0-9]{1,10}")
 _UNREADABLE = "RocketMQ's clients leave out the rest of a pull's answer there; flintmq store salvage mends a port"
 _SALVAGE = "flintmq store salvage copies everything whole, also what lies behind it, into a new store"
 
@@ -128,8 +126,11 @@ def _refused_by_readers(record: Record) -> Iterator[str]:
     if not record.topic and not is_lost(record):
         yield "the message has no topic"
     level = record.properties.get(props.DELAY)
-    if record.topic == SCHEDULE_TOPIC and level is not None and _INT.fullmatch(level) is None:
-        yield f"the delay level {level[:40]!r} is not a number"
+    if record.topic == SCHEDULE_TOPIC and level is not None:
+        try:
+            parse_int(level)
+        except ValueError:
+            yield f"the delay level {level[:40]!r} is not a number"
 
 
 def _tell_of_delays(files: StoreFiles, delays: Delays, report: Report) -> None:

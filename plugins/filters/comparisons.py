@@ -24,6 +24,7 @@ import attrs
 
 from flintmq.core.errors import RefusedError
 from flintmq.core.limits import FILTER_MAX_DEPTH
+from flintmq.core.record import java_number
 from flintmq.core.response_code import ResponseCode
 
 Program = Callable[[Mapping[str, str]], Any]
@@ -31,7 +32,6 @@ Program = Callable[[Mapping[str, str]], Any]
 
 _INT_MAX: Final = 2**31 - 1
 _LONG_MAX: Final = 2**63 - 1
-_DIGITS_MAX: Final = 4_000
 _DOUBLE: Final = re.compile(r"[+-]?(?:NaN|Infinity|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fFdD]?)")
 _HEX_DOUBLE: Final = re.compile(r"[+-]?0[xX](?:[0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?[0-9]+[fFdD]?")
 _JAVA_BLANKS: Final = "".join(map(chr, range(33)))
@@ -121,25 +121,21 @@ def property_of(name: str, position: int) -> Operand:
 # --- text as Java reads it ---
 
 
-def _integer(text: str, largest: int) -> int:
-    digits = text[1:] if text[:1] in ("-", "+") else text
-    # Java takes every script's digits, Python's int() blanks and underscores besides.
-    if not digits.isdecimal() or len(digits) > _DIGITS_MAX or (not text.isascii() and max(digits) > "\uffff"):
-        raise UnfitError
-    value = int(text)
-    if not -largest - 1 <= value <= largest:
-        raise UnfitError
-    return value
+def _integer(text: str, parse: Callable[[str], int]) -> int:
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise UnfitError from error
 
 
 def parse_int(text: str) -> int:
     """Return what ``Integer.valueOf`` does. Raises UnfitError."""
-    return _integer(text, _INT_MAX)
+    return _integer(text, java_number.parse_int)
 
 
 def parse_long(text: str) -> int:
     """Return what ``Long.valueOf`` does. Raises UnfitError."""
-    return _integer(text, _LONG_MAX)
+    return _integer(text, java_number.parse_long)
 
 
 def parse_double(text: str) -> float:

@@ -15,6 +15,7 @@ from flintmq.core.broker.waiting import redirect
 from flintmq.core.errors import RefusedError
 from flintmq.core.io.clock import Clock
 from flintmq.core.record import properties as props
+from flintmq.core.record.java_number import parse_long
 from flintmq.core.record.record import MessageExtBrokerInner
 from flintmq.core.record.sys_flag import TRANSACTION_COMMIT, TRANSACTION_NOT, transaction_type
 from flintmq.core.response_code import ResponseCode
@@ -38,9 +39,11 @@ def due_ms(properties: Mapping[str, str], now_ms: int) -> int | None:
     ):
         text = properties.get(name)
         if text is not None:
-            if not (text.removeprefix("-").isdigit() and text.isascii() and len(text) < 19):
-                raise ValueError(f"{name} is {text[:40]!r}, no number")
-            return min(start_ms + int(text) * unit_ms, _LARGEST)
+            try:
+                wanted = parse_long(text)
+            except ValueError as error:
+                raise ValueError(f"{name}: {error}") from error
+            return max(-_LARGEST, min(start_ms + wanted * unit_ms, _LARGEST))
     return None
 
 

@@ -31,6 +31,7 @@ from flintmq.core.broker.waiting import DurablePositions, LogEnds, PutOutcome, W
 from flintmq.core.errors import StoreFormatError
 from flintmq.core.io.config_manager import JsonFile
 from flintmq.core.record import properties as props
+from flintmq.core.record.java_number import number_or, parse_long
 from flintmq.core.record.record import MessageExtBrokerInner, Record
 from flintmq.plugins.timer.timer_wheel import ENTRY, KEY, TimerWheel
 
@@ -316,5 +317,5 @@ class TimerMessageService:
 
 
 def _due_ms(record: Record | None) -> int | None:
-    text = record.properties.get(props.TIMER_OUT_MS, "") if record is not None else ""
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
+    due_ms = number_or(record.properties.get(props.TIMER_OUT_MS), -1, parse_long) if record is not None else -1
+    return due_ms if due_ms >= 0 else None

@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from flintmq.core.record import properties as props
+from flintmq.core.record.java_number import number_or, parse_long
 from flintmq.core.record.properties import string_to_properties
 from flintmq.plugins.tracing.trace_context import RANDOM, SAMPLED, TraceContext
 
@@ -112,11 +113,10 @@ def message_attributes(
         said["messaging.rocketmq.message.keys"] = [
             key[:_TEXT_MAX] for key in keys.split(props.KEY_SEPARATOR, _KEYS_MAX)[:_KEYS_MAX] if key
         ]
-    if (level := get(props.DELAY, "")).isdecimal() and len(level) < 10 and int(level):
-        said["messaging.rocketmq.message.delay_time_level"] = int(level)
-    due_ms = get(props.TIMER_OUT_MS) or get(props.TIMER_DELIVER_MS, "")
-    if due_ms.isdecimal() and len(due_ms) < 16:
-        said["messaging.rocketmq.message.delivery_timestamp"] = int(due_ms)
+    if (level := number_or(get(props.DELAY), 0)) > 0:
+        said["messaging.rocketmq.message.delay_time_level"] = level
+    if (due_ms := number_or(get(props.TIMER_OUT_MS) or get(props.TIMER_DELIVER_MS), -1, parse_long)) >= 0:
+        said["messaging.rocketmq.message.delivery_timestamp"] = due_ms
     if origin := get(props.RETRY_TOPIC):
         said["flintmq.retry_of"] = origin[:_TEXT_MAX]
     return said

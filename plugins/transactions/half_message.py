@@ -24,6 +24,7 @@ from flintmq.core.broker.waiting import moved, redirect
 from flintmq.core.kernel.ports import DispatchRequest
 from flintmq.core.record import properties as props
 from flintmq.core.record.host import offset_message_id
+from flintmq.core.record.java_number import number_or, parse_long
 from flintmq.core.record.record import MessageExtBrokerInner, Record, encode_record, record_size
 from flintmq.core.record.sys_flag import TRANSACTION_COMMIT, without_transaction
 
@@ -65,7 +66,7 @@ def is_copy(properties: Mapping[str, str]) -> bool:
 
 def check_times(properties: Mapping[str, str]) -> int:
     """Return how often the producer was asked."""
-    return _number(properties.get(props.TRANSACTION_CHECK_TIMES), 0)
+    return number_or(properties.get(props.TRANSACTION_CHECK_TIMES), 0)
 
 
 def immunity_ms(properties: Mapping[str, str], timeout_ms: int) -> int | None:
@@ -73,7 +74,7 @@ def immunity_ms(properties: Mapping[str, str], timeout_ms: int) -> int | None:
     text = properties.get(props.CHECK_IMMUNITY_TIME_IN_SECONDS)
     if text is None:
         return None
-    seconds = _number(text, -1)
+    seconds = number_or(text, -1, parse_long)
     return timeout_ms if seconds == -1 else seconds * 1000
 
 
@@ -102,8 +103,8 @@ def final_of(record: Record) -> MessageExtBrokerInner | None:
 
 def real_place(properties: Mapping[str, str]) -> tuple[str, int] | None:
     """Topic and queue id that a half message is meant for."""
-    topic, queue_id = properties.get(props.REAL_TOPIC), _number(properties.get(props.REAL_QUEUE_ID), -1)
-    return (topic, queue_id) if topic and 0 <= queue_id < 2**31 else None
+    topic, queue_id = properties.get(props.REAL_TOPIC), number_or(properties.get(props.REAL_QUEUE_ID), -1)
+    return (topic, queue_id) if topic and queue_id >= 0 else None
 
 
 def op_of(half_queue_offset: int, now_ms: int, store_host: bytes) -> MessageExtBrokerInner:
@@ -156,11 +157,3 @@ def check_body(record: Record, message: MessageExtBrokerInner, copy: DispatchReq
 
 def _stored(properties: Mapping[str, str]) -> bytes:
     return props.properties_to_string(properties).encode("utf-8", "replace")
-
-
-def _number(text: str | None, default: int) -> int:
-    """Return a whole number as Java's ``parseLong`` reads it, the default for anything else."""
-    digits = (text or "").removeprefix("-")
-    if not digits.isascii() or not digits.isdigit() or len(digits) > 18:
-        return default
-    return int(text or "")

@@ -19,6 +19,7 @@ from flintmq.core.kernel.ports import AppendUnit, FlushStatus
 from flintmq.core.kernel.ports.processor import Request, handles
 from flintmq.core.log.slow import SLOW_S, SlowLog
 from flintmq.core.record.batch import MessageBatch, look_into_steps
+from flintmq.core.record.java_number import number_or
 from flintmq.core.record.properties import REAL_QUEUE_ID
 from flintmq.core.record.record import MessageExtBrokerInner
 from flintmq.remoting.processors import needs
@@ -103,7 +104,7 @@ class SendMessageProcessor:
             messages.append(message)
             queue_id = message.queue_id
             if message.topic in self._holding and isinstance(message, MessageExtBrokerInner):  # not a batch
-                queue_id = int(message.properties[REAL_QUEUE_ID])
+                queue_id = number_or(message.properties.get(REAL_QUEUE_ID), queue_id)
             owners.append((request, queue_id))
         if size_bytes > _MUCH_BYTES:
             return self._in_steps(pending, messages, owners)

@@ -7,17 +7,33 @@ and booleans are read from their text. A field without a default must be present
 from __future__ import annotations
 
 import functools
-import re
-from typing import Any, Final, Self, TypeVar
+import typing
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Self, TypeVar
 
 import msgspec
 
 from flintmq.core.errors import RefusedError
+from flintmq.core.io import typed_json
+from flintmq.core.record.java_number import parse_int, parse_long
 from flintmq.core.response_code import ResponseCode
+
+if TYPE_CHECKING:
+    from flintmq.core.io.typed_json import Int as Int
+    from flintmq.core.io.typed_json import Long as Long
+else:
+    # Of a text, msgspec takes 1.0 and 1e3 for whole numbers, and Java does not. Where a decimal number would do as well,
+    # msgspec makes one of them, and none fits these bounds: so they take the way that reads numbers as Java does.
+    _NEVER = Annotated[float, msgspec.Meta(ge=1, le=-1)]
+    Int = typed_json.Int | _NEVER
+    Long = typed_json.Long | _NEVER
 
 
 class CommandHeader(msgspec.Struct, kw_only=True, gc=False, rename="camel"):
     """The base of every typed header. Unknown fields are ignored, as RocketMQ does."""
+
+    refuses_no_numbers: ClassVar[bool] = False
+    """Whether a number that need not be there must be one where it is: RocketMQ's ``FastCodesHeader`` (``decode``)."""
 
     @classmethod
     def of_fields(cls, ext_fields: dict[str, str] | None) -> Self:
@@ -27,13 +43,21 @@ class CommandHeader(msgspec.Struct, kw_only=True, gc=False, rename="camel"):
 
 H = TypeVar("H", bound=CommandHeader)
 
-_WITH_PLUS: Final = re.compile(r"\+[0-9]")
-
 
 @functools.cache
-def _fields(model: type[CommandHeader]) -> tuple[tuple[str, str, Any, bool], ...]:
-    """Per field: attribute, wire name, type, required. Models are few and permanent."""
-    return tuple((f.name, f.encode_name, f.type, f.required) for f in msgspec.structs.fields(model))
+def _fields(model: type[CommandHeader]) -> tuple[tuple[str, str, Callable[[str], Any], bool], ...]:
+    """Per field: attribute, wire name, what reads its text, required. Models are few and permanent."""
+    return tuple((f.name, f.encode_name, _reader(f.type), f.required) for f in msgspec.structs.fields(model))
+
+
+def _reader(field_type: Any) -> Callable[[str], Any]:
+    """Return what reads a field's text; it raises ``ValueError``, of which msgspec's ``ValidationError`` is one."""
+    kinds = {field_type, *typing.get_args(field_type)}
+    if typed_json.Int in kinds:
+        return parse_int
+    if typed_json.Long in kinds or int in kinds:
+        return parse_long
+    return lambda text: msgspec.convert(text, field_type, strict=False)
 
 
 def decode_header(model: type[H], ext_fields: dict[str, str] | None) -> H:
@@ -54,16 +78,14 @@ def decode_header(model: type[H], ext_fields: dict[str, str] | None) -> H:
 
 def _decode_field_by_field(model: type[H], ext_fields: dict[str, str]) -> H:
     values: dict[str, Any] = {}
-    for name, wire_name, field_type, required in _fields(model):
+    for name, wire_name, read, required in _fields(model):
         text = ext_fields.get(wire_name)
         if text is not None:
             try:
-                is_signed = _WITH_PLUS.match(text) and field_type is not str  # Integer.parseInt takes it
-                plain = text[1:] if is_signed else text
-                values[name] = msgspec.convert(plain, field_type, strict=False)
+                values[name] = read(text)
                 continue
-            except msgspec.ValidationError as failure:
-                if required:
+            except ValueError as failure:
+                if required or (model.refuses_no_numbers and read in (parse_int, parse_long)):
                     raise _missing(wire_name, measured=f"{text[:64]!r}") from failure
         if required:
             raise _missing(wire_name)

@@ -8,8 +8,7 @@ from __future__ import annotations
 from msgspec import field
 
 from flintmq.core.broker.topic_config import TopicFilterType
-from flintmq.core.io.typed_json import Int, Long
-from flintmq.remoting.wire.header_codec import CommandHeader
+from flintmq.remoting.wire.header_codec import CommandHeader, Int, Long
 
 
 class CreateTopicRequestHeader(CommandHeader, kw_only=True):

@@ -5,12 +5,11 @@ See docs/internals/protocol.md, Request codes and Send.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import ClassVar, Final
 
 from msgspec import field
 
-from flintmq.core.io.typed_json import Int, Long
-from flintmq.remoting.wire.header_codec import CommandHeader
+from flintmq.remoting.wire.header_codec import CommandHeader, Int, Long
 
 
 class SentRequestHeader(CommandHeader, kw_only=True):
@@ -42,6 +41,8 @@ class SendMessageRequestHeader(SentRequestHeader, kw_only=True):
 
 class SendMessageRequestHeaderV2(SendMessageRequestHeader, kw_only=True):
     """310, 320 and 325: the same with names of one letter."""
+
+    refuses_no_numbers: ClassVar[bool] = True
 
     producer_group: str = field(name="a")
     topic: str = field(name="b")

@@ -19,12 +19,12 @@ import msgspec
 from flintmq.core.broker.topic_config import TopicConfig, TopicConfigSerializeWrapper
 from flintmq.core.errors import JsonSyntaxError, JsonTypeError, RefusedError
 from flintmq.core.io.config_manager import DataVersion
-from flintmq.core.io.typed_json import Int, Long, read_as
+from flintmq.core.io.typed_json import read_as
 from flintmq.core.limits import JSON_BODY_MAX_BYTES, REGISTERED_TOPICS_MAX, REQUEST_JSON_DIALECT_MAX_BYTES
 from flintmq.core.response_code import ResponseCode
 from flintmq.remoting.wire.bodies import RegisterBrokerBody
 from flintmq.remoting.wire.codes import V3_0_11
-from flintmq.remoting.wire.header_codec import CommandHeader
+from flintmq.remoting.wire.header_codec import CommandHeader, Int, Long
 from flintmq.remoting.wire.json_body import decode_body, dumps
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from pathlib import Path
 from typing import Any
 
@@ -78,3 +79,25 @@ def _check(value: Any, kind: Any, where: str) -> None:
         assert kind[1] <= value <= kind[2], f"{where}: {value}"
     else:
         assert type(value) is kind, f"{where}: {value!r}"
+
+
+def parse(text: str, bits: int) -> int | None:
+    """What ``Integer.parseInt`` (32 bits) and ``Long.parseLong`` (64) return; None where they throw NumberFormatException.
+
+    As their source has it: a character at a time, 16 bits each, through ``Character.digit``.
+    """
+    units = text.encode("utf-16-be", "surrogatepass")
+    characters = [chr(int.from_bytes(units[at : at + 2], "big")) for at in range(0, len(units), 2)]
+    sign = -1 if characters[:1] == ["-"] else 1
+    digits = characters[1:] if characters[:1] in (["-"], ["+"]) else characters
+    if not digits:
+        return None
+    value = 0
+    for character in digits:
+        digit = unicodedata.decimal(character, None)
+        if digit is None:
+            return None
+        value = value * 10 + digit
+        if value > 2 ** (bits - 1):
+            return None
+    return sign * value if -(2 ** (bits - 1)) <= sign * value < 2 ** (bits - 1) else None

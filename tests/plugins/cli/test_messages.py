@@ -175,3 +175,10 @@ def test_a_command_line_counts_more_than_the_environment(
     assert cli("topics", "-n", name_server, "list").code == 0
     assert cli("topics", "-n", name_server).code == 0
     assert cli("topics", "list").code == 4
+
+
+@pytest.mark.parametrize("level", ["0", "19", "-1", "x"])
+def test_a_delay_level_that_there_is_not(cli: RunCommand, name_server: str, topic: str, level: str) -> None:
+    """The broker would deliver it at once, or after the longest delay."""
+    outcome = cli("send", topic, "x", "--delay-level", level, "-n", name_server)
+    assert (outcome.code, "--delay-level" in outcome.err) == (2, True)

@@ -46,7 +46,12 @@ def test_absent_optional_fields_stay_default() -> None:
 
 @pytest.mark.parametrize("value", ["x", "", "1.5x", "99999999999", "-2147483649"])
 def test_an_optional_value_that_does_not_parse_counts_as_absent(value: str) -> None:
-    assert decode_header(SendMessageRequestHeaderV2, {**SEND, "j": value}).reconsume_times == 0
+    """But for the header of short names, which RocketMQ decodes in another way: it refuses the send."""
+    long_names = {"offset": "1", "group": "G", "delayLevel": "3", "maxReconsumeTimes": value}
+    assert decode_header(ConsumerSendMsgBackRequestHeader, long_names).max_reconsume_times is None
+    with pytest.raises(RefusedError, match="<j> is null") as refused:
+        decode_header(SendMessageRequestHeaderV2, {**SEND, "j": value})
+    assert refused.value.code == 1
 
 
 @pytest.mark.parametrize("name", sorted(SEND))
