@@ -59,7 +59,16 @@ _REMEMBERED_MAX_BYTES: Final = 512
 _SEPARATOR: Final = ord(PROPERTY_SEPARATOR)
 _LAST_OF: Final = {
     name: re.compile(rb"(?s:.*)\x02%b\x01([^\x02]+)" % name)
-    for name in (b"TAGS", b"KEYS", b"UNIQ_KEY", b"TIMER_DELIVER_MS", b"TIMER_DELAY_MS", b"TIMER_DELAY_SEC")
+    for name in (
+        b"TAGS",
+        b"KEYS",
+        b"UNIQ_KEY",
+        b"TIMER_DELIVER_MS",
+        b"TIMER_DELAY_MS",
+        b"TIMER_DELAY_SEC",
+        b"DELAY",
+        b"TRAN_MSG",
+    )
 }
 """The last entry of a name that has a value, whatever stands around it."""
 

@@ -213,3 +213,21 @@ def test_a_batch_begins_no_transaction(reconsume_times: str, of_all: bool, tmp_p
             asker.close()
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    "text", ["DELAY\x01\x02", "DELAY\x01\x02TRAN_MSG\x01", "k\x01v\x02DELAY\x013\x02DELAY\x01\x02", "DELAY\x01\xff\x02"]
+)
+def test_entries_without_a_value_in_a_batch(text: str, tmp_path: Path) -> None:
+    """An empty entry is none, as in RocketMQ: the last one with a value counts."""
+
+    async def run() -> None:
+        async with flintmq.Broker(config_of(tmp_path / "store")) as broker:
+            asker = Asker(broker.server)
+            body = encode_batch([BatchItem(0, b"x", text.encode("latin-1"))])
+            remark = await asker.ask(RequestCode.SEND_BATCH_MESSAGE, V2 | {"m": "true"}, body)
+            reason = "batch.delay" if "3" in text else "delay.malformed" if "\xff" in text else ""
+            assert reason in remark if remark is not None else not reason
+            asker.close()
+
+    asyncio.run(run())
