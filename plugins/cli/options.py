@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
 
 from flintmq.config.errors import ConfigError
+from flintmq.config.timestamps import parse_timestamp
 from flintmq.config.units import parse_duration
 from flintmq.plugins.cli import log_output
-from flintmq.plugins.cli.exits import CommandError, ExitCode
+from flintmq.plugins.cli.exits import CommandError, ExitCode, warn
 from flintmq.plugins.cli.parser import AccessOption
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -166,18 +166,26 @@ def as_timestamp_ms(_ctx: object, parameter: click.Parameter, text: str | None) 
 
 
 def timestamp_ms(text: str, option: str) -> int:
-    """Return the time that was given to an option, in milliseconds since 1970. Raises ``CommandError``."""
-    if text.isdecimal():
-        return int(text)
+    """Return the time that was given to an option, in milliseconds since 1970; warn of one that comes twice.
+
+    Raises ``CommandError``: see :func:`flintmq.config.timestamps.parse_timestamp`.
+    """
     try:
-        return int(datetime.fromisoformat(text).timestamp() * 1000)
-    except ValueError as error:
-        message = f"{option} is first, last, a time such as 2026-01-31T12:00, or ms since 1970, not '{text[:80]}'"
-        raise CommandError(message, ExitCode.USAGE) from error
+        found_ms, told = parse_timestamp(text)
+    except ConfigError as error:
+        raise CommandError(f"{option} {error.message}", ExitCode.USAGE) from error
+    if told:
+        warn(f"{option} {told}")
+    return found_ms
 
 
-since = click.option("--from", "since_ms", metavar="TIME", callback=as_timestamp_ms, help="Stored at or after.")
-until = click.option("--until", "until_ms", metavar="TIME", callback=as_timestamp_ms, help="Stored before.")
+TIME_HELP: Final = "TIME: 2026-01-31, 2026-01-31T12:00, 20260131120000 or ms since 1970."
+since = click.option(
+    "--from", "since_ms", metavar="TIME", callback=as_timestamp_ms, help=f"Stored at or after. {TIME_HELP}"
+)
+until = click.option(
+    "--until", "until_ms", metavar="TIME", callback=as_timestamp_ms, help="Stored before; a TIME as for --from."
+)
 
 
 def timeout_s(text: str, option: str) -> float | None:

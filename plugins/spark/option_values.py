@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Final, Literal
 
@@ -10,6 +11,8 @@ import attrs
 import msgspec
 from msgspec import Meta
 
+from flintmq.config.errors import ConfigError
+from flintmq.config.timestamps import parse_timestamp
 from flintmq.plugins.spark.errors import OptionError
 
 _SIZE = re.compile(r"(\d{1,18})\s*(b|k|m|g|t|kb|mb|gb|tb|kib|mib|gib|tib)?", re.IGNORECASE)
@@ -55,13 +58,24 @@ def boolean(option: str, value: str) -> bool:
 
 def count(option: str, value: str) -> int:
     """Return a whole number from 1 on."""
-    number = milliseconds_since_1970(option, value)
+    number = _whole_number(option, value)
     if number < 1:
         raise OptionError(f"option {option} must be at least 1, not {value[:80]!r}")
     return number
 
 
-def milliseconds_since_1970(option: str, value: str) -> int:
+def time_ms(option: str, value: str) -> int:
+    """Return a time in ms since 1970; one without an offset is the driver's local time."""
+    try:
+        found_ms, told = parse_timestamp(value)
+    except ConfigError as error:
+        raise OptionError(f"option {option} {error.message}") from error
+    if told:
+        warnings.warn(f"option {option} {told}", stacklevel=2)
+    return found_ms
+
+
+def _whole_number(option: str, value: str) -> int:
     """Return a whole number from 0 on."""
     stripped = value.strip()
     if not (stripped.isascii() and stripped.isdigit() and len(stripped) <= 19) or int(stripped) > _INT64_MAX:

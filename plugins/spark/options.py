@@ -118,12 +118,12 @@ class ReadOptions:
     )
     starting_timestamp_ms: int | None = _option(
         "startingTimestamp",
-        values.milliseconds_since_1970,
+        values.time_ms,
         None,
-        "Messages stored from then on, in ms since 1970.",
+        "Messages stored from then on: ms since 1970, or a time such as `2026-01-31T12:00:00+01:00`.",
     )
     ending_timestamp_ms: int | None = _option(
-        "endingTimestamp", values.milliseconds_since_1970, None, "Messages stored before then, in ms since 1970."
+        "endingTimestamp", values.time_ms, None, "Messages stored before then, written likewise."
     )
     starting_offsets_by_timestamp_strategy: Literal["error", "latest"] = _option(
         "startingOffsetsByTimestampStrategy",

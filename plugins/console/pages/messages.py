@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC
 from typing import Final
 
 import attrs
 from starlette.responses import Response
 
+from flintmq.config.errors import ConfigError
 from flintmq.config.rocketmq.system_topics import TRACE_TOPIC
+from flintmq.config.timestamps import parse_timestamp
 from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.errors import FlintError, RefusedError
 from flintmq.plugins.cluster_view.values import GroupView
@@ -30,13 +32,10 @@ _OFFSET_ID: Final = re.compile(r"[0-9A-Fa-f]{32}|[0-9A-Fa-f]{56}")
 
 def time_ms(text: str) -> int:
     """Return a time that was typed, in milliseconds since 1970; UTC where it names no zone. Raises :class:`FormError`."""
-    if text.isascii() and text.isdecimal() and len(text) <= 15:
-        return int(text)
     try:
-        found = datetime.fromisoformat(text)
-        return round((found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp() * 1000)
-    except (ValueError, OverflowError) as error:
-        raise FormError(f"A time is such as 2026-01-31 12:00:00, or ms since 1970, not '{text[:40]}'.") from error
+        return parse_timestamp(text, zone=UTC)[0]
+    except ConfigError as error:
+        raise FormError(f"A time {error.message}.") from error
 
 
 async def search(visitor: Visitor) -> Response:

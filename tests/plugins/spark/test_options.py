@@ -13,6 +13,8 @@ from flintmq.plugins.spark.options import READ_OPTIONS, ReadOptions
 from flintmq.plugins.spark.schema import ALL_NAMES
 
 SAMPLES = {
+    "startingTimestamp": "1764068058123",
+    "endingTimestamp": "20251125",
     "path": "/data/store",
     "nameServer": "h:9876",
     "brokerAddr": "h:10911",
@@ -118,8 +120,8 @@ def test_places_are_words_queue_offsets_or_positions() -> None:
         ({"nameServer": "h:1"}, "needs the option subscribe"),
         ({"path": "/s", "pullBatchSize": "3"}, "pullBatchSize only goes with nameServer"),
         ({"nameServer": "h:1", "topic": "a", "visibility": "flushed"}, "visibility only goes with load"),
-        ({"path": "/s", "startingOffsets": "latest", "startingTimestamp": "1"}, "either startingOffsets or"),
-        ({"path": "/s", "endingOffsets": "latest", "endingTimestamp": "1"}, "either endingOffsets or"),
+        ({"path": "/s", "startingOffsets": "latest", "startingTimestamp": "20260131"}, "either startingOffsets or"),
+        ({"path": "/s", "endingOffsets": "latest", "endingTimestamp": "20260131"}, "either endingOffsets or"),
         ({"path": "/s", "minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "5"}, "is more than"),
         ({"path": "/s", "columns": "topic,bodi"}, "no column 'bodi'; did you mean 'body'"),
         ({"path": "/s", "columns": "topic,Topic"}, "topic comes twice"),
