@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING
 
 from flintmq.config.rocketmq.system_topics import HOLDING_TOPICS
 from flintmq.core.broker.sink import MessageSink
@@ -46,9 +46,6 @@ UNDELIVERED_TOPIC = dlq_topic(f"{SYSTEM_GROUP_PREFIX}DELIVERY")
 """Where a waiting message goes, as it waited, that turns out to be undeliverable; made with the first."""
 
 
-T = TypeVar("T")
-
-
 class PutOutcome(enum.Enum):
     """What became of a message handed to the store."""
 
@@ -59,54 +56,6 @@ class PutOutcome(enum.Enum):
     """Never: it is given up."""
     DROPPED = "dropped"
     """Never: its topic was deleted; that is counted and told already."""
-
-
-class LogEnds(Protocol):
-    """Where the log ends, in memory and on disk."""
-
-    @property
-    def wrote_offset_bytes(self) -> int:
-        """End of the log."""
-        ...
-
-    @property
-    def flushed_offset_bytes(self) -> int:
-        """End of what is on disk."""
-        ...
-
-
-class DurablePositions(Generic[T]):
-    """Holds positions back until the log is on disk as far as it went when they were taken. Loop thread.
-
-    A position says that messages before it were delivered. On disk before their copies it loses them in a power cut: the
-    copies are gone, and are not delivered again.
-
-    Args:
-        log: the log that holds the copies.
-    """
-
-    def __init__(self, log: LogEnds) -> None:
-        self._log = log
-        self._waiting: tuple[int, T] | None = None
-        self.saved: T | None = None
-        """What is written; the owner sets it when it has written."""
-
-    def ready(self, current: T) -> T | None:
-        """Return the positions to write now: the current ones, or those of an earlier call; None while there are none.
-
-        Args:
-            current: as they are; not changed later.
-        """
-        wrote, flushed = self._log.wrote_offset_bytes, self._log.flushed_offset_bytes
-        if flushed >= wrote:
-            self._waiting = None
-            return current if current != self.saved else None
-        if self._waiting is None and current != self.saved:
-            self._waiting = (wrote, current)
-        if self._waiting is None or self._waiting[0] > flushed:
-            return None
-        positions, self._waiting = self._waiting[1], None
-        return positions
 
 
 class WaitingStore:

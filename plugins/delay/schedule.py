@@ -16,7 +16,8 @@ from typing import Any, Final
 import msgspec
 
 from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC
-from flintmq.core.broker.waiting import DurablePositions, PutOutcome, WaitingStore, delivery_of, give_up
+from flintmq.core.broker.durable_positions import DurablePositions
+from flintmq.core.broker.waiting import PutOutcome, WaitingStore, delivery_of, give_up
 from flintmq.core.client_log import client_log
 from flintmq.core.io.config_manager import JsonFile
 from flintmq.core.io.typed_json import Int, Long, of_file, read_as

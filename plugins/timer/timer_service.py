@@ -27,7 +27,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from flintmq.config.rocketmq.system_topics import TIMER_TOPIC
-from flintmq.core.broker.waiting import DurablePositions, LogEnds, PutOutcome, WaitingStore, delivery_of, give_up
+from flintmq.core.broker.durable_positions import DurablePositions, LogEnds
+from flintmq.core.broker.waiting import PutOutcome, WaitingStore, delivery_of, give_up
 from flintmq.core.errors import StoreFormatError
 from flintmq.core.io.config_manager import JsonFile
 from flintmq.core.record import properties as props

@@ -12,8 +12,8 @@ from typing import Final
 
 from flintmq.config.rocketmq.system_topics import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
 from flintmq.config.sections.models import BrokerConfig
+from flintmq.core.broker.durable_positions import DurablePositions
 from flintmq.core.broker.producers import ProducerTable
-from flintmq.core.broker.waiting import DurablePositions
 from flintmq.core.client_log import client_log
 from flintmq.core.errors import RefusedError
 from flintmq.core.io.clock import Clock

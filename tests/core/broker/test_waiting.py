@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import attrs
 
-from flintmq.core.broker.waiting import DurablePositions
+from flintmq.core.broker.durable_positions import DurablePositions
 
 
 @attrs.define
