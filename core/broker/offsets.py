@@ -8,7 +8,9 @@ See docs/internals/algorithms.md, Groups and offsets; docs/internals/store-forma
 
 from __future__ import annotations
 
+import asyncio
 import itertools
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,8 +18,9 @@ import msgspec
 
 from flintmq.core.broker.topic_name import RETRY_PREFIX
 from flintmq.core.client_log import client_log
-from flintmq.core.errors import RefusedError
+from flintmq.core.errors import RefusedError, StoreError
 from flintmq.core.io import fastjson
+from flintmq.core.io.config_journal import ConfigJournal
 from flintmq.core.io.config_manager import JsonFile
 from flintmq.core.io.typed_json import Int, Long, of_file, read_as
 from flintmq.core.response_code import ResponseCode
@@ -28,6 +31,8 @@ if TYPE_CHECKING:
 
 _log = client_log(__name__)
 _TOPICS_OF_PIECE: Final = 200
+_HEAD: Final = '{\n\t"offsetTable":{'
+_TAIL: Final = "\n\t}\n}"
 
 
 class _StoredOffsets(msgspec.Struct, rename="camel"):
@@ -36,22 +41,39 @@ class _StoredOffsets(msgspec.Struct, rename="camel"):
     offset_table: dict[str, dict[Int, Long]] = msgspec.field(default_factory=dict)
 
 
+class _Removed(msgspec.Struct, rename="camel"):
+    """A note: what was removed."""
+
+    topic: str
+    group: str | None = None
+    queue_id: int | None = None
+
+
 class ConsumerOffsetManager:
-    """The table of consumer offsets. Loop thread; :meth:`persist` is the caller's timer's job.
+    """The table of consumer offsets. Loop thread, but for :meth:`write`.
+
+    Commits are written with the whole table at intervals (:meth:`compact`). Removals are noted in a journal at once, so that a
+    crash does not give the offsets of a deleted topic or group to a new one of that name.
 
     Args:
         file: ``config/consumerOffset.json``, or None to keep the table in memory.
         entries_max: how many offsets are kept at most.
+        journal: takes notes of removals; None has them wait for the next write.
     """
 
-    def __init__(self, file: JsonFile | None = None, *, entries_max: int = 1_000_000) -> None:
+    def __init__(
+        self, file: JsonFile | None = None, *, entries_max: int = 1_000_000, journal: ConfigJournal | None = None
+    ) -> None:
         self._file = file
+        self._journal = journal
         self._entries_max = entries_max
         self._entries = 0
         self._table: dict[str, dict[str, dict[int, int]]] = {}
         self._topics: dict[str, set[str]] = {}
         """The topics that each group has offsets in."""
         self._dirty = False
+        self._writing = threading.Lock()
+        self._compacting, self._syncing = asyncio.Lock(), asyncio.Lock()
 
     def __len__(self) -> int:
         return sum(len(groups) for groups in self._table.values())
@@ -206,16 +228,19 @@ class ConsumerOffsetManager:
             self.remove(topic, group)
 
     def remove_topic(self, topic: str) -> None:
-        """Forget a topic for every group."""
-        groups = self._table.pop(topic, None)
-        if groups is not None:
+        """Forget a topic for every group. Raises StoreError; nothing was removed then."""
+        if topic in self._table:
+            self._note(topic)
+            groups = self._table.pop(topic)
             self._entries -= sum(len(queues) for queues in groups.values())
             for group in groups:
                 self._leave(group, topic)
             self._dirty = True
 
     def remove_queue(self, topic: str, queue_id: int) -> None:
-        """Forget one queue for every group."""
+        """Forget one queue for every group. Raises StoreError; nothing was removed then."""
+        if topic in self._table:
+            self._note(topic, queue_id=queue_id)
         for group, queues in list(self._table.get(topic, {}).items()):
             if queues.pop(queue_id, None) is not None:
                 self._entries -= 1
@@ -224,11 +249,11 @@ class ConsumerOffsetManager:
                     self.remove(topic, group)
 
     def remove(self, topic: str, group: str) -> None:
-        """Forget one group in one topic."""
-        groups = self._table.get(topic)
-        queues = groups.pop(group, None) if groups is not None else None
-        if groups is not None and queues is not None:
-            self._entries -= len(queues)
+        """Forget one group in one topic. Raises StoreError; nothing was removed then."""
+        groups = self._table.get(topic, {})
+        if group in groups:
+            self._note(topic, group)
+            self._entries -= len(groups.pop(group))
             self._leave(group, topic)
             self._dirty = True
             if not groups:
@@ -260,13 +285,69 @@ class ConsumerOffsetManager:
                 comma = b","
         yield b"}}"
 
+    def _note(self, topic: str, group: str | None = None, queue_id: int | None = None) -> None:
+        if self._journal is not None:
+            self._journal.append({"topic": topic, "group": group, "queueId": queue_id})
+
+    @property
+    def is_dirty(self) -> bool:
+        """Whether the file lacks something."""
+        return self._dirty and self._file is not None
+
     def persist(self) -> bool:
         """Write the file when something changed. Return whether it did. Raises StoreError, and stays dirty."""
-        if not self._dirty or self._file is None:
+        if not self.is_dirty:
             return False
-        self._file.save(self.to_wire())
+        self.write()
         self._dirty = False
+        if self._journal is not None:
+            self._journal.clear()
         return True
+
+    async def durable(self) -> None:
+        """Wait until removals survive a power cut. Raises StoreError."""
+        if self._journal is not None:
+            async with self._syncing:
+                await asyncio.to_thread(self._journal.sync)
+
+    async def compact(self) -> None:
+        """Write the file in a thread, and forget the removals that it has. Raises StoreError, and stays dirty.
+
+        A removal that comes meanwhile stays noted, also if the file has offsets already that were committed after it: these
+        are lost if the process is killed before the next write.
+        """
+        async with self._compacting:
+            self._dirty = False
+            if self._journal is not None:
+                self._journal.turn()
+            try:
+                await asyncio.to_thread(self.write)
+                if self._journal is not None:
+                    await asyncio.to_thread(self._journal.remove_older)
+            except StoreError:
+                self._dirty = True
+                raise
+
+    def write(self) -> None:
+        """Write the file; any thread, each time what is in the table then. Raises StoreError."""
+        if self._file is not None:
+            with self._writing:
+                self._file.save_pieces(self._pieces())
+
+    def _pieces(self) -> Iterator[bytes]:
+        """Yield the content of the file, in pieces; any thread."""
+        every, before = iter(list(self._table)), _HEAD
+        while names := list(itertools.islice(every, _TOPICS_OF_PIECE)):
+            part = {
+                f"{topic}@{group}": dict(queues)
+                for topic in names
+                for group, queues in list(self._table.get(topic, {}).items())
+            }
+            if part:
+                rows = fastjson.dumps_pretty({"offsetTable": part})[len(_HEAD) : -len(_TAIL)]
+                yield (before + rows).encode("utf-8")
+                before = ","
+        yield (_TAIL if before == "," else fastjson.dumps_pretty({"offsetTable": {}})).encode("utf-8")
 
     def load(self) -> bool:
         """Read the file; False when there is none.
@@ -280,7 +361,23 @@ class ConsumerOffsetManager:
         with of_file(self._file.path):
             self.replace(value)
         self._dirty = False
+        self._take_notes()
         return True
+
+    def _take_notes(self) -> None:
+        journal, self._journal = self._journal, None  # what was noted is not noted again
+        if journal is None:
+            return
+        with of_file(journal.path):
+            for note in journal.read():
+                removed = read_as(note, _Removed)
+                if removed.queue_id is not None:
+                    self.remove_queue(removed.topic, removed.queue_id)
+                elif removed.group is not None:
+                    self.remove(removed.topic, removed.group)
+                else:
+                    self.remove_topic(removed.topic)
+        self._journal = journal
 
     def replace(self, value: Mapping[str, Any]) -> None:
         """Take over the file's table, or the master's on a slave; what that does not have is gone.

@@ -79,6 +79,7 @@ class ConfigManager(ABC, Generic[Value]):
         self._table = table
         self._journal = journal
         self._writing = threading.Lock()
+        self._compacting = asyncio.Lock()
         self._changes = 0
         """Notes so far."""
         self._durable = 0
@@ -149,14 +150,15 @@ class ConfigManager(ABC, Generic[Value]):
         return changes, None
 
     async def compact(self) -> None:
-        """Write the file in a thread, and forget the notes that it has. One at a time. Raises StoreError."""
-        changes, journal = self._changes, self._journal
-        if journal is not None:
-            journal.turn()
-        await asyncio.to_thread(self.write)
-        self._durable = max(self._durable, changes)
-        if journal is not None:
-            await asyncio.to_thread(journal.remove_older)
+        """Write the file in a thread, and forget the notes that it has. Raises StoreError."""
+        async with self._compacting:
+            changes, journal = self._changes, self._journal
+            if journal is not None:
+                journal.turn()
+            await asyncio.to_thread(self.write)
+            self._durable = max(self._durable, changes)
+            if journal is not None:
+                await asyncio.to_thread(journal.remove_older)
 
     def write(self) -> None:
         """Write the file; any thread, each time what is in the table then. Raises StoreError."""

@@ -21,7 +21,9 @@ from flintmq.plugins.doctor.files import listed
 
 BEFORE: Final = ("config/consumerOffset.json", "config/delayOffset.json", "flint/timer/position.json")
 """Positions: read before the log."""
-_JOURNALS: Final = tuple(f"flint/{name}{which}" for name in ("new-topics", "new-groups") for which in ("", SECOND_FILE))
+_JOURNALS: Final = tuple(
+    f"flint/{name}{which}" for name in ("new-topics", "new-groups", "gone-offsets") for which in ("", SECOND_FILE)
+)
 _OURS: Final = ("flint/delay_levels.json", "flint/epochs", "flint/acl/plain_acl.yml")
 _KEY_VALUES: Final = "flint/kvConfig.json"
 """Of a name server in the broker's process, which keeps it in the store."""

@@ -258,6 +258,7 @@ def _load_groups(config: BrokerConfig, disk: Disk, clock: Clock) -> Subscription
 
 def _load_offsets(config: BrokerConfig, disk: Disk) -> ConsumerOffsetManager:
     file = JsonFile(Path(config.store.path) / "config" / "consumerOffset.json", disk)
-    offsets = ConsumerOffsetManager(file, entries_max=config.offsets.entries_max)
+    journal = ConfigJournal(Path(config.store.path) / "flint" / "gone-offsets", disk)
+    offsets = ConsumerOffsetManager(file, entries_max=config.offsets.entries_max, journal=journal)
     offsets.load()
     return offsets

@@ -123,6 +123,7 @@ class TableKeeper:
     def __init__(self, api: BrokerApi) -> None:
         self._api = api
         self._noted: NotedTables | None = None
+        self._writing: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Begin to write the tables."""
@@ -140,6 +141,8 @@ class TableKeeper:
         """Wait for a table that is being written."""
         if self._noted is not None:
             await self._noted.stop()
+        if self._writing is not None:
+            await self._writing
 
     def persist(self) -> None:
         """Write every table. A failure of one is logged; what was written last still counts."""
@@ -151,14 +154,18 @@ class TableKeeper:
         _persist("consumer offsets", api.offsets)
 
     def _write_offsets(self) -> float:
+        if self._api.offsets.is_dirty and (self._writing is None or self._writing.done()):
+            self._writing = asyncio.get_running_loop().create_task(self._compact_offsets())
+        return self._api.config.offsets.flush_interval_ms / 1000
+
+    async def _compact_offsets(self) -> None:
         faults = self._api.stats.faults
         try:
-            self._api.offsets.persist()
+            await self._api.offsets.compact()
         except StoreError as error:  # a full disk: the offsets stay in memory, and it is tried again
             faults.not_written("consumer offsets", error)
         else:
             faults.written("consumer offsets")
-        return self._api.config.offsets.flush_interval_ms / 1000
 
 
 def _persist(what: str, table: _Table) -> None:

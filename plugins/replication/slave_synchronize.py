@@ -106,7 +106,6 @@ class SlaveSynchronize:
         self._deleted.add(topic)
         with self._told_once(self._master_address()):
             api.offsets.remove_topic(topic)
-            api.offsets.persist()
             api.stats.forget_topic(topic)
             api.topics.delete(topic)
         self.wake()
@@ -176,7 +175,7 @@ class SlaveSynchronize:
         topics = await self._ask(address, RequestCode.GET_ALL_TOPIC_CONFIG)
         if topics is not None and (api.topics.learned or _version_of(topics) != api.topics.data_version):
             api.topics.replace(topics)
-            api.topics.persist()
+            await api.topics.compact()
             api.topics.changed.publish()
             self._may_be_left = True
         if topics is not None and self._may_be_left:
@@ -192,7 +191,7 @@ class SlaveSynchronize:
         groups = await self._ask(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
         if groups is not None and _version_of(groups) != api.groups.data_version:
             api.groups.replace(groups)
-            api.groups.persist()
+            await api.groups.compact()
 
     async def _remove_left(self, end_before_bytes: int) -> None:
         """Remove the queues of topics that are not in the master's table.
@@ -240,7 +239,6 @@ class SlaveSynchronize:
             api.offsets.replace(held.offsets)
             for topic in self._deleted:  # the master may have told of them before it deleted it
                 api.offsets.remove_topic(topic)
-            api.offsets.persist()
         if held.delays is not None:
             for service in api.services_with(SupportsFollowing):  # type: ignore[type-abstract]
                 service.follow(held.delays)

@@ -70,7 +70,9 @@ class AdminGroupProcessor(StateProcessor):
         self._state.stats.forget_group(header.group_name)  # it may be in no table, and have left counters behind
         if header.remove_offset:
             self._state.offsets.remove_group(header.group_name)
-            self._state.offsets.persist()  # a crash must not give them to a group of that name that is made then
+            await (
+                self._state.offsets.durable()
+            )  # a power cut must not give them to a group of that name that is made then
         await self._state.groups.durable()
         return Response()
 

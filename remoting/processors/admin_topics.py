@@ -81,8 +81,10 @@ class AdminTopicProcessor(StateProcessor):
         waiter = self._state.store.delete_topic(topic) if len(topic) <= TOPIC_MAX_BYTES else DONE
         self._state.topics.delete(topic)
         self._state.forget_topic(topic)  # it may be in no table, and have left something behind
-        self._state.offsets.persist()  # a crash must not give its offsets to a topic of that name that is made then
         await self._state.topics.durable()
+        await (
+            self._state.offsets.durable()
+        )  # a power cut must not give its offsets to a topic of that name that is made then
         await acknowledge(waiter, strict=False)
         self._state.store.reput.run_all()  # what became readable with it, so that its queues are gone
         for directory in self._state.services_with(MasterDirectory):  # type: ignore[type-abstract]

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
 import pytest
 
 from flintmq.core.broker.offsets import ConsumerOffsetManager
-from flintmq.core.errors import RefusedError, StoreError
+from flintmq.core.errors import RefusedError, StoreError, StoreFullError
 from flintmq.core.io import fastjson
+from flintmq.core.io.config_journal import ConfigJournal
 from flintmq.core.io.config_manager import JsonFile
 
 
@@ -172,3 +174,77 @@ def test_a_group_is_found_in_its_topics_however_it_came_and_went() -> None:
     offsets.remove_group("g")
     assert (offsets.entries, offsets.topics()) == (0, [])
     assert not offsets._topics
+
+
+@pytest.mark.parametrize("count", [0, 1, 199, 200, 201, 450])
+def test_the_file_is_the_same_in_pieces(count: int) -> None:
+    """RocketMQ reads it after a stop."""
+    offsets = ConsumerOffsetManager()
+    for number in range(count):
+        for queue_id in range(number % 3):
+            offsets.put(f"T{number}", "g", queue_id, number)
+    whole = fastjson.dumps_pretty(offsets.to_wire())
+    assert b"".join(offsets._pieces()).decode() == whole
+
+
+def test_a_removal_is_noted_at_once_and_the_rest_with_the_file(tmp_path: Path) -> None:
+    """A process that is killed gives no offsets of a deleted topic, group or queue to a new one of that name."""
+    offsets = kept(tmp_path)
+    for topic, group, queue_id in (("T", "g", 0), ("T", "h", 0), ("U", "g", 0), ("U", "g", 1), ("V", "h", 0)):
+        offsets.commit(topic, group, queue_id, 5)
+    offsets.persist()
+    offsets.remove_topic("T")
+    offsets.remove_group("h")
+    offsets.remove_queue("U", 1)
+    again = kept(tmp_path)
+    again.load()
+    assert again.to_wire() == offsets.to_wire() == {"offsetTable": {"U@g": {0: 5}}}
+    assert again.is_dirty is False or again.persist()
+
+
+def test_a_removal_outlives_the_write_that_was_under_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file that is being written may have the offsets still."""
+    offsets = kept(tmp_path)
+    offsets.commit("T", "g", 0, 5)
+    offsets.commit("U", "g", 0, 5)
+    write = offsets.write
+
+    def write_before_the_removal() -> None:
+        write()
+        offsets.remove_topic("T")
+
+    monkeypatch.setattr(offsets, "write", write_before_the_removal)
+    asyncio.run(offsets.compact())
+    again = kept(tmp_path)
+    again.load()
+    assert again.query("T", "g", 0) == -1
+    assert again.query("U", "g", 0) == 5
+    assert offsets.is_dirty
+
+
+def test_a_write_that_fails_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And nothing that was noted is forgotten."""
+    offsets = kept(tmp_path)
+    offsets.commit("T", "g", 0, 5)
+    offsets.persist()
+    offsets.remove_topic("T")
+
+    def refuse() -> None:
+        raise StoreFullError("no space left on device")
+
+    with monkeypatch.context() as full:
+        full.setattr(offsets, "write", refuse)
+        with pytest.raises(StoreFullError):
+            asyncio.run(offsets.compact())
+    assert offsets.is_dirty
+    again = kept(tmp_path)
+    again.load()
+    assert again.query("T", "g", 0) == -1
+    asyncio.run(offsets.compact())
+    assert not list((tmp_path / "flint").glob("gone-offsets*"))
+
+
+def kept(folder: Path) -> ConsumerOffsetManager:
+    """Return a table that is kept in a folder as a broker keeps it."""
+    file = JsonFile(folder / "consumerOffset.json")
+    return ConsumerOffsetManager(file, journal=ConfigJournal(folder / "flint" / "gone-offsets"))
