@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import shutil
@@ -67,8 +68,20 @@ def stopped(broker: EmbeddedBroker) -> None:
     broker.stop()
 
 
+def wait_written(broker: EmbeddedBroker) -> None:
+    """Wait for the thread that writes what the service has seen last."""
+    service: Any = next(one for one in broker.broker.state.services() if type(one).__name__ == "KeptConsumers")
+
+    async def written() -> None:
+        if service._writing is not None:
+            await asyncio.wait([service._writing])
+
+    asyncio.run_coroutine_threadsafe(written(), broker.broker.state.loop).result(30)
+
+
 def killed(broker: EmbeddedBroker) -> None:
     """What a killed broker leaves is what the file had before its stop."""
+    wait_written(broker)
     file = Path(broker.broker.store_path) / "flint" / "consumers"
     copy = file.with_name("copy")
     shutil.copy(file, copy)
@@ -227,4 +240,5 @@ def test_a_disk_that_refuses_is_told_once(
             clock.advance("30s")
         assert caplog.text.count("the registrations of consumers are not written") == 1
         clock.advance("10s")
+        wait_written(broker)
         assert (Path(broker.broker.store_path) / "flint" / "consumers").exists()
