@@ -16,7 +16,7 @@ from typing import Final, Protocol
 import msgspec
 
 from flintmq.core.broker.alarms import deleted_unexpired, retention_bound_won
-from flintmq.core.broker.offsets import OwnReader, Readers
+from flintmq.core.broker.readers import OwnReader, Readers
 from flintmq.core.broker.topic_name import RETRY_PREFIX
 from flintmq.core.io.clock import Clock
 from flintmq.core.kernel.ports import Alarm, ConsumeQueues, QueueReader
@@ -39,7 +39,7 @@ GROUPS_REMEMBERED_MAX: Final = 10_000
 
 
 class ConsumerOffsets(Protocol):
-    """The offsets of groups, as :class:`flintmq.core.broker.offsets.Readers` has them."""
+    """The offsets of groups, as :class:`flintmq.core.broker.readers.Readers` has them."""
 
     def which_group_by_topic(self, topic: str) -> set[str]: ...
 

@@ -273,14 +273,11 @@ class PullMessageProcessor:
             return known
         factory = self._state.filter_factory(subscription.expression_type or TAG)
         made = factory(subscription.sub_string, subscription.code_set)
-        if len(subscription.sub_string) > FILTER_EXPRESSION_MAX_BYTES:
-            return made  # a list of tags may be as long as a header, and a thousand of those are too much to remember
         if len(self._filters) >= _FILTERS_MAX:
             self._filters.clear()
-        self._filters[key] = made
+        if len(subscription.sub_string) <= FILTER_EXPRESSION_MAX_BYTES:  # a thousand as long as a header are too much
+            self._filters[key] = made
         return made
-
-    # answers
 
     def _hold(self, request: Request, header: PullMessageRequestHeader, message_filter: MessageFilter | None) -> None:
         pull = self._state.config.pull

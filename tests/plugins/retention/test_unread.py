@@ -12,7 +12,7 @@ import pytest
 from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC
 from flintmq.core.broker.consumers import ConsumerTable
 from flintmq.core.broker.groups import SubscriptionGroupManager
-from flintmq.core.broker.offsets import Readers
+from flintmq.core.broker.readers import Readers
 from flintmq.core.broker.subscription import SubscriptionData
 from flintmq.core.broker.waiting import redirect
 from flintmq.core.retention.retention import Bound, Deletion, LogFile, Reason, RetentionPolicy, bound_for_groups
