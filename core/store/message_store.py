@@ -326,20 +326,30 @@ class MessageStore:
             RefusedError: the store is not writeable; nothing has changed.
             StoreError: the same, because no file could be made.
         """
+        keys = self._queues_of(topic)
         put = self.put([deletion(topic, self.clock.now_ms())])
         (stored,) = put.results
         if isinstance(stored, StoreFullError):
             raise no_room(stored)
         if isinstance(stored, Exception):
             raise stored
-        if not self._tells_deleted:
-            for key in [key for key in self.consume_queues.queues if key[0] == topic]:
+        for key in keys:
+            if not self._tells_deleted:
                 self.noter.note_deleted(*key)
-        next_offsets = self.commit_log.appender.next_queue_offset
-        for key in [key for key in next_offsets if key[0] == topic]:
-            del next_offsets[key]
+            self.commit_log.appender.next_queue_offset.pop(key, None)
         self.reput.run_all()
         return put.waiter
+
+    def _queues_of(self, topic: str) -> set[tuple[str, int]]:
+        """Return the keys of a topic's queues, also of those that only records have which were not dispatched yet."""
+        queues = self.consume_queues
+        if isinstance(queues, SupportsDeleted):
+            known = queues.queues_of(topic)
+        else:
+            known = [key for key in queues.queues if key[0] == topic]
+        marks = self.watermarks
+        waiting = self.commit_log.batches(marks.dispatched, marks.wrote) if marks.dispatched < marks.wrote else ()
+        return {*known, *(key for batch in waiting for key in batch.queues() if key[0] == topic)}
 
     def delete_queue(self, topic: str, queue_id: int) -> None:
         """Delete one queue; its next message, if one comes, has logical offset 0, as in RocketMQ."""

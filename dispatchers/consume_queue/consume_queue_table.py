@@ -23,6 +23,7 @@ from flintmq.dispatchers.consume_queue import queue_units
 from flintmq.dispatchers.consume_queue.consume_queue import FILLER, ConsumeQueue
 from flintmq.dispatchers.consume_queue.consume_queue_ext import FOLDER as EXT
 from flintmq.dispatchers.consume_queue.consume_queue_ext import ConsumeQueueExt, ExtFiles
+from flintmq.dispatchers.consume_queue.queues_by_key import QueuesByKey
 
 _QUEUE_OFFSET: Final = attrgetter("queue_offset")
 
@@ -84,7 +85,7 @@ class ConsumeQueueTable:
         self._file_bytes = -(-file_bytes // UNIT_BYTES) * UNIT_BYTES
         self._ext = ext
         self._writes_ext = ext is not None and ext.writes
-        self.queues: dict[tuple[str, int], ConsumeQueue] = {}
+        self.queues = QueuesByKey()
         self._gone_below_bytes = gone_below_bytes
         self.last_store_timestamp_ms = 0
         """Store time of the newest unit put."""
@@ -130,7 +131,7 @@ class ConsumeQueueTable:
 
         Of a queue that has units of both, all are dropped: records behind the place are dispatched after this.
         """
-        for key in [key for key in self.queues if key[0] == topic]:
+        for key in self.queues_of(topic):
             queue = self.queues[key]
             newer = queue.first_from(lambda physical: physical < physical_offset_bytes)
             if newer > queue.min_queue_offset or newer == queue.max_queue_offset:
@@ -341,6 +342,10 @@ class ConsumeQueueTable:
             queue = self.queues[topic, queue_id] = self._new_queue(topic, queue_id)
         missing = queue_offset - queue.max_queue_offset if queue.files.files else 0
         queue.put([FILLER] * missing, queue_offset - missing, queue.max_physical_offset_bytes)
+
+    def queues_of(self, topic: str) -> list[tuple[str, int]]:
+        """Return the keys of a topic's queues, without a look at other topics."""
+        return [(topic, queue_id) for queue_id in sorted(self.queues.ids_of(topic))]
 
     def delete_queue(self, topic: str, queue_id: int) -> None:
         """Delete one queue, files and all."""

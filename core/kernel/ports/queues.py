@@ -212,6 +212,10 @@ class SupportsDeleted(Protocol):
     deleted: Event[[str, int]]
     """A queue was deleted, or begins again, with its topic and queue id."""
 
+    def queues_of(self, topic: str) -> list[tuple[str, int]]:
+        """Return the keys of a topic's queues, without a look at other topics."""
+        ...
+
 
 MakeConsumeQueues = Callable[[StoreFolder], ConsumeQueues]
 MakeIndexBuilder = Callable[[StoreFolder], IndexBuilder]
