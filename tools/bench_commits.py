@@ -2,7 +2,8 @@
 """Compare the processor time of the hot path before and after: ``tools/bench_commits.py COMMIT [--rounds 7] [--json]``.
 
 Each round runs ``tests/benchmarks/hot_path.py`` of the commit and of the checkout, one after the other, and who begins changes.
-A ratio is the checkout's over the commit's: of the least of all rounds, and the median of the ratios within a round.
+A ratio is the checkout's over the commit's: of the least of all rounds, the median of the ratios within a round, and their
+geometric mean with its 95 % confidence interval.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import sys
 import tempfile
 from pathlib import Path
 from typing import Final
+
+from flintmq.plugins.bench.figures import ratio
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 Stages = dict[str, float]
@@ -40,9 +43,10 @@ def main() -> int:
     if options.json:
         print(json.dumps(rows, indent=1))
         return 0
-    print(f"{'stage':14}{'before µs':>10}{'after µs':>10}{'least':>8}{'median':>8}")
+    print(f"{'stage':14}{'before µs':>10}{'after µs':>10}{'least':>8}{'median':>8}{'mean':>8}  95 % interval")
     for name, row in rows.items():
-        print(f"{name:14}{row['before']:10.3f}{row['after']:10.3f}{row['least']:8.3f}{row['median']:8.3f}")
+        interval = f"{row['mean']:8.3f}  {row['low']:.3f} to {row['high']:.3f}" if "mean" in row else ""
+        print(f"{name:14}{row['before']:10.3f}{row['after']:10.3f}{row['least']:8.3f}{row['median']:8.3f}{interval}")
     return 0
 
 
@@ -82,6 +86,9 @@ def compared(before: list[Stages], after: list[Stages]) -> dict[str, Stages]:
             "least": round(least_after / least_before, 3),
             "median": round(statistics.median(ratios), 3),
         }
+        mean = ratio([other for _, other in pairs], [one for one, _ in pairs])
+        if mean is not None and len(pairs) > 1:
+            rows[name] |= {"mean": round(mean.mean, 3), "low": round(mean.low, 3), "high": round(mean.high, 3)}
     return {name: rows[name] for name in before[0] if name in rows}
 
 
