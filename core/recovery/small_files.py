@@ -50,7 +50,7 @@ def changed_files(disk: Disk, root: Path, noted: Ends | None) -> tuple[str, ...]
 
 
 def check_small_files(
-    disk: Disk, root: Path, noted: Ends | None, changed: tuple[str, ...], *, is_outdated: bool
+    disk: Disk, root: Path, noted: Ends | None, changed: tuple[str, ...], *, is_outdated: bool, is_unused: bool
 ) -> list[str]:
     """Set tables aside that cannot be what the broker wrote, and say what is not as it was noted.
 
@@ -60,6 +60,8 @@ def check_small_files(
         noted: what was noted before this start; None where nothing was.
         changed: what :func:`changed_files` returned then.
         is_outdated: whether another broker has used the store since: then its files are another's work.
+        is_unused: whether the log has never had a message: then there are no positions to lose, as in a store whose first start
+            was killed.
 
     Returns:
         The names of tables that lack something, or may: ``topics.json`` among them is to be completed from the queues.
@@ -77,7 +79,7 @@ def check_small_files(
         raw = disk.read(path) if disk.exists(path) else None
         fault = table_fault(raw)
         if fault:
-            _replace(disk, root, path, raw, fault)
+            _replace(disk, root, path, raw, fault, is_needed=name in _NEEDED and not is_unused)
             lacking.append(name)
         elif not is_outdated and noted is not None and raw is not None:
             counter, known = counter_of(raw), noted.counters.get(name, -1)
@@ -90,7 +92,7 @@ def check_small_files(
         path = root / name
         raw = disk.read(path) if disk.exists(path) else None
         if raw is not None and (fault := table_fault(raw)):
-            _replace(disk, root, path, raw, fault)
+            _replace(disk, root, path, raw, fault, is_needed=path.name in _NEEDED and not is_unused)
             lacking.append(name)
     for name in changed:
         if not name.startswith("config/") and not is_outdated and name not in lacking:
@@ -127,11 +129,11 @@ def table_fault(raw: bytes | None) -> str:
     return ""
 
 
-def _replace(disk: Disk, root: Path, path: Path, raw: bytes | None, fault: str) -> None:
-    """Have a table's backup take its place, or nothing; refuse where that loses positions."""
+def _replace(disk: Disk, root: Path, path: Path, raw: bytes | None, fault: str, *, is_needed: bool) -> None:
+    """Have a table's backup take its place, or nothing; refuse if it is needed and there is no backup."""
     backup = path.with_name(path.name + ".bak")
     has_backup = disk.exists(backup) and not table_fault(disk.read(backup))
-    if not has_backup and path.name in _NEEDED:
+    if not has_backup and is_needed:
         raise StoreFormatError(
             f"{path}: {fault}, and so is its backup: {_NEEDED[path.name]}. Put back a good copy, of a backup for example. "
             "Where there is none, and that shall be so, write {} into the file"

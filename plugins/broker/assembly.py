@@ -171,7 +171,14 @@ def _check_small_files(store: MessageStore) -> list[str]:
     noted = store.noted
     with store_errors(store.root):
         is_outdated = noted is not None and noted.is_stop and store.watermarks.wrote > noted.log_end
-        lacking = check_small_files(store.disk, store.root, noted, store.changed, is_outdated=is_outdated)
+        lacking = check_small_files(
+            store.disk,
+            store.root,
+            noted,
+            store.changed,
+            is_outdated=is_outdated,
+            is_unused=store.watermarks.wrote == 0,
+        )
     store.mended += lacking
     return lacking
 

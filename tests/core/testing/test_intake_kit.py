@@ -136,7 +136,7 @@ def _timer() -> TimerStep:
         (
             lambda: DelayStep(state_of()),
             [message(DELAY="3", TAGS="a"), message(DELAY="0"), message(DELAY="no")],
-            ["SCHEDULE_TOPIC_XXXX", "T", "T"],
+            ["SCHEDULE_TOPIC_XXXX", "T", None],
         ),
         (
             _timer,

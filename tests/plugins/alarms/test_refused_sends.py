@@ -128,6 +128,8 @@ def test_consumer_offsets_that_cannot_be_written(start: Any, caplog: pytest.LogC
     async def commit(offset: int) -> None:
         broker.state.offsets.commit("c", "g", "T", 0, offset)
         broker.timers.run_now("consumer offsets")
+        keeper: Any = next(one for one in broker.state.services() if type(one).__name__ == "TableKeeper")
+        await keeper._writing
 
     for offset in range(3):
         broker.call(lambda offset=offset: commit(offset))

@@ -238,6 +238,7 @@ def test_a_disk_that_refuses_is_told_once(
             full.setattr(service, "_save", refuse)
             heartbeat(one, "one")
             clock.advance("30s")
+            wait_written(broker)
         assert caplog.text.count("the registrations of consumers are not written") == 1
         clock.advance("10s")
         wait_written(broker)

@@ -270,7 +270,7 @@ def test_an_answer_that_is_too_long_is_an_alarm(tmp_path: Path) -> None:
             _, text = await ask(broker, "/metrics")
             left_out = samples(text)["flintmq_left_out_series"][0].value
             assert left_out > 0
-            (alarm,) = broker.state.alarms()
+            (alarm,) = [one for one in broker.state.alarms() if one.id != "loop.blocked"]  # a busy machine
             assert (alarm.id, alarm.value, alarm.key) == ("metrics.series", 1_000 + left_out, "metrics.series_max")
 
     asyncio.run(run())
