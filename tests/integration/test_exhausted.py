@@ -125,9 +125,9 @@ def check(config: Any, promised: dict[tuple[str, int, int], bytes]) -> None:
 def test_nothing_is_left_at_every_place_in_turn(
     strategy: str, configure: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
-    """With ``--slow`` at each place; without at every ninth."""
+    """With ``--slow`` at each place; without at every fourth."""
     scarce = Scarcity(tmp_path, monkeypatch)
-    step = 1 if request.config.getoption("--slow") else 9
+    step = 1 if request.config.getoption("--slow") else 4
     number, end = 0, 1
     while number < end:
         config = configure(
