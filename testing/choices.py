@@ -1,0 +1,81 @@
+"""The decisions of a simulation: made by a seed, recorded, repeated, and made simpler when a run has failed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+
+
+class Choices:
+    """Make every decision of one run. Not thread-safe.
+
+    A decision is a number below a bound; 0 is the plain one (the callback that came first, no delay, no fault). So a run of
+    zeros is the run of an ordinary event loop.
+
+    Args:
+        seed: makes the decisions that are not recorded.
+        recorded: the first decisions, from an earlier run. If there are any, all later decisions are 0.
+    """
+
+    def __init__(self, seed: int = 0, recorded: Sequence[int] | None = None) -> None:
+        self.seed = seed
+        self.made: list[int] = []
+        """Every decision that was made, in order: the trace of the run."""
+        self._random = random.Random(seed)
+        self._recorded = recorded
+
+    def below(self, bound: int) -> int:
+        """Return a number from 0 to ``bound`` - 1."""
+        if bound <= 1:
+            return 0
+        if self._recorded is None:
+            choice = self._random.randrange(bound)
+        else:
+            at = len(self.made)
+            choice = min(self._recorded[at], bound - 1) if at < len(self._recorded) else 0
+        self.made.append(choice)
+        return choice
+
+    def happens(self, percent: int) -> bool:
+        """Return whether something happens that has this chance. The plain decision is that it does not."""
+        return self.below(100) >= 100 - percent if percent > 0 else False
+
+
+def shrink(fails: Callable[[Choices], bool], made: Sequence[int], *, tries: int = 500) -> list[int]:
+    """Return simpler decisions with which a run still fails: as many as possible are 0, and none follow that are not needed.
+
+    Args:
+        fails: runs with these decisions, and returns whether the run failed as before. It is called ``tries`` times at most.
+        made: the decisions of the run that failed.
+        tries: bounds the time.
+    """
+    best = list(made)
+
+    def attempt(candidate: list[int]) -> bool:
+        nonlocal best, tries
+        while candidate and candidate[-1] == 0:
+            candidate.pop()
+        if tries <= 0 or candidate == best:
+            return False
+        tries -= 1
+        if fails(Choices(recorded=candidate)):
+            best = candidate
+            return True
+        return False
+
+    # 1. Find how many of the first decisions matter.
+    length = len(best)
+    while length > 1:
+        length //= 2
+        while len(best) > length and attempt(best[:-length]):
+            pass
+    # 2. Make blocks of the decisions plain, in halves of the size each time.
+    size = max(1, len(best) // 2)
+    while size and tries > 0:
+        at = 0
+        while at < len(best):
+            if any(best[at : at + size]):
+                attempt([*best[:at], *[0] * len(best[at : at + size]), *best[at + size :]])
+            at += size
+        size //= 2
+    return best

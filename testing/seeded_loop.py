@@ -1,0 +1,340 @@
+"""An asyncio event loop whose order, time and threads are decided by a seed.
+
+::
+
+    loop = SeededLoop(Choices(seed=7))
+    loop.run(main())           # the same seed gives the same run
+
+Callbacks that are ready run in an order that the seed decides. Time is virtual: when nothing is ready, the loop moves its
+clock to the next timer. Functions for other threads run on the loop's thread, after a delay that the seed decides. Connections
+and servers belong to a :class:`~flintmq.testing.simulated_network.SimulatedNetwork`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import gc
+import heapq
+import itertools
+import socket
+from collections.abc import Callable, Coroutine, Generator
+from typing import TYPE_CHECKING, Any, Final, TypeVar, TypeVarTuple, Unpack
+
+from flintmq.core.io.clock import Scheduled
+from flintmq.testing.choices import Choices
+
+if TYPE_CHECKING:
+    from flintmq.testing.simulated_network import SimulatedNetwork
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+STEPS_WITHOUT_TIME_MAX: Final = 200_000
+"""So many callbacks in a row without a move of the clock are a loop that never waits."""
+STARTED_AT_MS: Final = 1_700_000_000_000
+"""The wall clock's time when a loop begins."""
+
+
+class StalledError(AssertionError):
+    """Nothing is ready and no timer is set, but the program has not ended: it would wait for ever."""
+
+
+class SpinningError(AssertionError):
+    """Callbacks follow one another without a wait: the program would take a whole processor for ever."""
+
+
+class SeededLoop(asyncio.AbstractEventLoop):
+    """Runs one program in one thread. Not thread-safe; nothing here waits for the machine's clock or network.
+
+    Args:
+        choices: decides the order.
+        disorder: in how many of 100 steps another callback than the one that has waited longest may run.
+    """
+
+    def __init__(self, choices: Choices | None = None, *, disorder: int = 50) -> None:
+        self.choices = choices if choices is not None else Choices()
+        self.network: SimulatedNetwork | None = None
+        """Where connections are made; None has none."""
+        self.errors: list[dict[str, Any]] = []
+        """What callbacks and forgotten tasks raised (:meth:`call_exception_handler`)."""
+        self.steps = 0
+        """How many callbacks have run."""
+        self._disorder = disorder
+        self._now_s = 0.0
+        self._moved_at_step = 0
+        self._ready: list[asyncio.Handle] = []
+        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._number = itertools.count()
+        self._is_running = self._is_closed = self._is_stopping = False
+        self._debug = False
+        self._task_factory: Any = None
+        self._exception_handler: Callable[[asyncio.AbstractEventLoop, dict[str, Any]], object] | None = None
+        self._generators: set[Any] = set()
+
+    # --- running ---
+
+    def run(self, main: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine to its end, then cancel what is left, close the loop, and return the result.
+
+        Raises:
+            StalledError: the program waits for something that never comes.
+            SpinningError: the program never waits.
+            BaseException: whatever ``main`` raises.
+        """
+        try:
+            return self.run_until_complete(main)
+        finally:
+            self.close()
+
+    def run_until_complete(self, future: Generator[Any, None, T] | Coroutine[Any, Any, T] | asyncio.Future[T]) -> T:  # type: ignore[override]
+        """Run until the future is done, and return its result."""
+        task: asyncio.Future[T] = asyncio.ensure_future(future, loop=self)  # type: ignore[arg-type]
+        task.add_done_callback(lambda _: self.stop())
+        self._run(task)
+        return task.result()
+
+    def run_forever(self) -> None:
+        """Run until :meth:`stop` is called, or until nothing is left to do."""
+        self._run(None)
+
+    def _run(self, awaited: asyncio.Future[Any] | None) -> None:
+        self._is_stopping = False
+        self.run_while(lambda: not self._is_stopping)
+        if awaited is not None and not self._is_stopping:
+            raise StalledError(f"nothing is left to do, and these wait: {self._waiting()}")
+
+    def run_while(self, condition: Callable[[], bool]) -> None:
+        """Run callbacks while the condition holds and something is left to do. Raises ``SpinningError``."""
+        if self._is_closed or self._is_running:
+            raise RuntimeError("the loop is closed" if self._is_closed else "the loop is running")
+        before = asyncio._get_running_loop()
+        asyncio._set_running_loop(self)
+        self._is_running = True
+        try:
+            while condition() and self._step():
+                pass
+        finally:
+            self._is_running = False
+            asyncio._set_running_loop(before)
+
+    def _step(self) -> bool:
+        """Run one callback; return whether there was one, or a timer to wait for."""
+        self._take_due()
+        if not self._ready:
+            while self._timers and self._timers[0][2].cancelled():
+                heapq.heappop(self._timers)
+            if not self._timers:
+                return False
+            self._now_s = max(self._now_s, self._timers[0][0])
+            self._moved_at_step = self.steps
+            self._take_due()
+        at = 0
+        if len(self._ready) > 1 and self.choices.happens(self._disorder):
+            at = self.choices.below(len(self._ready))
+        handle = self._ready.pop(at)
+        if not handle.cancelled():
+            self.steps += 1
+            if self.steps - self._moved_at_step > STEPS_WITHOUT_TIME_MAX:
+                raise SpinningError(f"{STEPS_WITHOUT_TIME_MAX} callbacks without a wait; the last is {handle!r}")
+            handle._run()
+        return True
+
+    def _take_due(self) -> None:
+        while self._timers and self._timers[0][0] <= self._now_s:
+            timer = heapq.heappop(self._timers)[2]
+            if not timer.cancelled():
+                self._ready.append(timer)
+
+    def _waiting(self) -> str:
+        return ", ".join(sorted(f"{task.get_name()} in {task.get_coro()!r}" for task in asyncio.all_tasks(self)))
+
+    def stop(self) -> None:
+        """End :meth:`run_forever` after the callback that runs now."""
+        self._is_stopping = True
+
+    def is_running(self) -> bool:
+        return self._is_running
+
+    def is_closed(self) -> bool:
+        return self._is_closed
+
+    def close(self) -> None:
+        """Cancel every task that is left, run them to their ends, and close the loop. Idempotent."""
+        if self._is_closed:
+            return
+        tasks = asyncio.all_tasks(self)
+        for task in tasks:
+            task.cancel()
+        self._moved_at_step = self.steps
+        ends_at_step = self.steps + STEPS_WITHOUT_TIME_MAX // 2
+        self.run_while(lambda: self.steps < ends_at_step and not all(task.done() for task in tasks))
+        for task in tasks:
+            if not task.done():
+                self.errors.append({"message": "a task goes on after it was cancelled", "task": task})
+        self._is_closed = True
+        self._ready.clear()
+        self._timers.clear()
+        gc.collect()  # tasks and futures that were dropped report here what nobody looked at
+
+    async def shutdown_asyncgens(self) -> None:
+        """Do nothing: generators are closed when they are collected."""
+
+    async def shutdown_default_executor(self) -> None:
+        """Do nothing: there are no threads."""
+
+    # --- time ---
+
+    def time(self) -> float:
+        """Return the virtual seconds since the loop was made."""
+        return self._now_s
+
+    # --- callbacks ---
+
+    def call_soon(
+        self, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: contextvars.Context | None = None
+    ) -> asyncio.Handle:
+        """Run the callback in one of the next steps."""
+        self._check_open()
+        handle = asyncio.Handle(callback, args, self, context)
+        self._ready.append(handle)
+        return handle
+
+    def call_soon_threadsafe(
+        self, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: contextvars.Context | None = None
+    ) -> asyncio.Handle:
+        """Run the callback in one of the next steps: there is one thread."""
+        return self.call_soon(callback, *args, context=context)
+
+    def call_later(
+        self,
+        delay: float,
+        callback: Callable[[Unpack[Ts]], object],
+        *args: *Ts,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.TimerHandle:
+        """Run the callback after ``delay`` virtual seconds."""
+        return self.call_at(self._now_s + delay, callback, *args, context=context)
+
+    def call_at(
+        self,
+        when: float,
+        callback: Callable[[Unpack[Ts]], object],
+        *args: *Ts,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.TimerHandle:
+        """Run the callback at a virtual time."""
+        self._check_open()
+        timer = asyncio.TimerHandle(when, callback, args, self, context)
+        heapq.heappush(self._timers, (when, next(self._number), timer))
+        return timer
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """Do nothing: a timer that is cancelled is passed over when it is due."""
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise RuntimeError("Event loop is closed")
+
+    # --- futures, tasks and threads ---
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return asyncio.Future(loop=self)
+
+    def create_task(self, coro: Any, **options: Any) -> asyncio.Task[Any]:
+        self._check_open()
+        if self._task_factory is not None:
+            task: asyncio.Task[Any] = self._task_factory(self, coro, **options)
+            return task
+        return asyncio.Task(coro, loop=self, **options)
+
+    def set_task_factory(self, factory: Any) -> None:
+        self._task_factory = factory
+
+    def get_task_factory(self) -> Any:
+        return self._task_factory
+
+    def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> asyncio.Future[T]:  # type: ignore[override]
+        """Call the function on the loop's thread, after a delay of up to 50 virtual milliseconds."""
+        done = self.create_future()
+
+        def work() -> None:
+            if done.cancelled():
+                return
+            try:
+                result = func(*args)
+            except BaseException as failure:  # as a thread of an executor does
+                done.set_exception(failure)
+            else:
+                done.set_result(result)
+
+        self.call_later(self.choices.below(50) / 1000, work)
+        return done
+
+    def set_default_executor(self, executor: Any) -> None:
+        """Do nothing: there are no threads."""
+
+    # --- network ---
+
+    async def create_connection(self, protocol_factory: Any, host: Any = None, port: Any = None, **options: Any) -> Any:
+        """Connect over the simulated network. Raises ``ConnectionRefusedError`` as a real one does."""
+        return await self._network().connect(protocol_factory, str(host), int(port))
+
+    async def create_server(self, protocol_factory: Any, host: Any = None, port: Any = None, **options: Any) -> Any:
+        """Listen on the simulated network."""
+        return self._network().listen(protocol_factory, str(host), int(port or 0))
+
+    async def getaddrinfo(self, host: Any, port: Any, **options: Any) -> list[Any]:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, port))]
+
+    def _network(self) -> SimulatedNetwork:
+        if self.network is None:
+            raise OSError("this loop has no network: make a SimulatedNetwork for it")
+        return self.network
+
+    # --- errors ---
+
+    def get_debug(self) -> bool:
+        return self._debug
+
+    def set_debug(self, enabled: bool) -> None:
+        self._debug = enabled
+
+    def set_exception_handler(self, handler: Any) -> None:
+        self._exception_handler = handler
+
+    def get_exception_handler(self) -> Any:
+        return self._exception_handler
+
+    def default_exception_handler(self, context: dict[str, Any]) -> None:
+        """Keep the error for the end of the run."""
+        self.errors.append(context)
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """Pass an error to the handler that was set, or keep it in :attr:`errors`."""
+        if self._exception_handler is not None:
+            self._exception_handler(self, context)
+        else:
+            self.default_exception_handler(context)
+
+
+class SeededClock:
+    """The time of a :class:`SeededLoop`, as a :class:`~flintmq.core.io.clock.Clock`."""
+
+    def __init__(self, loop: SeededLoop) -> None:
+        self._loop = loop
+
+    def now_ms(self) -> int:
+        return STARTED_AT_MS + int(self._loop.time() * 1000)
+
+    def monotonic_s(self) -> float:
+        return self._loop.time()
+
+    def call_later(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        delay_s: float,
+        callback: Callable[[], object],
+        rest_s: Callable[[], float] | None = None,
+    ) -> Scheduled:
+        return loop.call_later(delay_s, callback)

@@ -1,0 +1,305 @@
+"""The network of a seeded loop: connections in memory, with delays, cuts, refusals and silence.
+
+Bytes of one direction arrive in order, in pieces and after delays that the seed decides. A connection that is cut loses the
+bytes that are under way, as TCP does when a machine dies: both ends learn of it, or, if the host is *silent*, neither does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from flintmq.testing.seeded_loop import SeededLoop
+
+HIGH_WATER_BYTES: Final = 64 * 1024
+"""A writer is paused while more than this is on its way."""
+CONNECT_TIMEOUT_S: Final = 127.0
+"""How long a kernel tries to reach a host that does not answer."""
+
+
+class SimulatedNetwork:
+    """Connects what runs on one :class:`SeededLoop`. It becomes the loop's network.
+
+    Args:
+        loop: runs both ends.
+        latency_ms_max: the longest delay of a piece of data.
+        piece_percent: how often data is delivered in two pieces.
+    """
+
+    def __init__(self, loop: SeededLoop, *, latency_ms_max: int = 5, piece_percent: int = 10) -> None:
+        self.loop = loop
+        self.latency_ms_max = latency_ms_max
+        self.piece_percent = piece_percent
+        self.servers: dict[tuple[str, int], SimulatedServer] = {}
+        self.connections: set[SimulatedTransport] = set()
+        """Both ends of every open connection."""
+        self.refusing: set[tuple[str, int]] = set()
+        """Addresses that refuse connections although somebody listens."""
+        self.silent: set[tuple[str, int]] = set()
+        """Addresses from and to which nothing arrives."""
+        self._next_port = 40_000
+        loop.network = self
+
+    def listen(self, protocol_factory: Callable[[], Any], host: str, port: int) -> SimulatedServer:
+        """Return a server. Raises ``OSError`` if the address is in use."""
+        address = (host, port or self._port())
+        if address in self.servers:
+            raise OSError(98, f"address already in use: {host}:{port}")
+        server = SimulatedServer(self, protocol_factory, address)
+        self.servers[address] = server
+        return server
+
+    async def connect(
+        self, protocol_factory: Callable[[], Any], host: str, port: int
+    ) -> tuple[SimulatedTransport, Any]:
+        """Return the client's end of a new connection, and its protocol.
+
+        Raises:
+            ConnectionRefusedError: nobody listens there.
+            TimeoutError: the host is silent.
+        """
+        address = (host, port)
+        await asyncio.sleep(self.delay_s())
+        if address in self.silent:
+            await asyncio.sleep(CONNECT_TIMEOUT_S)
+            raise TimeoutError(110, f"connection timed out: {host}:{port}")
+        server = self.servers.get(address)
+        if server is None or address in self.refusing:
+            raise ConnectionRefusedError(111, f"connection refused: {host}:{port}")
+        own = ("127.0.0.1", self._port())
+        client, served = SimulatedTransport(self, own, address), SimulatedTransport(self, address, own)
+        client.peer, served.peer = served, client
+        self.connections |= {client, served}
+        accepted = server.protocol_factory()
+        served.set_protocol(accepted)
+        served.deliver(served.made)
+        protocol = protocol_factory()
+        client.set_protocol(protocol)
+        made = self.loop.create_future()
+        client.deliver(lambda: client.made(made))
+        try:
+            await made
+        except asyncio.CancelledError:
+            client.abort()
+            raise
+        return client, protocol
+
+    def cut(self, address: tuple[str, int]) -> None:
+        """Break every connection to or from an address: what is under way is lost, both ends get an error."""
+        for end in self._ends(address):
+            end.lose(ConnectionResetError(104, "connection reset by peer"))
+
+    def _ends(self, address: tuple[str, int]) -> Iterator[SimulatedTransport]:
+        for end in sorted(self.connections, key=lambda end: end.names):
+            if address in end.names:
+                yield end
+
+    def delay_s(self) -> float:
+        """Return the delay of one piece of data."""
+        return self.loop.choices.below(self.latency_ms_max + 1) / 1000
+
+    def _port(self) -> int:
+        self._next_port += 1
+        return self._next_port
+
+
+class SimulatedServer(asyncio.AbstractServer):
+    """Accepts connections at one address until it is closed."""
+
+    def __init__(
+        self, network: SimulatedNetwork, protocol_factory: Callable[[], Any], address: tuple[str, int]
+    ) -> None:
+        self.protocol_factory = protocol_factory
+        self.address = address
+        self._network = network
+
+    @property
+    def sockets(self) -> tuple[SimulatedSocket, ...]:
+        """One object with the address, as a server of asyncio has."""
+        return (SimulatedSocket(self.address),)
+
+    def close(self) -> None:
+        """Accept nothing any more. Connections stay. Idempotent."""
+        if self._network.servers.get(self.address) is self:
+            del self._network.servers[self.address]
+
+    def is_serving(self) -> bool:
+        return self._network.servers.get(self.address) is self
+
+    async def wait_closed(self) -> None:
+        """Return at once: connections are not waited for."""
+
+    async def start_serving(self) -> None:
+        """Do nothing: a server accepts from its beginning."""
+
+    async def serve_forever(self) -> None:
+        """Wait until the task is cancelled."""
+        await self._network.loop.create_future()
+
+    def get_loop(self) -> asyncio.AbstractEventLoop:
+        return self._network.loop
+
+
+class SimulatedSocket:
+    """The address of a server, behind the name that sockets have for it."""
+
+    def __init__(self, address: tuple[str, int]) -> None:
+        self._address = address
+
+    def getsockname(self) -> tuple[str, int]:
+        return self._address
+
+
+class SimulatedTransport(asyncio.Transport):
+    """One end of a connection.
+
+    Everything that happens to an end (made, data, end of data, loss) is delivered in order by one callback at a time.
+    """
+
+    def __init__(self, network: SimulatedNetwork, own: tuple[str, int], other: tuple[str, int]) -> None:
+        super().__init__({"sockname": own, "peername": other})
+        self.names = (own, other)
+        self.peer: SimulatedTransport
+        self._network = network
+        self._loop = network.loop
+        self._protocol: Any = None
+        self._deliveries: deque[tuple[float, Callable[[], object]]] = deque()
+        """What is going to happen here, and the earliest time of each."""
+        self._is_delivering = False
+        self._is_closing = self._is_lost = self._is_reading_paused = False
+        self._on_its_way_bytes = 0
+        """Written here, and not delivered to the other end."""
+        self._is_writing_paused = False
+
+    # --- what happens at this end ---
+
+    def deliver(self, event: Callable[[], object], delay_s: float = 0.0) -> None:
+        """Have an event happen here, after those that were delivered before."""
+        at_s = self._loop.time() + delay_s
+        if self._deliveries:
+            at_s = max(at_s, self._deliveries[-1][0])
+        self._deliveries.append((at_s, event))
+        self._schedule()
+
+    def _schedule(self) -> None:
+        if not self._is_delivering and self._deliveries and not self._is_reading_paused:
+            self._is_delivering = True
+            self._loop.call_at(self._deliveries[0][0], self._deliver_next)
+
+    def _deliver_next(self) -> None:
+        self._is_delivering = False
+        if self._is_reading_paused or not self._deliveries:
+            return
+        if not self._is_lost and self._network.silent.intersection(self.names):
+            self._is_delivering = True
+            self._loop.call_later(0.1, self._deliver_next)
+            return
+        _, event = self._deliveries.popleft()
+        try:
+            event()
+        finally:
+            self._schedule()
+
+    def made(self, waiter: asyncio.Future[None] | None = None) -> None:
+        """Tell the protocol that it is connected."""
+        if not self._is_lost:
+            self._protocol.connection_made(self)
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+    def _received(self, data: bytes) -> None:
+        self.peer._arrived(len(data))
+        if not self._is_lost and not self._is_closing:
+            self._protocol.data_received(data)
+
+    def _ended(self) -> None:
+        if not self._is_lost and not self._is_closing and not self._protocol.eof_received():
+            self.close()
+
+    def _arrived(self, size_bytes: int) -> None:
+        self._on_its_way_bytes -= size_bytes
+        if self._is_writing_paused and self._on_its_way_bytes <= HIGH_WATER_BYTES // 4 and not self._is_lost:
+            self._is_writing_paused = False
+            self._protocol.resume_writing()
+
+    def lose(self, error: Exception | None) -> None:
+        """Lose the connection at this end; what was to be delivered here is gone. Idempotent."""
+        if self._is_lost:
+            return
+        self._is_lost = self._is_closing = True
+        self._deliveries.clear()
+        self._is_reading_paused = False
+        self._network.connections.discard(self)
+        self.deliver(lambda: self._protocol.connection_lost(error))
+
+    # --- what a protocol may do ---
+
+    def write(self, data: Any) -> None:
+        if self._is_closing:
+            return
+        whole = bytes(data)
+        choices = self._loop.choices
+        cut = choices.below(len(whole)) if len(whole) > 1 and choices.happens(self._network.piece_percent) else 0
+        self._on_its_way_bytes += len(whole)
+        for piece in (whole[:cut], whole[cut:]):
+            if piece:
+                self.peer.deliver(lambda piece=piece: self.peer._received(piece), self._network.delay_s())  # type: ignore[misc]
+        if self._on_its_way_bytes > HIGH_WATER_BYTES and not self._is_writing_paused:
+            self._is_writing_paused = True
+            self._protocol.pause_writing()
+
+    def writelines(self, list_of_data: Any) -> None:
+        self.write(b"".join(list_of_data))
+
+    def close(self) -> None:
+        """Send what was written, then end the connection. Idempotent."""
+        if self._is_closing:
+            return
+        self._is_closing = True
+        self.peer.deliver(self.peer._ended, self._network.delay_s())
+        self._deliveries.clear()
+        self._network.connections.discard(self)
+
+        def closed() -> None:
+            if not self._is_lost:
+                self._is_lost = True
+                self._protocol.connection_lost(None)
+
+        self.deliver(closed)
+
+    def abort(self) -> None:
+        """End the connection at once; the other end gets an error."""
+        if not self._is_lost:
+            self.peer.deliver(lambda: self.peer.lose(ConnectionResetError(104, "connection reset by peer")))
+            self.lose(None)
+
+    def is_closing(self) -> bool:
+        return self._is_closing
+
+    def is_reading(self) -> bool:
+        return not self._is_reading_paused
+
+    def pause_reading(self) -> None:
+        self._is_reading_paused = True
+
+    def resume_reading(self) -> None:
+        self._is_reading_paused = False
+        self._schedule()
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Keep the limits as they are."""
+
+    def get_write_buffer_size(self) -> int:
+        return self._on_its_way_bytes
+
+    def can_write_eof(self) -> bool:
+        return False
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        self._protocol = protocol
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        protocol: asyncio.BaseProtocol = self._protocol
+        return protocol

@@ -1,0 +1,35 @@
+"""Decisions are recorded, repeated, and made simpler."""
+
+from __future__ import annotations
+
+from flintmq.testing.choices import Choices, shrink
+
+
+def test_recorded_decisions_come_again_and_then_plain_ones() -> None:
+    first = Choices(3)
+    made = [first.below(10) for _ in range(20)]
+    again = Choices(recorded=first.made[:15])
+    assert [again.below(10) for _ in range(20)] == made[:15] + [0] * 5
+
+
+def test_a_chance_of_none_is_no_decision() -> None:
+    choices = Choices(1)
+    assert not any(choices.happens(0) for _ in range(100))
+    assert choices.made == []
+
+
+def test_a_chance_is_met_about_as_often_as_it_says() -> None:
+    choices = Choices(1)
+    assert 200 < sum(choices.happens(25) for _ in range(1000)) < 300
+
+
+def test_a_failing_run_is_made_simple() -> None:
+    """The run fails if its 40th decision is not 0: nothing else remains."""
+
+    def fails(choices: Choices) -> bool:
+        return [choices.below(6) for _ in range(200)][40] != 0
+
+    whole = next(one for seed in range(100) if fails(one := Choices(seed)))
+    simple = shrink(fails, whole.made)
+    assert [at for at, choice in enumerate(simple) if choice] == [40]
+    assert len(simple) == 41
