@@ -18,7 +18,7 @@ from typing import Final, Literal, Unpack
 
 from flintmq.core.broker.subscription import TAG, SubscriptionData, build_subscription
 from flintmq.core.broker.topic_config import MessageQueue
-from flintmq.core.errors import FlintError
+from flintmq.core.errors import FlintError, RemotingConnectError
 from flintmq.remoting.client.broker_api import BrokerApi, PullResult, PullStatus, QueueOffsets
 from flintmq.remoting.client.consumer_settings import FROM_FIRST, FROM_LAST
 from flintmq.remoting.client.instance import ClientInstance, InstanceOptions, InstanceUser, log
@@ -62,12 +62,26 @@ class PullConsumer(QueueOffsets, InstanceUser):
         self.group = group
         self._api = BrokerApi(self.client, group)
         self._assigned: dict[MessageQueue, _AssignedQueue] = {}
+        self._moves = asyncio.Lock()
+        """Held by calls that change the assigned queues or positions: they take effect in the order of the calls."""
+        self._ending: set[asyncio.Task[PullResult]] = set()
+        """Pulls that were cancelled and have not ended yet."""
+        self._is_closed = False
+
+    async def start(self) -> None:
+        """Allow polls again after :meth:`close`."""
+        self._is_closed = False
+        await super().start()
 
     async def close(self) -> None:
-        """End the pulls that are under way and close the connections. Idempotent; nothing is committed."""
-        assigned, self._assigned = self._assigned, {}
-        for one in assigned.values():
-            await one.stop()
+        """End the pulls that are under way and close the connections. Idempotent; nothing is committed.
+
+        A poll, ``assign`` or ``seek`` that is under way raises ``RemotingConnectError``.
+        """
+        self._is_closed = True
+        self._replace({})
+        if self._ending:
+            await asyncio.wait(self._ending)
         await super().close()
 
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
@@ -107,8 +121,8 @@ class PullConsumer(QueueOffsets, InstanceUser):
         if queue is None:
             if consumer_offset is not None:
                 raise ValueError("an offset is that of a queue: commit(queue, consumer_offset)")
-            for one in list(self._assigned.values()):
-                await self._api.commit(one.queue, one.position)
+            for each, position in self.positions.items():
+                await self._api.commit(each, position)
         elif consumer_offset is None:
             await self._api.commit(queue, self._of(queue).position)
         else:
@@ -141,30 +155,44 @@ class PullConsumer(QueueOffsets, InstanceUser):
         Raises:
             RefusedError: the expression does not parse.
         """
-        wanted = await self.queues(queues) if isinstance(queues, str) else tuple(queues)
-        subscriptions = {queue.topic: build_subscription(queue.topic, expression, expression_type) for queue in wanted}
-        positions = {queue: await self._first_offset(queue, consume_from) for queue in wanted}
-        for one in self._assigned.values():
-            await one.stop()
-        self._assigned = {
-            queue: _AssignedQueue(self._api, queue, subscriptions[queue.topic], queue_offset)
-            for queue, queue_offset in positions.items()
-        }
+        async with self._moves:
+            wanted = await self.queues(queues) if isinstance(queues, str) else tuple(queues)
+            subscriptions = {
+                queue.topic: build_subscription(queue.topic, expression, expression_type) for queue in wanted
+            }
+            begins = {
+                queue: await self._first_offset(queue, consume_from) for queue in wanted if queue not in self._assigned
+            }
+            self._check_open()
+            # A poll may have moved a queue meanwhile: the position of a queue that stays is read now, without a wait.
+            self._replace(
+                {
+                    queue: _AssignedQueue(
+                        self._api,
+                        queue,
+                        subscriptions[queue.topic],
+                        begins[queue] if queue in begins else self._assigned[queue].position,
+                        self._ending,
+                    )
+                    for queue in wanted
+                }
+            )
 
     async def seek(self, queue: MessageQueue, queue_offset: int) -> None:
-        """Have :meth:`poll` go on at an offset of an assigned queue.
+        """Have :meth:`poll` go on at an offset of an assigned queue, also a poll that is under way.
 
         Raises:
             ValueError: the queue is not assigned, or has no such offset: the message names those it has.
         """
-        one = self._of(queue)
-        first, behind_last = await self.min_offset(queue), await self.max_offset(queue)
-        if not first <= queue_offset <= behind_last:
-            raise ValueError(f"{queue} has the offsets {first} to {behind_last}, not {queue_offset}")
-        await one.seek(queue_offset)
+        async with self._moves:
+            self._of(queue)
+            first, behind_last = await self.min_offset(queue), await self.max_offset(queue)
+            if not first <= queue_offset <= behind_last:
+                raise ValueError(f"{queue} has the offsets {first} to {behind_last}, not {queue_offset}")
+            self._move({queue: queue_offset})
 
     async def seek_to_time(self, timestamp_ms: int, queue: MessageQueue | None = None) -> None:
-        """Have :meth:`poll` go on at the messages that were stored at a time.
+        """Have :meth:`poll` go on at the messages that were stored at a time. All queues move, or none does.
 
         Args:
             timestamp_ms: milliseconds since 1970.
@@ -173,9 +201,9 @@ class PullConsumer(QueueOffsets, InstanceUser):
         Raises:
             ValueError: the queue is not assigned.
         """
-        chosen = list(self._assigned.values()) if queue is None else [self._of(queue)]
-        for one in chosen:
-            await one.seek(await self.search_offset(one.queue, timestamp_ms))
+        async with self._moves:
+            chosen = list(self._assigned) if queue is None else [self._of(queue).queue]
+            self._move({each: await self.search_offset(each, timestamp_ms) for each in chosen})
 
     async def poll(self, timeout_ms: int = POLL_TIMEOUT_MS, *, max_messages: int = PULL_BATCH_SIZE) -> list[MessageExt]:
         """Return the next messages of the assigned queues, those of one queue in order; empty when none came in time.
@@ -187,9 +215,8 @@ class PullConsumer(QueueOffsets, InstanceUser):
         Raises:
             ValueError: no queue is assigned; or fewer than one message is asked for.
             RemotingError, RefusedError: a pull failed, and no other queue has messages. The next poll tries again.
+            RemotingConnectError: the consumer is closed.
         """
-        if not self._assigned:
-            raise ValueError("no queue is assigned: call assign(topic) first")
         if max_messages < 1:
             raise ValueError(f"a poll returns one message or more, not {max_messages}: change max_messages")
         loop = asyncio.get_running_loop()
@@ -202,14 +229,33 @@ class PullConsumer(QueueOffsets, InstanceUser):
                 return messages
             if failure is not None:
                 raise failure
+            self._check_open()
+            if not self._assigned:
+                raise ValueError("no queue is assigned: call assign(topic) first")
+            left_s = deadline_s - loop.time()
             pulls = [one.pulling() for one in self._assigned.values()]
-            done, _ = await asyncio.wait(
-                pulls, timeout=max(0, deadline_s - loop.time()), return_when=asyncio.FIRST_COMPLETED
-            )
-            if not done:
+            if left_s <= 0:
                 return []
+            # A change of the assigned queues or of a position cancels pulls, which ends this wait, too.
+            await asyncio.wait(pulls, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
 
     # --- inside ---
+
+    def _replace(self, assigned: dict[MessageQueue, _AssignedQueue]) -> None:
+        """Read these queues from now on. Nothing else can run meanwhile."""
+        for one in self._assigned.values():
+            one.stop()
+        self._assigned = assigned
+
+    def _move(self, positions: Mapping[MessageQueue, int]) -> None:
+        """Move assigned queues to positions, all at once. Raises ``ValueError`` if one is not assigned any more."""
+        self._check_open()
+        for one, queue_offset in [(self._of(queue), queue_offset) for queue, queue_offset in positions.items()]:
+            one.seek(queue_offset)
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise RemotingConnectError(f"the pull consumer of {self.group} is closed")
 
     def _take(self, max_messages: int) -> tuple[list[MessageExt], Exception | None]:
         """Return messages that have come, and what a pull raised. Queues take turns: the one served last comes last."""
@@ -231,8 +277,6 @@ class PullConsumer(QueueOffsets, InstanceUser):
         return self._assigned[queue]
 
     async def _first_offset(self, queue: MessageQueue, consume_from: str) -> int:
-        if queue in self._assigned:
-            return self._assigned[queue].position
         stored = await self.committed(queue)
         if stored is not None:
             return stored
@@ -243,7 +287,12 @@ class _AssignedQueue:
     """A queue that polls read: what came of it and was not handed out yet, and at most one pull under way."""
 
     def __init__(
-        self, api: BrokerApi, queue: MessageQueue, subscription: SubscriptionData, pull_queue_offset: int
+        self,
+        api: BrokerApi,
+        queue: MessageQueue,
+        subscription: SubscriptionData,
+        pull_queue_offset: int,
+        ending: set[asyncio.Task[PullResult]],
     ) -> None:
         self.queue = queue
         self._api = api
@@ -251,6 +300,7 @@ class _AssignedQueue:
         self._pull_queue_offset = pull_queue_offset
         self._messages: deque[MessageExt] = deque()
         self._pull: asyncio.Task[PullResult] | None = None
+        self._ending = ending
 
     @property
     def position(self) -> int:
@@ -286,15 +336,21 @@ class _AssignedQueue:
         """Return the next messages, at most so many, and move the position behind them."""
         return [self._messages.popleft() for _ in range(min(max_messages, len(self._messages)))]
 
-    async def seek(self, queue_offset: int) -> None:
-        """Forget what has come, and go on at an offset."""
-        await self.stop()
+    def seek(self, queue_offset: int) -> None:
+        """Drop the messages that have come, and continue at an offset."""
+        self.stop()
         self._messages.clear()
         self._pull_queue_offset = queue_offset
 
-    async def stop(self) -> None:
-        """End the pull that is under way; what it brought is pulled again."""
+    def stop(self) -> None:
+        """Cancel the pull that is under way; its messages are pulled again."""
         pull, self._pull = self._pull, None
         if pull is not None:
+            self._ending.add(pull)
+            pull.add_done_callback(self._ended)
             pull.cancel()
-            await asyncio.gather(pull, return_exceptions=True)
+
+    def _ended(self, pull: asyncio.Task[PullResult]) -> None:
+        self._ending.discard(pull)
+        if not pull.cancelled():
+            pull.exception()  # nobody waits for this pull: its failure concerns nobody

@@ -51,7 +51,7 @@ def test_time_is_virtual() -> None:
             await asyncio.sleep(86_400)
         return loop.time()
 
-    assert loop.run(sleep()) == 86_400
+    assert loop.run(sleep()) == pytest.approx(86_400)
     assert clock.now_ms() - before_ms == 86_400_000
 
 
@@ -111,4 +111,4 @@ def test_a_timer_that_is_cancelled_does_not_move_the_clock() -> None:
         await asyncio.sleep(1)
         return loop.time()
 
-    assert SeededLoop().run(main()) == 1
+    assert SeededLoop().run(main()) == pytest.approx(1)

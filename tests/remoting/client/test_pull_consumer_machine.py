@@ -1,0 +1,111 @@
+"""Any call of a pull consumer while any other is under way: a position that is told is the position that is pulled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import rule
+
+from flintmq.core.broker.topic_config import MessageQueue
+from flintmq.remoting.client.consumer_settings import FROM_FIRST
+from flintmq.remoting.client.pull_consumer import PullConsumer
+from flintmq.tests.support.client_machine import ClientMachine
+
+MESSAGES = 12
+
+
+class PullConsumerMachine(ClientMachine):
+    """Two queues at each of two brokers; what a poll returns is compared with the positions at that moment."""
+
+    async def start_client(self) -> None:
+        self.consumer = PullConsumer("g", self.cluster.address, clock=self.cluster.clock)
+        for queue in self.cluster.queues("T"):
+            for number in range(MESSAGES):
+                self.cluster.put(queue, b"%d" % number)
+        self.expected: dict[MessageQueue, int] = {}
+        """The offset of the next message that a poll must return."""
+        self.moving: dict[MessageQueue, int] = {}
+        """How many calls are under way that may move a queue."""
+        await self.consumer.assign("T", consume_from=FROM_FIRST)
+        self.expected = dict(self.consumer.positions)
+
+    async def close_clients(self) -> None:
+        await self.consumer.close()
+
+    def queue(self, at: int) -> MessageQueue:
+        return self.cluster.queues("T")[at % 4]
+
+    @rule(at=st.integers(0, 3), count=st.integers(1, 5))
+    def put(self, at: int, count: int) -> None:
+        for number in range(count):
+            self.cluster.put(self.queue(at), b"more %d" % number)
+
+    @rule(timeout_ms=st.sampled_from([0, 50, 5_000]), max_messages=st.integers(1, 8))
+    def poll(self, timeout_ms: int, max_messages: int) -> None:
+        self.call("poll", self._poll(timeout_ms, max_messages))
+
+    async def _poll(self, timeout_ms: int, max_messages: int) -> None:
+        try:
+            messages = await self.consumer.poll(timeout_ms, max_messages=max_messages)
+        except ValueError as failure:
+            if "no queue is assigned" not in str(failure):
+                raise
+            return
+        for message in messages:
+            queue = message.queue
+            expected = self.expected.get(queue, message.queue_offset)
+            if message.queue_offset != expected and not self.moving.get(queue):
+                self.failures.append(f"{queue} gave {message.queue_offset}, not {expected}")
+            self.expected[queue] = message.queue_offset + 1
+
+    @rule(at=st.integers(0, 3), queue_offset=st.integers(0, MESSAGES))
+    def seek(self, at: int, queue_offset: int) -> None:
+        self.call("seek", self._seek(self.queue(at), queue_offset))
+
+    async def _seek(self, queue: MessageQueue, queue_offset: int) -> None:
+        self.moving[queue] = self.moving.get(queue, 0) + 1
+        before = self.expected.get(queue)
+        try:
+            await self.consumer.seek(queue, queue_offset)
+        except ValueError:
+            return
+        else:
+            if self.moving[queue] == 1 and self.expected.get(queue) == before:
+                self.expected[queue] = queue_offset
+                if self.consumer.positions.get(queue) not in (queue_offset, None):
+                    self.failures.append(
+                        f"{queue} was moved to {queue_offset} and is at {self.consumer.positions[queue]}"
+                    )
+            else:
+                self.expected.pop(queue, None)
+        finally:
+            self.moving[queue] -= 1
+
+    @rule(count=st.integers(0, 4))
+    def assign(self, count: int) -> None:
+        self.call("assign", self._assign(self.cluster.queues("T")[:count] if count else "T"))
+
+    async def _assign(self, queues: Any) -> None:
+        every = self.cluster.queues("T")
+        for queue in every:
+            self.moving[queue] = self.moving.get(queue, 0) + 1
+        try:
+            await self.consumer.assign(queues, consume_from=FROM_FIRST)
+            self.expected.clear()
+        finally:
+            for queue in every:
+                self.moving[queue] -= 1
+
+    @rule()
+    def commit(self) -> None:
+        self.call("commit", self.consumer.commit())
+
+    @rule()
+    def close(self) -> None:
+        self.call("close", self.consumer.close())
+
+
+TestPullConsumerMachine = PullConsumerMachine.TestCase
+TestPullConsumerMachine.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
