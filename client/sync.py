@@ -16,6 +16,7 @@ by the asynchronous class of the same name. docs/client.md is the guide.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import inspect
 from collections.abc import Callable, Coroutine, Iterator, Mapping
@@ -53,7 +54,10 @@ from flintmq.remoting.client import allocate_by_machine_room as allocate_by_mach
 from flintmq.remoting.client import allocate_nearby as allocate_nearby
 from flintmq.remoting.client import make_reply as make_reply
 from flintmq.remoting.client.blocking import shared_loop
+from flintmq.remoting.client.callbacks import Raised, as_exception, called
+from flintmq.remoting.client.consumer import CLOSED_BY_LISTENER
 from flintmq.remoting.client.instance import InstanceUser
+from flintmq.remoting.client.iteration import LoopMessages
 from flintmq.remoting.client.producer import SEND_TIMEOUT_MS, ProducerOptions
 from flintmq.remoting.client.route import NameServers
 
@@ -83,9 +87,9 @@ def blocking(
     return call
 
 
-async def _called(work: Callable[[], None]) -> None:
-    """Do something that waits for nothing on the loop's thread."""
-    work()
+async def _returned(work: Callable[[], T]) -> T:
+    """Return what a function returns that waits for nothing, called on the loop's thread."""
+    return work()
 
 
 def direct(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Blocking[InstanceUser], P], T]:
@@ -129,7 +133,10 @@ class Blocking(Generic[C_co]):
         self._loop = shared_loop()
 
     start: Final = blocking(InstanceUser.start)
-    close: Final = blocking(InstanceUser.close)
+
+    def close(self) -> None:
+        """Close the connections, unless they are shared; see the asynchronous class. Idempotent."""
+        self._wait(self._inner.close())
 
     @property
     def client(self) -> aio.ClientInstance:
@@ -199,7 +206,11 @@ class TransactionProducer(Producer):
     ) -> None:
 
         async def check_in_thread(message: MessageExt) -> TransactionState:
-            return await asyncio.to_thread(check, message)
+            outcome = await asyncio.to_thread(called, check, message)
+            if isinstance(outcome, Raised):
+                raise as_exception(outcome.failure) from outcome.failure
+            state: TransactionState = outcome
+            return state
 
         Blocking.__init__(self, aio.TransactionProducer(group, name_servers, check=check_in_thread, **options))
 
@@ -238,6 +249,16 @@ class Consumer(Blocking[aio.Consumer]):
     def __init__(self, inner: aio.Consumer) -> None:
         super().__init__(inner)
 
+    def close(self) -> None:
+        """Leave the group and close the connections; see :meth:`flintmq.remoting.client.consumer.Consumer.close`.
+
+        Raises:
+            RuntimeError: called by its own listener, for whose end it would wait.
+        """
+        if self._inner.consumption.is_listening:
+            raise RuntimeError(CLOSED_BY_LISTENER)
+        self._wait(self._inner.close())
+
     @property
     def group(self) -> str:
         """The consumer group."""
@@ -251,7 +272,12 @@ class Consumer(Blocking[aio.Consumer]):
     @property
     def subscriptions(self) -> Mapping[str, SubscriptionData]:
         """The subscriptions by topic, as they are now."""
-        return dict(self._inner.subscriptions)
+        return self._wait(_returned(lambda: dict(self._inner.subscriptions)))
+
+    @property
+    def is_started(self) -> bool:
+        """Whether it is a member of its group now."""
+        return self._inner.is_started
 
     subscribe: Final = blocking(aio.Consumer.subscribe)
     unsubscribe: Final = blocking(aio.Consumer.unsubscribe)
@@ -259,11 +285,11 @@ class Consumer(Blocking[aio.Consumer]):
 
     def suspend(self) -> None:
         """Pull nothing more until :meth:`resume`; what was pulled is consumed, and the group is not left."""
-        self._wait(_called(self._inner.suspend))
+        self._wait(_returned(self._inner.suspend))
 
     def resume(self) -> None:
         """Pull again after :meth:`suspend`."""
-        self._wait(_called(self._inner.resume))
+        self._wait(_returned(self._inner.resume))
 
     commit: Final = blocking(aio.Consumer.commit)
 
@@ -284,18 +310,19 @@ class Consumer(Blocking[aio.Consumer]):
         """
         if not self._inner.is_started:
             raise RuntimeError(f"consumer of {self.group} is not started: use it in a with statement, or call start()")
-        again = True
-        while True:
-            message = self._wait(self._next(timeout_ms, again))
-            if message is None:
-                return
-            again = False
-            yield message
+        loop = self._wait(_returned(self._inner.consumption.iteration.messages))
+        try:
+            while (message := self._wait(self._next(loop, timeout_ms))) is not None:
+                yield message
+        finally:
+            with contextlib.suppress(RuntimeError):  # the program ends, and the loop with it
+                self._wait(_returned(loop.end))
 
-    async def _next(self, timeout_ms: int | None, again: bool) -> MessageExt | None:
+    @staticmethod
+    async def _next(loop: LoopMessages, timeout_ms: int | None) -> MessageExt | None:
         try:
             async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
-                return await self._inner.consumption.iteration.next_message(again=again)
+                return await loop.next_message()
         except TimeoutError:
             return None
 
@@ -337,7 +364,7 @@ class PullConsumer(Blocking[aio.PullConsumer]):
     @property
     def positions(self) -> Mapping[MessageQueue, int]:
         """The assigned queues, each with the queue offset of the next message that :meth:`poll` returns of it."""
-        return self._inner.positions
+        return self._wait(_returned(lambda: self._inner.positions))
 
     queues: Final = blocking(aio.PullConsumer.queues)
     pull: Final = blocking(aio.PullConsumer.pull)

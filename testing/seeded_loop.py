@@ -37,6 +37,14 @@ STARTED_AT_MS: Final = 1_700_000_000_000
 """The wall clock's time when a loop begins."""
 
 
+if TYPE_CHECKING:
+    from asyncio import (
+        BaseEventLoop as _AbstractEventLoop,  # type checkers take an abstract loop's other methods for missing
+    )
+else:
+    from asyncio import AbstractEventLoop as _AbstractEventLoop
+
+
 class StalledError(AssertionError):
     """Nothing is ready and no timer is set, but the program has not ended: it would wait for ever."""
 
@@ -45,7 +53,7 @@ class SpinningError(AssertionError):
     """Callbacks follow one another without a wait: the program would take a whole processor for ever."""
 
 
-class SeededLoop(asyncio.AbstractEventLoop):
+class SeededLoop(_AbstractEventLoop):
     """Runs one program in one thread. Not thread-safe; nothing here waits for the machine's clock or network.
 
     Args:

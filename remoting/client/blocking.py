@@ -6,6 +6,7 @@ import asyncio
 import atexit
 import concurrent.futures
 import contextlib
+import logging
 import os
 import threading
 import time
@@ -24,8 +25,17 @@ class LoopThread:
     def __init__(self, name: str = "flintmq-client") -> None:
         self._process = os.getpid()
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
+        self._is_stopping = False
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
+
+    def _run(self) -> None:
+        """Run the loop until :meth:`stop`. A callback that raises ``SystemExit`` does not end it: other clients use it."""
+        while not self._is_stopping:
+            try:
+                self._loop.run_forever()
+            except BaseException:
+                logging.getLogger("flintmq.client").exception("a callback would have ended the loop of all clients")
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the loop and wait for its result. Never call it on the loop's own thread.
@@ -92,6 +102,7 @@ class LoopThread:
         try:
             self.start(_cancel_all()).result()
         finally:
+            self._is_stopping = True
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
             self._loop.close()

@@ -9,6 +9,7 @@ import asyncio
 import contextvars
 import inspect
 import itertools
+import threading
 from collections import defaultdict, deque
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +23,7 @@ from flintmq.core.broker.topic_name import RETRY_PREFIX
 from flintmq.core.errors import FlintError
 from flintmq.core.record.properties import RETRY_TOPIC
 from flintmq.remoting.client.broker_api import BrokerApi, PullStatus
+from flintmq.remoting.client.callbacks import Raised, as_exception, called, is_of_task
 from flintmq.remoting.client.consumer_settings import (
     CLUSTERING,
     BatchListener,
@@ -30,7 +32,7 @@ from flintmq.remoting.client.consumer_settings import (
     Listener,
 )
 from flintmq.remoting.client.instance import ClientInstance, log, repeat
-from flintmq.remoting.client.iteration import Iteration
+from flintmq.remoting.client.iteration import Iteration, NotTakenError
 from flintmq.remoting.client.message import MessageExt
 from flintmq.remoting.client.process_queue import ProcessQueue
 from flintmq.remoting.client.trace import Tracer
@@ -123,6 +125,7 @@ class ConsumeService:
         self._idle: deque[asyncio.Future[None]] = deque()
         """Workers that wait for a unit."""
         self._threads: ThreadPoolExecutor | None = None
+        self._listening = threading.local()
         self._goes_on = asyncio.Event()
         """Set unless pulling is suspended."""
         self._goes_on.set()
@@ -185,15 +188,12 @@ class ConsumeService:
             subscription = self._member.subscriptions.get(held.queue.topic)
             if subscription is None:
                 return
-            held.pulling = True
             try:
                 messages = await self._pull(held, subscription)
             except (FlintError, ValueError) as failure:  # ValueError: an answer that does not decode
                 log.warning("pulling %s failed: %s", held.queue, failure)
                 await asyncio.sleep(self._settings.error_delay_s)
                 continue
-            finally:
-                held.pulling = False
             size = self._unit_size
             units = [messages[at : at + size] for at in range(0, len(messages), size)]
             if self._settings.orderly:
@@ -272,11 +272,27 @@ class ConsumeService:
         context = contextvars.copy_context()
         loop = asyncio.get_running_loop()
         try:
-            consumed = loop.run_in_executor(self._threads, lambda: context.run(self._call, argument))
+            consumed = loop.run_in_executor(self._threads, lambda: context.run(self._called, argument))
         except RuntimeError as ending:  # the interpreter ends: no thread begins any more
             log.info("%s is left to others, this process ends: %s", messages[0].msg_id, ending)
             consumed = loop.create_future()  # until this consumer is cancelled
-        return await consumed
+        outcome = await consumed
+        if isinstance(outcome, Raised):
+            raise as_exception(outcome.failure) from outcome.failure
+        return outcome
+
+    def _called(self, argument: Any) -> Any:
+        """Call the listener, in a thread that :attr:`is_listening` knows."""
+        self._listening.thread = True
+        try:
+            return called(self._call, argument)
+        finally:
+            self._listening.thread = False
+
+    @property
+    def is_listening(self) -> bool:
+        """Return whether the caller's thread is in the listener. Thread-safe."""
+        return getattr(self._listening, "thread", False)
 
     async def _tried(self, held: ProcessQueue, messages: Sequence[MessageExt]) -> int:
         """Return how many messages of a unit, from the first on, were consumed; none where the listener raised."""
@@ -288,7 +304,11 @@ class ConsumeService:
         raised = False
         try:
             consumed = await self._consumed(messages)
-        except Exception:  # a failure of the listener means: again later
+        except NotTakenError:
+            raise
+        except BaseException as failure:  # a failure of the listener means: again later, whatever it raised
+            if is_of_task(failure):
+                raise
             log.exception(
                 "consuming %d messages of %s from %s on failed", len(messages), held.queue, messages[0].msg_id
             )
@@ -313,6 +333,13 @@ class ConsumeService:
                 self._none_busy.clear()
                 try:
                     await self._consume_concurrently(held, messages)
+                except NotTakenError:
+                    pass  # the consumer is closed
+                except Exception:  # not of the listener: the worker must go on all the same
+                    log.exception(
+                        "a worker of %s failed at %s of %s", self._member.group, messages[0].msg_id, held.queue
+                    )
+                    self._start_task(self._try_later(held, messages), "retry")
                 finally:
                     self._busy -= 1
                     if not self._busy:
@@ -357,29 +384,36 @@ class ConsumeService:
             await self._member.api.send_back(message, self._settings.delay_level, 16 if limit is None else limit)
         except FlintError as failure:
             log.warning("%s was not sent back, it is tried again here: %s", message.msg_id, failure)
-            self._start_task(self._try_later(held, message), "retry")
+            self._start_task(self._try_later(held, (message,)), "retry")
         else:
             held.done((message,))
 
-    async def _try_later(self, held: ProcessQueue, message: MessageExt) -> None:
+    async def _try_later(self, held: ProcessQueue, messages: Sequence[MessageExt]) -> None:
         await asyncio.sleep(self._settings.error_delay_s)
-        self._submit([(held, (message,))])
+        self._submit([(held, messages)])
 
     async def _consume_orderly(self, held: ProcessQueue, messages: Sequence[MessageExt]) -> None:
         limit = self._settings.max_reconsume_times
         while not held.dropped:
-            consumed = await self._tried(held, messages)
-            if not self._member.is_clustering:
-                consumed = len(messages)
-            held.done(messages[:consumed])
-            messages = [
-                replace(message, reconsume_times=message.reconsume_times + 1)
-                for message in messages[consumed:]
-                if limit is None or message.reconsume_times < limit or not await self._buried(held, message, limit)
-            ]
+            held.consuming = True
+            try:
+                consumed = await self._tried(held, messages)
+                if not self._member.is_clustering:
+                    consumed = len(messages)
+                held.done(messages[:consumed])
+                messages = [
+                    replace(message, reconsume_times=message.reconsume_times + 1)
+                    for message in messages[consumed:]
+                    if limit is None or message.reconsume_times < limit or not await self._buried(held, message, limit)
+                ]
+            except NotTakenError:
+                return  # the consumer is closed
+            finally:
+                held.consuming = False
             if not messages:
                 return
-            await asyncio.sleep(self._settings.retry_delay_s)
+            if not held.dropped:
+                await asyncio.sleep(self._settings.retry_delay_s)
 
     async def _buried(self, held: ProcessQueue, message: MessageExt, limit: int) -> bool:
         """Make a message that was tried often enough a dead letter; return whether that could be done."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Mapping
-from typing import Any, Unpack
+from typing import Any, Final, Unpack
 
 from flintmq.core.broker.subscription import TAG, SubscriptionData, build_subscription
 from flintmq.core.broker.topic_config import MessageQueue
@@ -42,6 +42,10 @@ from flintmq.remoting.wire.codes import MQ_VERSION, RequestCode, ResponseCode, v
 from flintmq.remoting.wire.command import RemotingCommand, request, response
 from flintmq.remoting.wire.header_codec import decode_header
 from flintmq.remoting.wire.headers_admin import ConsumeMessageDirectlyRequestHeader, GetConsumerStatusRequestHeader
+
+CLOSED_BY_LISTENER: Final = (
+    "close() was called by this consumer's listener, for whose end it waits: call it in another task or thread"
+)
 
 
 class Consumer(InstanceUser):
@@ -112,6 +116,7 @@ class Consumer(InstanceUser):
         self.client.consumers[self.group] = self._describe
         self.client.start_heartbeats()
         settings = self.settings
+        self.rebalancer.begin()
         self.consumption.start()
         self._start(repeat(settings.commit_interval_s, self.commit), "commit")
         if settings.orderly and self.member.is_clustering:
@@ -133,10 +138,9 @@ class Consumer(InstanceUser):
         Raises:
             RuntimeError: called by its own listener, for whose end it would wait.
         """
-        if asyncio.current_task() in self._tasks:
-            raise RuntimeError(
-                "close() was called by this consumer's listener, for whose end it waits: begin it as a task of its own"
-            )
+        task = asyncio.current_task()
+        if task in self._tasks or any(held.task is task for held in self.process_queues.values()):
+            raise RuntimeError(CLOSED_BY_LISTENER)
         if self._started:
             self._started = False
             try:

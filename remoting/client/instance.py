@@ -216,13 +216,15 @@ class ClientInstance:
 
 
 async def repeat(interval_s: float, work: Callable[[], Awaitable[object]]) -> None:
-    """Do work every so often, for good; what FlintMQ or a disk raises is logged and does not end it."""
+    """Do work every so often, for good; what it raises is logged and does not end it."""
     while True:
         await asyncio.sleep(interval_s)
         try:
             await work()
         except (FlintError, OSError) as failure:
             log.warning("%s: %s", getattr(work, "__qualname__", work), failure)
+        except Exception:  # of a user's offset store, say: other work, and the next time, must not suffer
+            log.exception("%s failed", getattr(work, "__qualname__", work))
 
 
 class InstanceUser:

@@ -1,19 +1,37 @@
-"""The messages of a consumer without a listener: handed to a loop, one at a time."""
+"""The messages of a consumer without a listener: given to loops, one message at a time."""
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator
 
+import attrs
+
+from flintmq.core.running_loop import running_loop
 from flintmq.remoting.client.message import MessageExt
 
 
+class NotTakenError(Exception):
+    """No loop will consume the message: the consumer is closed. It is neither consumed nor sent back."""
+
+
+@attrs.define(eq=False)
+class Handed:
+    """A message that a worker has given to the loops."""
+
+    message: MessageExt
+    consumed: asyncio.Future[None]
+
+
 class Iteration:
-    """Hands messages over to a loop. Loop thread only.
+    """Gives messages to loops. Loop thread only.
 
     ::
 
-        worker ──hand_over──▶ waits ──next_message──▶ in hand ──the next one is asked for──▶ consumed, and the worker goes on
+        worker ──hand_over──▶ waits ──next_message──▶ a loop has it ──it asks for the next──▶ consumed
+                                ▲                          │
+                                └──── the loop ends ───────┘
 
     Args:
         has_listener: whether the messages are a listener's: then nobody may iterate.
@@ -21,81 +39,122 @@ class Iteration:
 
     def __init__(self, *, has_listener: bool) -> None:
         self._has_listener = has_listener
-        self._handed: asyncio.Queue[tuple[MessageExt, asyncio.Future[None]] | None] = asyncio.Queue()
-        self._in_hand: tuple[MessageExt, asyncio.Future[None]] | None = None
+        self._handed: deque[Handed] = deque()
+        """Messages that no loop has."""
+        self._arrived = asyncio.Event()
+        """Set while loops that wait have something to look at."""
+        self._taken: set[Handed] = set()
+        """Messages that loops have."""
         self._has_ended = False
         self._settling: set[asyncio.Future[None]] = set()
-        """Of messages that are consumed, and whose worker does not know it yet."""
+        """Messages that are consumed, and whose worker does not know it yet."""
 
     def begin(self) -> None:
-        """Take messages, after :meth:`end`, too."""
+        """Take messages, also after :meth:`end`."""
         self._has_ended = False
+        self._arrived.clear()
 
     def end(self) -> None:
-        """Let go of the messages that were handed over, and end every loop: those that wait for a message get None."""
+        """Release the messages that no loop has consumed, and end every loop: those that wait for a message get None."""
         self._has_ended = True
-        handed = [self._in_hand]
-        while not self._handed.empty():
-            handed.append(self._handed.get_nowait())
-        for one in filter(None, handed):
-            one[1].cancel()
-        self._in_hand = None
-        self._handed.put_nowait(None)
+        for handed in (*self._taken, *self._handed):
+            if not handed.consumed.done():
+                handed.consumed.set_exception(NotTakenError())
+        self._taken.clear()
+        self._handed.clear()
+        self._arrived.set()
 
     async def hand_over(self, message: MessageExt) -> None:
-        """Return when a loop has consumed a message; raise ``CancelledError`` when none will."""
-        consumed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Return when a loop has consumed a message. Raise :class:`NotTakenError` if none will."""
         if self._has_ended:
-            consumed.cancel()  # and so the task that pulls, or consumes: nobody takes the message
-        else:
-            self._handed.put_nowait((message, consumed))
+            raise NotTakenError
+        consumed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._handed.append(Handed(message, consumed))
+        self._arrived.set()
         try:
             await consumed
         finally:
             self._settling.discard(consumed)
 
     async def settle(self) -> None:
-        """Return when every message that counts as consumed is known to be by the worker that handed it over."""
-        while self._settling:  # noqa: ASYNC110 - the next turn of the loop ends it
+        """Return when the worker knows of every message that counts as consumed."""
+        while self._settling:  # noqa: ASYNC110 - the next iterations of the loop end it
             await asyncio.sleep(0)
 
-    async def messages(self) -> AsyncIterator[MessageExt]:
-        """Iterate over the messages; one counts as consumed when the next one is asked for.
+    def messages(self) -> LoopMessages:
+        """Return an iterator for one loop; a message counts as consumed when the loop asks for the next one.
 
-        The message that ended a loop, by ``break`` or by an exception, comes again in the next loop.
-
-        Raises:
-            TypeError: there is a listener.
-        """
-        message = await self.next_message(again=True)
-        while message is not None:
-            yield message
-            message = await self.next_message()
-
-    async def next_message(self, *, again: bool = False) -> MessageExt | None:
-        """Return the next message, which makes the one before count as consumed; with ``again`` that one once more.
-
-        Returns:
-            None once the consumer is closed.
+        The message that a loop had when it ended, by ``break`` or by an exception, is the next one of another loop.
 
         Raises:
             TypeError: there is a listener.
         """
         if self._has_listener:
-            raise TypeError("a consumer with a listener hands its messages to the listener")
-        if self._in_hand is not None:
-            message, consumed = self._in_hand
-            if not consumed.done():  # else its queue was given up meanwhile
-                if again:
-                    return message
-                consumed.set_result(None)
-                self._settling.add(consumed)
-        self._in_hand = None
+            raise TypeError("a consumer with a listener gives its messages to the listener")
+        return LoopMessages(self)
+
+    async def next_of(self, loop: LoopMessages) -> MessageExt | None:
+        """Return the loop's next message, which makes the one that it had consumed; None once the consumer is closed."""
+        had, loop.handed = loop.handed, None
+        if had is not None:
+            self._taken.discard(had)
+            if not had.consumed.done():  # else its queue was given up meanwhile
+                had.consumed.set_result(None)
+                self._settling.add(had.consumed)
         while True:
-            handed = await self._handed.get()
-            if handed is not None and not handed[1].done():
-                self._in_hand = handed
-                return handed[0]
-            if handed is None and self._has_ended:
-                self._handed.put_nowait(None)  # for who else waits
+            while self._handed:
+                handed = self._handed.popleft()
+                if not handed.consumed.done():
+                    loop.handed = handed
+                    self._taken.add(handed)
+                    return handed.message
+            if self._has_ended:
                 return None
+            self._arrived.clear()
+            await self._arrived.wait()
+
+    def give_back(self, handed: Handed) -> None:
+        """Take the message of a loop that has ended; another loop gets it first."""
+        self._taken.discard(handed)
+        if not handed.consumed.done():
+            self._handed.appendleft(handed)
+            self._arrived.set()
+
+
+class LoopMessages(AsyncIterator[MessageExt]):
+    """The iterator of one ``async for`` loop. Loop thread only."""
+
+    def __init__(self, iteration: Iteration) -> None:
+        self.handed: Handed | None = None
+        """The message that the loop has."""
+        self._iteration = iteration
+        self._loop = asyncio.get_running_loop()
+
+    async def __anext__(self) -> MessageExt:
+        message = await self._iteration.next_of(self)
+        if message is None:
+            raise StopAsyncIteration
+        return message
+
+    async def next_message(self) -> MessageExt | None:
+        """Return the next message; None once the consumer is closed."""
+        return await self._iteration.next_of(self)
+
+    def end(self) -> None:
+        """End the loop: its message, if it has one, is given to another loop."""
+        handed, self.handed = self.handed, None
+        if handed is not None:
+            self._iteration.give_back(handed)
+
+    async def aclose(self) -> None:
+        """End the loop, as :meth:`end` does: for ``contextlib.aclosing``."""
+        self.end()
+
+    def __del__(self) -> None:
+        """End a loop that was left by ``break`` or by an exception, wherever its iterator is collected."""
+        if self.handed is None:
+            return
+        if running_loop() is self._loop:
+            self.end()
+        elif not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._iteration.give_back, self.handed)

@@ -40,7 +40,8 @@ class ProcessQueue:
         """The consumer offset that was stored last."""
         self.dropped = False
         """True once the queue belongs to another member: what is left is not consumed."""
-        self.pulling = False
+        self.consuming = False
+        """Whether an orderly listener has a message of the queue: then its task is not cancelled."""
         self.task: asyncio.Task[None] | None = None
         self.last_pull_timestamp_ms = 0
         self.last_consume_timestamp_ms = 0

@@ -6,16 +6,21 @@ import asyncio
 import contextlib
 import sys
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any
+from typing import Any, Final
 
 from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.broker.topic_name import RETRY_PREFIX
 from flintmq.core.errors import FlintError
+from flintmq.remoting.client.callbacks import as_exception
 from flintmq.remoting.client.consume_service import Membership
 from flintmq.remoting.client.consumer_settings import FROM_FIRST, FROM_TIMESTAMP
 from flintmq.remoting.client.instance import log
 from flintmq.remoting.client.offset_store import OffsetStore, commit_offsets
 from flintmq.remoting.client.process_queue import CacheLimits, ProcessQueue
+
+ORDERLY_END_S: Final = 30.0
+"""How long a queue that is given up waits for the orderly message that a listener has: half of the time after which brokers
+forget its lock."""
 
 
 class Rebalancer:
@@ -43,6 +48,9 @@ class Rebalancer:
         self._announced: tuple[object, ...] = ()
         self.process_queues: dict[MessageQueue, ProcessQueue] = {}
         """The queues that this member holds."""
+        self._releases: dict[MessageQueue, asyncio.Task[None]] = {}
+        """The queues that are given up, until that is done: meanwhile they are not begun again."""
+        self._is_closed = False
 
     async def run(self) -> None:
         """Rebalance at every interval, and when :meth:`soon` asks for it."""
@@ -52,6 +60,10 @@ class Rebalancer:
                 await self.rebalance()
             except FlintError as failure:
                 log.warning("rebalance of %s failed: %s", self._member.group, failure)
+            except (
+                Exception
+            ):  # of an offset store, say: the queues that are held stay, and the next rebalance tries again
+                log.exception("rebalance of %s failed", self._member.group)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._settings.rebalance_interval_s):
                     await self._members_changed.wait()
@@ -73,6 +85,8 @@ class Rebalancer:
                     await self._update(topic, await self._assigned(topic))
                 except FlintError as failure:  # the assignment stays as it is
                     log.info("no rebalance of %s for %s: %s", topic, self._member.group, failure)
+                except Exception:  # of the strategy or of an offset store: other topics are not held up
+                    log.exception("no rebalance of %s for %s", topic, self._member.group)
 
     async def _know_routes(self) -> None:
         for topic in list(self._member.subscriptions):
@@ -90,21 +104,46 @@ class Rebalancer:
         members = list(dict.fromkeys(await self._member.api.members(topic)))
         namespace = self._member.client.namespace  # consistent hashes are of names as servers know them
         wrapped = list(map(namespace.wrap_queue, queues))
-        share = self._settings.allocate(self._member.client.client_id, members, wrapped)
+        try:
+            share = self._settings.allocate(self._member.client.client_id, members, wrapped)
+        except BaseException as failure:
+            raise as_exception(failure) from failure
         return list(map(namespace.unwrap_queue, share))
 
     async def _update(self, topic: str, assigned: Sequence[MessageQueue]) -> None:
         wanted = set(assigned)
         for queue in [queue for queue in self.process_queues if queue.topic == topic and queue not in wanted]:
-            await self._drop(self.process_queues[queue])
-        gained = [queue for queue in assigned if queue not in self.process_queues]
+            self._release(self.process_queues[queue])
+        gained = [queue for queue in assigned if self._may_begin(queue)]
         if gained and self._locks_queues:
             locked = await self._member.api.lock(gained)
             gained = [queue for queue in gained if queue in locked]
         for queue in gained:
-            held = ProcessQueue(queue, await self._first_offset(queue), self._limits)
-            self.process_queues[queue] = held
-            held.task = self._member.client.start_task(self._pull(held), f"pull-{queue}")
+            first = await self._first_offset(queue)
+            if self._may_begin(queue):  # the topic may have been unsubscribed from, or the consumer closed, meanwhile
+                self._begin(ProcessQueue(queue, first, self._limits))
+            elif self._locks_queues and queue not in self.process_queues and queue not in self._releases:
+                await self._member.api.unlock([queue])
+
+    def _may_begin(self, queue: MessageQueue) -> bool:
+        return not (
+            self._is_closed
+            or queue in self.process_queues
+            or queue in self._releases
+            or queue.topic not in self._member.subscriptions
+        )
+
+    def _begin(self, held: ProcessQueue) -> None:
+        """Hold a queue and pull it. The pull that ends by itself gives the queue up: no queue is held that nobody pulls."""
+        self.process_queues[held.queue] = held
+        held.task = self._member.client.start_task(self._pull(held), f"pull-{held.queue}")
+
+        def ended(_task: asyncio.Task[None]) -> None:
+            if not held.dropped:
+                log.info("the pull of %s has ended, the queue is given up and may begin again", held.queue)
+                self._release(held)
+
+        held.task.add_done_callback(ended)
 
     async def _first_offset(self, queue: MessageQueue) -> int:
         stored = await self._offsets.load(queue)
@@ -116,20 +155,48 @@ class Rebalancer:
             return await self._member.api.search_offset(queue, self._settings.consume_from_timestamp_ms)
         return await self._member.api.max_offset(queue)
 
-    async def _drop(self, held: ProcessQueue, *, save: bool = True) -> None:
-        """Give a queue up: no message of it is consumed from now on."""
+    def _release(self, held: ProcessQueue, *, save: bool = True) -> asyncio.Task[None]:
+        """Give a queue up: no message of it is begun from now on. Return the task that commits and unlocks it.
+
+        The queue may begin again only after that task has ended: no old offset is stored over a new one.
+        """
+        if held.queue in self._releases:
+            return self._releases[held.queue]
         held.dropped = True
         self.process_queues.pop(held.queue, None)
+        releasing = asyncio.create_task(self._released(held, save), name=f"release-{held.queue}")
+        self._releases[held.queue] = releasing
+
+        def ended(task: asyncio.Task[None]) -> None:
+            self._releases.pop(held.queue, None)
+            if not task.cancelled() and (failure := task.exception()) is not None:
+                log.error("%s was not given up in order", held.queue, exc_info=failure)
+            self.soon()
+
+        releasing.add_done_callback(ended)
+        return releasing
+
+    async def _released(self, held: ProcessQueue, save: bool) -> None:
+        """End the pull, commit and unlock. An orderly message that the listener has is finished first."""
+        is_finished = True
         if held.task is not None:
-            if held.pulling or not self._settings.orderly:
-                held.task.cancel()
-            await asyncio.gather(held.task, return_exceptions=True)
+            if held.consuming:
+                _, busy = await asyncio.wait([held.task], timeout=max(ORDERLY_END_S, self._settings.close_timeout_s))
+                if busy:
+                    log.warning(
+                        "a listener of %s still has a message of %s, which is abandoned", self._member.group, held.queue
+                    )
+                    is_finished = False
+            held.task.cancel()
+            await asyncio.wait([held.task])
         if save:
             try:
                 await commit_offsets(self._offsets, [held])
             except (FlintError, OSError) as failure:
                 log.warning("%s is given up, its offset was not stored: %s", held.queue, failure)
-        if self._locks_queues:
+        if (
+            self._locks_queues and is_finished
+        ):  # else the lock runs out at the broker, after the time that is left to the listener
             try:
                 await self._member.api.unlock([held.queue])
             except FlintError as failure:
@@ -139,8 +206,9 @@ class Rebalancer:
         """Continue at other offsets in queues that are this member's; messages that were pulled of them are dropped."""
         async with self._lock:
             mine = {queue: offset for queue, offset in offsets.items() if queue in self.process_queues}
-            for queue in mine:
-                await self._drop(self.process_queues[queue], save=False)
+            releases = [self._release(self.process_queues[queue], save=False) for queue in mine]
+            if releases:
+                await asyncio.wait(releases)
             await self._offsets.save(mine)
         self.soon()
 
@@ -152,14 +220,24 @@ class Rebalancer:
         locked = await self._member.api.lock(queues)
         for queue in queues:
             if queue not in locked and queue in self.process_queues:
-                await self._drop(self.process_queues[queue], save=False)
-                self.soon()
+                self._release(self.process_queues[queue], save=False)
 
     async def drop_topic(self, topic: str) -> None:
-        """Give up the queues of a topic."""
-        for held in [held for queue, held in self.process_queues.items() if queue.topic == topic]:
-            await self._drop(held)
+        """Give up the queues of a topic. A queue of which an orderly listener has a message follows when it is finished."""
+        held_queues = [held for queue, held in self.process_queues.items() if queue.topic == topic]
+        releases = [(self._release(held), held) for held in held_queues]
+        waited = [release for release, held in releases if not held.consuming]
+        if waited:
+            await asyncio.wait(waited)
+
+    def begin(self) -> None:
+        """Hold queues again, after :meth:`drop_all`."""
+        self._is_closed = False
 
     async def drop_all(self) -> None:
-        """Give up every queue."""
-        await asyncio.gather(*(self._drop(held) for held in list(self.process_queues.values())))
+        """Give up every queue, and begin none any more."""
+        self._is_closed = True
+        for held in list(self.process_queues.values()):
+            self._release(held)
+        if self._releases:
+            await asyncio.wait(list(self._releases.values()))

@@ -25,6 +25,7 @@ from flintmq.core.record.properties import PRODUCER_GROUP, TRANSACTION_PREPARED,
 from flintmq.core.record.record import RecordError
 from flintmq.core.record.sys_flag import TRANSACTION_COMMIT, TRANSACTION_NOT, TRANSACTION_ROLLBACK
 from flintmq.core.record.sys_flag import TRANSACTION_PREPARED as PREPARED_FLAG
+from flintmq.remoting.client.callbacks import outcome_of
 from flintmq.remoting.client.instance import ClientInstance, log
 from flintmq.remoting.client.message import Message, MessageExt, decode_messages
 from flintmq.remoting.client.producer import SEND_TIMEOUT_MS, Producer, ProducerOptions
@@ -186,8 +187,7 @@ class TransactionProducer(Producer):
         """39: tells the broker what became of a transaction."""
         asked = decode_header(CheckTransactionStateRequestHeader, command.ext_fields)
         try:
-            outcome = self._check(message)
-            state = await outcome if inspect.isawaitable(outcome) else outcome
+            state = await outcome_of(self._check, message)
         except Exception:
             log.exception("the check of transaction %s failed; the broker will ask again", message.msg_id)
             return

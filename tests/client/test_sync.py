@@ -23,7 +23,7 @@ from flintmq.remoting.client.blocking import shared_loop
 from flintmq.remoting.client.instance import InstanceUser
 
 CLASSES = ("AdminClient", "Consumer", "Consumers", "Producer", "PullConsumer", "TransactionProducer")
-LOOP_ONLY = {"Consumer": {"process_queues", "is_started"}}
+LOOP_ONLY = {"Consumer": {"process_queues"}}
 """What the asynchronous class has for those who are on its loop."""
 FROM_FIRST = sync.ConsumerSettings(consume_from="CONSUME_FROM_FIRST_OFFSET")
 _numbers = itertools.count()
@@ -209,6 +209,7 @@ def test_messages_are_iterated_over(name_server: str, topic: str) -> None:
         consumer.subscribe(topic)
         messages = iter(consumer)
         assert [next(messages).body, next(messages).body] == [b"0", b"1"]
+        del messages
         assert next(iter(consumer)).body == b"1"
     with sync.Consumer(group, name_server, settings=FROM_FIRST) as consumer:
         consumer.subscribe(topic)

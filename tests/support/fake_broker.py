@@ -61,7 +61,8 @@ class FakePeer(asyncio.Protocol):
             self.responses.append(command)
         else:
             self.requests.append(command)
-            answer = self.answers.get(command.code, lambda request: response(request, 0))(command)
+            scripted = self.answers.get(command.code)
+            answer = response(command, 0) if scripted is None else scripted(command)
             if answer is not None and not command.is_oneway:
                 transport.write(encode_command(answer))
 

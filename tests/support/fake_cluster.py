@@ -134,7 +134,7 @@ class _Peer(FakePeer):
     def received(self, transport: asyncio.Transport, command: RemotingCommand) -> None:
         self.asking = transport
         self.broker.forget_lost_members()
-        cluster = self.broker.cluster
+        cluster = self.broker.servers
         if not command.is_response and cluster.choices.happens(cluster.refuse_percent):
             if cluster.choices.below(2) and not command.is_oneway:
                 transport.write(encode_command(response(command, 14, "the broker refuses")))
@@ -146,7 +146,7 @@ class ClusterBroker(FakeBroker):
     """One broker of a :class:`FakeCluster`: members, locks, held pulls, send-backs and transactions besides."""
 
     def __init__(self, cluster: FakeCluster, name: str) -> None:
-        self.cluster = cluster
+        self.servers = cluster
         self.name = name
         self.peer: _Peer
         super().__init__(_Peer(self))
@@ -216,7 +216,7 @@ class ClusterBroker(FakeBroker):
     # --- locks ---
 
     def lock(self, asked: RemotingCommand) -> RemotingCommand:
-        now_s = self.cluster.loop.time()
+        now_s = self.servers.loop.time()
         for queue, until_s in list(self.lock_until_s.items()):
             if until_s < now_s:
                 del self.lock_until_s[queue]
@@ -243,7 +243,7 @@ class ClusterBroker(FakeBroker):
                     assert answered is not None
                     asking.write(encode_command(answered))
 
-            self.cluster.loop.call_later(wait_s, give_up)
+            self.servers.loop.call_later(wait_s, give_up)
         else:
             self.asking_of.pop(id(asked), None)
         return answer
@@ -255,7 +255,7 @@ class ClusterBroker(FakeBroker):
         number = len(self.half) + 1
         self.half[number] = (header, asked.body)
         msg_id = f"{0x7F000001:08X}{10_911:08X}{number:016X}"
-        self.cluster.loop.call_later(CHECK_S, self._check, number, msg_id)
+        self.servers.loop.call_later(CHECK_S, self._check, number, msg_id)
         return self.stored(asked, header, msg_id, number)
 
     def end_transaction(self, asked: RemotingCommand) -> RemotingCommand:
@@ -282,7 +282,7 @@ class ClusterBroker(FakeBroker):
             push.flag |= 2
             self.connections[client_id].write(encode_command(push))
             break
-        self.cluster.loop.call_later(CHECK_S, self._check, number, msg_id)
+        self.servers.loop.call_later(CHECK_S, self._check, number, msg_id)
 
     def send_back(self, asked: RemotingCommand) -> RemotingCommand:
         header = self._header(asked)
@@ -294,7 +294,7 @@ class ClusterBroker(FakeBroker):
         dead = message.reconsume_times >= limit or header.delay_level < 0
         topic = ("%DLQ%" if dead else RETRY_PREFIX) + header.group
         properties = f"RETRY_TOPIC\x01{message.properties.get('RETRY_TOPIC', message.topic)}\x02"
-        self.cluster.loop.call_later(
+        self.servers.loop.call_later(
             0 if dead else RETRY_S, self.put, topic, 0, message.body, properties, message.reconsume_times + 1
         )
         return response(asked, 0)

@@ -368,7 +368,7 @@ def test_a_loop_that_was_left_goes_on_at_its_message(fake_peer: Any, fake_broker
 
         iterating = asyncio.create_task(iterate())
         await broker.peer.until(lambda: len(seen) == 2)
-        waiting = asyncio.create_task(consumer.consumption.iteration.next_message())
+        waiting = asyncio.create_task(consumer.consumption.iteration.messages().next_message())
         async with asyncio.timeout(5):
             await consumer.close()
             await iterating
