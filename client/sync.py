@@ -17,13 +17,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
-import inspect
-from collections.abc import Callable, Coroutine, Iterator, Mapping
-from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar, Unpack
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final, Unpack
 
+from flintmq.client.blocking import Blocking, blocking, direct, made_of, returned
 from flintmq.core.broker.subscription import SubscriptionData
-from flintmq.core.running_loop import running_loop
 from flintmq.remoting import client as aio
 from flintmq.remoting.client import AclSigner as AclSigner
 from flintmq.remoting.client import AllocateStrategy as AllocateStrategy
@@ -53,10 +51,8 @@ from flintmq.remoting.client import allocate_by_consistent_hash as allocate_by_c
 from flintmq.remoting.client import allocate_by_machine_room as allocate_by_machine_room
 from flintmq.remoting.client import allocate_nearby as allocate_nearby
 from flintmq.remoting.client import make_reply as make_reply
-from flintmq.remoting.client.blocking import shared_loop
 from flintmq.remoting.client.callbacks import Raised, as_exception, called
 from flintmq.remoting.client.consumer import CLOSED_BY_LISTENER
-from flintmq.remoting.client.instance import InstanceUser
 from flintmq.remoting.client.iteration import LoopMessages
 from flintmq.remoting.client.producer import SEND_TIMEOUT_MS, ProducerOptions
 from flintmq.remoting.client.route import NameServers
@@ -65,104 +61,6 @@ __all__ = []
 __all__ += aio.__all__
 __all__.remove("ClientInstance")  # both live on a loop
 __all__.remove("RemotingClient")
-
-S = TypeVar("S")
-C = TypeVar("C", bound=InstanceUser)
-C_co = TypeVar("C_co", bound=InstanceUser, covariant=True)
-P = ParamSpec("P")
-T = TypeVar("T")
-_SELF: Final = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
-
-
-def blocking(
-    method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]],
-) -> Callable[Concatenate[Blocking[InstanceUser], P], T]:
-    """Return the method of a class here that waits for what the asynchronous method returns: same name, same parameters."""
-
-    def call(self: Blocking[InstanceUser], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        work: Coroutine[Any, Any, T] = getattr(self._inner, method.__name__)(*args, **kwargs)
-        return self._wait(work)
-
-    functools.update_wrapper(call, method)
-    return call
-
-
-async def _returned(work: Callable[[], T]) -> T:
-    """Return what a function returns that waits for nothing, called on the loop's thread."""
-    return work()
-
-
-def direct(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Blocking[InstanceUser], P], T]:
-    """Return the method of a class here that calls one of the asynchronous class which waits for nothing."""
-
-    def call(self: Blocking[InstanceUser], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        found: T = getattr(self._inner, method.__name__)(*args, **kwargs)
-        return found
-
-    functools.update_wrapper(call, method)
-    return call
-
-
-def made_of(
-    made: Callable[P, C],
-) -> Callable[[Callable[[S, C], None]], Callable[Concatenate[S, P], None]]:
-    """Have ``__init__`` take what the asynchronous class takes, and hand it an object of that class."""
-
-    def decorate(init: Callable[[S, C], None]) -> Callable[Concatenate[S, P], None]:
-        def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> None:
-            init(self, made(*args, **kwargs))
-
-        functools.update_wrapper(call, init)
-        taken = inspect.signature(made).parameters.values()
-        call.__dict__["__signature__"] = inspect.Signature([_SELF, *taken])  # what help() shows
-        return call
-
-    return decorate
-
-
-class Blocking(Generic[C_co]):
-    """A client whose calls wait. Thread-safe; use it in a ``with`` statement, or call :meth:`close` in the end.
-
-    Calls are ``Final``: what a type checker infers of the asynchronous method is then the declared type.
-    """
-
-    _inner: C_co
-
-    def __init__(self, inner: C_co) -> None:
-        self._inner = inner
-        self._loop = shared_loop()
-
-    start: Final = blocking(InstanceUser.start)
-
-    def close(self) -> None:
-        """Close the connections, unless they are shared; see the asynchronous class. Idempotent."""
-        self._wait(self._inner.close())
-
-    @property
-    def client(self) -> aio.ClientInstance:
-        """The instance behind it, which other clients of this module may share: ``Consumer(..., client=other.client)``."""
-        return self._inner.client
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
-    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
-        """Wait for work that the loop does.
-
-        Raises:
-            RuntimeError: this thread runs an event loop, which would stand still meanwhile.
-        """
-        if running_loop() is None:
-            return self._loop.run(work)
-        work.close()
-        raise RuntimeError(
-            f"{type(self).__module__}.{type(self).__name__} was called inside a running event loop, which it would block: "
-            f"await flintmq.client.{type(self).__name__} there, or call this one by way of asyncio.to_thread"
-        )
 
 
 class Producer(Blocking[aio.Producer]):
@@ -272,7 +170,7 @@ class Consumer(Blocking[aio.Consumer]):
     @property
     def subscriptions(self) -> Mapping[str, SubscriptionData]:
         """The subscriptions by topic, as they are now."""
-        return self._wait(_returned(lambda: dict(self._inner.subscriptions)))
+        return self._wait(returned(lambda: dict(self._inner.subscriptions)))
 
     @property
     def is_started(self) -> bool:
@@ -285,11 +183,11 @@ class Consumer(Blocking[aio.Consumer]):
 
     def suspend(self) -> None:
         """Pull nothing more until :meth:`resume`; what was pulled is consumed, and the group is not left."""
-        self._wait(_returned(self._inner.suspend))
+        self._wait(returned(self._inner.suspend))
 
     def resume(self) -> None:
         """Pull again after :meth:`suspend`."""
-        self._wait(_returned(self._inner.resume))
+        self._wait(returned(self._inner.resume))
 
     commit: Final = blocking(aio.Consumer.commit)
 
@@ -310,13 +208,13 @@ class Consumer(Blocking[aio.Consumer]):
         """
         if not self._inner.is_started:
             raise RuntimeError(f"consumer of {self.group} is not started: use it in a with statement, or call start()")
-        loop = self._wait(_returned(self._inner.consumption.iteration.messages))
+        loop = self._wait(returned(self._inner.consumption.iteration.messages))
         try:
             while (message := self._wait(self._next(loop, timeout_ms))) is not None:
                 yield message
         finally:
             with contextlib.suppress(RuntimeError):  # the program ends, and the loop with it
-                self._wait(_returned(loop.end))
+                self._wait(returned(loop.end))
 
     @staticmethod
     async def _next(loop: LoopMessages, timeout_ms: int | None) -> MessageExt | None:
@@ -364,7 +262,7 @@ class PullConsumer(Blocking[aio.PullConsumer]):
     @property
     def positions(self) -> Mapping[MessageQueue, int]:
         """The assigned queues, each with the queue offset of the next message that :meth:`poll` returns of it."""
-        return self._wait(_returned(lambda: self._inner.positions))
+        return self._wait(returned(lambda: self._inner.positions))
 
     queues: Final = blocking(aio.PullConsumer.queues)
     pull: Final = blocking(aio.PullConsumer.pull)

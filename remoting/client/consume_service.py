@@ -10,32 +10,29 @@ import contextvars
 import inspect
 import itertools
 import threading
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
-import attrs
 from msgspec.structs import replace
 
 from flintmq.core.broker.subscription import SubscriptionData
 from flintmq.core.broker.topic_name import RETRY_PREFIX
 from flintmq.core.errors import FlintError
 from flintmq.core.record.properties import RETRY_TOPIC
-from flintmq.remoting.client.broker_api import BrokerApi, PullStatus
+from flintmq.remoting.client.broker_api import PullStatus
 from flintmq.remoting.client.callbacks import Raised, as_exception, called, is_of_task
 from flintmq.remoting.client.consumer_settings import (
-    CLUSTERING,
     BatchListener,
     ConsumeResult,
-    ConsumerSettings,
     Listener,
 )
-from flintmq.remoting.client.instance import ClientInstance, log, repeat
+from flintmq.remoting.client.instance import log, repeat
 from flintmq.remoting.client.iteration import Iteration, NotTakenError
+from flintmq.remoting.client.membership import Membership
 from flintmq.remoting.client.message import MessageExt
 from flintmq.remoting.client.process_queue import ProcessQueue
-from flintmq.remoting.client.trace import Tracer
 
 Unit = tuple[ProcessQueue, Sequence[MessageExt]]
 """Messages of one queue that a listener gets in one call."""
@@ -45,39 +42,6 @@ _TURN_S: Final = 0.01
 """Workers whose listener never waits let the loop do something else so often, or after one call each."""
 StartTask = Callable[[Coroutine[Any, Any, None], str], None]
 """Start work that ends with the consumer, under a name."""
-
-
-@attrs.define
-class Counts:
-    """Counters of one topic since the start of the consumer."""
-
-    pulls: int = 0
-    pulled: int = 0
-    """Messages that pulls brought."""
-    pull_time_s: float = 0.0
-    consumed: int = 0
-    failed: int = 0
-    consume_time_s: float = 0.0
-
-
-@attrs.frozen(kw_only=True)
-class Membership:
-    """A member of a group, as the parts of a consumer share it. Loop thread only."""
-
-    group: str
-    settings: ConsumerSettings
-    client: ClientInstance
-    api: BrokerApi
-    tracer: Tracer | None = None
-    subscriptions: dict[str, SubscriptionData] = attrs.field(factory=dict)
-    """By topic."""
-    counts: defaultdict[str, Counts] = attrs.field(factory=lambda: defaultdict(Counts))
-    """By topic."""
-
-    @property
-    def is_clustering(self) -> bool:
-        """Return whether the members share the queues."""
-        return self.settings.message_model == CLUSTERING
 
 
 class ConsumeService:

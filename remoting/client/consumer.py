@@ -18,9 +18,10 @@ from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.broker.topic_name import RETRY_PREFIX
 from flintmq.core.errors import RefusedError
 from flintmq.remoting.client.broker_api import BrokerApi
-from flintmq.remoting.client.consume_service import ConsumeService, Membership
+from flintmq.remoting.client.consume_service import ConsumeService
 from flintmq.remoting.client.consumer_settings import BROADCASTING, BatchListener, ConsumerSettings, Listener
 from flintmq.remoting.client.instance import ClientInstance, InstanceOptions, InstanceUser, repeat
+from flintmq.remoting.client.membership import Membership
 from flintmq.remoting.client.message import MessageExt, decode_messages
 from flintmq.remoting.client.offset_store import BrokerOffsetStore, FileOffsetStore, OffsetStore, commit_offsets
 from flintmq.remoting.client.process_queue import ProcessQueue

@@ -12,9 +12,9 @@ from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.broker.topic_name import RETRY_PREFIX
 from flintmq.core.errors import FlintError
 from flintmq.remoting.client.callbacks import as_exception
-from flintmq.remoting.client.consume_service import Membership
 from flintmq.remoting.client.consumer_settings import FROM_FIRST, FROM_TIMESTAMP
 from flintmq.remoting.client.instance import log
+from flintmq.remoting.client.membership import Membership
 from flintmq.remoting.client.offset_store import OffsetStore, commit_offsets
 from flintmq.remoting.client.process_queue import CacheLimits, ProcessQueue
 
