@@ -26,7 +26,6 @@ from flintmq.dispatchers.consume_queue.consume_queue_ext import ConsumeQueueExt,
 from flintmq.dispatchers.consume_queue.queues_by_key import QueuesByKey
 
 _QUEUE_OFFSET: Final = attrgetter("queue_offset")
-
 AnyUnit = TypeVar("AnyUnit", DispatchRequest, AppendUnit)
 
 
