@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import itertools
 import json
 import os
 import random
@@ -45,6 +46,7 @@ from flintmq.client import (
     PullConsumer,
     TransactionProducer,
 )
+from flintmq.core.broker.groups import SubscriptionGroupConfig
 from flintmq.core.errors import FlintError
 from flintmq.remoting.client.consumer_settings import FROM_FIRST, ConsumeResult
 from flintmq.remoting.client.transaction_producer import TransactionState
@@ -63,6 +65,9 @@ MEMORY_MORE_MAX_KB: Final = 16_384
 """Anonymous memory may be a quarter, or 16 MiB, more: freed memory stays with the allocator in part."""
 
 
+_runs = itertools.count()
+
+
 @attrs.define
 class Seen:
     """What the clients saw."""
@@ -71,6 +76,8 @@ class Seen:
     delivered: Counter[bytes] = attrs.Factory(Counter)
     wrong: list[str] = attrs.Factory(list)
     counts: Counter[str] = attrs.Factory(Counter)
+    examples: dict[str, str] = attrs.Factory(dict)
+    """The first text of each error."""
 
 
 class Server:
@@ -151,13 +158,13 @@ def free_port(width: int) -> int:
 
 async def send_for_ever(seen: Seen, address: str, number: int) -> None:
     """Send plain, delayed and transactional messages to the topics that stay, each with a body of its own."""
-    body_number = 0
+    run, body_number = next(_runs), 0
     async with (
         Producer(f"soak-{number}", address) as plain,
         TransactionProducer(f"soak-t-{number}", address, check=lambda _: TransactionState.COMMIT) as two,
     ):
         while True:
-            body = b"%d-%d" % (number, body_number)
+            body = b"%d-%d-%d" % (run, number, body_number)
             body_number += 1
             topic = f"Lasting{body_number % LASTING_TOPICS}"
             with note_errors(seen, "send"):
@@ -181,7 +188,9 @@ def note_errors(seen: Seen, what: str):  # type: ignore[no-untyped-def]
         yield
         seen.counts[what] += 1
     except (FlintError, OSError, TimeoutError) as error:
-        seen.counts[f"{what} failed: {type(error).__name__}"] += 1
+        name = f"{what} failed: {type(error).__name__}"
+        seen.counts[name] += 1
+        seen.examples.setdefault(name, str(error))
 
 
 async def consume_for_ever(seen: Seen, address: str, topic: str) -> None:
@@ -211,7 +220,7 @@ async def use_names(seen: Seen, address: str, worker: int, names: int) -> None:
                 topic, group = f"Name{worker}-{life % names}", f"group{worker}-{life % names}"
                 with note_errors(seen, "name"):
                     await admin.create_topic(topic, queues=2)
-                    await admin.create_group(group)
+                    await admin.create_group(SubscriptionGroupConfig(group_name=group))
                     kept.append((topic, group))
                     for _ in range(10):
                         with contextlib.suppress(FlintError):
@@ -378,11 +387,15 @@ async def soak(
     await settle(seen)
     for server in servers:
         measures[server.name]["beginning"] = server.measures()
+    say(options, f"warm-up: {dict(seen.counts)} {seen.examples}")
     say(options, f"the beginning: {json.dumps({name: found['beginning'] for name, found in measures.items()})}")
     deadline = time.monotonic() + whole_s * (1 - WARM_UP_SHARE)
     while (left := deadline - time.monotonic()) > 1:
         await work(min(left, 600))
-        say(options, f"{left / 60:.0f} minutes were left; {len(seen.acknowledged)} acknowledged; {dict(seen.counts)}")
+        say(
+            options,
+            f"{left / 60:.0f} minutes were left; {len(seen.acknowledged)} acknowledged; {dict(seen.counts)} {seen.examples}",
+        )
     await settle(seen)
     for server in servers:
         measures[server.name]["end"] = server.measures()
@@ -478,6 +491,7 @@ def main() -> int:
         "delivered": len(seen.delivered),
         "twice": sum(n > 1 for n in seen.delivered.values()),
         "counts": dict(seen.counts),
+        "examples": seen.examples,
         "measures": measures,
         "faults": found,
     }
