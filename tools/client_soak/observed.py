@@ -1,0 +1,180 @@
+"""What a soak counts, what it finds wrong, and what it measures of its own process."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import statistics
+import threading
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+
+from client_soak.calls import PlannedError
+from flintmq.remoting.client.blocking import shared_loop
+from flintmq.remoting.client.callbacks import CallbackError
+
+FAULT_CHARS: Final = 4_000
+WARMUP_ROUNDS: Final = 2
+"""Rounds whose memory does not count: caches fill, modules are imported."""
+MEMORY_GROWTH_MIB: Final = 8.0
+"""How much the median of the last third may lie above that of the first third behind the warm-up, beside a twentieth."""
+OBJECTS_GROWTH: Final = 2_000
+"""Likewise, of objects that the collector follows."""
+LEFT_WAIT_S: Final = 5.0
+"""How long threads and tasks may take to end behind the last close: a listener may sleep."""
+KEPT_THREADS: Final = ("MainThread", "flintmq-client", "asyncio_", "asyncio-waitpid")
+"""Threads that live as long as the process, by the beginnings of their names: the loop of all synchronous clients, the
+executors of event loops, and what waits for the broker's process."""
+
+
+@attrs.define
+class CallFigures:
+    """How often a call was made, and how it ended."""
+
+    count: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    longest_s: float = 0.0
+
+
+class Observed:
+    """Counts calls and faults. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.calls: dict[str, CallFigures] = {}
+        self.faults: Counter[str] = Counter()
+        self.details: dict[str, str] = {}
+        """The first of each fault, with its traceback or stack."""
+        self.log_lines: Counter[str] = Counter()
+
+    def ended(self, name: str, elapsed_s: float, *, failed: bool = False, cancelled: bool = False) -> None:
+        """Count a call."""
+        with self._lock:
+            figures = self.calls.setdefault(name, CallFigures())
+            figures.count += 1
+            figures.failed += failed
+            figures.cancelled += cancelled
+            figures.longest_s = max(figures.longest_s, round(elapsed_s, 3))
+
+    def fault(self, what: str, detail: str = "") -> None:
+        """Note that something is wrong; the same words are counted."""
+        with self._lock:
+            self.faults[what] += 1
+            self.details.setdefault(what, detail[-FAULT_CHARS:])
+
+    def logged(self, text: str) -> None:
+        """Count a log line by its text without values."""
+        with self._lock:
+            self.log_lines[text] += 1
+
+    @property
+    def total(self) -> int:
+        """How many calls have ended."""
+        with self._lock:
+            return sum(figures.count for figures in self.calls.values())
+
+
+class LogCounter(logging.Handler):
+    """Counts warnings; an error whose exception no listener raised on purpose is a fault."""
+
+    def __init__(self, observed: Observed) -> None:
+        super().__init__(logging.WARNING)
+        self._observed = observed
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Count one line."""
+        self._observed.logged(f"{record.levelname}: {record.msg}")
+        failure = record.exc_info[1] if record.exc_info else None
+        if failure is not None and not isinstance(failure, (PlannedError, CallbackError)):
+            self._observed.fault(f"logged: {record.msg}: {type(failure).__name__}", logging.Formatter().format(record))
+
+
+def watch_loop(loop: asyncio.AbstractEventLoop, name: str, observed: Observed) -> None:
+    """Have what the loop reports, such as an exception that nobody retrieved, count as a fault."""
+
+    def report(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        failure = context.get("exception")
+        observed.fault(f"{name}: {context.get('message')}: {type(failure).__name__}", repr(context))
+
+    loop.set_exception_handler(report)
+
+
+@attrs.frozen
+class Measured:
+    """This process at rest, behind a round."""
+
+    rss_mib: float
+    objects: int
+    descriptors: int
+    threads: int
+    tasks: int
+
+
+async def measure(observed: Observed) -> Measured:
+    """Measure the process while no client is open; threads and tasks that are left are faults."""
+    for _ in range(int(LEFT_WAIT_S / 0.1)):
+        if not (left := await _left()):
+            break
+        await asyncio.sleep(0.1)
+    for name in left:
+        observed.fault(f"left after close: {name}")
+    for _ in range(2):
+        gc.collect()
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return Measured(
+        rss_mib=round(pages * os.sysconf("SC_PAGE_SIZE") / 2**20, 1),
+        objects=len(gc.get_objects()),
+        descriptors=len(os.listdir("/proc/self/fd")) - 1,  # noqa: PTH208 - without the one that lists
+        threads=threading.active_count(),
+        tasks=len(asyncio.all_tasks()) + await _on_shared_loop(),
+    )
+
+
+async def _left() -> list[str]:
+    """Return the threads and tasks that no client may have left."""
+    threads = [f"thread {one.name}" for one in threading.enumerate() if not one.name.startswith(KEPT_THREADS)]
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    names = [f"task {task.get_name()} of {getattr(task.get_coro(), '__qualname__', '?')}" for task in tasks]
+    return threads + names + await asyncio.wrap_future(shared_loop().start(_other_tasks()))
+
+
+async def _other_tasks() -> list[str]:
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    return [f"task {task.get_name()} of {getattr(task.get_coro(), '__qualname__', '?')}, sync" for task in tasks]
+
+
+async def _on_shared_loop() -> int:
+    return len(await asyncio.wrap_future(shared_loop().start(_other_tasks())))
+
+
+def check_flat(rounds: Sequence[Measured], observed: Observed) -> None:
+    """Compare the first third of the rounds behind the warm-up with the last third."""
+    counted = rounds[WARMUP_ROUNDS:]
+    if len(counted) < 3:
+        return
+    third = max(1, len(counted) // 3)
+    first, last = counted[:third], counted[-third:]
+
+    def grown(figure: str) -> tuple[float, float]:
+        return (
+            statistics.median(getattr(one, figure) for one in first),
+            statistics.median(getattr(one, figure) for one in last),
+        )
+
+    for figure, extra, share in (
+        ("rss_mib", MEMORY_GROWTH_MIB, 0.05),
+        ("objects", OBJECTS_GROWTH, 0.02),
+        ("descriptors", 0, 0.0),
+        ("threads", 6, 0.0),  # executors of the loops begin theirs one by one
+        ("tasks", 0, 0.0),
+    ):
+        before, after = grown(figure)
+        if after > before * (1 + share) + extra:
+            observed.fault(f"{figure} grew from {before:g} to {after:g}")

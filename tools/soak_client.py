@@ -1,0 +1,383 @@
+#!/usr/bin/env python3
+"""Soaks the client library: random calls of several clients against a broker that is killed, paused and cut every few seconds.
+
+    tools/soak_client.py [--minutes 120] [--clients 8] [--round-seconds 30] [--seed N] [--json]
+
+The clients are of every class, on both faces, with several calls under way at a time; calls of the asynchronous face are
+also cancelled. They are closed, by turns, in the middle of a fault. Behind each round all is well again, and it is checked that
+
+* each message that was acknowledged is stored, each transaction that was committed has become a message and none that was
+  rolled back has, and each consumer group has been given every message that was acknowledged;
+* each call ended within its timeout and a margin, and raised nothing but what its documentation names;
+* no thread and no task is left, and memory, objects and descriptors are what they were behind the first rounds.
+
+What is wrong is said on stderr, and makes the exit code 1. The broker and the proxy before it are another process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import logging
+import platform
+import random
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from asyncio.subprocess import PIPE
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+from client_soak.calls import CLOSE_S, LONG_S, Call, Kind, World, group_of, kinds, settings_of, transaction_group
+from client_soak.ledger import Ledger, word_of
+from client_soak.observed import LogCounter, Measured, Observed, check_flat, measure, watch_loop
+
+from flintmq.client import AdminClient, Consumer, FlintError, MessageExt, PullConsumer, TransactionProducer
+from flintmq.plugins.cli.exits import CommandError, ExitCode, finished, warn
+from flintmq.remoting.client.blocking import shared_loop
+
+TROUBLED_BROKER: Final = Path(__file__).with_name("client_soak") / "troubled_broker.py"
+MARGIN_S: Final = 2.0
+"""How much later than its bound a call may end: the machine does other things, too."""
+LIFE_S: Final = (2.0, 12.0)
+"""How long a client is used before it is closed."""
+CALLERS: Final = 3
+"""Calls of one client that are under way at a time."""
+CANCELLED_SHARE: Final = 0.15
+CHECK_TIMEOUT_S: Final = 90.0
+"""How long, in calm, groups may take to get what is there, and brokers to learn what became of transactions."""
+LONGEST: Final = 20
+"""Calls that the text names, those that took longest."""
+WAYS: Final = ("plain", "batch", "orderly", "iterated", "handler-a", "handler-b")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Soak the client. Returns the exit code."""
+    parser = argparse.ArgumentParser("soak_client.py", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--minutes", type=float, default=120.0, metavar="M", help="how long")
+    parser.add_argument("--clients", type=int, default=8, metavar="N", help="open at a time")
+    parser.add_argument("--round-seconds", type=float, default=30.0, metavar="S", help="between two checks")
+    parser.add_argument("--seed", type=int, default=random.randrange(2**32), metavar="N", help="of the choices")
+    parser.add_argument("--json", action="store_true", help="one object of JSON instead of text")
+    words = parser.parse_args(arguments)
+    return finished(lambda: asyncio.run(soak(words)))
+
+
+async def soak(words: argparse.Namespace) -> int:
+    """Run rounds until the time is over, and report. Returns the exit code."""
+    observed = Observed()
+    log = logging.getLogger("flintmq")
+    log.addHandler(LogCounter(observed))
+    log.propagate = False
+    watch_loop(asyncio.get_running_loop(), "loop", observed)
+    shared_loop().start(_watched_from_inside(observed)).result(10)
+    rounds: list[dict[str, Any]] = []
+    measured: list[Measured] = []
+    with tempfile.TemporaryDirectory(prefix="flintmq-soak-") as folder:
+        async with troubled_broker(Path(folder), words.seed) as broker:
+            until_s = time.monotonic() + words.minutes * 60
+            while time.monotonic() < until_s:
+                found = Round(words, observed, broker, Path(folder), len(rounds))
+                said = await found.run(min(words.round_seconds, max(1.0, until_s - time.monotonic())))
+                measured.append(await measure(observed))
+                rounds.append({**said, **attrs.asdict(measured[-1])})
+                warn(f"round {len(rounds)}: {json.dumps(rounds[-1])}, faults: {observed.faults.total()}")
+            troubles = await broker.calm()
+    check_flat(measured, observed)
+    report(words, observed, rounds, troubles)
+    return ExitCode.FAILED if observed.faults else ExitCode.OK
+
+
+async def _watched_from_inside(observed: Observed) -> None:
+    watch_loop(asyncio.get_running_loop(), "shared loop", observed)
+
+
+def report(
+    words: argparse.Namespace, observed: Observed, rounds: Sequence[dict[str, Any]], troubles: dict[str, int]
+) -> None:
+    """Print what happened."""
+    found = {
+        "python": platform.python_version(),
+        "seed": words.seed,
+        "clients": words.clients,
+        "calls": {name: attrs.asdict(figures) for name, figures in sorted(observed.calls.items())},
+        "troubles": troubles,
+        "log_lines": dict(observed.log_lines.most_common(20)),
+        "rounds": list(rounds),
+        "faults": [{"what": what, "times": n, "first": observed.details[what]} for what, n in observed.faults.items()],
+    }
+    if words.json:
+        print(json.dumps(found))
+        return
+    print(f"Python {found['python']}, seed {words.seed}, {len(rounds)} rounds, {observed.total} calls; {troubles}")
+    for name, figures in sorted(observed.calls.items(), key=lambda item: -item[1].longest_s)[:LONGEST]:
+        print(f"  {name}: {figures.count}, failed {figures.failed}, longest {figures.longest_s:.2f} s")
+    for what, times in observed.faults.items():
+        print(f"FAULT, {times} times: {what}\n{observed.details[what]}")
+    print("nothing was found" if not observed.faults else f"{len(observed.faults)} kinds of faults")
+
+
+# --- the other process ---
+
+
+class Broker:
+    """The troubled broker, as its parent sees it."""
+
+    def __init__(self, process: asyncio.subprocess.Process, name_server: str) -> None:
+        self._process = process
+        self.name_server = name_server
+
+    def trouble(self) -> None:
+        """Begin the faults."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(b"trouble\n")
+
+    async def calm(self) -> dict[str, int]:
+        """End the faults; return how often each of them has happened so far."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(b"calm\n")
+        async with asyncio.timeout(60):
+            word, _, counts = (await self._process.stdout.readline()).decode().partition(" ")
+        if word != "CALM":
+            raise CommandError("the troubled broker ended by itself")
+        said: dict[str, int] = json.loads(counts)
+        return said
+
+
+@contextlib.asynccontextmanager
+async def troubled_broker(folder: Path, seed: int) -> AsyncIterator[Broker]:
+    """Start the other process; its end is waited for."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, str(TROUBLED_BROKER), str(folder), str(seed), stdin=PIPE, stdout=PIPE
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(60):
+            ready = (await process.stdout.readline()).decode().split()
+        if not ready:
+            raise CommandError("the troubled broker did not start")
+        yield Broker(process, ready[1].partition("=")[2])
+    finally:
+        process.stdin.close()
+        await process.wait()
+
+
+# --- a round ---
+
+
+class Round:
+    """A topic and groups of its own, clients that use them in trouble, and the checks in calm. Loop thread only."""
+
+    def __init__(
+        self, words: argparse.Namespace, observed: Observed, broker: Broker, folder: Path, number: int
+    ) -> None:
+        self._observed = observed
+        self._broker = broker
+        self._folder = folder
+        self._clients: int = words.clients
+        self._chance = random.Random(f"{words.seed}-{number}")
+        self._ledger = Ledger(f"{words.seed}-{number}")
+        self._kinds = kinds()
+        self._deck: list[Kind] = []
+
+    async def run(self, seconds: float) -> dict[str, Any]:
+        """Use clients for so long, then check. Returns the figures of the round."""
+        ledger, before = self._ledger, self._observed.total
+        async with AdminClient(self._broker.name_server) as admin:
+            for topic in (ledger.topic, ledger.transaction_topic):
+                await admin.create_topic(topic, queues=4)
+            (address,) = (await admin.masters()).values()
+        world = World(self._broker.name_server, address, ledger, self._folder)
+        self._broker.trouble()
+        until_s = time.monotonic() + seconds
+        await asyncio.gather(*(self._slot(world, until_s) for _ in range(self._clients)))
+        await self._broker.calm()
+        began_s = time.monotonic()
+        stored = await self._check_stored(world)
+        await asyncio.gather(*(self._check_delivered(way, world) for way in WAYS))
+        return {
+            "calls": self._observed.total - before,
+            "acknowledged": len(ledger.acknowledged),
+            "committed": len(ledger.committed()),
+            "stored": stored,
+            "delivered": {group: len(words) for group, words in sorted(ledger.delivered.items())},
+            "check_s": round(time.monotonic() - began_s, 1),
+        }
+
+    async def _slot(self, world: World, until_s: float) -> None:
+        while (left_s := until_s - time.monotonic()) > 0:
+            await self._live(self._deal(), world, min(left_s, self._chance.uniform(*LIFE_S)))
+
+    def _deal(self) -> Kind:
+        """Return the next kind of client: each has had its turn before one comes again."""
+        if not self._deck:
+            self._deck = list(self._kinds)
+            self._chance.shuffle(self._deck)
+        return self._deck.pop()
+
+    async def _live(self, kind: Kind, world: World, seconds: float) -> None:
+        """Make a client, use it for so long by several callers, and close it while they go on."""
+        client = kind.make(world, self._chance)
+        await self._perform(kind, Call("start", client.start, LONG_S))
+        if kind.name.startswith("Consumer,"):
+            await self._perform(kind, Call("subscribe", lambda: client.subscribe(world.ledger.topic), LONG_S))
+        closing = asyncio.Event()
+
+        async def call() -> None:
+            while not closing.is_set():
+                is_cancelled = not kind.is_waiting and self._chance.random() < CANCELLED_SHARE
+                await self._perform(
+                    kind,
+                    kind.call(client, world, self._chance),
+                    cancel_after_s=self._chance.uniform(0, 0.5) if is_cancelled else None,
+                )
+                await asyncio.sleep(self._chance.uniform(0, 0.05))
+
+        callers = [asyncio.create_task(call(), name=f"soak-caller of {kind.name}") for _ in range(CALLERS)]
+        await asyncio.sleep(seconds)
+        closing.set()
+        await self._perform(kind, Call("close", client.close, CLOSE_S))
+        await asyncio.gather(*callers)
+
+    async def _perform(self, kind: Kind, call: Call, *, cancel_after_s: float | None = None) -> None:
+        """Make one call, and see that it ends in time and by no exception but those that are in order."""
+        name = f"{kind.name}.{call.name}"
+        begin_s = time.monotonic()
+        work = in_thread(call.work) if kind.is_waiting else awaited(call.work)
+        task = asyncio.create_task(work, name=f"soak-call of {name}")
+        bound_s = call.bound_s
+        if cancel_after_s is not None:
+            await asyncio.wait({task}, timeout=cancel_after_s)
+            task.cancel()
+            bound_s = cancel_after_s + 0.5
+        await asyncio.wait({task}, timeout=bound_s + MARGIN_S - (time.monotonic() - begin_s))
+        if not task.done():
+            stack = "\n".join(f"{frame.f_code.co_qualname}:{frame.f_lineno}" for frame in task.get_stack())
+            said = "after it was cancelled" if cancel_after_s is not None else f"after {call.bound_s:g} s"
+            self._observed.fault(f"{name} has not ended {said}", stack + all_stacks(kind))
+            await asyncio.wait({task}, timeout=LONG_S)
+        elapsed_s = time.monotonic() - begin_s
+        if not task.done():
+            self._observed.fault(f"{name} never ends")
+            task.cancel()
+            return
+        if task.cancelled():
+            self._observed.ended(name, elapsed_s, cancelled=True)
+            if cancel_after_s is None:
+                self._observed.fault(f"{name} raised CancelledError, but nobody cancelled it")
+            return
+        failure = task.exception()
+        self._observed.ended(name, elapsed_s, failed=failure is not None)
+        if failure is None:
+            call.done(task.result())
+        elif not isinstance(failure, (FlintError, *call.expected)):
+            text = "".join(traceback.format_exception(failure))
+            self._observed.fault(f"{name} raised {type(failure).__name__}: {failure}", text)
+
+    # --- the checks ---
+
+    async def _check_stored(self, world: World) -> int:
+        """Check the messages that are stored. Returns their number."""
+        ledger = self._ledger
+        async with (
+            PullConsumer(f"soak-check-{ledger.name}", world.name_server) as reader,
+            TransactionProducer(
+                transaction_group(ledger), world.name_server, check=ledger.check_later, heartbeat_interval_s=1.0
+            ) as asked,
+        ):
+            await asked.queues(ledger.transaction_topic)
+            stored = await self._read(reader, ledger.topic)
+            if lost := ledger.acknowledged - stored:
+                self._observed.fault("messages were acknowledged and are lost", f"{len(lost)}: {sorted(lost)[:5]}")
+            until_s = time.monotonic() + CHECK_TIMEOUT_S
+            while lost := ledger.committed() - (in_transactions := await self._read(reader, ledger.transaction_topic)):
+                if time.monotonic() > until_s:
+                    self._observed.fault("transactions were committed and are lost", f"{len(lost)}: {sorted(lost)[:5]}")
+                    break
+                await asyncio.sleep(0.5)
+            if wrong := in_transactions & ledger.rolled_back():
+                self._observed.fault(
+                    "transactions were rolled back and are there", f"{len(wrong)}: {sorted(wrong)[:5]}"
+                )
+        return len(stored) + len(in_transactions)
+
+    async def _read(self, reader: PullConsumer, topic: str) -> set[bytes]:
+        """Return the words of all messages of a topic."""
+        found: set[bytes] = set()
+        for queue in await reader.queues(topic):
+            at, end = await reader.min_offset(queue), await reader.max_offset(queue)
+            while at < end:
+                result = await reader.pull(queue, at, max_messages=32)
+                found.update(map(word_of, result.messages))
+                at = result.next_begin_queue_offset
+        return found
+
+    async def _check_delivered(self, way: str, world: World) -> None:
+        """Have one more member take what its group has left, and check that the group has been given everything."""
+        ledger, group = self._ledger, group_of(way, self._ledger)
+        if group not in ledger.delivered:
+            return  # no client of this round consumed so
+
+        async def note(message: MessageExt) -> None:
+            ledger.heard(group, [message])
+
+        until_s = time.monotonic() + CHECK_TIMEOUT_S
+        settings = settings_of(way, world)
+        async with Consumer(group, world.name_server, note, settings=settings, heartbeat_interval_s=1.0) as last:
+            await last.subscribe(ledger.topic)
+            while lacks := ledger.acknowledged - ledger.delivered[group]:
+                if time.monotonic() > until_s:
+                    self._observed.fault(f"group soak-{way} was not given all", f"{len(lacks)}: {sorted(lacks)[:5]}")
+                    return
+                await asyncio.sleep(0.2)
+
+
+async def awaited(work: Callable[[], Any]) -> Any:
+    """Call a function of the asynchronous face, which may also be a plain one."""
+    result = work()
+    return await result if hasattr(result, "__await__") else result
+
+
+async def in_thread(work: Callable[[], Any]) -> Any:
+    """Call a function in a thread of its own."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[Any] = loop.create_future()
+
+    def settle(result: Any, failure: BaseException | None) -> None:
+        if not future.done():
+            future.set_result(result) if failure is None else future.set_exception(failure)
+
+    def run() -> None:
+        try:
+            result = work()
+        except BaseException as failure:
+            loop.call_soon_threadsafe(settle, None, failure)
+        else:
+            loop.call_soon_threadsafe(settle, result, None)
+
+    threading.Thread(target=run, name="soak-call", daemon=True).start()
+    return await future
+
+
+def all_stacks(kind: Kind) -> str:
+    """Return the stacks of all threads, for a call that hangs in one; nothing for the asynchronous face."""
+    if not kind.is_waiting:
+        return ""
+    frames = sys._current_frames()
+    return "".join(
+        f"\n{one.name}\n{''.join(traceback.format_stack(frames[one.ident])[-6:])}"
+        for one in threading.enumerate()
+        if one.ident in frames and one.name == "soak-call"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
