@@ -210,7 +210,9 @@ class RemotingClient:
         if connection is not None and connection.is_open:
             return connection
         connecting = self._connecting.get(address)
-        if connecting is None:
+        # One that is done is not forgotten yet. Its connection is gone already, or it would have been found: to wait for it is
+        # no wait, and a caller that tries again until it has a connection would never give up its turn of the loop.
+        if connecting is None or connecting.done():
             connecting = asyncio.create_task(self._connect(address))
             self._connecting[address] = connecting
             connecting.add_done_callback(lambda task: self._connect_done(address, task))
@@ -222,7 +224,8 @@ class RemotingClient:
             raise
 
     def _connect_done(self, address: str, task: asyncio.Task[ClientConnection]) -> None:
-        self._connecting.pop(address, None)
+        if self._connecting.get(address) is task:
+            del self._connecting[address]
         if not task.cancelled():
             task.exception()  # the callers that wait have it; there may be none left
 

@@ -16,6 +16,7 @@ from typing import Any, Final
 import attrs
 
 from client_soak.calls import PlannedError
+from flintmq.plugins.cli.exits import warn
 from flintmq.remoting.client.blocking import shared_loop
 from flintmq.remoting.client.callbacks import CallbackError
 
@@ -67,7 +68,10 @@ class Observed:
         """Note that something is wrong; the same words are counted."""
         with self._lock:
             self.faults[what] += 1
+            is_new = what not in self.details
             self.details.setdefault(what, detail[-FAULT_CHARS:])
+        if is_new:  # at once: what follows may hang
+            warn(what)
 
     def logged(self, text: str) -> None:
         """Count a log line by its text without values."""

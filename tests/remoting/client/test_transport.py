@@ -6,13 +6,14 @@ import asyncio
 import socket
 from collections.abc import Awaitable, Callable
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from flintmq.core.errors import RefusedError, RemotingConnectError, RemotingError, RemotingTimeoutError
-from flintmq.remoting.client.connection import WRITE_BYTES
+from flintmq.remoting.client.connection import WRITE_BYTES, ClientConnection
 from flintmq.remoting.client.transport import RemotingClient, parse_address
 from flintmq.remoting.wire.command import ROCKETMQ, RemotingCommand, request, response
 from flintmq.tests.support.blocking_client import blocking_client
@@ -350,5 +351,42 @@ def test_a_slow_answer_does_not_end_a_connection_that_lives(fake_peer: type[Peer
             await asking
         assert (await client.invoke(peer.address, request(2), 5_000)).code == 0
         assert peer.connections_made == 1
+
+    with_peer(fake_peer, test)
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("is_lost", [True, False], ids=["lost", "closing"])
+def test_a_connection_that_ends_as_soon_as_it_is_made_does_not_stop_the_loop(
+    fake_peer: type[Peer], monkeypatch: pytest.MonkeyPatch, is_lost: bool
+) -> None:
+    """A request that begins in that turn of the loop must not wait for the attempt that is over, again and again, for good."""
+
+    async def test(peer: Peer, client: RemotingClient) -> None:
+        is_over = asyncio.Event()
+        open_connection = client._open
+
+        async def open_and_lose(address: str, connection: ClientConnection) -> None:
+            if is_over.is_set():
+                await open_connection(address, connection)
+                return
+            transport = Mock(asyncio.Transport)
+            transport.is_closing.return_value = not is_lost
+            connection.connection_made(transport)
+            if is_lost:
+                connection.connection_lost(ConnectionResetError())
+            is_over.set()  # who waits for it goes on before the client notes that the attempt is over
+
+        async def ask_at_that_moment() -> int:
+            await is_over.wait()
+            return (await client.invoke(peer.address, request(2), 5_000)).code
+
+        monkeypatch.setattr(client, "_open", open_and_lose)
+        asking = asyncio.create_task(ask_at_that_moment())
+        await asyncio.sleep(0)
+        assert (await client.invoke(peer.address, request(1), 5_000)).code == 0
+        assert await asking == 0
+        assert peer.connections_made == 1
+        assert client._connecting == {}
 
     with_peer(fake_peer, test)
