@@ -38,7 +38,14 @@ from client_soak.calls import CLOSE_S, LONG_S, Call, Kind, World, group_of, kind
 from client_soak.ledger import Ledger, word_of
 from client_soak.observed import LogCounter, Measured, Observed, check_flat, measure, watch_loop
 
-from flintmq.client import AdminClient, Consumer, FlintError, MessageExt, PullConsumer, TransactionProducer
+from flintmq.client import (
+    AdminClient,
+    Consumer,
+    FlintError,
+    MessageExt,
+    PullConsumer,
+    TransactionProducer,
+)
 from flintmq.plugins.cli.exits import CommandError, ExitCode, finished, warn
 from flintmq.remoting.client.blocking import shared_loop
 

@@ -1,0 +1,140 @@
+"""The soak of the client finds nothing in a short run, and finds what is wrong if something is."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import importlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import attrs
+import pytest
+
+from flintmq.client import AdminClient, TransactionState
+
+pytestmark = pytest.mark.skipif(
+    not Path("/proc/self/statm").exists(), reason="measures memory and descriptors in /proc"
+)
+
+
+@pytest.fixture
+def soak_client() -> ModuleType:
+    """The tool as a module."""
+    return importlib.import_module("soak_client")
+
+
+def a_round(soak_client: ModuleType, tmp_path: Path, broker: Any = None) -> Any:
+    words = argparse.Namespace(clients=1, seed=1)
+    return soak_client.Round(words, soak_client.Observed(), broker, tmp_path, 0)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_short_soak_finds_nothing(soak_client: ModuleType, tmp_path: Path) -> None:
+    """In a process of its own: it counts the threads, tasks and descriptors of all that runs there."""
+    command = [sys.executable, str(soak_client.__file__), "--minutes", "0.33", "--round-seconds", "8", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=280, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["faults"] == []
+    assert sum(found["troubles"].values()) >= 2
+    assert all(one["acknowledged"] for one in found["rounds"])
+    assert any(name.endswith("(sync).close") for name in found["calls"])
+
+
+def test_a_call_that_ends_late_or_by_a_wrong_exception_is_a_fault(
+    soak_client: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On both faces; what is documented is none."""
+    monkeypatch.setattr(soak_client, "MARGIN_S", 0.0)
+    trial = a_round(soak_client, tmp_path)
+    waiting, on_loop = trial._kinds[-1], trial._kinds[0]
+    assert waiting.is_waiting
+    assert not on_loop.is_waiting
+    lasts = asyncio.Event()
+
+    def fail(failure: type[BaseException]) -> Any:
+        def work() -> None:
+            raise failure("on purpose")
+
+        return work
+
+    def late() -> Any:
+        asyncio.get_running_loop().call_later(0.05, lasts.set)
+        return lasts.wait()
+
+    async def perform() -> None:
+        for kind in (waiting, on_loop):
+            await trial._perform(kind, soak_client.Call("refused", fail(soak_client.FlintError), 5.0))
+            await trial._perform(kind, soak_client.Call("expected", fail(ValueError), 5.0, expected=(ValueError,)))
+            assert not trial._observed.faults
+        for kind in (waiting, on_loop):
+            await trial._perform(kind, soak_client.Call("wrong", fail(KeyError), 5.0))
+        await trial._perform(on_loop, soak_client.Call("late", late, 0.0))
+        await trial._perform(on_loop, soak_client.Call("cancelled", asyncio.Event().wait, 60.0), cancel_after_s=0.0)
+
+    asyncio.run(perform())
+    assert list(trial._observed.faults) == [
+        f"{waiting.name}.wrong raised KeyError: 'on purpose'",
+        f"{on_loop.name}.wrong raised KeyError: 'on purpose'",
+        f"{on_loop.name}.late has not ended after 0 s",
+    ]
+    assert trial._observed.calls[f"{on_loop.name}.cancelled"].cancelled == 1
+
+
+def test_a_message_that_is_lost_is_a_fault(
+    soak_client: ModuleType, tmp_path: Path, name_server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that was acknowledged, a transaction that was committed, and what a group was not given."""
+    monkeypatch.setattr(soak_client, "CHECK_TIMEOUT_S", 0.0)
+    trial = a_round(soak_client, tmp_path)
+    ledger = trial._ledger
+    ledger.acknowledged.add(b"lost")
+    ledger.ended.add(b"also lost")
+    ledger.decided[b"also lost"] = TransactionState.COMMIT
+    ledger.heard(soak_client.group_of("plain", ledger), [])
+
+    async def check() -> None:
+        async with AdminClient(name_server) as admin:
+            for topic in (ledger.topic, ledger.transaction_topic):
+                await admin.create_topic(topic, queues=1)
+        world = soak_client.World(name_server, "", ledger, tmp_path)
+        await trial._check_stored(world)
+        await trial._check_delivered("plain", world)
+
+    asyncio.run(check())
+    assert list(trial._observed.faults) == [
+        "messages were acknowledged and are lost",
+        "transactions were committed and are lost",
+        "group soak-plain was not given all",
+    ]
+
+
+def test_what_grows_is_a_fault(soak_client: ModuleType) -> None:
+    """Behind the warm-up; a little is noise, but of descriptors nothing is."""
+    observed = soak_client.Observed()
+    flat = soak_client.Measured(rss_mib=50.0, objects=30_000, descriptors=13, threads=5, tasks=1)
+    warm = [attrs.evolve(flat, rss_mib=10.0, descriptors=5)] * 2
+    soak_client.check_flat([*warm, *[flat] * 3, *[attrs.evolve(flat, rss_mib=55.0, objects=31_000)] * 3], observed)
+    assert not observed.faults
+    soak_client.check_flat([*warm, *[flat] * 3, *[attrs.evolve(flat, rss_mib=70.0, descriptors=14)] * 3], observed)
+    assert list(observed.faults) == ["rss_mib grew from 50 to 70", "descriptors grew from 13 to 14"]
+
+
+def test_a_task_that_is_left_is_a_fault(soak_client: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    observed = soak_client.Observed()
+    module = importlib.import_module("client_soak.observed")
+    monkeypatch.setattr(module, "LEFT_WAIT_S", 0.1)
+
+    async def leave() -> None:
+        left = asyncio.create_task(asyncio.Event().wait(), name="nobody's")
+        await soak_client.measure(observed)
+        left.cancel()
+
+    asyncio.run(leave())
+    assert "left after close: task nobody's of Event.wait" in observed.faults
