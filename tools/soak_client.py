@@ -11,7 +11,8 @@ also cancelled. They are closed, by turns, in the middle of a fault. Behind each
 * each call ended within its timeout and a margin, and raised nothing but what its documentation names;
 * no thread and no task is left, and memory, objects and descriptors are what they were behind the first rounds.
 
-What is wrong is said on stderr, and makes the exit code 1. The broker and the proxy before it are another process.
+Faults are printed on stderr as soon as they are found, and make the exit code 1. The broker and the proxy before it are
+another process.
 """
 
 from __future__ import annotations

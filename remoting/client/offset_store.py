@@ -88,7 +88,7 @@ class FileOffsetStore:
 
     def _write(self, data: bytes) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        # Of this store alone: members with one client id write the same file, in one process or in several.
+        # A name of its own: members with one client id write the same file, in one process or in several.
         temporary = self._path.with_suffix(f".{os.getpid()}-{id(self):x}.tmp")
         try:
             with temporary.open("wb") as file:

@@ -32,12 +32,12 @@ CLOSE_S: Final = 20.0
 
 
 class PlannedError(Exception):
-    """What a listener of the soak raises on purpose."""
+    """Raised by listeners of the soak on purpose."""
 
 
 @attrs.frozen
 class World:
-    """What the clients of a round share."""
+    """The servers, the ledger and the folder that the clients of a round share."""
 
     name_server: str
     broker: str

@@ -1,4 +1,4 @@
-"""What the clients of a round were told, and what they have seen: the two must fit."""
+"""A record of what the clients of a round were told and of what they have seen: the two must fit."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from flintmq.client import Message, MessageExt, TransactionState
 
 
 class Ledger:
-    """What was acknowledged, delivered and decided in a round. Thread-safe: of sets and dicts, single operations only.
+    """Notes what was acknowledged, delivered and decided in a round. Thread-safe: a change is one operation of a set.
 
     Args:
         name: of the round; topics and groups have it as their end.
@@ -26,7 +26,7 @@ class Ledger:
         self.delivered: dict[str, set[bytes]] = defaultdict(set)
         """Those that members of a group were given, by group."""
         self.decided: dict[bytes, TransactionState] = {}
-        """What becomes of a transaction, by its message."""
+        """The outcome of each transaction, by its message."""
         self.ended: set[bytes] = set()
         """Transactions that were told to be stored; their decision counts from then on."""
         self._numbers = itertools.count()

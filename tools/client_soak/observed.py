@@ -1,4 +1,4 @@
-"""What a soak counts, what it finds wrong, and what it measures of its own process."""
+"""Counts, faults and measurements of a soak."""
 
 from __future__ import annotations
 
