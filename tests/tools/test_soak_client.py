@@ -8,6 +8,7 @@ import importlib
 import json
 import subprocess
 import sys
+from concurrent.futures import Future
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -124,6 +125,23 @@ def test_what_grows_is_a_fault(soak_client: ModuleType) -> None:
     assert not observed.faults
     soak_client.check_flat([*warm, *[flat] * 3, *[attrs.evolve(flat, rss_mib=70.0, descriptors=14)] * 3], observed)
     assert list(observed.faults) == ["rss_mib grew from 50 to 70", "descriptors grew from 13 to 14"]
+
+
+def test_a_loop_that_stands_still_is_a_fault(soak_client: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The soak ends and reports, in place of waiting for it for ever."""
+
+    class HeldLoop:
+        def start(self, work: Any) -> Future[int]:
+            work.close()
+            return Future()
+
+    observed = soak_client.Observed()
+    module = importlib.import_module("client_soak.observed")
+    monkeypatch.setattr(module, "ANSWER_S", 0.01)
+    monkeypatch.setattr(module, "shared_loop", HeldLoop)
+    with pytest.raises(TimeoutError):
+        asyncio.run(soak_client.measure(observed))
+    assert list(observed.faults) == ["the loop of all synchronous clients stands still"]
 
 
 def test_a_task_that_is_left_is_a_fault(soak_client: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:

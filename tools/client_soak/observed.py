@@ -29,6 +29,8 @@ OBJECTS_GROWTH: Final = 2_000
 """Likewise, of objects that the collector follows."""
 LEFT_WAIT_S: Final = 5.0
 """How long threads and tasks may take to end behind the last close: a listener may sleep."""
+ANSWER_S: Final = 20.0
+"""How long the loop of all synchronous clients may take to answer."""
 KEPT_THREADS: Final = ("MainThread", "flintmq-client", "asyncio_", "asyncio-waitpid")
 """Threads that live as long as the process, by the beginnings of their names: the loop of all synchronous clients, the
 executors of event loops, and what waits for the broker's process."""
@@ -122,7 +124,17 @@ class Measured:
 
 
 async def measure(observed: Observed) -> Measured:
-    """Measure the process while no client is open; threads and tasks that are left are faults."""
+    """Measure the process while no client is open; threads and tasks that are left are faults.
+
+    Raises:
+        TimeoutError: the loop of all synchronous clients does not answer any more, which is a fault, too.
+    """
+    try:
+        async with asyncio.timeout(ANSWER_S):
+            await _on_shared_loop()
+    except TimeoutError:
+        observed.fault("the loop of all synchronous clients stands still")
+        raise
     for _ in range(int(LEFT_WAIT_S / 0.1)):
         if not (left := await _left()):
             break
