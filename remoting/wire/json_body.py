@@ -14,6 +14,7 @@ import msgspec
 from flintmq.core import limits
 from flintmq.core.errors import JsonSyntaxError
 from flintmq.core.io import fastjson
+from flintmq.core.io.fastjson.reader import check_depth
 from flintmq.core.io.typed_json import read_as
 from flintmq.remoting.wire.codes import language_name
 
@@ -66,9 +67,12 @@ def decode_body(data: bytes, model: type[T], *, dialect_max_bytes: int = limits.
     data = data or b"{}"
     if b'"$ref"' not in data:
         try:
-            return msgspec.json.decode(data, type=model, strict=False)
+            value = msgspec.json.decode(data, type=model, strict=False)
         except (msgspec.MsgspecError, RecursionError, UnicodeError):
             pass  # the lenient way below says what is wrong
+        else:
+            check_depth(data)
+            return value
     return read_as(_with_names(fastjson.loads(data, dialect_max_chars=dialect_max_bytes)), model)
 
 

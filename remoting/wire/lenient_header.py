@@ -20,7 +20,7 @@ import msgspec
 
 from flintmq.core import limits
 from flintmq.core.errors import FrameError, HeaderError, JsonSyntaxError, RefusedError
-from flintmq.core.io.fastjson.reader import Reader
+from flintmq.core.io.fastjson.reader import Reader, check_depth
 from flintmq.core.response_code import ResponseCode
 from flintmq.remoting.wire.codes import language_name
 
@@ -132,7 +132,7 @@ def decode_lenient_header(header: bytes) -> JsonHeader:
             raise malformed("the header is not a JSON object")
         return _members({_smart(name): value for name, value in raw.items() if isinstance(name, str)})
     except (RecursionError, JsonSyntaxError) as failure:
-        reason = "it nests too deep" if isinstance(failure, RecursionError) else str(failure)
+        reason = f"it nests deeper than {limits.JSON_MAX_DEPTH}" if isinstance(failure, RecursionError) else str(failure)
         raise malformed(f"the header is not JSON: {reason}") from failure
 
 
@@ -141,12 +141,14 @@ def _read(text: str) -> Any:
     if marks > limits.HEADER_MARKS_MAX:
         raise malformed("the header has too many values for one that is not plain JSON", measured=f"{marks} values")
     try:
-        return _read_plain(text)
+        value = _read_plain(text)
     except ValueError as failure:
         marks += sum(map(text.count, "\\'/"))
         if marks > limits.HEADER_DIALECT_MARKS_MAX:
             raise malformed(f"the header is not JSON: {failure}", measured=f"{marks} values and escapes") from failure
-    return _HeaderReader(text, limits.JSON_MAX_DEPTH).document()
+        return _HeaderReader(text, limits.JSON_MAX_DEPTH).document()
+    check_depth(text)
+    return value
 
 
 def _smart(name: str) -> str:

@@ -21,6 +21,8 @@ _ESCAPES: Final = {"b": "\b", "f": "\f", "F": "\f", "n": "\n", "r": "\r", "t": "
 }
 _WORDS: Final = {"null": None, "undefined": None, "true": True, "false": False, "NaN": None}
 _NUMBER_SUFFIXES: Final = "LlSsBbFfDd"
+_STRING: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+_NO_BRACKETS: Final = bytes(set(range(256)) - set(b'{}[]"'))
 _MAX_DIGITS: Final = 40
 """Longer integers are no field of the protocol; converting them costs quadratic time."""
 
@@ -35,7 +37,7 @@ def loads(
 
     Args:
         text: at most ``limits.JSON_BODY_MAX_BYTES`` characters or bytes of UTF-8.
-        max_depth: how deep objects and lists may nest in text that is not plain JSON.
+        max_depth: how deep objects and lists may nest.
         dialect_max_chars: how long text may be that is not plain JSON.
 
     Returns:
@@ -54,15 +56,41 @@ def loads(
             raise JsonSyntaxError(f"JSON is not UTF-8: {error.reason} at byte {error.start}") from error
     try:
         value = msgspec.json.decode(text)
+        check_depth(text, max_depth)
     except msgspec.DecodeError as error:
         if len(text) > dialect_max_chars:
             raise JsonSyntaxError(f"{len(text)} characters that are no plain JSON: {error}") from error
         value = Reader(text, max_depth).document()
     except RecursionError as error:
-        raise JsonSyntaxError(f"JSON nests deeper than {max_depth}") from error
+        raise JsonSyntaxError(f"JSON nests deeper than {max_depth}") from error  # and than this interpreter can follow
     if '"$ref"' in text:
         value = References(value, text).resolved()
     return value
+
+
+def check_depth(text: str | bytes, max_depth: int = JSON_MAX_DEPTH) -> None:
+    """Refuse plain JSON that nests too deep, at the same depth on every interpreter: their own bounds differ.
+
+    Args:
+        text: plain JSON, which a reader has taken.
+        max_depth: how many objects and lists may enclose a value.
+
+    Raises:
+        JsonSyntaxError: it nests deeper.
+    """
+    openings = text.count("{") + text.count("[") if isinstance(text, str) else text.count(b"{") + text.count(b"[")
+    if openings <= max_depth:
+        return
+    data = text.encode("utf-8", "replace") if isinstance(text, str) else text
+    brackets = data.translate(None, _NO_BRACKETS).replace(b'""', b"")
+    if b'"' in brackets or b"\\" in data:  # brackets, or escaped quotes, in strings: the careful way, which takes thrice as long
+        brackets = _STRING.sub(b"", data).translate(None, _NO_BRACKETS)
+    for _ in range(max_depth):  # each time the innermost ones go; what is usual is gone after six
+        if not brackets:
+            return
+        brackets = brackets.replace(b"{}", b"").replace(b"[]", b"")
+    if brackets:
+        raise JsonSyntaxError(f"JSON nests deeper than {max_depth}")
 
 
 class Reader:
@@ -90,8 +118,6 @@ class Reader:
         return self.text[self.at : self.at + 1]
 
     def value(self, depth: int) -> Any:
-        if depth > self.max_depth:
-            raise self.error(f"nests deeper than {self.max_depth}")
         first = self.peek()
         if first == "{":
             return self.object(depth)
@@ -106,8 +132,13 @@ class Reader:
             return _WORDS[word]
         raise self.error(f"unknown word {word[:20]!r}")
 
+    def check_depth(self, depth: int) -> None:
+        if depth >= self.max_depth:
+            raise self.error(f"nests deeper than {self.max_depth}")
+
     def object(self, depth: int) -> dict[Any, Any]:
         members: dict[Any, Any] = {}
+        self.check_depth(depth)
         self.at += 1
         while True:
             first = self.peek()
@@ -129,8 +160,6 @@ class Reader:
         if first in ('"', "'") and first:
             return self.string(first)
         if first == "{":
-            if depth > self.max_depth:
-                raise self.error(f"nests deeper than {self.max_depth}")
             return ObjectKey(self.object(depth))
         if first in ("-", "+") or first.isdigit():
             return self.number()
@@ -139,6 +168,7 @@ class Reader:
 
     def list(self, depth: int) -> list[Any]:
         items: list[Any] = []
+        self.check_depth(depth)
         self.at += 1
         while True:
             first = self.peek()

@@ -99,6 +99,14 @@ def test_a_malformed_json_header_is_a_frame_error(name: str) -> None:
         decode_command(json_frame(MALFORMED_JSON[name]))
 
 
+@pytest.mark.parametrize("depth", [65, 900, 3_000])
+def test_a_header_that_nests_too_deep_is_refused_in_the_same_words_on_every_interpreter(depth: int) -> None:
+    for value in ("[" * depth + "]" * depth, '{"a":' * depth + "1" + "}" * depth):
+        for header in (f'{{"code":10,"extFields":{{"x":{value}}}}}', f'{{"code":10,"x":{value}}}'):
+            with pytest.raises(FrameError, match="nests deeper than 64|too many values"):
+                decode_command(json_frame(header.encode()))
+
+
 BINARY = encode_command(request(10, {"key": "value"}, codec=ROCKETMQ, opaque=1))[8:]
 
 

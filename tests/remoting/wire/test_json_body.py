@@ -172,3 +172,12 @@ def test_a_damaged_registration_is_refused() -> None:
         decode_register_broker_body(b"no zlib", compressed=True, version=MQ_VERSION)
     with pytest.raises(ValueError, match="longer than"):
         decode_register_broker_body(zlib.compress(bytes(JSON_BODY_MAX_BYTES + 1)), compressed=True, version=MQ_VERSION)
+
+
+@pytest.mark.parametrize("depth", [65, 900, 3_000, 8_000, 20_000])
+@pytest.mark.parametrize("begin", ["", '{"topicList":["T"],"unknown":', "{topicList:['T'],unknown:", '{"topicList":'])
+def test_a_body_that_nests_too_deep_is_refused_in_the_same_words_everywhere(begin: str, depth: int) -> None:
+    """The decoder in C follows 900 objects on one interpreter and 8,000 on another, and then the lenient reader fell over."""
+    text = begin + "[" * depth + "]" * depth + "}" * bool(begin)
+    with pytest.raises(JsonSyntaxError, match="nests deeper than 64"):
+        decode_body(text.encode(), TopicList)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -45,6 +46,31 @@ def test_refuses_what_is_broken(text: str) -> None:
 def test_deep_nesting_is_an_error_and_not_a_crash(text: str) -> None:
     with pytest.raises(JsonSyntaxError):
         fastjson.loads(text)
+
+
+NESTED = {
+    "lists": lambda depth: "[" * depth + "]" * depth,
+    "around a value": lambda depth: "[" * depth + "1" + "]" * depth,
+    "objects": lambda depth: '{"a":' * depth + "1" + "}" * depth,
+    "strings with brackets": lambda depth: '["]",' * depth + "1" + ',"["]' * depth,
+    "strings with escaped quotes": lambda depth: '["\\"]",' * depth + "1" + ',"\\"["]' * depth,
+    "fastjson's dialect": lambda depth: "{a:" * depth + "1" + "}" * depth,
+    "keys that are objects": lambda depth: "{" * depth + "a:1" + "}:1" * (depth - 1) + "}",
+}
+
+
+@pytest.mark.parametrize("nested", NESTED.values(), ids=NESTED)
+def test_nesting_is_bounded_at_one_depth_on_every_interpreter(nested: Callable[[int], str]) -> None:
+    """The readers in C stop at 900 to 100,000, by interpreter and stack: a body that one broker takes, all must take."""
+    fastjson.loads(nested(64))
+    for depth in (65, 900, 3_000, 8_000, 20_000):
+        for text in (nested(depth), nested(depth).encode()):
+            with pytest.raises(JsonSyntaxError, match="nests deeper than 64"):
+                fastjson.loads(text)
+
+
+def test_a_long_flat_text_does_not_count_as_nested() -> None:
+    assert fastjson.loads('[{"a":["]"]}' + ',{"a":["["]}' * 1_000 + "]") == [{"a": ["]"]}] + [{"a": ["["]}] * 1_000
 
 
 def test_refuses_bytes_that_are_no_utf8_and_endless_numbers() -> None:
