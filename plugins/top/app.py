@@ -132,7 +132,7 @@ class TopApp(App[None]):
         return self.screen_stack[0].query_one(f"#{title}", DataTable)
 
     def _draw(self) -> None:
-        if self._seen is None:
+        if self._seen is None or not self.screen_stack:  # the program was closed while the view was asked
             return
         overview = self._seen.overview
         state = "PAUSED" if self._paused else f"{age_text(overview.age_s)} ago"

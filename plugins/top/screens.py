@@ -60,6 +60,8 @@ class DetailScreen(Screen[None]):
             return
         async with self._asking:
             parts = await self._ask()
+            if not self.is_attached:  # the screen was left while it was asked
+                return
             self.query_one("#parts", Static).update(Group(*(_shown(part) for part in parts)))
 
     def action_pause(self) -> None:

@@ -137,6 +137,7 @@ class Gatherer:
                 for lane in list(self._lanes.values()):
                     self._leave(lane)
                 await asyncio.gather(*self._tasks, return_exceptions=True)
+                await asyncio.sleep(0)  # gathering what is done does not wait since 3.12; what it leaves behind is told now
         finally:
             for task in self._tasks:
                 task.cancel()

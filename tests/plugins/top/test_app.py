@@ -16,6 +16,8 @@ from textual.pilot import Pilot
 from textual.widgets import DataTable
 
 from flintmq.plugins.top.app import TopApp
+from flintmq.plugins.top.details import Part
+from flintmq.plugins.top.screens import DetailScreen
 
 SCREENS = Path(__file__).parent / "screens"
 SIZE = (80, 24)
@@ -138,6 +140,53 @@ def test_a_cluster_that_goes_away_is_said_and_the_screen_stays(view: Any) -> Non
         assert "ERROR name servers: nobody answers" in screen_text(app)
         await press(app, pilot, "enter", "s")
         assert app.is_running
+
+    drive(view, test)
+
+
+def test_it_may_be_closed_while_it_looks(view: Any) -> None:
+    """The answer comes when there is no screen any more to show it on."""
+    asked, answers, overview = asyncio.Event(), asyncio.Event(), view.overview
+
+    async def slow() -> Any:
+        asked.set()
+        await answers.wait()
+        return await overview()
+
+    async def run() -> None:
+        app = TopApp(view, refresh_s=3_600)
+        async with app.run_test(size=SIZE) as pilot:
+            await app.workers.wait_for_complete()
+            view.overview = slow
+            look = asyncio.create_task(app.look())
+            await asked.wait()
+            await pilot.press("q")
+        answers.set()
+        await look
+        app.action_system()  # a key that was pressed before and is looked at now
+
+    asyncio.run(run())
+
+
+def test_a_screen_of_details_may_be_left_while_it_looks(view: Any) -> None:
+    asked, answers = asyncio.Event(), asyncio.Event()
+
+    async def slow() -> list[Part]:
+        asked.set()
+        await answers.wait()
+        return []
+
+    async def test(app: TopApp, pilot: Pilot[None]) -> None:
+        screen = DetailScreen(slow, 3_600)
+        app.push_screen(screen)
+        await asked.wait()
+        screen._asking = asyncio.Lock()  # a second look beside that of the screen, which ends with it
+        look = asyncio.create_task(screen.look())
+        await asyncio.sleep(0)
+        await pilot.press("escape")
+        answers.set()
+        await look
+        compare(app, "top")
 
     drive(view, test)
 

@@ -561,3 +561,17 @@ def test_a_negative_linger_is_refused(fake_peer: Any, fake_broker: Any) -> None:
     """The refusal says what the numbers mean."""
     with pytest.raises(ValueError, match="0 gathers what is sent at the same time"):
         Producer("pg", "127.0.0.1:1", linger_ms=-1)
+
+
+@pytest.mark.skipif(not hasattr(asyncio, "eager_task_factory"), reason="tasks that begin at once came with Python 3.12")
+def test_a_loop_whose_tasks_begin_at_once(fake_peer: Any, fake_broker: Any) -> None:
+    """A task that has ended before ``create_task`` returns must not be waited for, nor count as under way."""
+
+    async def test(broker: Any, producer: Producer) -> None:
+        asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)  # type: ignore[attr-defined, unused-ignore]
+        sends_ = [producer.send(Message("T", b"%d" % number), sharding_key=f"{number % 3}") for number in range(20)]
+        results = await asyncio.gather(*sends_, *(producer.send(Message("T", b"x")) for _ in range(5)))
+        assert len({result.msg_id for result in results}) == 25
+
+    run(fake_peer, fake_broker, test)
+    run(fake_peer, fake_broker, test, linger_ms=5)
