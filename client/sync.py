@@ -28,6 +28,7 @@ from flintmq.remoting.client import AllocateStrategy as AllocateStrategy
 from flintmq.remoting.client import ConsumeResult as ConsumeResult
 from flintmq.remoting.client import ConsumerSettings as ConsumerSettings
 from flintmq.remoting.client import FlintError as FlintError
+from flintmq.remoting.client import InvalidArgumentError as InvalidArgumentError
 from flintmq.remoting.client import Message as Message
 from flintmq.remoting.client import MessageExt as MessageExt
 from flintmq.remoting.client import MessageQueue as MessageQueue

@@ -19,6 +19,7 @@
     │   └── StoreFencedError         a sync failed: nothing is acknowledged any more
     ├── JsonSyntaxError              a JSON body or file that cannot be read (also a ValueError)
     │   └── JsonTypeError            a member of one that is not of RocketMQ's type
+    ├── InvalidArgumentError         a value that a program gives does not fit (also a ValueError and a TypeError)
     └── RefusedError                 a request is refused; carries the response code
 
 A :class:`RefusedError` carries what the client gets: the response code, a stable reason id, the measured value and the
@@ -129,6 +130,13 @@ class JsonTypeError(JsonSyntaxError):
         super().__init__(message)
         self.field = field
         self.measured = measured
+
+
+class InvalidArgumentError(FlintError, ValueError, TypeError):
+    """A value that a program gives does not fit: the message has the value and what fits.
+
+    It is both, because callers should not need to know whether a value is of the wrong type or out of range.
+    """
 
 
 class RefusedError(FlintError):

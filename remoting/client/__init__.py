@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from flintmq.core.broker.topic_config import MessageQueue
     from flintmq.core.errors import (
         FlintError,
+        InvalidArgumentError,
         RefusedError,
         RemotingConnectError,
         RemotingError,
@@ -52,6 +53,7 @@ __all__ = [
     "ConsumerSettings",
     "Consumers",
     "FlintError",
+    "InvalidArgumentError",
     "Message",
     "MessageExt",
     "MessageQueue",
@@ -108,6 +110,7 @@ _HOMES = {
     ".transport": ("RemotingClient", "RpcHook"),
     "flintmq.core.errors": (
         "FlintError",
+        "InvalidArgumentError",
         "RefusedError",
         "RemotingConnectError",
         "RemotingError",

@@ -11,7 +11,7 @@ from flintmq.core.broker.address import host_port
 from flintmq.core.broker.groups import SubscriptionGroupConfig
 from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.broker.topic_name import dlq_topic, retry_topic
-from flintmq.core.errors import RefusedError, RemotingError
+from flintmq.core.errors import InvalidArgumentError, RefusedError, RemotingError
 from flintmq.core.limits import TOPIC_MAX_BYTES
 from flintmq.core.record.host import decode_message_id
 from flintmq.core.record.properties import UNIQ_KEY
@@ -70,7 +70,7 @@ class AdminClient(BrokerQuestions, QueueOffsets, InstanceUser):
     ) -> None:
         super().__init__(name_servers, client=client, **instance_options)
         if self.client.namespace.name:
-            raise ValueError(
+            raise InvalidArgumentError(
                 "an AdminClient knows topics and groups by their whole names, such as NAMESPACE%TOPIC: leave out namespace"
             )
 

@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 from flintmq.core.broker.topic_config import MessageQueue
+from flintmq.core.errors import InvalidArgumentError
 
 AllocateStrategy = Callable[[str, Sequence[str], Sequence[MessageQueue]], list[MessageQueue]]
 """(client id, all members, all queues) → the queues of this client."""
@@ -115,7 +116,9 @@ def allocate_by_consistent_hash(virtual_nodes: int = 10) -> AllocateStrategy:
         ValueError: fewer than one.
     """
     if virtual_nodes < 1:
-        raise ValueError(f"a member has one place on the ring or more, not {virtual_nodes}: change virtual_nodes")
+        raise InvalidArgumentError(
+            f"a member has one place on the ring or more, not {virtual_nodes}: change virtual_nodes"
+        )
 
     def allocate(client_id: str, members: Sequence[str], queues: Sequence[MessageQueue]) -> list[MessageQueue]:
         ring = {_on_ring(f"{member}-{number}"): member for member in sorted(members) for number in range(virtual_nodes)}

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from flintmq.core.broker.subscription import SubscriptionData
 from flintmq.core.broker.topic_name import RETRY_PREFIX
-from flintmq.core.errors import FlintError
+from flintmq.core.errors import FlintError, InvalidArgumentError
 from flintmq.core.record.properties import RETRY_TOPIC
 from flintmq.remoting.client.broker_api import PullStatus
 from flintmq.remoting.client.callbacks import Raised, as_exception, called, is_of_task
@@ -68,7 +68,7 @@ class ConsumeService:
         start_task: StartTask,
     ) -> None:
         if listener is not None and batch_listener is not None:
-            raise ValueError("a consumer has a listener or a batch_listener, not both")
+            raise InvalidArgumentError("a consumer has a listener or a batch_listener, not both")
         self._member = member
         self._settings = member.settings
         self._has_listener = listener is not None or batch_listener is not None

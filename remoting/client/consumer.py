@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Mapping
+from pathlib import Path
 from typing import Any, Final, Unpack
 
 from flintmq.core.broker.subscription import TAG, SubscriptionData, build_subscription
 from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.broker.topic_name import RETRY_PREFIX
-from flintmq.core.errors import RefusedError
+from flintmq.core.errors import InvalidArgumentError, RefusedError
 from flintmq.remoting.client.broker_api import BrokerApi
 from flintmq.remoting.client.consume_service import ConsumeService
 from flintmq.remoting.client.consumer_settings import BROADCASTING, BatchListener, ConsumerSettings, Listener
@@ -219,9 +220,8 @@ class Consumer(InstanceUser):
     def _default_offset_store(self) -> OffsetStore:
         if self.member.is_clustering:
             return BrokerOffsetStore(self.member.api)
-        return FileOffsetStore(
-            self.settings.offset_folder / self.client.client_id / self._wrapped_group / "offsets.json"
-        )
+        folder = self.settings.offset_folder or _home() / ".rocketmq_offsets"
+        return FileOffsetStore(folder / self.client.client_id / self._wrapped_group / "offsets.json")
 
     def _describe(self) -> ConsumerData:
         return ConsumerData(
@@ -245,6 +245,16 @@ class Consumer(InstanceUser):
             raise RefusedError(17, f"topic {subscription.topic} has no broker", reason="route.no-broker")
         command = request(RequestCode.CHECK_CLIENT_CONFIG, body=body.encode())
         await self.client.ask(route.address(next(iter(route.broker_addrs))), command)
+
+
+def _home() -> Path:
+    """Return the user's home. Raises ``InvalidArgumentError`` where there is none: a container's user may have no name."""
+    try:
+        return Path.home()
+    except RuntimeError as failure:
+        raise InvalidArgumentError(
+            "this user has no home folder, and broadcasting keeps its offsets in one: set ConsumerSettings.offset_folder"
+        ) from failure
 
 
 class ConsumerRequests:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import attrs
 
+from flintmq.core.errors import InvalidArgumentError
 from flintmq.remoting.client.allocation import AllocateStrategy, allocate_averagely
 from flintmq.remoting.client.message import MessageExt
 
@@ -79,7 +81,58 @@ class ConsumerSettings:
     """Pause after a pull that failed."""
     retry_delay_s: float = 1.0
     """Pause before an orderly message is tried again."""
-    offset_folder: Path = attrs.field(factory=lambda: Path.home() / ".rocketmq_offsets")
-    """BROADCASTING keeps offsets there, in ``<client id>/<group>/offsets.json``."""
+    offset_folder: Path | None = None
+    """BROADCASTING keeps offsets there, in ``<client id>/<group>/offsets.json``; None: in ``~/.rocketmq_offsets``."""
     allocate: AllocateStrategy = allocate_averagely
     """Which queues are this member's; all members of a group must share by the same strategy."""
+
+    def __attrs_post_init__(self) -> None:
+        """Raise ``InvalidArgumentError`` for a value that does not fit."""
+        for name, kind in _CHOICES.items():
+            if getattr(self, name) not in kind:
+                raise InvalidArgumentError(f"{name} is {getattr(self, name)!r}, and must be one of {', '.join(kind)}")
+        for name, (kinds, low, high) in _NUMBERS.items():
+            value = getattr(self, name)
+            if value is None and name == "max_reconsume_times":
+                continue
+            if not isinstance(value, kinds) or isinstance(value, bool) or not low <= value <= high:
+                number = "a whole number" if kinds is int else "a number"
+                bounds = f"{low} or more" if high == math.inf else f"from {low} to {high}"
+                raise InvalidArgumentError(f"{name} is {value!r}, and must be {number}, {bounds}")
+        if not isinstance(self.orderly, bool):
+            raise InvalidArgumentError(f"orderly is {self.orderly!r}, and must be True or False")
+        if isinstance(self.offset_folder, str):
+            object.__setattr__(self, "offset_folder", Path(self.offset_folder))
+        elif self.offset_folder is not None and not isinstance(self.offset_folder, Path):
+            raise InvalidArgumentError(f"offset_folder is {self.offset_folder!r}, and must be a pathlib.Path")
+        if not callable(self.allocate):
+            raise InvalidArgumentError(
+                f"allocate is {self.allocate!r}, and must be a function, such as allocate_averagely"
+            )
+
+
+_CHOICES: Final[dict[str, tuple[str, ...]]] = {
+    "message_model": (CLUSTERING, BROADCASTING),
+    "consume_from": (FROM_LAST, FROM_FIRST, FROM_TIMESTAMP),
+}
+_NUMBERS: Final[dict[str, tuple[Any, float, float]]] = {
+    "consume_from_timestamp_ms": (int, 0, 2**63 - 1),
+    "concurrency": (int, 1, 10_000),
+    "consume_batch_size": (int, 1, 1_024),
+    "max_reconsume_times": (int, -1, 2**31 - 1),
+    "delay_level": (int, -1, 18),
+    "consume_timeout_s": (int | float, 0, math.inf),
+    "close_timeout_s": (int | float, 0, math.inf),
+    "pull_batch_size": (int, 1, 1_024),
+    "max_cached_messages": (int, 1, math.inf),
+    "max_cached_bytes": (int, 1, math.inf),
+    "max_span": (int, 1, math.inf),
+    "pull_interval_ms": (int, 0, math.inf),
+    "suspend_ms": (int, 0, math.inf),
+    "rebalance_interval_s": (int | float, 0, math.inf),
+    "commit_interval_s": (int | float, 0, math.inf),
+    "lock_interval_s": (int | float, 0, math.inf),
+    "error_delay_s": (int | float, 0, math.inf),
+    "retry_delay_s": (int | float, 0, math.inf),
+}
+"""Setting → its type, and the lowest and the highest value."""

@@ -11,6 +11,7 @@ from typing import Any, TypeVar, Unpack
 import attrs
 
 from flintmq.core.broker.subscription import TAG
+from flintmq.core.errors import InvalidArgumentError
 from flintmq.remoting.client.consumer import Consumer
 from flintmq.remoting.client.consumer_settings import BROADCASTING, BatchListener, ConsumerSettings, Listener
 from flintmq.remoting.client.instance import ClientInstance, InstanceOptions, InstanceUser
@@ -152,13 +153,17 @@ class Consumers(InstanceUser):
             made = _Group(group, settings, takes_lists, is_async)
             known = self._groups.setdefault(group, made)
             if self._groups_run:
-                raise ValueError(f"group {group}: declare it before the consumers are started")
+                raise InvalidArgumentError(f"group {group}: declare it before the consumers are started")
             if topic in known.handlers:
-                raise ValueError(f"group {group} has a function for topic {topic} already: {known.handlers[topic]!r}")
+                raise InvalidArgumentError(
+                    f"group {group} has a function for topic {topic} already: {known.handlers[topic]!r}"
+                )
             if settings is not None and settings != (known.settings or settings):
-                raise ValueError(f"group {group} has other settings already: give them once for all its topics")
+                raise InvalidArgumentError(
+                    f"group {group} has other settings already: give them once for all its topics"
+                )
             if (takes_lists, is_async) != (known.takes_lists, known.is_async):
-                raise ValueError(
+                raise InvalidArgumentError(
                     f"group {group}: its functions are all coroutine functions or none, and all take lists or none"
                 )
             known.settings = known.settings or settings

@@ -17,7 +17,14 @@ from typing import Final
 import msgspec
 
 from flintmq.core.broker.topic_config import MessageQueue
-from flintmq.core.errors import FlintError, RefusedError, RemotingConnectError, RemotingError, RemotingTimeoutError
+from flintmq.core.errors import (
+    FlintError,
+    InvalidArgumentError,
+    RefusedError,
+    RemotingConnectError,
+    RemotingError,
+    RemotingTimeoutError,
+)
 from flintmq.core.limits import BATCH_MAX_MESSAGES
 from flintmq.core.record.batch import BatchItem
 from flintmq.remoting.client.message import Message
@@ -78,7 +85,7 @@ class Gatherer:
 
     def __init__(self, sender: Sender, preparer: Preparer, linger_ms: float, max_bytes: int = LINGER_MAX_BYTES) -> None:
         if linger_ms < 0:
-            raise ValueError(
+            raise InvalidArgumentError(
                 f"linger_ms is {linger_ms:g}: 0 gathers what is sent at the same time, None gathers nothing"
             )
         self._sender = sender
@@ -137,7 +144,9 @@ class Gatherer:
                 for lane in list(self._lanes.values()):
                     self._leave(lane)
                 await asyncio.gather(*self._tasks, return_exceptions=True)
-                await asyncio.sleep(0)  # gathering what is done does not wait since 3.12; what it leaves behind is told now
+                await asyncio.sleep(
+                    0
+                )  # gathering what is done does not wait since 3.12; what it leaves behind is told now
         finally:
             for task in self._tasks:
                 task.cancel()

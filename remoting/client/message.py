@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from importlib import import_module
 from typing import Any, Final
@@ -12,16 +12,23 @@ import attrs
 import msgspec
 
 from flintmq.core.broker.topic_config import MessageQueue
-from flintmq.core.errors import FlintError
+from flintmq.core.errors import FlintError, InvalidArgumentError
 from flintmq.core.limits import FRAME_MAX_BYTES
 from flintmq.core.record import properties as props
 from flintmq.core.record.host import host_text, offset_message_id
 from flintmq.core.record.record import Record, decode_records
 from flintmq.core.record.sys_flag import COMPRESSED
 
+DELAY_LEVEL_MAX: Final = 18
+"""Of RocketMQ's own levels; a broker takes a level beyond its own ones for the last one, without a word."""
+
 
 def _keys(value: str | Sequence[str]) -> tuple[str, ...]:
-    return tuple(value.split(props.KEY_SEPARATOR)) if isinstance(value, str) else tuple(value)
+    if isinstance(value, str):
+        return tuple(value.split(props.KEY_SEPARATOR))
+    if not isinstance(value, Iterable):
+        raise InvalidArgumentError(f"keys is {value!r}, and must be a text or a sequence of texts: keys={str(value)!r}")
+    return tuple(value)
 
 
 @attrs.frozen
@@ -42,6 +49,49 @@ class Message:
     """A number that is stored and handed on."""
     wait_store: bool = True
     """False: the broker acknowledges before the message is durable."""
+
+    def __attrs_post_init__(self) -> None:
+        """Raise ``InvalidArgumentError`` for what no broker would take: where it is made it is easily mended."""
+        if type(self.body) is not bytes or type(self.topic) is not str or not self.topic or type(self.tags) is not str:
+            self._check_texts()
+        if self.keys and not all(type(key) is str for key in self.keys):
+            raise InvalidArgumentError(f"keys is {self.keys!r}, and must be texts")
+        if self.properties:
+            self._check_properties()
+        if self.delay_level or self.flag:
+            self._check_numbers()
+
+    def _check_texts(self) -> None:
+        for name, text in (("topic", self.topic), ("tags", self.tags)):
+            if not isinstance(text, str):
+                raise InvalidArgumentError(f"{name} is {text!r}, and must be a text")
+        if not self.topic:
+            raise InvalidArgumentError("topic is '', and must be the name of a topic")
+        if isinstance(self.body, bytearray | memoryview):
+            object.__setattr__(self, "body", bytes(self.body))  # what may be changed is copied
+        elif isinstance(self.body, str):
+            raise InvalidArgumentError(
+                f"body is {brief(self.body)}, and must be bytes: encode it, {brief(self.body)}.encode()"
+            )
+        elif not isinstance(self.body, bytes):
+            raise InvalidArgumentError(f"body is {brief(self.body)}, and must be bytes")
+
+    def _check_properties(self) -> None:
+        if not isinstance(self.properties, Mapping):
+            raise InvalidArgumentError(
+                f"properties is {brief(self.properties)}, and must be a mapping of texts to texts"
+            )
+        for name, value in self.properties.items():
+            if not isinstance(name, str) or not isinstance(value, str):
+                raise InvalidArgumentError(f"property {name!r} is {brief(value)}, and names and values must be texts")
+
+    def _check_numbers(self) -> None:
+        if not isinstance(self.delay_level, int) or not 0 <= self.delay_level <= DELAY_LEVEL_MAX:
+            raise InvalidArgumentError(
+                f"delay_level is {self.delay_level!r}, and must be a number from 0 to {DELAY_LEVEL_MAX}"
+            )
+        if not isinstance(self.flag, int) or not -(2**31) <= self.flag < 2**31:
+            raise InvalidArgumentError(f"flag is {self.flag!r}, and must be a number of 32 bits")
 
     def wire_properties(self, uniq_key: str) -> dict[str, str]:
         """Return all properties as they are sent: the client's own first, because the broker looks at these at once
@@ -67,6 +117,12 @@ class Message:
         wait = "true" if self.wait_store else "false"
         tags = f"\x02TAGS\x01{self.tags}" if self.tags else ""
         return f"{keys}UNIQ_KEY\x01{uniq_key}\x02WAIT\x01{wait}{tags}"
+
+
+def brief(value: object) -> str:
+    """Return a value as it is shown in an error: its beginning, where it is long."""
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 class MessageExt(msgspec.Struct, frozen=True, dict=True):

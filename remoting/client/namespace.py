@@ -22,7 +22,7 @@ from flintmq.core.broker.topic_name import (
     check_group_name,
     reply_topic,
 )
-from flintmq.core.errors import RefusedError
+from flintmq.core.errors import InvalidArgumentError, RefusedError
 from flintmq.remoting.client.message import MessageExt
 
 _SEPARATOR: Final = "%"
@@ -35,9 +35,11 @@ def _checked(_instance: object, _attribute: object, name: str) -> None:
         try:
             check_group_name(name)
         except RefusedError as refused:
-            raise ValueError(f"namespace: {refused.remark}") from refused
+            raise InvalidArgumentError(f"namespace: {refused.remark}") from refused
         if _SEPARATOR in name:
-            raise ValueError(f"namespace {name!r} contains '{_SEPARATOR}', which separates it from the names in it")
+            raise InvalidArgumentError(
+                f"namespace {name!r} contains '{_SEPARATOR}', which separates it from the names in it"
+            )
 
 
 @attrs.frozen

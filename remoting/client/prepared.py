@@ -8,6 +8,7 @@ from typing import Final
 import attrs
 
 from flintmq.core.broker.topic_name import DLQ_PREFIX, RETRY_PREFIX
+from flintmq.core.errors import InvalidArgumentError
 from flintmq.core.limits import BATCH_MAX_MESSAGES, PROPERTIES_MAX_BYTES
 from flintmq.core.record.batch import BatchItem, encode_batch
 from flintmq.core.record.properties import (
@@ -95,7 +96,7 @@ class Preparer:
     def batch(self, messages: Sequence[Message]) -> Prepared:
         """Return the send of messages that are stored together."""
         if not 0 < len(messages) <= BATCH_MAX_MESSAGES:
-            raise ValueError(f"a batch has 1 to {BATCH_MAX_MESSAGES} messages, not {len(messages)}")
+            raise InvalidArgumentError(f"a batch has 1 to {BATCH_MAX_MESSAGES} messages, not {len(messages)}")
         return self.joined(messages, [*self._items(messages)])
 
     def batches(self, messages: Sequence[Message]) -> list[Prepared]:
@@ -124,7 +125,7 @@ class Preparer:
 
     def _check_length(self, length_bytes: int) -> None:
         if length_bytes > self.max_message_bytes:
-            raise ValueError(f"a body of {length_bytes} bytes, at most {self.max_message_bytes} are sent")
+            raise InvalidArgumentError(f"a body of {length_bytes} bytes, at most {self.max_message_bytes} are sent")
 
     def _items(self, messages: Iterable[Message]) -> Iterator[tuple[str, BatchItem]]:
         """Yield the id of each message and its form in a batch, where they go together."""
@@ -132,9 +133,11 @@ class Preparer:
         for message in messages:
             first = first or message
             if (message.topic, message.wait_store) != (first.topic, first.wait_store):
-                raise ValueError("the messages of a batch have one topic, and all wait for the store or none does")
+                raise InvalidArgumentError(
+                    "the messages of a batch have one topic, and all wait for the store or none does"
+                )
             if message.topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) or message.delay_level:
-                raise ValueError("a batch cannot be delayed, nor go to a retry topic")
+                raise InvalidArgumentError("a batch cannot be delayed, nor go to a retry topic")
             yield self.item(message)
 
 
@@ -145,9 +148,11 @@ def _properties_text(message: Message, uniq_key: str) -> str:
     else:
         text, expected, is_named = message.wire_text(uniq_key), 2 + bool(message.keys) + bool(message.tags), True
     if not is_named or text.count(NAME_VALUE_SEPARATOR) != expected or text.count(PROPERTY_SEPARATOR) != expected - 1:
-        raise ValueError(_wrong_property(message.wire_properties(uniq_key)))
+        raise InvalidArgumentError(_wrong_property(message.wire_properties(uniq_key)))
     if len(text) > _SHORT and len(text.encode()) > PROPERTIES_MAX_BYTES:
-        raise ValueError(f"properties of {len(text.encode())} bytes, at most {PROPERTIES_MAX_BYTES} are stored")
+        raise InvalidArgumentError(
+            f"properties of {len(text.encode())} bytes, at most {PROPERTIES_MAX_BYTES} are stored"
+        )
     return text
 
 

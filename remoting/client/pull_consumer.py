@@ -18,7 +18,7 @@ from typing import Final, Literal, Unpack
 
 from flintmq.core.broker.subscription import TAG, SubscriptionData, build_subscription
 from flintmq.core.broker.topic_config import MessageQueue
-from flintmq.core.errors import FlintError, RemotingConnectError
+from flintmq.core.errors import FlintError, InvalidArgumentError, RemotingConnectError
 from flintmq.remoting.client.broker_api import BrokerApi, PullResult, PullStatus, QueueOffsets
 from flintmq.remoting.client.consumer_settings import FROM_FIRST, FROM_LAST
 from flintmq.remoting.client.instance import ClientInstance, InstanceOptions, InstanceUser, log
@@ -120,7 +120,7 @@ class PullConsumer(QueueOffsets, InstanceUser):
         """
         if queue is None:
             if consumer_offset is not None:
-                raise ValueError("an offset is that of a queue: commit(queue, consumer_offset)")
+                raise InvalidArgumentError("an offset is that of a queue: commit(queue, consumer_offset)")
             for each, position in self.positions.items():
                 await self._api.commit(each, position)
         elif consumer_offset is None:
@@ -188,7 +188,7 @@ class PullConsumer(QueueOffsets, InstanceUser):
             self._of(queue)
             first, behind_last = await self.min_offset(queue), await self.max_offset(queue)
             if not first <= queue_offset <= behind_last:
-                raise ValueError(f"{queue} has the offsets {first} to {behind_last}, not {queue_offset}")
+                raise InvalidArgumentError(f"{queue} has the offsets {first} to {behind_last}, not {queue_offset}")
             self._move({queue: queue_offset})
 
     async def seek_to_time(self, timestamp_ms: int, queue: MessageQueue | None = None) -> None:
@@ -218,7 +218,7 @@ class PullConsumer(QueueOffsets, InstanceUser):
             RemotingConnectError: the consumer is closed.
         """
         if max_messages < 1:
-            raise ValueError(f"a poll returns one message or more, not {max_messages}: change max_messages")
+            raise InvalidArgumentError(f"a poll returns one message or more, not {max_messages}: change max_messages")
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + timeout_ms / 1000
         while True:
@@ -231,7 +231,7 @@ class PullConsumer(QueueOffsets, InstanceUser):
                 raise failure
             self._check_open()
             if not self._assigned:
-                raise ValueError("no queue is assigned: call assign(topic) first")
+                raise InvalidArgumentError("no queue is assigned: call assign(topic) first")
             left_s = deadline_s - loop.time()
             pulls = [one.pulling() for one in self._assigned.values()]
             if left_s <= 0:
@@ -273,7 +273,7 @@ class PullConsumer(QueueOffsets, InstanceUser):
 
     def _of(self, queue: MessageQueue) -> _AssignedQueue:
         if queue not in self._assigned:
-            raise ValueError(f"{queue} is not assigned: call assign first")
+            raise InvalidArgumentError(f"{queue} is not assigned: call assign first")
         return self._assigned[queue]
 
     async def _first_offset(self, queue: MessageQueue, consume_from: str) -> int:

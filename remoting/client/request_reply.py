@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from flintmq.core.broker.topic_name import reply_topic
+from flintmq.core.errors import InvalidArgumentError
 from flintmq.core.record import properties as props
 from flintmq.core.record.host import pack_host
 from flintmq.remoting.client.message import Message, MessageExt, decompress
@@ -51,7 +52,7 @@ def make_reply(request: MessageExt, body: bytes, properties: Mapping[str, str] |
     asked = request.properties
     missing = [name for name in (props.CORRELATION_ID, props.REPLY_TO_CLIENT, props.CLUSTER) if not asked.get(name)]
     if missing:
-        raise ValueError(f"message {request.msg_id} is not a request: it lacks {', '.join(missing)}")
+        raise InvalidArgumentError(f"message {request.msg_id} is not a request: it lacks {', '.join(missing)}")
     named = {name: asked[name] for name in (props.CORRELATION_ID, props.REPLY_TO_CLIENT, props.TTL) if name in asked}
     made = {**(properties or {}), **named, props.MSG_TYPE: REPLY}
     return Message(reply_topic(asked[props.CLUSTER]), body, properties=made)

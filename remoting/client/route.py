@@ -11,7 +11,7 @@ import attrs
 from flintmq.core.broker import perm
 from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.client_log import client_log
-from flintmq.core.errors import RefusedError, RemotingConnectError, RemotingError
+from flintmq.core.errors import InvalidArgumentError, RefusedError, RemotingConnectError, RemotingError
 from flintmq.core.io.clock import Clock
 from flintmq.core.limits import QUEUE_NUMS_MAX
 from flintmq.core.record.java_hash import java_hash
@@ -130,7 +130,7 @@ def parse_name_servers(name_servers: NameServers) -> tuple[str, ...]:
     parts = name_servers.replace(",", ";").split(";") if isinstance(name_servers, str) else name_servers
     addresses = tuple(part.strip() for part in parts if part.strip())
     if not addresses:
-        raise ValueError("a client needs the address of at least one name server")
+        raise InvalidArgumentError("a client needs the address of at least one name server")
     return addresses
 
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from flintmq.config.rocketmq.system_topics import AUTO_CREATE_TOPIC
 from flintmq.core.broker.topic_config import MessageQueue
-from flintmq.core.errors import RefusedError, RemotingError, RemotingTimeoutError
+from flintmq.core.errors import InvalidArgumentError, RefusedError, RemotingError, RemotingTimeoutError
 from flintmq.core.io.clock import Clock
 from flintmq.remoting.client.instance import ClientInstance
 from flintmq.remoting.client.prepared import Prepared
@@ -213,5 +213,5 @@ class Sender:
         if sharding_key is None:
             return queue
         if queue is not None:
-            raise ValueError("name a queue or a sharding key, not both: the key chooses the queue")
+            raise InvalidArgumentError("name a queue or a sharding key, not both: the key chooses the queue")
         return (await self.route(topic)).queue_by_key(sharding_key)

@@ -19,7 +19,7 @@ from typing import Final, Unpack
 import attrs
 
 from flintmq.core.broker.topic_config import MessageQueue
-from flintmq.core.errors import RefusedError, RemotingError
+from flintmq.core.errors import InvalidArgumentError, RefusedError, RemotingError
 from flintmq.core.record.host import decode_message_id
 from flintmq.core.record.properties import PRODUCER_GROUP, TRANSACTION_PREPARED, UNIQ_KEY
 from flintmq.core.record.record import RecordError
@@ -137,7 +137,7 @@ class TransactionProducer(Producer):
         See :meth:`send_in_transaction`, which raises the same. Unless the status is SEND_OK, roll back.
         """
         if message.delay_level > 0:
-            raise ValueError("a message in a transaction cannot be delayed")
+            raise InvalidArgumentError("a message in a transaction cannot be delayed")
         marked = {
             **message.properties,
             TRANSACTION_PREPARED: "true",

@@ -132,7 +132,9 @@ def decode_lenient_header(header: bytes) -> JsonHeader:
             raise malformed("the header is not a JSON object")
         return _members({_smart(name): value for name, value in raw.items() if isinstance(name, str)})
     except (RecursionError, JsonSyntaxError) as failure:
-        reason = f"it nests deeper than {limits.JSON_MAX_DEPTH}" if isinstance(failure, RecursionError) else str(failure)
+        reason = (
+            f"it nests deeper than {limits.JSON_MAX_DEPTH}" if isinstance(failure, RecursionError) else str(failure)
+        )
         raise malformed(f"the header is not JSON: {reason}") from failure
 
 
