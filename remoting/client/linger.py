@@ -50,6 +50,13 @@ class _Entry(msgspec.Struct, gc=False):
     """Whether it cannot be in a batch."""
     stored: asyncio.Future[SendResult]
 
+    is_sent: bool = False
+    """Whether it is on its way: then the answer, or its own timeout, says what became of it."""
+
+    def expire(self) -> None:
+        """Tell the caller that the message was not sent in its time."""
+        self.fail(RemotingTimeoutError(f"{self.message.topic} was not sent to within {self.timeout_ms} ms"))
+
     def fail(self, failure: FlintError | ValueError) -> None:
         """Raise an error for the caller, unless it has given up."""
         if not self.stored.done():
@@ -65,6 +72,8 @@ class _Lane(msgspec.Struct):
     size_bytes: int = 0
     departure: asyncio.Handle | None = None
     is_leaving: bool = False
+    expiry: asyncio.TimerHandle | None = None
+    """When the first of the messages that wait behind others has waited too long."""
 
 
 class Gatherer:
@@ -165,6 +174,10 @@ class Gatherer:
             lane = self._lanes.get(key)  # the same where order counts: what it holds becomes several batches
         if lane is None:
             lane = self._lanes[key] = _Lane(key)
+        if (lane.is_leaving or (lane.entries and entry.deadline_s < lane.entries[0].deadline_s)) and (
+            lane.expiry is None or entry.deadline_s < lane.expiry.when()
+        ):
+            self._expire_at(lane, entry.deadline_s)
         lane.entries.append(entry)
         lane.size_bytes += length_bytes
         if lane.departure is None and not lane.is_leaving:
@@ -174,10 +187,31 @@ class Gatherer:
             else:
                 lane.departure = loop.call_soon(self._leave, lane)
 
+    def _expire_at(self, lane: _Lane, deadline_s: float) -> None:
+        if lane.expiry is not None:
+            lane.expiry.cancel()
+        lane.expiry = asyncio.get_running_loop().call_at(deadline_s, self._expire, lane)
+
+    def _expire(self, lane: _Lane) -> None:
+        """Tell those whose time is over while others of their lane, who have more time, are under way."""
+        lane.expiry = None
+        now_s = asyncio.get_running_loop().time()
+        waiting = [entry for entry in lane.entries if not entry.stored.done()]
+        if self._lanes.get(lane.key) is lane:
+            waiting += [entry for entry in lane.leaving if not (entry.stored.done() or entry.is_sent)]
+        for entry in waiting:
+            if entry.deadline_s <= now_s:
+                entry.expire()
+        left = [entry.deadline_s for entry in waiting if entry.deadline_s > now_s]
+        if left:
+            self._expire_at(lane, min(left))
+
     def _put_later(self, topic: str, sharding_key: str, entry: _Entry) -> None:
         """Put a message when its topic's queues are known; who comes next must not overtake it."""
         waiting = self._unrouted.setdefault(topic, [])
         waiting.append((sharding_key, entry))
+        expiry = entry.stored.get_loop().call_at(entry.deadline_s, entry.expire)
+        entry.stored.add_done_callback(lambda _: expiry.cancel())
         if len(waiting) > 1:
             return
 
@@ -190,9 +224,10 @@ class Gatherer:
 
     async def _put_when_routed(self, topic: str, waiting: list[tuple[str, _Entry]]) -> None:
         try:
-            route = await self._sender.route(topic)
+            route = await self._sender.route(topic, waiting[0][1].timeout_ms)
             for sharding_key, entry in waiting:
-                self._put(entry, route.queue_by_key(sharding_key))
+                if not entry.stored.done():
+                    self._put(entry, route.queue_by_key(sharding_key))
             waiting.clear()
         except (RefusedError, RemotingError) as failure:
             for _, entry in waiting:
@@ -237,6 +272,8 @@ class Gatherer:
             for prepared, entries in self._parts(lane.leaving):
                 await self._send(prepared, entries, lane.key[2])
         self._forget(lane)  # now, not when the task has ended: a message that comes until then belongs to another lane
+        if lane.expiry is not None:
+            lane.expiry.cancel()
 
     def _forget(self, lane: _Lane) -> None:
         if self._lanes.get(lane.key) is lane:
@@ -277,7 +314,7 @@ class Gatherer:
         if entry.stored.done():
             return None
         if entry.deadline_s <= entry.stored.get_loop().time():
-            entry.fail(RemotingTimeoutError(f"{entry.message.topic} was not sent to within {entry.timeout_ms} ms"))
+            entry.expire()
             return None
         try:
             return self._preparer.item(entry.message)
@@ -291,8 +328,11 @@ class Gatherer:
         return self._preparer.joined([entry.message for entry in part], items)
 
     async def _send(self, prepared: Prepared, entries: Sequence[_Entry], queue: MessageQueue | None) -> None:
+        left_ms = (entries[0].deadline_s - asyncio.get_running_loop().time()) * 1000
+        for entry in entries:
+            entry.is_sent = True
         try:
-            stored = await self._sender.stored(prepared, queue, entries[0].timeout_ms)
+            stored = await self._sender.stored(prepared, queue, left_ms)
             results = send_results(prepared.msg_id.split(","), *stored)
         except RefusedError as refused:
             if refused.code != ResponseCode.MESSAGE_ILLEGAL or len(entries) == 1:

@@ -129,8 +129,7 @@ class Producer(InstanceUser):
             queue: where to; then nothing else is tried. None: the topic's next queue.
             sharding_key: chooses the queue in its place: messages with one key go to one queue, in the order of their sends,
                 and to the queue that the Java client chooses for the key (SelectMessageQueueByHash).
-            timeout_ms: for everything, retries included. With ``linger_ms`` it counts again from when the batch leaves; a
-                message whose turn has not come in that time is not sent.
+            timeout_ms: for everything: the name server, connections, retries, and with ``linger_ms`` the waiting for others.
 
         Raises:
             ValueError: the message is too long; or there are both, a queue and a sharding key.
@@ -141,10 +140,10 @@ class Producer(InstanceUser):
             gathered = self._gatherer.add(message, queue, sharding_key, timeout_ms)
             if gathered is not None:
                 return await gathered
-        prepared = self._preparer.one(message)
-        return await self._sender.send(
-            prepared, await self._sender.chosen(message.topic, queue, sharding_key), timeout_ms
-        )
+        prepared, left_ms = self._preparer.one(message), float(timeout_ms)
+        if sharding_key is not None:
+            queue, left_ms = await self._sender.chosen(message.topic, queue, sharding_key, left_ms)
+        return await self._sender.send(prepared, queue, left_ms)
 
     async def send_batch(
         self,
@@ -155,10 +154,10 @@ class Producer(InstanceUser):
         timeout_ms: int = SEND_TIMEOUT_MS,
     ) -> SendResult:
         """Send messages of one topic to one queue, stored together or not at all. Raises as :meth:`send`."""
-        prepared = self._preparer.batch(messages)
-        return await self._sender.send(
-            prepared, await self._sender.chosen(prepared.topic, queue, sharding_key), timeout_ms
-        )
+        prepared, left_ms = self._preparer.batch(messages), float(timeout_ms)
+        if sharding_key is not None:
+            queue, left_ms = await self._sender.chosen(prepared.topic, queue, sharding_key, left_ms)
+        return await self._sender.send(prepared, queue, left_ms)
 
     async def send_all(
         self,
@@ -186,8 +185,10 @@ class Producer(InstanceUser):
         stored_messages = 0
         for prepared in self._preparer.batches(messages):  # a list: none is sent before all are checked
             try:
-                target = await self._sender.chosen(prepared.topic, queue, sharding_key)
-                results.append(await self._sender.send(prepared, target, timeout_ms))
+                target, left_ms = queue, float(timeout_ms)
+                if sharding_key is not None:
+                    target, left_ms = await self._sender.chosen(prepared.topic, queue, sharding_key, left_ms)
+                results.append(await self._sender.send(prepared, target, left_ms))
             except (RefusedError, RemotingError) as failure:
                 if not results:
                     raise
@@ -222,9 +223,10 @@ class Producer(InstanceUser):
             async with asyncio.timeout(timeout_ms / 1000):
                 route = await self._sender.route(message.topic)
                 await requests.announce(route.address(name) for name in route.broker_addrs)
-                target = await self._sender.chosen(message.topic, queue, sharding_key)
-                left_ms = max(1, int((deadline_s - clock.monotonic_s()) * 1000))
-                await self._sender.send(self._preparer.one(asked), target, left_ms)
+                left_ms = max(1.0, (deadline_s - clock.monotonic_s()) * 1000)
+                if sharding_key is not None:
+                    queue, left_ms = await self._sender.chosen(message.topic, queue, sharding_key, left_ms)
+                await self._sender.send(self._preparer.one(asked), queue, left_ms)
                 return await reply
         except TimeoutError as failure:
             raise RemotingTimeoutError(f"no reply to a request to {message.topic} within {timeout_ms} ms") from failure
@@ -247,16 +249,37 @@ class Producer(InstanceUser):
             RemotingError: as :meth:`send`.
         """
         message = make_reply(request, body, properties)
-        queues = [queue for queue in await self.queues(message.topic) if queue.broker_name == request.broker_name]
-        return await self.send(message, queues[0] if queues else None, timeout_ms=timeout_ms)
+        begin_s = self.client.clock.monotonic_s()
+        route = await self._sender.route(message.topic, timeout_ms)
+        queues = [queue for queue in route.write_queues if queue.broker_name == request.broker_name]
+        left_ms = max(1, timeout_ms - int((self.client.clock.monotonic_s() - begin_s) * 1000))
+        return await self.send(message, queues[0] if queues else None, timeout_ms=left_ms)
 
     async def send_oneway(
-        self, message: Message, queue: MessageQueue | None = None, *, sharding_key: str | None = None
+        self,
+        message: Message,
+        queue: MessageQueue | None = None,
+        *,
+        sharding_key: str | None = None,
+        timeout_ms: int = SEND_TIMEOUT_MS,
     ) -> None:
-        """Send a message and do not wait for an answer: it may be lost. Raises as :meth:`send`, short of the answer."""
-        prepared = self._preparer.one(message)
-        route = await self._sender.route(prepared.topic)
-        queue = await self._sender.chosen(prepared.topic, queue, sharding_key) or self._sender.next_queue(route, None)
-        await self.client.remoting.invoke_oneway(
-            route.address(queue.broker_name), self._sender.command(prepared, queue)
-        )
+        """Send a message and do not wait for an answer: it may be lost. Raises as :meth:`send`, short of the answer.
+
+        Args:
+            message, queue, sharding_key: as for :meth:`send`.
+            timeout_ms: until the message is written: for the route, the connection, and a peer that is slow.
+        """
+        prepared, left_ms, clock = self._preparer.one(message), float(timeout_ms), self.client.clock
+        begin_s = clock.monotonic_s()
+        if sharding_key is not None:
+            queue, left_ms = await self._sender.chosen(prepared.topic, queue, sharding_key, left_ms)
+        route = await self._sender.route(prepared.topic, left_ms)
+        queue = queue or self._sender.next_queue(route, None)
+        left_ms = max(1.0, timeout_ms - (clock.monotonic_s() - begin_s) * 1000)
+        try:
+            await self.client.remoting.invoke_oneway(
+                route.address(queue.broker_name), self._sender.command(prepared, queue), left_ms
+            )
+        except RemotingError:
+            self.client.routes.doubt(prepared.topic)
+            raise

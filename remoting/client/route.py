@@ -23,6 +23,8 @@ from flintmq.remoting.wire.command import RemotingCommand, request
 from flintmq.remoting.wire.headers_route import GetRouteInfoRequestHeader
 from flintmq.remoting.wire.json_body import decode_body
 
+DOUBT_S: Final = 0.5
+"""A route that is younger is not doubted: a broker that comes back is registered within this time, or a while later."""
 ROUTE_MAX_AGE_S: Final = 30.0
 """RocketMQ's clients ask again every 30 s."""
 MASTER_ID: Final = 0
@@ -170,12 +172,18 @@ class RouteCache:
         self._max_age_s = max_age_s
         self._routes: dict[str, tuple[float, TopicRoute]] = {}
 
-    async def route(self, topic: str, *, max_age_s: float | None = None) -> TopicRoute:
+    async def route(self, topic: str, *, max_age_s: float | None = None, timeout_ms: float | None = None) -> TopicRoute:
         """Return the topic's route, asked for when the one known is older than ``max_age_s`` (None: the usual age).
 
         A known route outlives name servers that do not answer, and those that have just begun and were not told of the topic
         yet (MQClientInstance.updateTopicRouteInfoFromNameServer); it counts as new then, so that not every send asks again,
         and waits. With an age of 0 the name server's word counts.
+
+        Args:
+            topic: the topic.
+            max_age_s: an older route is asked for again.
+            timeout_ms: how long all name servers together may take; None: the usual time each. Where a route is known, half
+                of it: the rest is for what the route is needed for.
 
         Raises:
             RefusedError: TOPIC_NOT_EXIST, or what else the name server says; no route is known.
@@ -186,7 +194,9 @@ class RouteCache:
             return fresh
         now_s = self._clock.monotonic_s()
         try:
-            route = make_topic_route(topic, await self.fetch(topic))
+            if timeout_ms is not None and topic in self._routes:
+                timeout_ms /= 2
+            route = make_topic_route(topic, await self.fetch(topic, timeout_ms=timeout_ms))
         except (RemotingError, RefusedError) as failure:
             is_gone = isinstance(failure, RefusedError) and (
                 failure.code != ResponseCode.TOPIC_NOT_EXIST or max_age_s == 0
@@ -206,22 +216,42 @@ class RouteCache:
             return None
         return known[1]
 
-    async def fetch(self, topic: str) -> TopicRouteData:
+    def doubt(self, topic: str) -> None:
+        """Have the topic's route asked for again when it is needed next: its broker does not answer where it was.
+
+        Nothing happens within :data:`DOUBT_S` of the last time: brokers that are away for long cost name servers little.
+        """
+        known = self._routes.get(topic)
+        now_s = self._clock.monotonic_s()
+        if known is not None and now_s - known[0] >= DOUBT_S:
+            self._routes[topic] = (now_s - self._max_age_s, known[1])
+
+    async def fetch(self, topic: str, *, timeout_ms: float | None = None) -> TopicRouteData:
         """Return the topic's route as a name server knows it now. Raises as :meth:`route`."""
         header = GetRouteInfoRequestHeader(topic=self._namespace.wrap(topic), accept_standard_json_only=True)
-        answer = await self.ask(request(RequestCode.GET_ROUTEINFO_BY_TOPIC, header))
+        answer = await self.ask(request(RequestCode.GET_ROUTEINFO_BY_TOPIC, header), timeout_ms)
         if answer.code != ResponseCode.SUCCESS:
             raise RefusedError(answer.code, answer.remark or f"no route of topic {topic}", reason="route.missing")
         return decode_body(answer.body, TopicRouteData)
 
-    async def ask(self, command: RemotingCommand) -> RemotingCommand:
-        """Ask the chosen name server, and where it fails the next ones in turn. Raises the last one's ``RemotingError``."""
+    async def ask(self, command: RemotingCommand, timeout_ms: float | None = None) -> RemotingCommand:
+        """Ask the chosen name server, and where it fails the next ones in turn. Raises the last one's ``RemotingError``.
+
+        Args:
+            command: the request.
+            timeout_ms: for all of them together, in equal parts of what is left; None: the usual time for each.
+        """
         failure: RemotingError | None = None
         servers, first = self.name_servers, self._chosen
+        ends_s = None if timeout_ms is None else self._clock.monotonic_s() + timeout_ms / 1000
         for step in range(len(servers)):
             at = (first + step) % len(servers)
+            patience_ms: float = self._timeout_ms
+            if ends_s is not None:
+                left_ms = (ends_s - self._clock.monotonic_s()) * 1000
+                patience_ms = min(patience_ms, max(1.0, left_ms / (len(servers) - step)))
             try:
-                return await self._remoting.invoke(servers[at], command, self._timeout_ms)
+                return await self._remoting.invoke(servers[at], command, patience_ms)
             except RemotingError as error:
                 failure = error
                 if self._chosen == at:  # else another request has found out before

@@ -91,18 +91,19 @@ class Sender:
     """The extFields of a plain send to a queue: only its time and its properties differ."""
     _turn: itertools.count[int] = attrs.field(factory=lambda: itertools.count(random.getrandbits(16)), init=False)
 
-    async def send(self, prepared: Prepared, queue: MessageQueue | None, timeout_ms: int) -> SendResult:
+    async def send(self, prepared: Prepared, queue: MessageQueue | None, timeout_ms: float) -> SendResult:
         """Send to a queue, and to nothing else; without one to the topic's next, and elsewhere where that fails. See
         :meth:`Producer.send <flintmq.remoting.client.producer.Producer.send>`, which raises the same."""
         return send_result(prepared.msg_id, *await self.stored(prepared, queue, timeout_ms))
 
     async def stored(
-        self, prepared: Prepared, queue: MessageQueue | None, timeout_ms: int
+        self, prepared: Prepared, queue: MessageQueue | None, timeout_ms: float
     ) -> tuple[MessageQueue, RemotingCommand]:
         """Send a request, again and again where that helps; return the queue that it went to, and the broker's answer."""
         clock = self.client.clock
         deadline_s = clock.monotonic_s() + timeout_ms / 1000
-        route = await self.route(prepared.topic)
+        topic = prepared.topic
+        route = self.client.routes.fresh(topic) or await self.route(topic, timeout_ms)
         failed_broker: str | None = None
         failure: RefusedError | RemotingError | None = None
         stored: tuple[MessageQueue, RemotingCommand] | None = None
@@ -121,13 +122,26 @@ class Sender:
                 failure = refused
             except RemotingError as lost:
                 failure = lost
+                self.client.routes.doubt(topic)
+                if queue is None and attempt < self.retries:
+                    route = await self._route_again(route, deadline_s)
             else:
                 if not self._tries_elsewhere(stored, route) or queue or attempt == self.retries:
                     return stored
             failed_broker = target.broker_name
         if stored is not None:
             return stored
-        raise failure or RemotingTimeoutError(f"topic {prepared.topic} was not sent to within {timeout_ms} ms")
+        raise failure or RemotingTimeoutError(f"topic {topic} was not sent to within {timeout_ms:g} ms")
+
+    async def _route_again(self, route: TopicRoute, deadline_s: float) -> TopicRoute:
+        """Return the route for the next attempt: a broker that is not where it was may have come back elsewhere."""
+        left_ms = (deadline_s - self.client.clock.monotonic_s()) * 1000
+        if left_ms <= 0:
+            return route
+        try:
+            return await self.client.routes.route(route.topic, timeout_ms=left_ms)
+        except (RefusedError, RemotingError):
+            return route
 
     def _tries_elsewhere(self, stored: tuple[MessageQueue, RemotingCommand], route: TopicRoute) -> bool:
         queue, answer = stored
@@ -182,15 +196,24 @@ class Sender:
         fields = {**fields, BORN_TIMESTAMP: str(self.client.clock.now_ms()), PROPERTIES: prepared.properties}
         return request(prepared.code, fields, prepared.body)
 
-    async def route(self, topic: str) -> TopicRoute:
-        """Return the topic's route; that of the auto-create topic, with queues of this one, while it does not exist."""
+    async def route(self, topic: str, timeout_ms: float | None = None) -> TopicRoute:
+        """Return the topic's route; that of the auto-create topic, with queues of this one, while it does not exist.
+
+        Args:
+            topic: the topic.
+            timeout_ms: how long that may take; None: the usual time for each name server.
+        """
+        clock = self.client.clock
+        deadline_s = clock.monotonic_s() + (timeout_ms or 0.0) / 1000
         try:
-            return await self.client.routes.route(topic)
+            return await self.client.routes.route(topic, timeout_ms=timeout_ms)
         except RefusedError as refused:
             if refused.code != ResponseCode.TOPIC_NOT_EXIST:
                 raise
+            if timeout_ms is not None:
+                timeout_ms = max(1.0, (deadline_s - clock.monotonic_s()) * 1000)
             try:
-                data = await self.client.routes.fetch(AUTO_CREATE_TOPIC)
+                data = await self.client.routes.fetch(AUTO_CREATE_TOPIC, timeout_ms=timeout_ms)
             except RefusedError:
                 raise refused from None
         narrowed = []
@@ -208,10 +231,13 @@ class Sender:
             queues = self.backoff.choose(queues)
         return queues[next(self._turn) % len(queues)]
 
-    async def chosen(self, topic: str, queue: MessageQueue | None, sharding_key: str | None) -> MessageQueue | None:
-        """Return the queue that the caller names, by itself or by a key; None where any will do."""
-        if sharding_key is None:
-            return queue
+    async def chosen(
+        self, topic: str, queue: MessageQueue | None, sharding_key: str, timeout_ms: float
+    ) -> tuple[MessageQueue, float]:
+        """Return the queue that a key chooses, and how many milliseconds of the timeout are left."""
         if queue is not None:
             raise InvalidArgumentError("name a queue or a sharding key, not both: the key chooses the queue")
-        return (await self.route(topic)).queue_by_key(sharding_key)
+        begin_s = self.client.clock.monotonic_s()
+        route = await self.route(topic, timeout_ms)
+        left_ms = timeout_ms - (self.client.clock.monotonic_s() - begin_s) * 1000
+        return route.queue_by_key(sharding_key), max(1.0, left_ms)

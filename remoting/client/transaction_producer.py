@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import enum
 import inspect
 from collections.abc import Awaitable, Callable
@@ -19,7 +20,7 @@ from typing import Final, Unpack
 import attrs
 
 from flintmq.core.broker.topic_config import MessageQueue
-from flintmq.core.errors import InvalidArgumentError, RefusedError, RemotingError
+from flintmq.core.errors import InvalidArgumentError, RefusedError, RemotingError, RemotingTimeoutError
 from flintmq.core.record.host import decode_message_id
 from flintmq.core.record.properties import PRODUCER_GROUP, TRANSACTION_PREPARED, UNIQ_KEY
 from flintmq.core.record.record import RecordError
@@ -114,7 +115,7 @@ class TransactionProducer(Producer):
                 FlintMQ's: a delay counts from the commit.
             local: the local part. What it raises is raised here; the transaction is left undecided.
             queue: where to; None: the topic's next queue.
-            timeout_ms: for the send.
+            timeout_ms: for the send of the half message, the name server and the heartbeat before it included.
 
         Raises:
             ValueError: the message is too long, or asks for a delay.
@@ -145,8 +146,16 @@ class TransactionProducer(Producer):
         }
         prepared = self._preparer.one(attrs.evolve(message, properties=marked))
         prepared = attrs.evolve(prepared, sys_flag=prepared.sys_flag | PREPARED_FLAG)
-        await self._introduce(message.topic)
-        return await self._sender.send(prepared, queue, timeout_ms)
+        begin_s = self.client.clock.monotonic_s()
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await self._introduce(message.topic, timeout_ms)
+        except TimeoutError as failure:
+            raise RemotingTimeoutError(
+                f"the brokers of topic {message.topic} did not answer within {timeout_ms} ms: nothing was sent"
+            ) from failure
+        left_ms = timeout_ms - (self.client.clock.monotonic_s() - begin_s) * 1000
+        return await self._sender.send(prepared, queue, max(1.0, left_ms))
 
     async def end(self, sent: SendResult, state: TransactionState) -> TransactionResult:
         """Tell the broker what came of the local part of a half message. A broker that does not learn it asks later."""
@@ -154,9 +163,9 @@ class TransactionProducer(Producer):
             await self._end(sent, state)
         return TransactionResult(sent, state)
 
-    async def _introduce(self, topic: str) -> None:
+    async def _introduce(self, topic: str, timeout_ms: float) -> None:
         """Tell brokers that the group has a member before they may have to ask it."""
-        route = await self._sender.route(topic)
+        route = await self._sender.route(topic, timeout_ms)
         addresses = {route.address(queue.broker_name) for queue in route.write_queues}
         if not addresses <= self._known_to:
             # Named: a topic that is not there yet has no route of its own with brokers to notify.

@@ -1,0 +1,176 @@
+"""A timeout bounds the whole call, whoever hangs: a name server, several of them, a broker, or a message that goes before."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from flintmq.core.errors import RefusedError, RemotingError, RemotingTimeoutError
+from flintmq.core.route.route_data import BrokerData, QueueData, TopicRouteData
+from flintmq.remoting.client.message import Message
+from flintmq.remoting.client.producer import Producer
+from flintmq.remoting.client.transaction_producer import TransactionProducer, TransactionState
+from flintmq.remoting.wire.command import RemotingCommand, response
+from flintmq.remoting.wire.json_body import dumps
+
+TIMEOUT_MS = 200
+MESSAGE = Message("T", b"x")
+
+CALLS: dict[str, Callable[[Any], Awaitable[object]]] = {
+    "send": lambda one: one.send(MESSAGE, timeout_ms=TIMEOUT_MS),
+    "send with a key": lambda one: one.send(MESSAGE, sharding_key="k", timeout_ms=TIMEOUT_MS),
+    "send to a queue": lambda one: one.send(MESSAGE, QUEUE, timeout_ms=TIMEOUT_MS),
+    "send_batch": lambda one: one.send_batch([MESSAGE] * 2, timeout_ms=TIMEOUT_MS),
+    "send_batch with a key": lambda one: one.send_batch([MESSAGE] * 2, sharding_key="k", timeout_ms=TIMEOUT_MS),
+    "send_all": lambda one: one.send_all([MESSAGE] * 2, timeout_ms=TIMEOUT_MS),
+    "send_oneway": lambda one: one.send_oneway(MESSAGE, timeout_ms=TIMEOUT_MS),
+    "request": lambda one: one.request(MESSAGE, timeout_ms=TIMEOUT_MS),
+    "request with a key": lambda one: one.request(MESSAGE, sharding_key="k", timeout_ms=TIMEOUT_MS),
+    "send_half": lambda one: one.send_half(MESSAGE, timeout_ms=TIMEOUT_MS),
+}
+QUEUE: Any = None
+
+
+def silent(_asked: RemotingCommand) -> None:
+    return None
+
+
+async def check(_message: object) -> TransactionState:
+    return TransactionState.ROLLBACK
+
+
+async def took_s(call: Awaitable[object]) -> float:
+    """Return how long a call took that fails as it should."""
+    loop = asyncio.get_running_loop()
+    begin_s = loop.time()
+    async with asyncio.timeout(20):
+        with pytest.raises((RemotingError, RefusedError)) as failure:
+            await call
+    assert isinstance(failure.value, RemotingTimeoutError)
+    return loop.time() - begin_s
+
+
+@pytest.mark.parametrize("linger_ms", [None, 0])
+@pytest.mark.parametrize(
+    "hangs", ["name server", "two name servers", "name server of a new topic", "broker", "everything"]
+)
+def test_a_timeout_bounds_the_whole_call(fake_peer: Any, fake_broker: Any, hangs: str, linger_ms: float | None) -> None:
+    async def run() -> None:
+        async with fake_peer() as peer, fake_peer() as other:
+            fake_broker(peer)
+            if "name server" in hangs or hangs == "everything":
+                peer.answers[105] = other.answers[105] = silent
+            if hangs == "name server of a new topic":
+                peer.answers[105] = lambda asked: response(asked, 17) if "TBW" not in str(asked.ext_fields) else None
+            if hangs in ("broker", "everything"):
+                peer.answers.update({310: silent, 320: silent, 34: silent, 325: silent})
+            addresses = f"{peer.address};{other.address}" if "two" in hangs else peer.address
+
+            async def one(name: str) -> tuple[str, float]:
+                kind: Any = TransactionProducer if name == "send_half" else Producer
+                options = {"check": check} if name == "send_half" else {}
+                producer = kind("pg", addresses, linger_ms=linger_ms, heartbeat_interval_s=3_600, **options)
+                try:
+                    return name, await took_s(CALLS[name](producer))
+                finally:
+                    await producer.close()
+
+            names = [
+                name for name in CALLS if name != "send_oneway" or hangs != "broker"
+            ]  # it does not wait for a broker
+            durations = await asyncio.gather(*map(one, names))
+            assert [(name, duration_s) for name, duration_s in durations if not 0.15 < duration_s < 0.9] == []
+
+    asyncio.run(run())
+
+
+def test_a_known_route_is_used_where_no_name_server_answers_in_time(fake_peer: Any, fake_broker: Any) -> None:
+    """It is old, and a send that waited for a newer one all of its time would fail at a broker that works."""
+
+    async def run() -> None:
+        async with fake_peer() as peer:
+            fake_broker(peer)
+            async with Producer("pg", peer.address, route_interval_s=0.01) as producer:
+                await producer.send(MESSAGE)
+                peer.answers[105] = silent
+                await asyncio.sleep(0.02)  # until the route is old
+                assert (await producer.send(MESSAGE, timeout_ms=400)).queue.topic == "T"
+
+    asyncio.run(run())
+
+
+def test_a_message_behind_one_with_more_time_keeps_its_own(fake_peer: Any, fake_broker: Any) -> None:
+    """Both are for one queue, in order: the first may take long, and the second must not wait for it."""
+
+    async def run() -> None:
+        async with fake_peer() as peer:
+            fake_broker(peer)
+            async with Producer("pg", peer.address, linger_ms=0) as producer:
+                await producer.send(MESSAGE, sharding_key="k")
+                usual, peer.answers[310] = peer.answers[310], silent
+                first = asyncio.create_task(producer.send(MESSAGE, sharding_key="k", timeout_ms=30_000))
+                await peer.until(lambda: len(peer.of_code(310)) == 2)
+                second = producer.send(MESSAGE, sharding_key="k", timeout_ms=TIMEOUT_MS)
+                assert await took_s(second) < 0.9
+                peer.answers[310] = usual
+                for transport in peer.transports:
+                    transport.abort()
+                with pytest.raises(RemotingError):
+                    await first
+
+    asyncio.run(run())
+
+
+def test_a_broker_that_comes_back_elsewhere_is_found_by_the_next_attempt(fake_peer: Any, fake_broker: Any) -> None:
+    """Without asking again, sends fail until the route is refreshed by itself, which takes half a minute."""
+
+    async def run() -> None:
+        async with fake_peer() as name_server, fake_peer() as second:
+            fake_broker(second)
+            first = fake_peer()
+            await first.__aenter__()
+            fake_broker(first)
+            at = [first.address]
+
+            def route(asked: RemotingCommand) -> RemotingCommand:
+                data = TopicRouteData(
+                    broker_datas=[BrokerData(broker_addrs={0: at[0]}, broker_name="broker-a", cluster="C")],
+                    queue_datas=[
+                        QueueData(
+                            broker_name="broker-a", perm=6, read_queue_nums=2, topic_sys_flag=0, write_queue_nums=2
+                        )
+                    ],
+                )
+                return response(asked, 0, body=dumps(data, "standard"))
+
+            name_server.answers[105] = route
+            clock = HandClock()
+            async with Producer("pg", name_server.address, clock=clock) as producer:
+                sent = await producer.send(MESSAGE)
+                await first.__aexit__()
+                at[0] = second.address
+                clock.at_s += 1
+                await producer.send(MESSAGE)
+                assert len(second.of_code(310)) == 1
+                clock.at_s += 1
+                looked_up = len(name_server.of_code(105))
+                await producer.send(MESSAGE, sent.queue)
+                assert len(name_server.of_code(105)) == looked_up, "a send that works asks for no route"
+
+    asyncio.run(run())
+
+
+class HandClock:
+    """A clock that is set by hand."""
+
+    def __init__(self) -> None:
+        self.at_s = 1_000.0
+
+    def now_ms(self) -> int:
+        return int(self.at_s * 1000)
+
+    def monotonic_s(self) -> float:
+        return self.at_s
