@@ -54,7 +54,6 @@ from flintmq.remoting.client import allocate_nearby as allocate_nearby
 from flintmq.remoting.client import make_reply as make_reply
 from flintmq.remoting.client.callbacks import Raised, as_exception, called
 from flintmq.remoting.client.consumer import CLOSED_BY_LISTENER
-from flintmq.remoting.client.iteration import LoopMessages
 from flintmq.remoting.client.producer import SEND_TIMEOUT_MS, ProducerOptions
 from flintmq.remoting.client.route import NameServers
 
@@ -178,6 +177,11 @@ class Consumer(Blocking[aio.Consumer]):
         """Whether it is a member of its group now."""
         return self._inner.is_started
 
+    @property
+    def troubles(self) -> Mapping[str, str]:
+        """What keeps this member from consuming now, each with the reason; see the asynchronous class."""
+        return self._wait(returned(lambda: self._inner.troubles))
+
     subscribe: Final = blocking(aio.Consumer.subscribe)
     unsubscribe: Final = blocking(aio.Consumer.unsubscribe)
     rebalance: Final = blocking(aio.Consumer.rebalance)
@@ -209,21 +213,13 @@ class Consumer(Blocking[aio.Consumer]):
         """
         if not self._inner.is_started:
             raise RuntimeError(f"consumer of {self.group} is not started: use it in a with statement, or call start()")
-        loop = self._wait(returned(self._inner.consumption.iteration.messages))
+        loop = self._wait(returned(lambda: self._inner.consumption.iteration.messages(timeout_ms)))
         try:
-            while (message := self._wait(self._next(loop, timeout_ms))) is not None:
+            while (message := self._wait(loop.next_message())) is not None:
                 yield message
         finally:
             with contextlib.suppress(RuntimeError):  # the program ends, and the loop with it
                 self._wait(returned(loop.end))
-
-    @staticmethod
-    async def _next(loop: LoopMessages, timeout_ms: int | None) -> MessageExt | None:
-        try:
-            async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
-                return await loop.next_message()
-        except TimeoutError:
-            return None
 
 
 class Consumers(Blocking[aio.Consumers]):

@@ -19,9 +19,10 @@ from msgspec.structs import replace
 
 from flintmq.core.broker.subscription import SubscriptionData
 from flintmq.core.broker.topic_name import RETRY_PREFIX
-from flintmq.core.errors import FlintError, InvalidArgumentError
+from flintmq.core.errors import FlintError, InvalidArgumentError, RemotingError
 from flintmq.core.record.properties import RETRY_TOPIC
 from flintmq.remoting.client.broker_api import PullStatus
+from flintmq.remoting.client.broker_patience import BrokerPatience
 from flintmq.remoting.client.callbacks import Raised, as_exception, called, is_of_task
 from flintmq.remoting.client.consumer_settings import (
     BatchListener,
@@ -84,6 +85,7 @@ class ConsumeService:
         )
         self._retry_topic = RETRY_PREFIX + member.group
         self._start_task = start_task
+        self._brokers = BrokerPatience(member, start_task)
         self._units: deque[Unit] = deque()
         """Pulled, and handed to no worker yet."""
         self._idle: deque[asyncio.Future[None]] = deque()
@@ -118,6 +120,7 @@ class ConsumeService:
         """Start the workers; orderly messages are consumed by the tasks that pull them."""
         self._is_ending = False
         self.iteration.begin()
+        self._brokers.begin()
         timeout_s = self._settings.consume_timeout_s
         if self._has_listener and self._member.is_clustering and not self._settings.orderly:
             self._start_task(repeat(min(timeout_s, _LOOK_S), self._give_up_slow), "slow")
@@ -154,6 +157,10 @@ class ConsumeService:
                 return
             try:
                 messages = await self._pull(held, subscription)
+            except RemotingError as failure:
+                self._brokers.failed(held.queue, failure)
+                await self._brokers.wait(held.queue)
+                continue
             except (FlintError, ValueError) as failure:  # ValueError: an answer that does not decode
                 log.warning("pulling %s failed: %s", held.queue, failure)
                 await asyncio.sleep(self._settings.error_delay_s)
@@ -193,6 +200,7 @@ class ConsumeService:
             max_messages=self._settings.pull_batch_size,
             suspend_ms=self._settings.suspend_ms,
         )
+        self._brokers.answered(held.queue)
         held.pull_queue_offset = result.next_begin_queue_offset
         if result.status is PullStatus.OFFSET_ILLEGAL:
             log.warning("offset %d of %s is illegal: going on at %d", asked, held.queue, held.pull_queue_offset)

@@ -194,6 +194,14 @@ class Consumer(InstanceUser):
         return self._started
 
     @property
+    def troubles(self) -> Mapping[str, str]:
+        """What keeps this member from consuming now, each with the reason; empty while everything works.
+
+        The subject is a topic (it has no route yet, or no name server answers) or ``broker NAME``, which does not answer.
+        """
+        return self.member.troubles.reasons()
+
+    @property
     def subscriptions(self) -> Mapping[str, SubscriptionData]:
         """Return the subscriptions by topic."""
         return self.member.subscriptions
@@ -206,6 +214,17 @@ class Consumer(InstanceUser):
     def __aiter__(self) -> AsyncIterator[MessageExt]:
         """Iterate over the messages; see :meth:`~flintmq.remoting.client.iteration.Iteration.messages`."""
         return self.consumption.iteration.messages()
+
+    def messages(self, timeout_ms: int | None = None) -> AsyncIterator[MessageExt]:
+        """Iterate over the messages as ``async for message in consumer`` does, until none came for so long.
+
+        Args:
+            timeout_ms: the iteration ends when no message came for so long; None: only when the consumer is closed.
+
+        Raises:
+            TypeError: there is a listener.
+        """
+        return self.consumption.iteration.messages(timeout_ms)
 
     async def rebalance(self) -> None:
         """Compute which queues are this member's, begin those it gained and give up those it lost."""

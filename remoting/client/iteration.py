@@ -81,17 +81,20 @@ class Iteration:
         while self._settling:  # noqa: ASYNC110 - the next iterations of the loop end it
             await asyncio.sleep(0)
 
-    def messages(self) -> LoopMessages:
+    def messages(self, timeout_ms: int | None = None) -> LoopMessages:
         """Return an iterator for one loop; a message counts as consumed when the loop asks for the next one.
 
         The message that a loop had when it ended, by ``break`` or by an exception, is the next one of another loop.
+
+        Args:
+            timeout_ms: the loop ends when no message came for so long; None: only when the consumer is closed.
 
         Raises:
             TypeError: there is a listener.
         """
         if self._has_listener:
             raise TypeError("a consumer with a listener gives its messages to the listener")
-        return LoopMessages(self)
+        return LoopMessages(self, timeout_ms)
 
     async def next_of(self, loop: LoopMessages) -> MessageExt | None:
         """Return the loop's next message, which makes the one that it had consumed; None once the consumer is closed."""
@@ -124,21 +127,28 @@ class Iteration:
 class LoopMessages(AsyncIterator[MessageExt]):
     """The iterator of one ``async for`` loop. Loop thread only."""
 
-    def __init__(self, iteration: Iteration) -> None:
+    def __init__(self, iteration: Iteration, timeout_ms: int | None = None) -> None:
+        self._timeout_s = None if timeout_ms is None else timeout_ms / 1000
         self.handed: Handed | None = None
         """The message that the loop has."""
         self._iteration = iteration
         self._loop = asyncio.get_running_loop()
 
     async def __anext__(self) -> MessageExt:
-        message = await self._iteration.next_of(self)
+        message = await self.next_message()
         if message is None:
             raise StopAsyncIteration
         return message
 
     async def next_message(self) -> MessageExt | None:
-        """Return the next message; None once the consumer is closed."""
-        return await self._iteration.next_of(self)
+        """Return the next message; None once the consumer is closed, or where none came in time."""
+        if self._timeout_s is None:
+            return await self._iteration.next_of(self)
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                return await self._iteration.next_of(self)
+        except TimeoutError:
+            return None
 
     def end(self) -> None:
         """End the loop: its message, if it has one, is given to another loop."""

@@ -11,6 +11,7 @@ from flintmq.remoting.client.broker_api import BrokerApi
 from flintmq.remoting.client.consumer_settings import CLUSTERING, ConsumerSettings
 from flintmq.remoting.client.instance import ClientInstance
 from flintmq.remoting.client.trace import Tracer
+from flintmq.remoting.client.troubles import Troubles
 
 
 @attrs.define
@@ -37,8 +38,14 @@ class Membership:
     tracer: Tracer | None = None
     subscriptions: dict[str, SubscriptionData] = attrs.field(factory=dict)
     """By topic."""
+    troubles: Troubles = attrs.field(init=False)
+    """What keeps the member from consuming, by topic or by broker."""
     counts: defaultdict[str, Counts] = attrs.field(factory=lambda: defaultdict(Counts))
     """By topic."""
+
+    @troubles.default
+    def _no_troubles(self) -> Troubles:
+        return Troubles(self.client.clock)
 
     @property
     def is_clustering(self) -> bool:

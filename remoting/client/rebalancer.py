@@ -84,16 +84,25 @@ class Rebalancer:
                 try:
                     await self._update(topic, await self._assigned(topic))
                 except FlintError as failure:  # the assignment stays as it is
-                    log.info("no rebalance of %s for %s: %s", topic, self._member.group, failure)
-                except Exception:  # of the strategy or of an offset store: other topics are not held up
-                    log.exception("no rebalance of %s for %s", topic, self._member.group)
+                    if self._is_news(topic, failure):
+                        log.warning("no rebalance of %s for %s: %s", topic, self._member.group, failure)
+                except Exception as failure:  # of the strategy or of an offset store: other topics are not held up
+                    if self._is_news(topic, failure):
+                        log.exception("no rebalance of %s for %s", topic, self._member.group)
+                else:
+                    self._member.troubles.over(topic)
+
+    def _is_news(self, topic: str, failure: Exception) -> bool:
+        """Note why nothing is consumed of a topic, and return whether to log it. A retry topic begins with the first retry."""
+        return not topic.startswith(RETRY_PREFIX) and self._member.troubles.met(topic, failure)
 
     async def _know_routes(self) -> None:
         for topic in list(self._member.subscriptions):
             try:
                 await self._member.client.routes.route(topic)
             except FlintError as failure:
-                log.info("no route of %s yet: %s", topic, failure)
+                if self._is_news(topic, failure):
+                    log.warning("no route of %s yet: %s", topic, failure)
 
     async def _assigned(self, topic: str) -> list[MessageQueue]:
         queues = (await self._member.client.routes.route(topic)).read_queues
@@ -224,6 +233,7 @@ class Rebalancer:
 
     async def drop_topic(self, topic: str) -> None:
         """Give up the queues of a topic. A queue of which an orderly listener has a message follows when it is finished."""
+        self._member.troubles.over(topic)
         held_queues = [held for queue, held in self.process_queues.items() if queue.topic == topic]
         releases = [(self._release(held), held) for held in held_queues]
         waited = [release for release, held in releases if not held.consuming]

@@ -1,0 +1,100 @@
+"""Brokers that do not answer: all queues of one wait together, while one question asks whether it is back."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+import attrs
+
+from flintmq.core.broker.topic_config import MessageQueue
+from flintmq.core.errors import RefusedError, RemotingError
+from flintmq.remoting.client.instance import log
+from flintmq.remoting.client.membership import Membership
+
+_BROKER: Final = "broker {}"
+
+
+@attrs.define
+class _Away:
+    """A broker that did not answer a pull."""
+
+    is_back: asyncio.Event = attrs.field(factory=asyncio.Event)
+    waiting: int = 0
+    """Queues that wait for it."""
+
+
+class BrokerPatience:
+    """The brokers that one member pulls from and that do not answer. Loop thread only.
+
+    Each queue that connected again by itself would make a connection, and a line in the log, a queue and a try.
+
+    Args:
+        member: the member of the group.
+        start_task: starts work that ends with the consumer, under a name.
+    """
+
+    def __init__(self, member: Membership, start_task: Callable[[Coroutine[Any, Any, None], str], None]) -> None:
+        self._member = member
+        self._start_task = start_task
+        self._away: dict[str, _Away] = {}
+
+    async def wait(self, queue: MessageQueue) -> None:
+        """Return at once, or when the broker of a queue answers again."""
+        away = self._away.get(queue.broker_name)
+        if away is None:
+            return
+        away.waiting += 1
+        try:
+            await away.is_back.wait()
+        finally:
+            away.waiting -= 1
+
+    def failed(self, queue: MessageQueue, failure: RemotingError) -> None:
+        """Take note that the broker of a queue did not answer a pull."""
+        self._tell(queue, failure)
+        if queue.broker_name not in self._away:
+            self._away[queue.broker_name] = _Away()
+            self._start_task(self._ask(queue), f"ask-{queue.broker_name}")
+
+    def begin(self) -> None:
+        """Forget what was before: the consumer starts."""
+        for broker_name in list(self._away):
+            self._back(broker_name)
+
+    def _tell(self, queue: MessageQueue, failure: RemotingError) -> None:
+        self._member.client.routes.doubt(queue.topic)  # it may come back at another address
+        if self._member.troubles.met(_BROKER.format(queue.broker_name), failure):
+            log.warning("broker %s does not answer, its queues wait: %s", queue.broker_name, failure)
+
+    async def _ask(self, queue: MessageQueue) -> None:
+        """Ask the broker until it answers, whatever it says, or nobody waits for it any more."""
+        try:
+            while True:
+                await asyncio.sleep(self._member.settings.error_delay_s)
+                if not self._away[queue.broker_name].waiting:
+                    return
+                try:
+                    with contextlib.suppress(RefusedError):  # what it has against the queue is said to the pull
+                        await self._member.api.max_offset(queue)
+                except RemotingError as failure:
+                    self._tell(queue, failure)
+                else:
+                    self.answered(queue)
+                    return
+        finally:
+            self._back(queue.broker_name)
+
+    def _back(self, broker_name: str) -> None:
+        away = self._away.pop(broker_name, None)
+        if away is not None:
+            away.is_back.set()
+
+    def answered(self, queue: MessageQueue) -> None:
+        """Take note that a pull was answered."""
+        if self._member.troubles:
+            lasted_s = self._member.troubles.over(_BROKER.format(queue.broker_name))
+            if lasted_s is not None:
+                log.info("broker %s answers again, after %.1f s", queue.broker_name, lasted_s)

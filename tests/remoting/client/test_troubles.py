@@ -1,0 +1,133 @@
+"""A consumer that cannot consume says so: at once, then with growing pauses, and to whoever asks."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import attrs
+import pytest
+
+from flintmq.core.testing.clock import ManualClock
+from flintmq.remoting.client.consumer import Consumer
+from flintmq.remoting.client.consumer_settings import ConsumerSettings
+from flintmq.remoting.client.troubles import Troubles
+from flintmq.tests.support.fake_broker import _PeerConnection
+
+SOON = ConsumerSettings(
+    consume_from="CONSUME_FROM_FIRST_OFFSET", rebalance_interval_s=0.01, error_delay_s=0.02, commit_interval_s=60
+)
+
+
+def test_it_is_told_at_once_and_then_with_growing_pauses() -> None:
+    clock = ManualClock()
+    troubles = Troubles(clock)
+    told_s = []
+    for second in range(20_000):
+        if troubles.met("Orders", "gone"):
+            told_s.append(second)
+        clock.advance_ms(1_000)
+    assert told_s[:5] == [0, 30, 90, 210, 450]
+    assert told_s[-1] - told_s[-2] == 3_600
+    assert troubles.reasons() == {"Orders": "gone"}
+    assert troubles.over("Orders") == 20_000
+    assert troubles.over("Orders") is None
+    assert troubles.met("Orders", "again")
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+def test_a_dead_name_server_is_told_once_and_can_be_asked_for(caplog: pytest.LogCaptureFixture) -> None:
+    async def run() -> None:
+        async with Consumer("g", "127.0.0.1:1", settings=SOON) as consumer:
+            await consumer.subscribe("Orders")
+            await consumer.subscribe("Bills")
+            for _ in range(5):
+                await consumer.rebalance()
+            assert set(consumer.troubles) == {"Orders", "Bills"}
+            assert "127.0.0.1:1" in consumer.troubles["Orders"]
+            assert [message async for message in consumer.messages(timeout_ms=20)] == []
+
+    asyncio.run(run())
+    told = warnings(caplog)
+    assert len([line for line in told if "Orders" in line]) == 1, told
+    assert "nobody answers at 127.0.0.1:1" in "".join(told)
+    assert "%RETRY%" not in "".join(told)
+
+
+def test_a_missing_topic_is_told_once_and_forgotten_when_it_comes(
+    fake_peer: Any, fake_broker: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def run() -> None:
+        async with fake_peer() as peer:
+            broker = fake_broker(peer)
+            async with Consumer("g", peer.address, settings=SOON) as consumer:
+                await consumer.subscribe("Later")
+                for _ in range(3):
+                    await consumer.rebalance()
+                assert "No topic route" in consumer.troubles["Later"]
+                broker.topics.add("Later")
+                broker.members["g"] = [consumer.client.client_id]
+                await peer.until(lambda: any(queue.topic == "Later" for queue in consumer.process_queues))
+                assert consumer.troubles == {}
+                await consumer.subscribe("Never")
+                await consumer.rebalance()
+                await consumer.unsubscribe("Never")
+                assert consumer.troubles == {}
+
+    asyncio.run(run())
+    assert len([line for line in warnings(caplog) if "Later" in line]) == 1
+
+
+def test_a_broker_that_is_away_costs_one_try_at_a_time_and_one_line(
+    fake_peer: Any, fake_broker: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each of 65 queues that connects by itself makes 76 connections a second, and as many lines."""
+
+    async def run() -> None:
+        async with fake_peer() as name_server:
+            peer = fake_peer()
+            await peer.__aenter__()
+            broker = fake_broker(peer)
+            broker.queue_nums = 65
+            name_server.answers[105] = broker.route
+            slowly = attrs.evolve(SOON, rebalance_interval_s=0.05)
+            async with Consumer("g", name_server.address, lambda message: None, settings=slowly) as consumer:
+                broker.members["g"] = [consumer.client.client_id]
+                await consumer.subscribe("T")
+                await peer.until(lambda: len(consumer.process_queues) == 65 and len(peer.of_code(11)) >= 65)
+                opened: list[str] = []
+                usual = consumer.client.remoting._open
+
+                async def counted(address: str, connection: Any) -> None:
+                    opened.append(address)
+                    await usual(address, connection)
+
+                consumer.rebalancer.rebalance = lambda: asyncio.sleep(0)  # type: ignore[method-assign]  # it asks at a pace of its own
+                consumer.client.remoting._open = counted  # type: ignore[method-assign]
+                for transport in list(peer.transports):
+                    transport.abort()
+                peer._server.close()
+                await asyncio.sleep(0.3)  # fifteen of error_delay_s
+                tries = len([address for address in opened if address == peer.address])
+                assert 1 <= tries <= 16, tries
+                assert [subject for subject in consumer.troubles if subject.startswith("broker ")] == [
+                    "broker broker-a"
+                ]
+
+                again = await asyncio.get_running_loop().create_server(
+                    lambda: _PeerConnection(peer), "127.0.0.1", peer.port
+                )
+                pulls = len(peer.of_code(11))
+                await peer.until(lambda: len(peer.of_code(11)) >= pulls + 65)
+                await peer.until(lambda: not consumer.troubles)
+                again.close()
+            await peer.__aexit__()
+
+    asyncio.run(run())
+    told = warnings(caplog)
+    assert len([line for line in told if line.startswith("broker broker-a does not answer")]) == 1
+    assert not [line for line in told if line.startswith("pulling")]
