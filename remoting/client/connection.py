@@ -22,6 +22,9 @@ WRITE_BYTES: Final = 64 * 1024
 SILENCE_S: Final = 3.0
 """A peer that leaves requests unanswered for so long, and sends nothing else either, is taken for lost: the path to it may have
 been cut without a word, and the kernel would go on trying for a quarter of an hour."""
+_TLS_ALERT: Final = b"\x15\x03"
+"""What a server's answer to a plain frame begins with where it wants TLS."""
+WANTS_TLS: Final = "it may want TLS (ssl_context, FLINT_TLS), or not take this client"
 CLOSE_TIMEOUT_S: Final = 1.0
 """A peer that does not read may not hold up a close for longer."""
 
@@ -78,6 +81,7 @@ class ClientConnection(asyncio.Protocol):
         """Set while it can be written to, and when it is lost: then nobody needs to wait any more."""
         self._closed = asyncio.Event()
         self._active_at_s = self._received_at_s = self._loop.time()
+        self._has_received = self._has_written = self._is_closing = False
         self._silent_since_s: float | None = None
         """When the first request was sent that ran out of time while nothing came from the peer."""
         self._idle_timer: asyncio.TimerHandle | None = None
@@ -102,6 +106,12 @@ class ClientConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._active_at_s = self._received_at_s = self._loop.time()
         self._silent_since_s = None
+        if not self._has_received:
+            self._has_received = True
+            if data[:2] == _TLS_ALERT:
+                self._reason = WANTS_TLS
+                self.abort()
+                return
         try:
             for frame in self._decoder.feed(data):
                 self._command_received(decode_command(frame))
@@ -120,6 +130,8 @@ class ClientConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if exc is not None:
             self._reason = str(exc) or type(exc).__name__
+        if self._has_written and not (self._has_received or self._is_closing) and self._is_plain():
+            self._reason = f"the server ended it before it said a word ({exc or 'closed'}): {WANTS_TLS}"
         for timer in (self._idle_timer, self._expiry):
             if timer is not None:
                 timer.cancel()
@@ -174,6 +186,7 @@ class ClientConnection(asyncio.Protocol):
         if self._transport is None:
             return
         self._write_outgoing()
+        self._is_closing = True
         self._transport.close()
         try:
             async with asyncio.timeout(CLOSE_TIMEOUT_S):
@@ -185,6 +198,7 @@ class ClientConnection(asyncio.Protocol):
     def abort(self) -> None:
         """Close without sending what is buffered."""
         if self._transport is not None:
+            self._is_closing = True
             self._transport.abort()
 
     # --- inside ---
@@ -202,6 +216,7 @@ class ClientConnection(asyncio.Protocol):
         if not outgoing or self._transport is None or self._transport.is_closing():
             return  # lost meanwhile: those who wait for an answer have been told
         self._active_at_s = self._loop.time()
+        self._has_written = True
         self._transport.write(outgoing[0] if len(outgoing) == 1 else b"".join(outgoing))
 
     def _expire_at(self, deadline_s: float) -> None:
@@ -234,6 +249,9 @@ class ClientConnection(asyncio.Protocol):
             self.abort()
             return
         self._idle_timer = self._loop.call_later(self._idle_timeout_s - quiet_s, self._arm_idle_timer)
+
+    def _is_plain(self) -> bool:
+        return self._transport is None or self._transport.get_extra_info("sslcontext") is None
 
     def _lost(self) -> RemotingError:
         return RemotingError(f"the connection to {self.address} is lost: {self._reason}")

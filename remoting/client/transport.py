@@ -233,11 +233,27 @@ class RemotingClient:
         connection = ClientConnection(
             address, self._request_received, self._connection_lost, self._idle_timeout_s, self._max_frame_bytes
         )
+        encrypted = self._ssl_context is not None and self._in_process is None
         try:
             async with asyncio.timeout(self._connect_timeout_s):
                 await self._open(address, connection)
         except TimeoutError as failure:
-            raise RemotingConnectError(f"{address} did not answer within {self._connect_timeout_s:g} s") from failure
+            hint = ", neither in plain nor encrypted: this client uses TLS" if encrypted else ""
+            raise RemotingConnectError(
+                f"{address} did not answer within {self._connect_timeout_s:g} s{hint}"
+            ) from failure
+        except ssl.SSLCertVerificationError as failure:
+            raise RemotingConnectError(
+                f"the certificate of {address} is not trusted: {failure.verify_message or failure}; "
+                "give ssl_context the authority that signed it (FLINT_TLS_CA)"
+            ) from failure
+        except (ssl.SSLError, ConnectionResetError, ConnectionAbortedError, EOFError) as failure:
+            if not encrypted:
+                raise RemotingConnectError(f"nobody answers at {address}: {failure}") from failure
+            raise RemotingConnectError(
+                f"{address} answers, and does not speak TLS as this client does ({failure or type(failure).__name__}): "
+                "where the port is plain, leave ssl_context out (FLINT_TLS)"
+            ) from failure
         except OSError as failure:
             raise RemotingConnectError(f"nobody answers at {address}: {failure}") from failure
         self._connections[address] = connection

@@ -114,10 +114,10 @@ def test_required_takes_nothing_in_clear(configure: Callable[..., Any], pems: Pa
                     pulled = [await consumer.pull(queue, 0) for queue in queues]
                     assert [message.body for result in pulled for message in result.messages] == [b"hello"]
                 async with Producer("P", names.address) as producer:
-                    with pytest.raises(RemotingError):
+                    with pytest.raises(RemotingError, match=r"may want TLS \(ssl_context, FLINT_TLS\)"):
                         await producer.send(Message("T", b"hello"))
                 async with Producer("P", names.address, ssl_context=trusting(pems, "two")) as producer:
-                    with pytest.raises(RemotingError):
+                    with pytest.raises(RemotingError, match=r"the certificate of .* is not trusted: .*FLINT_TLS_CA"):
                         await producer.send(Message("T", b"hello"))
 
     asyncio.run(run())
@@ -127,6 +127,18 @@ def test_disabled_closes_on_a_handshake(configure: Callable[..., Any], encrypted
     """Without a certificate there is no TLS, and a client that tries is told at once."""
     with flintmq.Broker(configure()) as broker, pytest.raises((ssl.SSLError, ConnectionError, EOFError)):
         encrypted(broker, trusting(pems))
+
+
+def test_a_client_that_encrypts_is_told_that_the_port_is_plain(configure: Callable[..., Any], pems: Path) -> None:
+    async def run() -> None:
+        async with (
+            flintmq.NameServer(configure()) as names,
+            Producer("P", names.address, ssl_context=trusting(pems)) as producer,
+        ):
+            with pytest.raises(RemotingError, match=r"does not speak TLS as this client does .*FLINT_TLS"):
+                await producer.send(Message("T", b"hello"))
+
+    asyncio.run(run())
 
 
 def test_faults_in_the_handshake_end_that_connection_alone(

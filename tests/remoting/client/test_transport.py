@@ -390,3 +390,22 @@ def test_a_connection_that_ends_as_soon_as_it_is_made_does_not_stop_the_loop(
         assert client._connecting == {}
 
     with_peer(fake_peer, test)
+
+
+def test_a_server_that_answers_in_tls_is_named(fake_peer: type[Peer]) -> None:
+    """A plain frame gets an alert of TLS, which is no frame."""
+
+    async def run() -> None:
+        async def alert(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.read(1)
+            writer.write(b"\x15\x03\x03\x00\x02\x02\x46")
+            await writer.drain()
+            writer.close()
+
+        server = await asyncio.start_server(alert, "127.0.0.1", 0)
+        host, port = server.sockets[0].getsockname()
+        async with server, RemotingClient() as client:
+            with pytest.raises(RemotingError, match=r"may want TLS \(ssl_context"):
+                await client.invoke(f"{host}:{port}", request(1), 5_000)
+
+    asyncio.run(run())
