@@ -10,13 +10,14 @@ from typing import Any, Final
 
 from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.broker.topic_name import RETRY_PREFIX
-from flintmq.core.errors import FlintError
+from flintmq.core.errors import FlintError, RefusedError
 from flintmq.remoting.client.callbacks import as_exception
 from flintmq.remoting.client.consumer_settings import FROM_FIRST, FROM_TIMESTAMP
 from flintmq.remoting.client.instance import log
 from flintmq.remoting.client.membership import Membership
 from flintmq.remoting.client.offset_store import OffsetStore, commit_offsets
 from flintmq.remoting.client.process_queue import CacheLimits, ProcessQueue
+from flintmq.remoting.wire.codes import ResponseCode
 
 ORDERLY_END_S: Final = 30.0
 """How long a queue that is given up waits for the orderly message that a listener has: half of the time after which brokers
@@ -93,8 +94,12 @@ class Rebalancer:
                     self._member.troubles.over(topic)
 
     def _is_news(self, topic: str, failure: Exception) -> bool:
-        """Note why nothing is consumed of a topic, and return whether to log it. A retry topic begins with the first retry."""
-        return not topic.startswith(RETRY_PREFIX) and self._member.troubles.met(topic, failure)
+        """Note why nothing is consumed of a topic, and return whether to log it. A retry topic begins with the first retry.
+
+        A broker that has just begun, or was just told of this member, refuses for a moment to name the members.
+        """
+        may_pass = isinstance(failure, RefusedError) and failure.code != ResponseCode.TOPIC_NOT_EXIST
+        return not topic.startswith(RETRY_PREFIX) and self._member.troubles.met(topic, failure, may_pass=may_pass)
 
     async def _know_routes(self) -> None:
         for topic in list(self._member.subscriptions):

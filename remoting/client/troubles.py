@@ -17,7 +17,8 @@ class _Trouble:
     reason: str
     since_s: float
     tell_at_s: float
-    pause_s: float = FIRST_PAUSE_S
+    pause_s: float = 2 * FIRST_PAUSE_S
+    """Until it is told again, the time after next."""
 
 
 class Troubles:
@@ -30,18 +31,24 @@ class Troubles:
     def __len__(self) -> int:
         return len(self._by_subject)
 
-    def met(self, subject: str, reason: object) -> bool:
-        """Note that something does not work, and return whether to log it: the first time, and after growing pauses."""
+    def met(self, subject: str, reason: object, *, may_pass: bool = False) -> bool:
+        """Note that something does not work, and return whether to log it: the first time, and after growing pauses.
+
+        Args:
+            subject: what does not work.
+            reason: why.
+            may_pass: it is usual for a moment: it is logged the second time.
+        """
         now_s = self._clock.monotonic_s()
         trouble = self._by_subject.get(subject)
         if trouble is None:
-            self._by_subject[subject] = _Trouble(str(reason), now_s, now_s + FIRST_PAUSE_S)
-            return True
+            self._by_subject[subject] = _Trouble(str(reason), now_s, now_s if may_pass else now_s + FIRST_PAUSE_S)
+            return not may_pass
         trouble.reason = str(reason)
         if now_s < trouble.tell_at_s:
             return False
-        trouble.pause_s = min(2 * trouble.pause_s, LONGEST_PAUSE_S)
         trouble.tell_at_s = now_s + trouble.pause_s
+        trouble.pause_s = min(2 * trouble.pause_s, LONGEST_PAUSE_S)
         return True
 
     def over(self, subject: str) -> float | None:

@@ -154,6 +154,8 @@ def failures() -> None:
     """Say the types of errors, which are the same at each door."""
     try:
         pass
+    except aio.InvalidArgumentError as wrong:
+        assert_type(wrong, sync.InvalidArgumentError)
     except aio.PartlySentError as partly:
         assert_type(partly, sync.PartlySentError)
         assert_type(partly.results, tuple[sync.SendResult, ...])

@@ -33,7 +33,9 @@ def test_it_is_told_at_once_and_then_with_growing_pauses() -> None:
     assert troubles.reasons() == {"Orders": "gone"}
     assert troubles.over("Orders") == 20_000
     assert troubles.over("Orders") is None
-    assert troubles.met("Orders", "again")
+    assert not troubles.met("Orders", "again", may_pass=True)
+    assert troubles.met("Orders", "again", may_pass=True)
+    assert not troubles.met("Orders", "again", may_pass=True)
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
