@@ -80,8 +80,13 @@ class Blocking(Generic[C_co]):
     start: Final = blocking(InstanceUser.start)
 
     def close(self) -> None:
-        """Close the connections, unless they are shared; see the asynchronous class. Idempotent."""
-        self._wait(self._inner.close())
+        """Close the connections, unless they are shared; see the asynchronous class. Idempotent.
+
+        In a process that was forked from the one that made it nothing happens: the connections are that one's, and a child
+        that ends by ``sys.exit`` inside a ``with`` statement ends as it says.
+        """
+        if not self._loop.is_of_parent:
+            self._wait(self._inner.close())
 
     @property
     def client(self) -> ClientInstance:

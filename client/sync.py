@@ -15,7 +15,6 @@ by the asynchronous class of the same name. docs/client.md is the guide.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final, Unpack
@@ -54,8 +53,11 @@ from flintmq.remoting.client import allocate_nearby as allocate_nearby
 from flintmq.remoting.client import make_reply as make_reply
 from flintmq.remoting.client.callbacks import Raised, as_exception, called
 from flintmq.remoting.client.consumer import CLOSED_BY_LISTENER
+from flintmq.remoting.client.listener_threads import ListenerThreads
 from flintmq.remoting.client.producer import SEND_TIMEOUT_MS, ProducerOptions
 from flintmq.remoting.client.route import NameServers
+
+CHECKS_AT_ONCE: Final = 20
 
 __all__ = []
 __all__ += aio.__all__
@@ -103,8 +105,10 @@ class TransactionProducer(Producer):
         **options: Unpack[ProducerOptions],
     ) -> None:
 
+        threads = ListenerThreads(CHECKS_AT_ONCE, f"{group}-check")
+
         async def check_in_thread(message: MessageExt) -> TransactionState:
-            outcome = await asyncio.to_thread(called, check, message)
+            outcome = await threads.call(lambda: called(check, message))
             if isinstance(outcome, Raised):
                 raise as_exception(outcome.failure) from outcome.failure
             state: TransactionState = outcome
@@ -155,7 +159,7 @@ class Consumer(Blocking[aio.Consumer]):
         """
         if self._inner.consumption.is_listening:
             raise RuntimeError(CLOSED_BY_LISTENER)
-        self._wait(self._inner.close())
+        super().close()
 
     @property
     def group(self) -> str:

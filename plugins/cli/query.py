@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import click
 
+from flintmq.core.errors import RefusedError, RemotingError
 from flintmq.plugins.cli import options
 from flintmq.plugins.cli.connect import with_admin
 from flintmq.plugins.cli.exits import CommandError, ExitCode
 from flintmq.plugins.cli.output import body_fields, message_json, print_json, print_table, when
 from flintmq.plugins.cli.parser import Command
+from flintmq.remoting.client import admin_messages
 from flintmq.remoting.client.admin import AdminClient
 from flintmq.remoting.client.message import MessageExt
 
@@ -36,7 +38,7 @@ def query(topic: str | None, key: str | None, message_id: str | None, max_num: i
             if found:
                 return found
         try:
-            return [await admin.view_message(message_id)]
+            return [await _by_place(admin, message_id)]
         except ValueError as error:
             hint = "" if topic is not None else "; a sender's id needs the topic too"
             raise CommandError(f"'{message_id[:80]}' is not a broker's message id{hint}", ExitCode.USAGE) from error
@@ -49,6 +51,17 @@ def query(topic: str | None, key: str | None, message_id: str | None, max_num: i
             _show(message)
     if not found:
         raise CommandError(f"no message of topic {topic} has the {'key' if key else 'id'} '{key or message_id}'")
+
+
+async def _by_place(admin: AdminClient, message_id: str) -> MessageExt:
+    """Return the message with a broker's id: of a broker that is registered, wherever it is now, else of the address in it."""
+    try:
+        return await admin_messages.view_message(admin, message_id)
+    except (RefusedError, RemotingError) as failure:
+        try:
+            return await admin.view_message(message_id)
+        except (RefusedError, RemotingError):
+            raise failure from None
 
 
 def _show(message: MessageExt) -> None:

@@ -89,10 +89,10 @@ async def view_message(admin: AdminClient, offset_msg_id: str) -> MessageExt:
     own = host_port(place.ip, place.port)
     info = await admin.cluster_info()
     registered = [one for data in info.broker_addr_table.values() for one in data.broker_addrs.values()]
-    masters = list((await admin.masters()).values())[:MASTERS_ASKED_MAX]
+    masters = [one for one in (await admin.masters()).values() if one != own][:MASTERS_ASKED_MAX]
     header = ViewMessageRequestHeader(commit_log_offset_bytes=place.commit_log_offset_bytes)
     failure: RefusedError | RemotingError | None = None
-    for address in [own] if own in registered else masters:
+    for address in [own, *masters] if own in registered else masters:  # it may have come back at another address
         try:
             answer = await admin.client.ask(address, request(RequestCode.VIEW_MESSAGE_BY_ID, header))
         except (RefusedError, RemotingError) as error:

@@ -91,9 +91,14 @@ class LoopThread:
         return self._loop.is_closed()
 
     @property
+    def is_of_parent(self) -> bool:
+        """Whether this process was forked from the one that has the loop's thread."""
+        return self._process != os.getpid()
+
+    @property
     def is_usable(self) -> bool:
         """Whether the loop runs, in this process: a forked one has the object, but not its thread."""
-        return self._process == os.getpid() and not self.is_stopped
+        return not self.is_of_parent and not self.is_stopped
 
     def stop(self) -> None:
         """Cancel what runs on the loop, then end it and its thread. Idempotent."""

@@ -74,13 +74,13 @@ class ClientConnection(asyncio.Protocol):
         self._on_lost = on_lost
         self._idle_timeout_s = idle_timeout_s
         self._decoder = FrameDecoder(max_frame_bytes)
-        self._loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._is_writable = False
         self._writable = asyncio.Event()
         """Set while it can be written to, and when it is lost: then nobody needs to wait any more."""
         self._closed = asyncio.Event()
-        self._active_at_s = self._received_at_s = self._loop.time()
+        self._active_at_s = self._received_at_s = self.loop.time()
         self._has_received = self._has_written = self._is_closing = False
         self._silent_since_s: float | None = None
         """When the first request was sent that ran out of time while nothing came from the peer."""
@@ -104,7 +104,7 @@ class ClientConnection(asyncio.Protocol):
         self._arm_idle_timer()
 
     def data_received(self, data: bytes) -> None:
-        self._active_at_s = self._received_at_s = self._loop.time()
+        self._active_at_s = self._received_at_s = self.loop.time()
         self._silent_since_s = None
         if not self._has_received:
             self._has_received = True
@@ -157,7 +157,7 @@ class ClientConnection(asyncio.Protocol):
             raise self._lost()
         frame = encode_command(command)
         if not self._outgoing:
-            self._loop.call_soon(self._write_outgoing)
+            self.loop.call_soon(self._write_outgoing)
         self._outgoing.append(frame)
         self._outgoing_bytes += len(frame)
         if self._outgoing_bytes >= WRITE_BYTES:  # a sender that never waits must notice a peer that is slow
@@ -175,7 +175,7 @@ class ClientConnection(asyncio.Protocol):
             RemotingError: the connection is gone; in place of the answer, when it is lost before.
         """
         self.write(command)
-        answered: asyncio.Future[RemotingCommand] = self._loop.create_future()
+        answered: asyncio.Future[RemotingCommand] = self.loop.create_future()
         self.waiting[command.opaque] = Waiting(answered, command.code, timeout_ms, deadline_s)
         if self._expiry is None or deadline_s < self._expiry.when():
             self._expire_at(deadline_s)
@@ -215,19 +215,19 @@ class ClientConnection(asyncio.Protocol):
         outgoing, self._outgoing, self._outgoing_bytes = self._outgoing, [], 0
         if not outgoing or self._transport is None or self._transport.is_closing():
             return  # lost meanwhile: those who wait for an answer have been told
-        self._active_at_s = self._loop.time()
+        self._active_at_s = self.loop.time()
         self._has_written = True
         self._transport.write(outgoing[0] if len(outgoing) == 1 else b"".join(outgoing))
 
     def _expire_at(self, deadline_s: float) -> None:
         if self._expiry is not None:
             self._expiry.cancel()
-        self._expiry = self._loop.call_at(deadline_s, self._expire)
+        self._expiry = self.loop.call_at(deadline_s, self._expire)
 
     def _expire(self) -> None:
         """Tell those whose time is over. One timer for all: nearly every request is answered long before its own would ring."""
         self._expiry = None
-        now_s = self._loop.time()
+        now_s = self.loop.time()
         for waiting in self.waiting.values():
             if waiting.deadline_s <= now_s and not waiting.answered.done():
                 asked_at_s = waiting.deadline_s - waiting.timeout_ms / 1000
@@ -243,12 +243,12 @@ class ClientConnection(asyncio.Protocol):
             self._expire_at(min(left))
 
     def _arm_idle_timer(self) -> None:
-        quiet_s = self._loop.time() - self._active_at_s
+        quiet_s = self.loop.time() - self._active_at_s
         if quiet_s >= self._idle_timeout_s:
             self._reason = f"idle for {self._idle_timeout_s:g} s"
             self.abort()
             return
-        self._idle_timer = self._loop.call_later(self._idle_timeout_s - quiet_s, self._arm_idle_timer)
+        self._idle_timer = self.loop.call_later(self._idle_timeout_s - quiet_s, self._arm_idle_timer)
 
     def _is_plain(self) -> bool:
         return self._transport is None or self._transport.get_extra_info("sslcontext") is None

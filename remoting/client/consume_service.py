@@ -12,7 +12,6 @@ import itertools
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -31,6 +30,7 @@ from flintmq.remoting.client.consumer_settings import (
 )
 from flintmq.remoting.client.instance import log, repeat
 from flintmq.remoting.client.iteration import Iteration, NotTakenError
+from flintmq.remoting.client.listener_threads import ListenerThreads
 from flintmq.remoting.client.membership import Membership
 from flintmq.remoting.client.message import MessageExt
 from flintmq.remoting.client.process_queue import ProcessQueue
@@ -90,7 +90,7 @@ class ConsumeService:
         """Pulled, and handed to no worker yet."""
         self._idle: deque[asyncio.Future[None]] = deque()
         """Workers that wait for a unit."""
-        self._threads: ThreadPoolExecutor | None = None
+        self._threads: ListenerThreads | None = None
         self._listening = threading.local()
         self._goes_on = asyncio.Event()
         """Set unless pulling is suspended."""
@@ -144,7 +144,13 @@ class ConsumeService:
     def close(self) -> None:
         """Hand no more messages to the threads of a plain function; those that it consumes now are finished."""
         if self._threads is not None:
-            self._threads.shutdown(wait=False, cancel_futures=True)
+            if self._threads.busy:
+                log.warning(
+                    "%s is closed while listeners have %d messages: they come again, and a process that ends does not wait",
+                    self._member.group,
+                    self._threads.busy,
+                )
+            self._threads.close()
             self._threads = None
 
     async def run(self, held: ProcessQueue) -> None:
@@ -240,14 +246,13 @@ class ConsumeService:
     async def _in_thread(self, argument: Any, messages: Sequence[MessageExt]) -> Any:
         """Call a plain function in one of as many threads as messages are consumed at a time: the loop's own are few."""
         if self._threads is None:
-            self._threads = ThreadPoolExecutor(self._settings.concurrency, f"{self._member.group}-listener")
+            self._threads = ListenerThreads(self._settings.concurrency, f"{self._member.group}-listener")
         context = contextvars.copy_context()
-        loop = asyncio.get_running_loop()
         try:
-            consumed = loop.run_in_executor(self._threads, lambda: context.run(self._called, argument))
+            consumed = self._threads.call(lambda: context.run(self._called, argument))
         except RuntimeError as ending:  # the interpreter ends: no thread begins any more
             log.info("%s is left to others, this process ends: %s", messages[0].msg_id, ending)
-            consumed = loop.create_future()  # until this consumer is cancelled
+            consumed = asyncio.get_running_loop().create_future()  # until this consumer is cancelled
         outcome = await consumed
         if isinstance(outcome, Raised):
             raise as_exception(outcome.failure) from outcome.failure

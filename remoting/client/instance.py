@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import warnings
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Final, Self, Unpack
 
@@ -199,6 +201,11 @@ class ClientInstance:
         if not task.cancelled() and (failure := task.exception()) is not None:
             log.error("background work %s failed", task.get_name(), exc_info=failure)
 
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop | None:
+        """Return the loop on which it has work or connections now; None where it has neither."""
+        return next((task.get_loop() for task in self._tasks), None) or self.remoting.loop
+
     async def close(self) -> None:
         """End background work and close every connection. Idempotent."""
         tasks = list(self._tasks)
@@ -227,6 +234,16 @@ async def repeat(interval_s: float, work: Callable[[], Awaitable[object]]) -> No
             log.exception("%s failed", getattr(work, "__qualname__", work))
 
 
+def _close_soon(client: ClientInstance) -> None:
+    """Close a client that nobody has any more, on its loop."""
+    closing = asyncio.ensure_future(client.close())
+    _CLOSING.add(closing)
+    closing.add_done_callback(_CLOSING.discard)
+
+
+_CLOSING: Final[set[asyncio.Future[None]]] = set()
+
+
 class InstanceUser:
     """Holds a :class:`ClientInstance`. Loop thread only.
 
@@ -246,6 +263,24 @@ class InstanceUser:
     ) -> None:
         self.client: ClientInstance = client or ClientInstance(name_servers, **instance_options)
         self._owns_client = client is None
+        self._process = os.getpid()
+
+    def __del__(self) -> None:
+        """Warn of a client that is dropped without ``close()``, and close it: it has connections, and tasks that never end."""
+        if not getattr(self, "_owns_client", False) or self._process != os.getpid():
+            return
+        loop = self.client.loop
+        if loop is None:
+            return
+        group = f" of group {self.group}" if hasattr(self, "group") else ""
+        warnings.warn(
+            f"{type(self).__name__}{group} ({self.client.client_id}) was dropped without close(): use it in a with statement",
+            ResourceWarning,
+            stacklevel=2,
+            source=self,
+        )
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(_close_soon, self.client)
 
     async def start(self) -> None:
         """Do nothing when an ``async with`` begins: connections open when they are used."""

@@ -164,6 +164,13 @@ class RemotingClient:
         self._prepare(address, command)
         connection.write(command)
 
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop | None:
+        """Return the loop of its connections; None where it has none."""
+        connecting = next(iter(self._connecting.values()), None)
+        connection = next(iter(self._connections.values()), None)
+        return connecting.get_loop() if connecting is not None else connection.loop if connection is not None else None
+
     async def close(self) -> None:
         """Close every connection; pending calls raise ``RemotingError``. Idempotent."""
         self._closed = True
