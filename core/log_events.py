@@ -30,7 +30,7 @@ EVENTS: Final[Mapping[str, str]] = {
     "the check of transaction %s failed; the broker will ask again": "client.check_failed message",
     "%s asks about a transaction of producer group %s, which is not here": "client.check_not_ours broker group",
     "listeners of %s take longer than close_timeout_s: their messages come again": "client.close_timeout group",
-    "%s is closed while listeners have %d messages: they come again, and a process that ends does not wait": "client.closed_while_busy group messages",
+    "%s is closed while %d calls of its listener run: no process waits for them": "client.closed_while_busy group calls",
     "consuming %d messages of %s from %s on failed": "client.consume_failed messages queue first_message",
     "%s is left to others, this process ends: %s": "client.left_to_others message reason",
     "%s was not made a dead letter: %s": "client.no_dead_letter message error",

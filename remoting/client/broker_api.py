@@ -209,7 +209,11 @@ class BrokerApi(QueueOffsets):
         )
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """Return the group's stored offset; None when there is none."""
+        """Return the group's stored offset; None when there is none.
+
+        Brokers also answer 0 where there is none, if the queue still has its first message (RocketMQ's rule): such a group
+        begins at the first message, whatever it asks for.
+        """
         header = QueryConsumerOffsetRequestHeader(
             consumer_group=self._wrap(self.group),
             topic=self._wrap(queue.topic),

@@ -23,11 +23,7 @@ from flintmq.core.record.properties import RETRY_TOPIC
 from flintmq.remoting.client.broker_api import PullStatus
 from flintmq.remoting.client.broker_patience import BrokerPatience
 from flintmq.remoting.client.callbacks import Raised, as_exception, called, is_of_task
-from flintmq.remoting.client.consumer_settings import (
-    BatchListener,
-    ConsumeResult,
-    Listener,
-)
+from flintmq.remoting.client.consumer_settings import BatchListener, ConsumeResult, Listener
 from flintmq.remoting.client.instance import log, repeat
 from flintmq.remoting.client.iteration import Iteration, NotTakenError
 from flintmq.remoting.client.listener_threads import ListenerThreads
@@ -137,19 +133,15 @@ class ConsumeService:
                 async with asyncio.timeout(timeout_s):
                     await self._none_busy.wait()
             except TimeoutError:
-                log.warning(
-                    "listeners of %s take longer than close_timeout_s: their messages come again", self._member.group
-                )
+                group = self._member.group
+                log.warning("listeners of %s take longer than close_timeout_s: their messages come again", group)
 
     def close(self) -> None:
         """Hand no more messages to the threads of a plain function; those that it consumes now are finished."""
         if self._threads is not None:
-            if self._threads.busy:
-                log.warning(
-                    "%s is closed while listeners have %d messages: they come again, and a process that ends does not wait",
-                    self._member.group,
-                    self._threads.busy,
-                )
+            if busy := self._threads.busy:
+                group = self._member.group
+                log.warning("%s is closed while %d calls of its listener run: no process waits for them", group, busy)
             self._threads.close()
             self._threads = None
 
@@ -207,6 +199,8 @@ class ConsumeService:
             suspend_ms=self._settings.suspend_ms,
         )
         self._brokers.answered(held.queue)
+        if not self._goes_on.is_set():  # suspended while the broker held the pull: it is asked for again
+            return ()
         held.pull_queue_offset = result.next_begin_queue_offset
         if result.status is PullStatus.OFFSET_ILLEGAL:
             log.warning("offset %d of %s is illegal: going on at %d", asked, held.queue, held.pull_queue_offset)

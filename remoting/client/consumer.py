@@ -107,9 +107,18 @@ class Consumer(InstanceUser):
     # --- life ---
 
     async def start(self) -> None:
-        """Join the group and begin to consume."""
+        """Join the group and begin to consume.
+
+        Raises:
+            ValueError: the ``client`` that it shares with others has another member of the group.
+        """
         if self._started:
             return
+        if self.group in self.client.consumers:
+            raise InvalidArgumentError(
+                f"group {self.group} has a member on this client already, and brokers would take the two for one: "
+                "give this consumer a client of its own"
+            )
         self._started = True
         self.started_at_ms = self.client.clock.now_ms()
         ConsumerRequests(self).register()

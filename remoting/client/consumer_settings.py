@@ -54,7 +54,8 @@ class ConsumerSettings:
     consume_batch_size: int = 32
     """Messages in a list for a batch listener, at most. What has come is handed on; nothing waits for more."""
     max_reconsume_times: int | None = None
-    """Tries before a message becomes a dead letter. None: 16, and without end when orderly."""
+    """How often a message comes again before it is a dead letter: with 16 it is tried 17 times. None: 16, and without end when
+    orderly."""
     delay_level: int = 0
     """The delay level of a failed message; 0: a higher one with each try."""
     consume_timeout_s: float = 900.0

@@ -6,10 +6,11 @@ import asyncio
 import logging
 import os
 import warnings
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Final, Self, Unpack
 
-from flintmq.core.errors import FlintError, RefusedError, RemotingError
+from flintmq.core.errors import FlintError, InvalidArgumentError, RefusedError, RemotingError
 from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
 from flintmq.core.log_events import name_events
 from flintmq.remoting.client.message import MessageExt
@@ -104,6 +105,8 @@ class ClientInstance:
         )
         self.requests: Requests = Requests(self)
         self.producer_groups: set[str] = set()
+        self.producers: Counter[str] = Counter()
+        """Producer group → its started producers, which are one member for brokers: the last one that closes leaves."""
         self.consumers: dict[str, Callable[[], ConsumerData]] = {}
         """Group → the content of its next heartbeat."""
         self.transaction_checks: dict[str, Callable[[RemotingCommand, str, MessageExt], Awaitable[None]]] = {}
@@ -248,10 +251,13 @@ class InstanceUser:
     """Holds a :class:`ClientInstance`. Loop thread only.
 
     Args:
-        name_servers: ``host:port;host:port``, a sequence of addresses, or an embedded broker; not looked at when a
+        name_servers: ``host:port;host:port``, a sequence of addresses, or an embedded broker; not used when a
             ``client`` is handed over.
         client: an instance shared with others; it is not closed with this user.
         instance_options: for a :class:`ClientInstance` of its own.
+
+    Raises:
+        ValueError: ``name_servers`` is neither, or has no address.
     """
 
     def __init__(
@@ -261,6 +267,11 @@ class InstanceUser:
         client: ClientInstance | None = None,
         **instance_options: Unpack[InstanceOptions],
     ) -> None:
+        if not isinstance(name_servers, str | Sequence | InProcessServer):
+            raise InvalidArgumentError(
+                f"name_servers is {name_servers!r}, and must be addresses, or a broker of this process: "
+                "give a function by its name, listener=..."
+            )
         self.client: ClientInstance = client or ClientInstance(name_servers, **instance_options)
         self._owns_client = client is None
         self._process = os.getpid()

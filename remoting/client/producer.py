@@ -76,6 +76,7 @@ class Producer(InstanceUser):
     ) -> None:
         super().__init__(name_servers, client=client, **instance_options)
         self.group = group
+        self._is_member = False
         self._preparer = Preparer(compress_over_bytes, max_message_bytes)
         backoff = LatencyBackoff(self.client.clock) if latency_backoff else None
         self._tracer = Tracer(self.client, group, trace) if trace else None
@@ -96,7 +97,10 @@ class Producer(InstanceUser):
         """Start the heartbeats. Sending works before, but transactions and replies find the producer only after."""
         if self._gatherer is not None:
             self._gatherer.is_closed = False
-        self.client.producer_groups.add(self.group)
+        if not self._is_member:
+            self._is_member = True
+            self.client.producers[self.group] += 1
+            self.client.producer_groups.add(self.group)
         self.client.start_heartbeats()
 
     async def close(self) -> None:
@@ -105,9 +109,12 @@ class Producer(InstanceUser):
             await self._gatherer.close()
         if self._tracer is not None:
             await self._tracer.close()
-        if self.group in self.client.producer_groups:
-            self.client.producer_groups.discard(self.group)
-            await self.client.unregister(producer_group=self.group)
+        if self._is_member:
+            self._is_member = False
+            self.client.producers[self.group] -= 1
+            if not self.client.producers[self.group]:
+                self.client.producer_groups.discard(self.group)
+                await self.client.unregister(producer_group=self.group)
         await super().close()
 
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:

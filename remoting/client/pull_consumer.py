@@ -105,7 +105,11 @@ class PullConsumer(QueueOffsets, InstanceUser):
         )
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """Return the group's stored offset; None when there is none."""
+        """Return the group's stored offset; None when there is none.
+
+        Brokers also answer 0 where there is none, if the queue still has its first message (RocketMQ's rule): such a group
+        begins at the first message, whatever it asks for.
+        """
         return await self._api.committed(queue)
 
     async def commit(self, queue: MessageQueue | None = None, consumer_offset: int | None = None) -> None:

@@ -89,13 +89,24 @@ class TransactionProducer(Producer):
         self._known_to: set[str] = set()
 
     async def start(self) -> None:
-        await super().start()
+        """Start as :meth:`Producer.start` does, and answer what brokers ask.
+
+        Raises:
+            ValueError: the ``client`` that it shares with others has another transaction producer of the group.
+        """
         client = self.client
+        if client.transaction_checks.get(self.group, self._asked) != self._asked:
+            raise InvalidArgumentError(
+                f"group {self.group} has a transaction producer on this client already, which brokers ask: "
+                "give this producer a client of its own"
+            )
+        await super().start()
         client.transaction_checks[self.group] = self._asked
         client.remoting.register_processor(RequestCode.CHECK_TRANSACTION_STATE, partial(_dispatch_check, client))
 
     async def close(self) -> None:
-        self.client.transaction_checks.pop(self.group, None)
+        if self.client.transaction_checks.get(self.group) == self._asked:
+            del self.client.transaction_checks[self.group]
         await super().close()
 
     async def send_in_transaction(
