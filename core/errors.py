@@ -138,6 +138,9 @@ class InvalidArgumentError(FlintError, ValueError, TypeError):
     It is both, because callers should not need to know whether a value is of the wrong type or out of range.
     """
 
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+
 
 class RefusedError(FlintError):
     """A request is refused.
