@@ -141,7 +141,7 @@ class ConsumeService:
         if self._threads is not None:
             if busy := self._threads.busy:
                 group = self._member.group
-                log.warning("%s is closed while %d calls of its listener run: no process waits for them", group, busy)
+                log.info("%s is closed while %d calls of its listener run: no process waits for them", group, busy)
             self._threads.close()
             self._threads = None
 

@@ -100,12 +100,14 @@ class ConsumerSettings:
                 number = "a whole number" if kinds is int else "a number"
                 bounds = f"{low} or more" if high == math.inf else f"from {low} to {high}"
                 raise InvalidArgumentError(f"{name} is {value!r}, and must be {number}, {bounds}")
-        if not isinstance(self.orderly, bool):
-            raise InvalidArgumentError(f"orderly is {self.orderly!r}, and must be True or False")
-        if isinstance(self.offset_folder, str):
-            object.__setattr__(self, "offset_folder", Path(self.offset_folder))
-        elif self.offset_folder is not None and not isinstance(self.offset_folder, Path):
-            raise InvalidArgumentError(f"offset_folder is {self.offset_folder!r}, and must be a pathlib.Path")
+        orderly: object = self.orderly
+        if not isinstance(orderly, bool):
+            raise InvalidArgumentError(f"orderly is {orderly!r}, and must be True or False")
+        folder: object = self.offset_folder
+        if isinstance(folder, str):
+            object.__setattr__(self, "offset_folder", Path(folder))
+        elif folder is not None and not isinstance(folder, Path):
+            raise InvalidArgumentError(f"offset_folder is {folder!r}, and must be a pathlib.Path")
         if not callable(self.allocate):
             raise InvalidArgumentError(
                 f"allocate is {self.allocate!r}, and must be a function, such as allocate_averagely"

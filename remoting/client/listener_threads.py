@@ -32,6 +32,7 @@ class ListenerThreads:
         self._limit = limit
         self._name = name
         self._works: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()
+        self._is_closed = False
         self._threads = 0
         self._open = 0
         """Calls that are not done."""
@@ -45,8 +46,10 @@ class ListenerThreads:
         """Call a function, which does not raise, in a thread; return the promise of its result.
 
         Raises:
-            RuntimeError: the interpreter ends, and begins no thread any more.
+            RuntimeError: the interpreter ends, and begins no thread any more; or they are closed.
         """
+        if self._is_closed:
+            raise RuntimeError(f"no call of {self._name} begins any more")
         loop = asyncio.get_running_loop()
         done: asyncio.Future[Any] = loop.create_future()
         if self._open >= self._threads and self._threads < self._limit:
@@ -58,6 +61,7 @@ class ListenerThreads:
 
     def close(self) -> None:
         """Begin no call any more; those that run are finished, if the process lives so long."""
+        self._is_closed = True
         with contextlib.suppress(queue.Empty):
             while True:
                 self._works.get_nowait()

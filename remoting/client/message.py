@@ -67,14 +67,13 @@ class Message:
                 raise InvalidArgumentError(f"{name} is {text!r}, and must be a text")
         if not self.topic:
             raise InvalidArgumentError("topic is '', and must be the name of a topic")
-        if isinstance(self.body, bytearray | memoryview):
-            object.__setattr__(self, "body", bytes(self.body))  # what may be changed is copied
-        elif isinstance(self.body, str):
-            raise InvalidArgumentError(
-                f"body is {brief(self.body)}, and must be bytes: encode it, {brief(self.body)}.encode()"
-            )
-        elif not isinstance(self.body, bytes):
-            raise InvalidArgumentError(f"body is {brief(self.body)}, and must be bytes")
+        body: object = self.body
+        if isinstance(body, bytearray | memoryview):
+            object.__setattr__(self, "body", bytes(body))  # what may be changed is copied
+        elif isinstance(body, str):
+            raise InvalidArgumentError(f"body is {brief(body)}, and must be bytes: encode it, {brief(body)}.encode()")
+        elif not isinstance(body, bytes):
+            raise InvalidArgumentError(f"body is {brief(body)}, and must be bytes")
 
     def _check_properties(self) -> None:
         if not isinstance(self.properties, Mapping):

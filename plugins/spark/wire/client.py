@@ -153,8 +153,8 @@ class DirectRoutes(RouteCache):
         """Return every topic of the broker."""
         return sorted((await self._admin.topic_configs(self._address)).topic_config_table)
 
-    async def fetch(self, topic: str) -> TopicRouteData:
-        """Return the topic as the broker has it. Raises ``RefusedError`` where it has none, ``RemotingError``."""
+    async def fetch(self, topic: str, *, timeout_ms: float | None = None) -> TopicRouteData:
+        """Return the topic as the broker has it, within the usual time of each request. Raises ``RefusedError`` where it has none, ``RemotingError``."""
         if self._broker_name is None:
             self._broker_name = (await self._admin.broker_config(self._address)).get("brokerName", "")
         config = (await self._admin.topic_configs(self._address)).topic_config_table.get(topic)

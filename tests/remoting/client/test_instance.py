@@ -89,7 +89,8 @@ def test_a_client_that_was_closed_or_never_used_is_not_named(fake_peer: Any, fak
 
 
 BUSY = """
-import sys, threading, time
+import logging, sys, threading, time
+logging.basicConfig(level=logging.INFO)
 from flintmq.client.sync import Consumer, ConsumerSettings
 entered = threading.Event()
 def listen(message):

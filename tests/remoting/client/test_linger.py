@@ -170,7 +170,7 @@ def test_a_queue_s_next_batch_leaves_when_the_one_before_is_answered(fake_peer: 
 def test_a_message_whose_time_is_over_is_not_sent(fake_peer: Any, fake_broker: Any) -> None:
     async def test(broker: Any, producer: Producer) -> None:
         broker.peer.answers[310] = lambda asked: None
-        first = asyncio.create_task(producer.send(Message("T", b"1"), sharding_key="k", timeout_ms=60))
+        first = asyncio.create_task(producer.send(Message("T", b"1"), sharding_key="k", timeout_ms=500))
         await broker.peer.until(lambda: bool(sends(broker)))
         behind = [
             producer.send(Message("T", b"2"), sharding_key="k", timeout_ms=1),
