@@ -154,7 +154,10 @@ class DirectRoutes(RouteCache):
         return sorted((await self._admin.topic_configs(self._address)).topic_config_table)
 
     async def fetch(self, topic: str, *, timeout_ms: float | None = None) -> TopicRouteData:
-        """Return the topic as the broker has it, within the usual time of each request. Raises ``RefusedError`` where it has none, ``RemotingError``."""
+        """Return the topic as the broker has it, within the usual time of each request.
+
+        Raises ``RefusedError`` where it has none, ``RemotingError``.
+        """
         if self._broker_name is None:
             self._broker_name = (await self._admin.broker_config(self._address)).get("brokerName", "")
         config = (await self._admin.topic_configs(self._address)).topic_config_table.get(topic)
