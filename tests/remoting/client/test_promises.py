@@ -10,6 +10,8 @@ import pytest
 
 from flintmq.client import sync
 from flintmq.core.errors import FlintError, InvalidArgumentError
+from flintmq.plugins.cli.query import _by_place as by_place
+from flintmq.remoting.client.admin import AdminClient
 from flintmq.remoting.client.consumer import Consumer
 from flintmq.remoting.client.consumer_settings import ConsumerSettings
 from flintmq.remoting.client.instance import ClientInstance
@@ -157,3 +159,19 @@ def test_a_wrong_value_is_a_flint_error_wherever_it_is_given(fake_peer: Any, fak
     ):
         with pytest.raises(FlintError):
             made()
+
+
+def test_an_id_from_before_a_move_is_found_where_the_broker_is_now(fake_peer: Any, fake_broker: Any) -> None:
+    """The id of a message holds the address that its broker had; nobody answers there any more."""
+
+    async def run() -> None:
+        async with fake_peer() as peer:
+            fake_broker(peer)
+            async with Producer("p", peer.address) as producer, AdminClient(peer.address) as admin:
+                sent = await producer.send(Message("T", b"x"))
+                assert peer.address != "127.0.0.1:10911"  # which is what the fake's ids say
+                assert (await by_place(admin, sent.offset_msg_id)).body == b"x"
+                with pytest.raises(ValueError, match=r"."):
+                    await by_place(admin, "no id")
+
+    asyncio.run(run())
