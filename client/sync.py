@@ -51,13 +51,14 @@ from flintmq.remoting.client import allocate_by_consistent_hash as allocate_by_c
 from flintmq.remoting.client import allocate_by_machine_room as allocate_by_machine_room
 from flintmq.remoting.client import allocate_nearby as allocate_nearby
 from flintmq.remoting.client import make_reply as make_reply
-from flintmq.remoting.client.callbacks import Raised, as_exception, called
-from flintmq.remoting.client.consumer import CLOSED_BY_LISTENER
-from flintmq.remoting.client.listener_threads import ListenerThreads
+from flintmq.remoting.client.callbacks import called, result_of
+from flintmq.remoting.client.consumer import refuse_own_callers
+from flintmq.remoting.client.daemon_threads import DaemonThreads
 from flintmq.remoting.client.producer import SEND_TIMEOUT_MS, ProducerOptions
 from flintmq.remoting.client.route import NameServers
 
-CHECKS_AT_ONCE: Final = 20
+_CHECKS_MAX: Final = 8
+"""Checks of one transaction producer that run at a time."""
 
 __all__ = []
 __all__ += aio.__all__
@@ -105,16 +106,21 @@ class TransactionProducer(Producer):
         **options: Unpack[ProducerOptions],
     ) -> None:
 
-        threads = ListenerThreads(CHECKS_AT_ONCE, f"{group}-check")
+        threads = DaemonThreads(f"{group}-check", _CHECKS_MAX)  # the loop's own also look up addresses, for all clients
 
         async def check_in_thread(message: MessageExt) -> TransactionState:
-            outcome = await threads.call(lambda: called(check, message))
-            if isinstance(outcome, Raised):
-                raise as_exception(outcome.failure) from outcome.failure
-            state: TransactionState = outcome
+            state: TransactionState = result_of(
+                await asyncio.get_running_loop().run_in_executor(threads, called, check, message)
+            )
             return state
 
+        self._threads = threads
         Blocking.__init__(self, aio.TransactionProducer(group, name_servers, check=check_in_thread, **options))
+
+    def close(self) -> None:
+        """Leave the group and close the connections, unless they are shared. A check that has begun goes on. Idempotent."""
+        super().close()
+        self._threads.shutdown()
 
     def send_in_transaction(
         self,
@@ -157,8 +163,7 @@ class Consumer(Blocking[aio.Consumer]):
         Raises:
             RuntimeError: called by its own listener, for whose end it would wait.
         """
-        if self._inner.consumption.is_listening:
-            raise RuntimeError(CLOSED_BY_LISTENER)
+        refuse_own_callers([self._inner])
         super().close()
 
     @property
@@ -242,6 +247,15 @@ class Consumers(Blocking[aio.Consumers]):
     @made_of(aio.Consumers)
     def __init__(self, inner: aio.Consumers) -> None:
         super().__init__(inner)
+
+    def close(self) -> None:
+        """Leave every group, commit, and close the connections; see :meth:`flintmq.remoting.client.handlers.Consumers.close`.
+
+        Raises:
+            RuntimeError: called by one of the functions, for whose end it would wait.
+        """
+        refuse_own_callers(self._inner._consumers)
+        super().close()
 
     handler: Final = direct(aio.Consumers.handler)
     batch_handler: Final = direct(aio.Consumers.batch_handler)

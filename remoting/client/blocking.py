@@ -15,8 +15,12 @@ from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
 
+log = logging.getLogger("flintmq.client")
+
 END_TIMEOUT_S: Final = 2.0
 """How long :meth:`LoopThread.stop` waits for work that it has cancelled."""
+BUSY_TIMEOUT_S: Final = 1.0
+"""How long it waits for the loop itself."""
 
 
 class LoopThread:
@@ -35,7 +39,7 @@ class LoopThread:
             try:
                 self._loop.run_forever()
             except BaseException:
-                logging.getLogger("flintmq.client").exception("a callback would have ended the loop of all clients")
+                log.exception("a callback would have ended the loop of all clients")
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the loop and wait for its result. Never call it on the loop's own thread.
@@ -101,16 +105,24 @@ class LoopThread:
         return not self.is_of_parent and not self.is_stopped
 
     def stop(self) -> None:
-        """Cancel what runs on the loop, then end it and its thread. Idempotent."""
+        """Cancel what runs on the loop, then end it and its thread. Idempotent.
+
+        A function on the loop that does not return, such as a listener that is a coroutine function and never waits, is not
+        waited for without bound.
+        """
         if not self.is_usable:
             return  # in a forked process, closing the loop would take the sockets out of the parent's selector
         try:
-            self.start(_cancel_all()).result()
+            with contextlib.suppress(concurrent.futures.TimeoutError):  # told below
+                self.start(_cancel_all()).result(END_TIMEOUT_S + BUSY_TIMEOUT_S)
         finally:
             self._is_stopping = True
             self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
-            self._loop.close()
+            self._thread.join(BUSY_TIMEOUT_S)
+            if self._thread.is_alive():  # a daemon: it ends with the process
+                log.warning("the event loop of all clients does not end: a function that it called does not return")
+            else:
+                self._loop.close()
 
 
 async def _cancel_all() -> None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Collection
+from typing import Any, Final
 
 import attrs
+
+CANCEL_TIMEOUT_S: Final = 5.0
+"""How long a close waits for tasks that it has cancelled. A coroutine function of the user's may go on all the same."""
 
 
 class CallbackError(RuntimeError):
@@ -32,6 +35,15 @@ def called(function: Callable[[Any], Any], argument: Any) -> Any:
         return Raised(failure)
 
 
+def result_of(outcome: Any) -> Any:
+    """Return what :func:`called` has brought from a thread, or raise what the function raised, as :func:`outcome_of` does."""
+    if not isinstance(outcome, Raised):
+        return outcome
+    if ends_one_call(outcome.failure):
+        raise outcome.failure
+    raise as_exception(outcome.failure) from outcome.failure
+
+
 def is_of_task(failure: BaseException) -> bool:
     """Return whether the running task was cancelled or closed, so that the exception must go on.
 
@@ -54,18 +66,56 @@ async def outcome_of(function: Callable[..., Any], *args: Any) -> Any:
     """
     try:
         outcome = function(*args)
-        outcome = await outcome if inspect.isawaitable(outcome) else outcome
+        return await outcome if inspect.isawaitable(outcome) else outcome
     except BaseException as failure:
-        if is_of_task(failure):
+        if is_of_task(failure) or ends_one_call(failure):
             raise
         raise as_exception(failure) from failure
-    if isinstance(outcome, Raised):
-        raise as_exception(outcome.failure) from outcome.failure
-    return outcome
+
+
+def returned_by(function: Callable[..., Any], *args: Any) -> Any:
+    """Return what a user's plain function returns, called on the loop. Raises as :func:`outcome_of`."""
+    try:
+        return function(*args)
+    except BaseException as failure:
+        if ends_one_call(failure):
+            raise
+        raise as_exception(failure) from failure
+
+
+def ends_one_call(failure: BaseException) -> bool:
+    """Return whether an exception ends no more than the call that raises it, wherever it is raised."""
+    return isinstance(failure, Exception) and not isinstance(failure, StopIteration | StopAsyncIteration)
 
 
 def as_exception(failure: BaseException) -> Exception:
     """Return the failure itself, or a :class:`CallbackError` if it is an exception that ends more than a call."""
-    if isinstance(failure, Exception) and not isinstance(failure, StopIteration | StopAsyncIteration):
+    if isinstance(failure, Exception) and ends_one_call(failure):
         return failure
-    return CallbackError(f"a function that was given to this client raised {type(failure).__name__}: {failure}")
+    return CallbackError(f"a function that was given to this client raised {told(failure)}")
+
+
+def told(failure: BaseException) -> str:
+    """Return the class and the text of an exception, also if its ``__str__`` raises."""
+    try:
+        text = str(failure)
+    except Exception as failed:
+        text = f"(its text cannot be made: {type(failed).__name__})"
+    return f"{type(failure).__name__}: {text}"
+
+
+async def ended(tasks: Collection[asyncio.Task[Any]]) -> list[str]:
+    """Cancel tasks, and wait for their ends; return the names of those that go on all the same after ``CANCEL_TIMEOUT_S``.
+
+    A task that calls this by way of a user's function, such as a check that closes its producer, is left out.
+    """
+    others = [task for task in tasks if task is not asyncio.current_task()]
+    for task in others:
+        task.cancel()
+    if not others:
+        return []
+    done, going_on = await asyncio.wait(others, timeout=CANCEL_TIMEOUT_S)
+    for task in done:
+        if not task.cancelled():
+            task.exception()  # it is nobody's any more
+    return sorted(task.get_name() for task in going_on)

@@ -9,7 +9,6 @@ import asyncio
 import contextvars
 import inspect
 import itertools
-import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final
@@ -22,11 +21,11 @@ from flintmq.core.errors import FlintError, InvalidArgumentError, RemotingError
 from flintmq.core.record.properties import RETRY_TOPIC
 from flintmq.remoting.client.broker_api import PullStatus
 from flintmq.remoting.client.broker_patience import BrokerPatience
-from flintmq.remoting.client.callbacks import Raised, as_exception, called, is_of_task
+from flintmq.remoting.client.callbacks import called, is_of_task, result_of
 from flintmq.remoting.client.consumer_settings import BatchListener, ConsumeResult, Listener
+from flintmq.remoting.client.daemon_threads import DaemonThreads
 from flintmq.remoting.client.instance import log, repeat
 from flintmq.remoting.client.iteration import Iteration, NotTakenError
-from flintmq.remoting.client.listener_threads import ListenerThreads
 from flintmq.remoting.client.membership import Membership
 from flintmq.remoting.client.message import MessageExt
 from flintmq.remoting.client.process_queue import ProcessQueue
@@ -36,15 +35,13 @@ Unit = tuple[ProcessQueue, Sequence[MessageExt]]
 _LOOK_S: Final = 60.0
 """How often it is looked whether a listener takes too long, at most."""
 _TURN_S: Final = 0.01
-"""Workers whose listener never waits let the loop do something else so often, or after one call each."""
-StartTask = Callable[[Coroutine[Any, Any, None], str], None]
+"""Workers whose listener never waits let the loop do something else so often."""
+StartTask = Callable[[Coroutine[Any, Any, None], str], "asyncio.Task[None]"]
 """Start work that ends with the consumer, under a name."""
 
 
 class ConsumeService:
-    """Pulls and consumes the messages of one member, one task a queue. Loop thread only.
-
-    ::
+    """Pulls and consumes the messages of one member, one task a queue. Loop thread only::
 
         run: pull ─▶ held ─▶ units, of one message or as many as a batch listener takes ─▶ workers ─▶ listener
               ▲        │                                                                      │
@@ -86,8 +83,7 @@ class ConsumeService:
         """Pulled, and handed to no worker yet."""
         self._idle: deque[asyncio.Future[None]] = deque()
         """Workers that wait for a unit."""
-        self._threads: ListenerThreads | None = None
-        self._listening = threading.local()
+        self._threads = DaemonThreads(f"{member.group}-listener", member.settings.concurrency)
         self._goes_on = asyncio.Event()
         """Set unless pulling is suspended."""
         self._goes_on.set()
@@ -122,28 +118,45 @@ class ConsumeService:
             self._start_task(repeat(min(timeout_s, _LOOK_S), self._give_up_slow), "slow")
         if not self._settings.orderly:
             for number in range(self._settings.concurrency if self._has_listener else 1):
-                self._start_task(self._worker(), f"worker-{number}")
+                self._start_worker(number)
+
+    def _start_worker(self, number: int) -> None:
+        """Start a worker. One that ends before the consumer is closed, because something cancelled it, has a successor.
+
+        That comes later: a loop that is about to end has cancelled all of its tasks, and nothing begins any more.
+        """
+        loop = asyncio.get_running_loop()
+
+        def replace_worker() -> None:
+            if not self._is_ending and not self._member.client.is_closed:
+                log.warning("worker %d of %s was cancelled, another one takes its place", number, self._member.group)
+                self._start_worker(number)
+
+        def ended(_worker: asyncio.Task[None]) -> None:
+            if not self._is_ending:
+                loop.call_later(self._settings.error_delay_s, replace_worker)
+
+        self._start_task(self._worker(), f"worker-{number}").add_done_callback(ended)
 
     async def drain(self, timeout_s: float) -> None:
         """Begin no more messages, and wait so long at most for those that listeners have."""
         self._is_ending = True
         self._units.clear()
-        if timeout_s and self._has_listener:
+        if not self._has_listener:
+            return
+        if timeout_s:
             try:
                 async with asyncio.timeout(timeout_s):
                     await self._none_busy.wait()
             except TimeoutError:
                 group = self._member.group
                 log.warning("listeners of %s take longer than close_timeout_s: their messages come again", group)
+        elif self._busy:
+            log.info("%d listeners of %s are abandoned: their messages come again", self._busy, self._member.group)
 
     def close(self) -> None:
         """Hand no more messages to the threads of a plain function; those that it consumes now are finished."""
-        if self._threads is not None:
-            if busy := self._threads.busy:
-                group = self._member.group
-                log.info("%s is closed while %d calls of its listener run: no process waits for them", group, busy)
-            self._threads.close()
-            self._threads = None
+        self._threads.shutdown()
 
     async def run(self, held: ProcessQueue) -> None:
         """Pull and consume until the queue is given up, or its topic is not subscribed to any more."""
@@ -159,8 +172,9 @@ class ConsumeService:
                 self._brokers.failed(held.queue, failure)
                 await self._brokers.wait(held.queue)
                 continue
-            except (FlintError, ValueError) as failure:  # ValueError: an answer that does not decode
-                log.warning("pulling %s failed: %s", held.queue, failure)
+            except Exception as failure:
+                is_foreign = not isinstance(failure, FlintError | ValueError)  # ValueError: an answer does not decode
+                log.warning("pulling %s failed: %s", held.queue, failure, exc_info=is_foreign)
                 await asyncio.sleep(self._settings.error_delay_s)
                 continue
             size = self._unit_size
@@ -239,31 +253,18 @@ class ConsumeService:
 
     async def _in_thread(self, argument: Any, messages: Sequence[MessageExt]) -> Any:
         """Call a plain function in one of as many threads as messages are consumed at a time: the loop's own are few."""
-        if self._threads is None:
-            self._threads = ListenerThreads(self._settings.concurrency, f"{self._member.group}-listener")
-        context = contextvars.copy_context()
+        loop, context = asyncio.get_running_loop(), contextvars.copy_context()
         try:
-            consumed = self._threads.call(lambda: context.run(self._called, argument))
-        except RuntimeError as ending:  # the interpreter ends: no thread begins any more
+            consumed = loop.run_in_executor(self._threads, context.run, called, self._call, argument)
+        except RuntimeError as ending:  # the process ends: no thread begins any more
             log.info("%s is left to others, this process ends: %s", messages[0].msg_id, ending)
-            consumed = asyncio.get_running_loop().create_future()  # until this consumer is cancelled
-        outcome = await consumed
-        if isinstance(outcome, Raised):
-            raise as_exception(outcome.failure) from outcome.failure
-        return outcome
-
-    def _called(self, argument: Any) -> Any:
-        """Call the listener, in a thread that :attr:`is_listening` knows."""
-        self._listening.thread = True
-        try:
-            return called(self._call, argument)
-        finally:
-            self._listening.thread = False
+            consumed = loop.create_future()  # until this consumer is cancelled
+        return result_of(await consumed)
 
     @property
     def is_listening(self) -> bool:
         """Return whether the caller's thread is in the listener. Thread-safe."""
-        return getattr(self._listening, "thread", False)
+        return self._threads.is_current()
 
     async def _tried(self, held: ProcessQueue, messages: Sequence[MessageExt]) -> int:
         """Return how many messages of a unit, from the first on, were consumed; none where the listener raised."""
@@ -293,7 +294,7 @@ class ConsumeService:
 
     async def _worker(self) -> None:
         loop = asyncio.get_running_loop()
-        while True:
+        while not self._is_ending:  # a listener may have swallowed that its task was cancelled
             while not self._units:
                 idle = loop.create_future()
                 self._idle.append(idle)
@@ -306,6 +307,10 @@ class ConsumeService:
                     await self._consume_concurrently(held, messages)
                 except NotTakenError:
                     pass  # the consumer is closed
+                except asyncio.CancelledError:
+                    # Perhaps something else than close() has cancelled this task, such as its listener.
+                    loop.call_later(self._settings.error_delay_s, self._submit, [(held, messages)])
+                    raise
                 except Exception:  # not of the listener: the worker must go on all the same
                     log.exception(
                         "a worker of %s failed at %s of %s", self._member.group, messages[0].msg_id, held.queue
@@ -353,7 +358,7 @@ class ConsumeService:
         limit = self._settings.max_reconsume_times
         try:
             await self._member.api.send_back(message, self._settings.delay_level, 16 if limit is None else limit)
-        except FlintError as failure:
+        except Exception as failure:  # of a hook, too: else nobody would try the message again
             log.warning("%s was not sent back, it is tried again here: %s", message.msg_id, failure)
             self._start_task(self._try_later(held, (message,)), "retry")
         else:
@@ -390,7 +395,7 @@ class ConsumeService:
         """Make a message that was tried often enough a dead letter; return whether that could be done."""
         try:
             await self._member.api.send_back(message, -1, limit)
-        except FlintError as failure:
+        except Exception as failure:  # of a hook, too
             log.warning("%s was not made a dead letter: %s", message.msg_id, failure)
             return False
         held.done((message,))

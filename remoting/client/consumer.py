@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, Unpack
 
@@ -18,10 +18,12 @@ from flintmq.core.broker.subscription import TAG, SubscriptionData, build_subscr
 from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.broker.topic_name import RETRY_PREFIX
 from flintmq.core.errors import InvalidArgumentError, RefusedError
+from flintmq.core.running_loop import running_loop
 from flintmq.remoting.client.broker_api import BrokerApi
+from flintmq.remoting.client.callbacks import ended, is_of_task, told
 from flintmq.remoting.client.consume_service import ConsumeService
 from flintmq.remoting.client.consumer_settings import BROADCASTING, BatchListener, ConsumerSettings, Listener
-from flintmq.remoting.client.instance import ClientInstance, InstanceOptions, InstanceUser, repeat
+from flintmq.remoting.client.instance import ClientInstance, InstanceOptions, InstanceUser, log, repeat
 from flintmq.remoting.client.membership import Membership
 from flintmq.remoting.client.message import MessageExt, decode_messages
 from flintmq.remoting.client.offset_store import BrokerOffsetStore, FileOffsetStore, OffsetStore, commit_offsets
@@ -100,6 +102,9 @@ class Consumer(InstanceUser):
         self.started_at_ms: int = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._started = False
+        self._is_leaving = False
+        """Whether :meth:`close` has begun, and may have been cancelled before its end."""
+        self._closing = asyncio.Lock()
         self._offsets = offset_store or self._default_offset_store()
         self.consumption: ConsumeService = ConsumeService(self.member, listener, batch_listener, self._start)
         self.rebalancer: Rebalancer = Rebalancer(self.member, self._offsets, self.consumption.run)
@@ -134,10 +139,11 @@ class Consumer(InstanceUser):
             self._start(repeat(settings.lock_interval_s, self.rebalancer.renew_locks), "locks")
         self._start(self.rebalancer.run(), "rebalance")
 
-    def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
+    def _start(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         task = self.client.start_task(work, f"{self.group}-{name}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     async def close(self) -> None:
         """Stop consuming, commit, leave the group and close the connections. Idempotent.
@@ -149,28 +155,33 @@ class Consumer(InstanceUser):
         Raises:
             RuntimeError: called by its own listener, for whose end it would wait.
         """
-        task = asyncio.current_task()
-        if task in self._tasks or any(held.task is task for held in self.process_queues.values()):
-            raise RuntimeError(CLOSED_BY_LISTENER)
-        if self._started:
-            self._started = False
-            try:
-                await self.consumption.iteration.settle()
-                await self.consumption.drain(self.settings.close_timeout_s)
-            finally:
-                tasks = list(self._tasks)
-                for task in tasks:
-                    task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            self.consumption.iteration.end()
-            await self.rebalancer.drop_all()
-            self.consumption.close()
-            self.client.consumers.pop(self.group, None)
-            self.client.forget_group(self.group)
-            await self.client.unregister(consumer_group=self.group)
-        if self.member.tracer is not None:
-            await self.member.tracer.close()
-        await super().close()
+        refuse_own_callers([self])
+        async with self._closing:  # a second call returns when all is done, too
+            if self._started or self._is_leaving:
+                self._started, self._is_leaving = False, True
+                await self._leave()
+                self._is_leaving = False
+            if self.member.tracer is not None:
+                await self.member.tracer.close()
+            await super().close()
+
+    async def _leave(self) -> None:
+        """Stop consuming, commit and leave the group; again from the start where that was cancelled before."""
+        try:
+            await self.consumption.iteration.settle()
+            await self.consumption.drain(self.settings.close_timeout_s)
+        finally:
+            for task in self._tasks:
+                task.cancel()
+        left = await ended(self._tasks)
+        if left:
+            log.warning("%s is closed, these tasks go on although they were cancelled: %s", self.group, ", ".join(left))
+        self.consumption.iteration.end()
+        await self.rebalancer.drop_all()
+        self.consumption.close()
+        self.client.consumers.pop(self.group, None)
+        self.client.forget_group(self.group)
+        await self.client.unregister(consumer_group=self.group)
 
     async def subscribe(self, topic: str, expression: str = "*", expression_type: str = TAG) -> None:
         """Consume the messages of a topic that fit an expression (``*``, ``A || B``, or SQL92).
@@ -285,6 +296,18 @@ def _home() -> Path:
         ) from failure
 
 
+def refuse_own_callers(consumers: Iterable[Consumer]) -> None:
+    """Raise ``RuntimeError`` if the caller is a listener of a consumer, or its offset store: a close would wait for itself.
+
+    Thread-safe: plain listeners are called in threads.
+    """
+    task = asyncio.current_task() if running_loop() is not None else None
+    for consumer in consumers:
+        is_own = task is not None and (task in consumer._tasks or consumer.rebalancer.has_task(task))
+        if is_own or consumer.consumption.is_listening:
+            raise RuntimeError(CLOSED_BY_LISTENER)
+
+
 class ConsumerRequests:
     """Answers pushed requests for one consumer. Loop thread only."""
 
@@ -367,9 +390,11 @@ class ConsumerRequests:
         message = consumer.client.namespace.unwrap_message(stored)
         try:
             outcome = await consumer.consumption.consume(message)
-        except Exception as failure:  # it is the answer
+        except BaseException as failure:  # it is the answer, whatever the listener raised
+            if is_of_task(failure):
+                raise
             result.consume_result = "CR_THROW_EXCEPTION"
-            result.remark = f"{type(failure).__name__}: {failure}"
+            result.remark = told(failure)
         else:
             if outcome.value != "success":
                 result.consume_result = "CR_LATER"

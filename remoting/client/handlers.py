@@ -12,7 +12,7 @@ import attrs
 
 from flintmq.core.broker.subscription import TAG
 from flintmq.core.errors import InvalidArgumentError
-from flintmq.remoting.client.consumer import Consumer
+from flintmq.remoting.client.consumer import Consumer, refuse_own_callers
 from flintmq.remoting.client.consumer_settings import BROADCASTING, BatchListener, ConsumerSettings, Listener
 from flintmq.remoting.client.instance import ClientInstance, InstanceOptions, InstanceUser
 from flintmq.remoting.client.route import NameServers
@@ -96,6 +96,8 @@ class Consumers(InstanceUser):
         self._instance_options = instance_options
         self._groups: dict[str, _Group] = {}
         self._running = AsyncExitStack()
+        self._consumers: list[Consumer] = []
+        """Those that run."""
         self._closed = asyncio.Event()
 
     def handler(
@@ -180,11 +182,13 @@ class Consumers(InstanceUser):
     async def start(self) -> None:
         """Join every group and begin to consume. Raises as :meth:`Consumer.subscribe`; nothing runs then."""
         async with AsyncExitStack() as running:
+            consumers: list[Consumer] = []
             for group in self._groups.values():
                 consumer = await running.enter_async_context(group.consumer(self._options(group)))
+                consumers.append(consumer)
                 for topic, expression, expression_type in group.subscriptions:
                     await consumer.subscribe(topic, expression, expression_type)
-            self._running = running.pop_all()
+            self._running, self._consumers = running.pop_all(), consumers
         self._closed.clear()
 
     def _options(self, group: _Group) -> dict[str, Any]:
@@ -195,7 +199,12 @@ class Consumers(InstanceUser):
         return {"client": self.client}
 
     async def close(self) -> None:
-        """Leave every group, commit, and close the connections; :meth:`run` returns. Idempotent."""
+        """Leave every group, commit, and close the connections; :meth:`run` returns. Idempotent.
+
+        Raises:
+            RuntimeError: called by one of the functions, for whose end it would wait. Nothing was closed.
+        """
+        refuse_own_callers(self._consumers)
         await self._running.aclose()
         self._closed.set()
         await super().close()

@@ -10,9 +10,10 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Final, Self, Unpack
 
-from flintmq.core.errors import FlintError, InvalidArgumentError, RefusedError, RemotingError
+from flintmq.core.errors import FlintError, InvalidArgumentError, RefusedError
 from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
 from flintmq.core.log_events import name_events
+from flintmq.remoting.client.callbacks import ended
 from flintmq.remoting.client.message import MessageExt
 from flintmq.remoting.client.namespace import Namespace
 from flintmq.remoting.client.request_reply import Requests
@@ -114,6 +115,8 @@ class ClientInstance:
         self._heartbeat_interval_s = heartbeat_interval_s
         self._group_handlers: dict[tuple[int, str], RequestHandler] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self.is_closed: bool = False
+        """Whether :meth:`close` was called: nothing is asked any more."""
 
     async def ask(
         self, address: str, command: RemotingCommand, timeout_ms: float = REQUEST_TIMEOUT_MS, *accepted: int
@@ -189,7 +192,7 @@ class ClientInstance:
         for address in self.routes.broker_addresses():
             try:
                 await self.ask(address, request(RequestCode.UNREGISTER_CLIENT, header), 1_000)
-            except (RemotingError, RefusedError) as failure:
+            except Exception as failure:  # of a hook, too: the client is closed all the same
                 log.info("%s did not learn that this client leaves: %s", address, failure)
 
     def start_task(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
@@ -211,10 +214,10 @@ class ClientInstance:
 
     async def close(self) -> None:
         """End background work and close every connection. Idempotent."""
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        self.is_closed = True
+        left = await ended(self._tasks)
+        if left:
+            log.warning("%s is closed, these tasks go on although they were cancelled: %s", "a client", ", ".join(left))
         await self.remoting.close()
 
     async def _refresh_routes(self) -> None:

@@ -57,7 +57,7 @@ class _Entry(msgspec.Struct, gc=False):
         """Tell the caller that the message was not sent in its time."""
         self.fail(RemotingTimeoutError(f"{self.message.topic} was not sent to within {self.timeout_ms} ms"))
 
-    def fail(self, failure: FlintError | ValueError) -> None:
+    def fail(self, failure: Exception) -> None:
         """Raise an error for the caller, unless it has given up."""
         if not self.stored.done():
             self.stored.set_exception(failure)
@@ -229,7 +229,7 @@ class Gatherer:
                 if not entry.stored.done():
                     self._put(entry, route.queue_by_key(sharding_key))
             waiting.clear()
-        except (RefusedError, RemotingError) as failure:
+        except Exception as failure:  # of a hook, too
             for _, entry in waiting:
                 entry.fail(_copy(failure))
         self._unrouted.pop(topic)  # now, not when the task has ended: a message that comes until then finds the route
@@ -342,7 +342,7 @@ class Gatherer:
             for entry in entries:  # nothing is stored, and perhaps for one of them only: each is told of its own
                 if not entry.stored.done():
                     await self._send(self._preparer.one(entry.message), [entry], queue)
-        except FlintError as failure:
+        except Exception as failure:  # of a hook, too: each caller is told of it
             for entry in entries:
                 entry.fail(_copy(failure))
         else:
@@ -351,8 +351,10 @@ class Gatherer:
                     entry.stored.set_result(result)
 
 
-def _copy(failure: FlintError) -> FlintError:
+def _copy(failure: Exception) -> Exception:
     """Return the same error for another caller: an exception that several tasks raise gathers all their tracebacks."""
+    if not isinstance(failure, FlintError):
+        return failure  # of a hook: nothing is known of how such an exception is made
     copied: FlintError = type(failure).__new__(type(failure), *failure.args)
     copied.__dict__.update(failure.__dict__)
     copied.__cause__ = failure.__cause__

@@ -11,6 +11,7 @@ from typing import Protocol
 from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.errors import JsonSyntaxError
 from flintmq.remoting.client.broker_api import BrokerApi
+from flintmq.remoting.client.callbacks import outcome_of
 from flintmq.remoting.client.process_queue import ProcessQueue
 from flintmq.remoting.wire.bodies import ResetOffsetBody
 
@@ -28,11 +29,11 @@ class OffsetStore(Protocol):
 
 
 async def commit_offsets(store: OffsetStore, held_queues: Sequence[ProcessQueue]) -> None:
-    """Store how far queues have been consumed, as far as that changed. Raises ``FlintError`` or ``OSError``."""
+    """Store how far queues have been consumed, as far as that changed. Raises what the store raises."""
     moved = {held.queue: held.commit_offset for held in held_queues if held.commit_offset != held.saved_offset}
     if not moved:
         return
-    await store.save(moved)
+    await outcome_of(store.save, moved)
     for held in held_queues:
         held.saved_offset = moved.get(held.queue, held.saved_offset)
 

@@ -18,7 +18,7 @@ from typing import Final, Literal, Unpack
 
 from flintmq.core.broker.subscription import TAG, SubscriptionData, build_subscription
 from flintmq.core.broker.topic_config import MessageQueue
-from flintmq.core.errors import FlintError, InvalidArgumentError, RemotingConnectError
+from flintmq.core.errors import InvalidArgumentError, RemotingConnectError
 from flintmq.remoting.client.broker_api import BrokerApi, PullResult, PullStatus, QueueOffsets
 from flintmq.remoting.client.consumer_settings import FROM_FIRST, FROM_LAST
 from flintmq.remoting.client.instance import ClientInstance, InstanceOptions, InstanceUser, log
@@ -327,7 +327,7 @@ class _AssignedQueue:
         pull, self._pull = self._pull, None
         try:
             result = pull.result()
-        except (FlintError, ValueError) as failure:  # ValueError: an answer that does not decode
+        except Exception as failure:  # of a hook, too: the messages of other queues are handed out
             return failure
         if result.status is PullStatus.OFFSET_ILLEGAL:
             at, there = self._pull_queue_offset, result.next_begin_queue_offset

@@ -11,7 +11,7 @@ from typing import Any, Final
 from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.broker.topic_name import RETRY_PREFIX
 from flintmq.core.errors import FlintError, RefusedError
-from flintmq.remoting.client.callbacks import as_exception
+from flintmq.remoting.client.callbacks import CANCEL_TIMEOUT_S, outcome_of, returned_by
 from flintmq.remoting.client.consumer_settings import FROM_FIRST, FROM_TIMESTAMP
 from flintmq.remoting.client.instance import log
 from flintmq.remoting.client.membership import Membership
@@ -118,10 +118,7 @@ class Rebalancer:
         members = list(dict.fromkeys(await self._member.api.members(topic)))
         namespace = self._member.client.namespace  # consistent hashes are of names as servers know them
         wrapped = list(map(namespace.wrap_queue, queues))
-        try:
-            share = self._settings.allocate(self._member.client.client_id, members, wrapped)
-        except BaseException as failure:
-            raise as_exception(failure) from failure
+        share = returned_by(self._settings.allocate, self._member.client.client_id, members, wrapped)
         return list(map(namespace.unwrap_queue, share))
 
     async def _update(self, topic: str, assigned: Sequence[MessageQueue]) -> None:
@@ -133,7 +130,13 @@ class Rebalancer:
             locked = await self._member.api.lock(gained)
             gained = [queue for queue in gained if queue in locked]
         for queue in gained:
-            first = await self._first_offset(queue)
+            try:
+                first = await self._first_offset(queue)
+            except FlintError:
+                raise
+            except Exception:  # of an offset store: the other queues begin
+                log.exception("no offset of %s was loaded for %s", queue, self._member.group)
+                continue
             if self._may_begin(queue):  # the topic may have been unsubscribed from, or the consumer closed, meanwhile
                 self._begin(ProcessQueue(queue, first, self._limits))
             elif self._locks_queues and queue not in self.process_queues and queue not in self._releases:
@@ -160,9 +163,11 @@ class Rebalancer:
         held.task.add_done_callback(ended)
 
     async def _first_offset(self, queue: MessageQueue) -> int:
-        stored = await self._offsets.load(queue)
-        if stored is not None:
+        stored = await outcome_of(self._offsets.load, queue)
+        if type(stored) is int and stored >= 0:
             return stored
+        if stored is not None:
+            raise TypeError(f"an offset store loads a number from 0 on, or None, not {stored!r}")
         if queue.topic.startswith(RETRY_PREFIX) or self._settings.consume_from == FROM_FIRST:
             return 0
         if self._settings.consume_from == FROM_TIMESTAMP:
@@ -194,20 +199,22 @@ class Rebalancer:
         """End the pull, commit and unlock. An orderly message that the listener has is finished first."""
         is_finished = True
         if held.task is not None:
-            if held.consuming:
-                _, busy = await asyncio.wait([held.task], timeout=max(ORDERLY_END_S, self._settings.close_timeout_s))
-                if busy:
-                    log.warning(
-                        "a listener of %s still has a message of %s, which is abandoned", self._member.group, held.queue
-                    )
-                    is_finished = False
+            if held.consuming and not await self._finished(held, held.task):
+                log.warning(
+                    "a listener of %s still has a message of %s, which is abandoned", self._member.group, held.queue
+                )
+                is_finished = False
             held.task.cancel()
-            await asyncio.wait([held.task])
+            _, going_on = await asyncio.wait([held.task], timeout=CANCEL_TIMEOUT_S)
+            if going_on:
+                log.warning("a listener of %s goes on at %s although it was cancelled", self._member.group, held.queue)
         if save:
             try:
                 await commit_offsets(self._offsets, [held])
             except (FlintError, OSError) as failure:
                 log.warning("%s is given up, its offset was not stored: %s", held.queue, failure)
+            except Exception:  # of an offset store: the queue is unlocked for others all the same
+                log.exception("%s is given up, the offset store has failed", held.queue)
         if (
             self._locks_queues and is_finished
         ):  # else the lock runs out at the broker, after the time that is left to the listener
@@ -215,6 +222,19 @@ class Rebalancer:
                 await self._member.api.unlock([held.queue])
             except FlintError as failure:
                 log.warning("%s is given up, it was not unlocked: %s", held.queue, failure)
+
+    async def _finished(self, held: ProcessQueue, pull: asyncio.Task[None]) -> bool:
+        """Wait for the orderly message that the listener has, and renew the lock meanwhile; return whether it is finished."""
+        loop = asyncio.get_running_loop()
+        ends_s = loop.time() + max(ORDERLY_END_S, self._settings.close_timeout_s)
+        while not pull.done() and (left_s := ends_s - loop.time()) > 0:
+            await asyncio.wait([pull], timeout=min(left_s, self._settings.lock_interval_s))
+            if not pull.done() and self._locks_queues:
+                try:
+                    await self._member.api.lock([held.queue])
+                except FlintError as failure:
+                    log.warning("%s is still locked, its lock was not renewed: %s", held.queue, failure)
+        return pull.done()
 
     async def reset_offsets(self, offsets: dict[MessageQueue, int]) -> None:
         """Continue at other offsets in queues that are this member's; messages that were pulled of them are dropped."""
@@ -244,6 +264,10 @@ class Rebalancer:
         waited = [release for release, held in releases if not held.consuming]
         if waited:
             await asyncio.wait(waited)
+
+    def has_task(self, task: asyncio.Task[Any]) -> bool:
+        """Return whether a task pulls a queue, or gives one up."""
+        return task in self._releases.values() or any(held.task is task for held in self.process_queues.values())
 
     def begin(self) -> None:
         """Hold queues again, after :meth:`drop_all`."""

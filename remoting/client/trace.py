@@ -15,9 +15,9 @@ import attrs
 
 from flintmq.config.rocketmq.system_topics import TRACE_TOPIC
 from flintmq.core.broker.topic_config import MessageQueue
-from flintmq.core.errors import FlintError
 from flintmq.core.record.properties import TRACE_ON
 from flintmq.core.record.sys_flag import TRANSACTION_PREPARED
+from flintmq.remoting.client.callbacks import told
 from flintmq.remoting.client.instance import ClientInstance, log
 from flintmq.remoting.client.message import Message, MessageExt
 from flintmq.remoting.client.prepared import Prepared, Preparer
@@ -201,8 +201,8 @@ class Tracer:
         try:
             message = Message(self._topic, "".join(lines).encode(), keys=tuple(keys))
             await self._sender.stored(self._preparer.one(message), None, _TIMEOUT_MS)
-        except (FlintError, ValueError) as failure:
-            self._lose(len(lines), str(failure))
+        except Exception as failure:  # of a hook, too: neither the traces that follow nor a close are held up
+            self._lose(len(lines), told(failure))
         for _ in lines:
             self._waiting.popleft()
 

@@ -20,7 +20,7 @@ from typing import Final, Unpack
 import attrs
 
 from flintmq.core.broker.topic_config import MessageQueue
-from flintmq.core.errors import InvalidArgumentError, RefusedError, RemotingError, RemotingTimeoutError
+from flintmq.core.errors import InvalidArgumentError, RefusedError, RemotingTimeoutError
 from flintmq.core.record.host import decode_message_id
 from flintmq.core.record.properties import PRODUCER_GROUP, TRANSACTION_PREPARED, UNIQ_KEY
 from flintmq.core.record.record import RecordError
@@ -124,7 +124,8 @@ class TransactionProducer(Producer):
         Args:
             message: what to deliver. It can have no delay level, but name a time (``TIMER_DELAY_MS``, ...) where brokers are
                 FlintMQ's: a delay counts from the commit.
-            local: the local part. What it raises is raised here; the transaction is left undecided.
+            local: the local part. What it raises is raised here, and the transaction is left undecided, because nobody knows
+                how far the local part came: the broker asks ``check``, first after some time.
             queue: where to; None: the topic's next queue.
             timeout_ms: for the send of the half message, the name server and the heartbeat before it included.
 
@@ -132,6 +133,7 @@ class TransactionProducer(Producer):
             ValueError: the message is too long, or asks for a delay.
             RefusedError: the broker, or the name server, refuses it. ``local`` was not called.
             RemotingError: it is not known whether the half message was stored. ``local`` was not called.
+            TypeError: ``local`` returned something else than a state; the transaction is left undecided.
         """
         sent = await self.send_half(message, queue, timeout_ms=timeout_ms)
         if sent.status is SendStatus.SEND_OK:
@@ -169,7 +171,13 @@ class TransactionProducer(Producer):
         return await self._sender.send(prepared, queue, max(1.0, left_ms))
 
     async def end(self, sent: SendResult, state: TransactionState) -> TransactionResult:
-        """Tell the broker what came of the local part of a half message. A broker that does not learn it asks later."""
+        """Tell the broker what came of the local part of a half message. A broker that does not learn it asks later.
+
+        Raises:
+            TypeError: the state is none. The transaction is undecided, and the broker asks.
+        """
+        if not isinstance(state, TransactionState):
+            raise TypeError(f"a local transaction ends with a TransactionState, not {state!r}: the broker will ask")
         if state is not TransactionState.UNKNOWN:
             await self._end(sent, state)
         return TransactionResult(sent, state)
@@ -196,7 +204,7 @@ class TransactionProducer(Producer):
         try:
             address = (await self._sender.route(sent.queue.topic)).address(sent.queue.broker_name)
             await self.client.remoting.invoke_oneway(address, request(RequestCode.END_TRANSACTION, header))
-        except (RemotingError, RefusedError) as failure:
+        except Exception as failure:  # of a hook, too: what the local part has decided stands
             log.warning("transaction %s: the broker did not learn its end and will ask: %s", sent.msg_id, failure)
             return
         if self._tracer is not None:
@@ -208,6 +216,8 @@ class TransactionProducer(Producer):
         asked = decode_header(CheckTransactionStateRequestHeader, command.ext_fields)
         try:
             state = await outcome_of(self._check, message)
+            if not isinstance(state, TransactionState):
+                raise TypeError(f"the check returns a TransactionState, not {state!r}")
         except Exception:
             log.exception("the check of transaction %s failed; the broker will ask again", message.msg_id)
             return

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 import socket
 import ssl
 from collections.abc import Awaitable, Callable
 from typing import Final, Protocol, TypedDict, runtime_checkable
 
 from flintmq.core import limits
-from flintmq.core.errors import RefusedError, RemotingConnectError, RemotingError
+from flintmq.core.errors import FlintError, RefusedError, RemotingConnectError, RemotingError
 from flintmq.core.event import Event
+from flintmq.remoting.client.callbacks import ended, outcome_of, returned_by, told
 from flintmq.remoting.client.connection import ClientConnection, timed_out
 from flintmq.remoting.wire.codes import ResponseCode
 from flintmq.remoting.wire.command import (
@@ -20,6 +22,8 @@ from flintmq.remoting.wire.command import (
     next_opaque,
     response,
 )
+
+log = logging.getLogger("flintmq.client")
 
 MAX_IN_FLIGHT: Final = 65_535
 """RocketMQ's bound on requests of one client that are not answered yet."""
@@ -32,7 +36,10 @@ RequestHandler = Callable[[RemotingCommand, str], "RemotingCommand | Awaitable[R
 
 
 class RpcHook(Protocol):
-    """Sees every request before it is written and every answer: signatures, traces."""
+    """Sees every request before it is written and every answer: signatures, traces. Plain functions, called on the loop.
+
+    What a method raises, the call raises that asks: before a request it was not sent, after an answer it was carried out.
+    """
 
     def before_request(self, address: str, command: RemotingCommand, /) -> None: ...
 
@@ -127,7 +134,14 @@ class RemotingClient:
         self._handlers[code] = handler
 
     def add_hook(self, hook: RpcHook) -> None:
-        """Hooks are called in the order they were added."""
+        """Hooks are called in the order they were added.
+
+        Raises:
+            TypeError: a method of the hook is a coroutine function, which nobody would await.
+        """
+        for method in (hook.before_request, hook.after_response):
+            if inspect.iscoroutinefunction(method):
+                raise TypeError(f"{method.__qualname__} is a coroutine function: a hook's methods are plain functions")
         self._hooks.append(hook)
 
     async def invoke(self, address: str, command: RemotingCommand, timeout_ms: float) -> RemotingCommand:
@@ -151,7 +165,7 @@ class RemotingClient:
             self._in_flight -= 1
             self._freed.set()
         for hook in self._hooks:
-            hook.after_response(address, command, answer)
+            returned_by(hook.after_response, address, command, answer)
         return answer
 
     async def invoke_oneway(self, address: str, command: RemotingCommand, timeout_ms: float = 3_000) -> None:
@@ -174,10 +188,9 @@ class RemotingClient:
     async def close(self) -> None:
         """Close every connection; pending calls raise ``RemotingError``. Idempotent."""
         self._closed = True
-        pending = [*self._connecting.values(), *self._tasks]
-        for task in pending:
-            task.cancel()
-        await asyncio.gather(*pending, return_exceptions=True)
+        left = await ended([*self._connecting.values(), *self._tasks])
+        if left:
+            log.warning("%s is closed, these tasks go on although they were cancelled: %s", "a client", ", ".join(left))
         await asyncio.gather(*(connection.close() for connection in list(self._connections.values())))
 
     async def __aenter__(self) -> RemotingClient:
@@ -191,7 +204,7 @@ class RemotingClient:
     def _prepare(self, address: str, command: RemotingCommand) -> None:
         command.opaque = next_opaque()
         for hook in self._hooks:
-            hook.before_request(address, command)
+            returned_by(hook.before_request, address, command)
 
     async def _ready_connection(
         self, address: str, command: RemotingCommand, timeout_ms: float, deadline_s: float
@@ -306,9 +319,15 @@ class RemotingClient:
                 command, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {command.code} not supported"
             )
         try:
-            answer = handler(command, connection.address)
-            return await answer if inspect.isawaitable(answer) else answer
+            answer = await outcome_of(handler, command, connection.address)
+            if answer is None or isinstance(answer, RemotingCommand):
+                return answer
+            raise TypeError(f"a handler returns a RemotingCommand or None, not {answer!r}")
         except RefusedError as refused:
             return response(command, refused.code, refused.remark)
         except Exception as failure:  # a handler's fault is answered, as RocketMQ does; the connection lives on
-            return response(command, ResponseCode.SYSTEM_ERROR, f"{type(failure).__name__}: {failure}")
+            is_foreign = not isinstance(failure, FlintError | ValueError)
+            log.warning(
+                "request %d that %s pushed failed: %s", command.code, connection.address, failure, exc_info=is_foreign
+            )
+            return response(command, ResponseCode.SYSTEM_ERROR, told(failure))

@@ -21,7 +21,6 @@ from flintmq.remoting.client.consumer_settings import (
     ConsumerSettings,
 )
 from flintmq.remoting.client.consumer_settings import ConsumeResult as Result
-from flintmq.remoting.client.listener_threads import ListenerThreads
 from flintmq.remoting.client.message import MessageExt
 from flintmq.remoting.client.offset_store import FileOffsetStore
 from flintmq.remoting.client.pull_consumer import PullConsumer
@@ -392,8 +391,7 @@ def test_a_program_that_ends_gives_no_message_back(
             raise AssertionError("no thread is left for it")
 
         async with member(broker, listen) as consumer:
-            consumer.consumption._threads = ended = ListenerThreads(1, "ended")
-            ended.close()
+            consumer.consumption._threads.end()
             await consumer.subscribe("T")
             await broker.peer.until(lambda: "is left to others" in caplog.text)
         assert not broker.peer.of_code(36)
