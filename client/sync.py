@@ -15,6 +15,7 @@ by the asynchronous class of the same name. docs/client.md is the guide.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final, Unpack

@@ -9,6 +9,8 @@ from typing import Any, Final
 
 import attrs
 
+from flintmq.core.running_loop import running_loop
+
 CANCEL_TIMEOUT_S: Final = 5.0
 """How long a close waits for tasks that it has cancelled. A coroutine function of the user's may go on all the same."""
 
@@ -48,12 +50,14 @@ def is_of_task(failure: BaseException) -> bool:
     """Return whether the running task was cancelled or closed, so that the exception must go on.
 
     A ``CancelledError`` that a user's function raises by itself, or that comes of a future which somebody else cancelled, is a
-    failure of the function.
+    failure of the function. A ``GeneratorExit`` is, too, while a task runs: a coroutine is closed when its task does not.
     """
-    if isinstance(failure, asyncio.CancelledError):
-        task = asyncio.current_task()
-        return task is not None and task.cancelling() > 0
-    return isinstance(failure, GeneratorExit)
+    if not isinstance(failure, asyncio.CancelledError | GeneratorExit):
+        return False
+    task = asyncio.current_task() if running_loop() is not None else None
+    if isinstance(failure, GeneratorExit):
+        return task is None
+    return task is not None and task.cancelling() > 0
 
 
 async def outcome_of(function: Callable[..., Any], *args: Any) -> Any:

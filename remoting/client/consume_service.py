@@ -21,7 +21,7 @@ from flintmq.core.errors import FlintError, InvalidArgumentError, RemotingError
 from flintmq.core.record.properties import RETRY_TOPIC
 from flintmq.remoting.client.broker_api import PullStatus
 from flintmq.remoting.client.broker_patience import BrokerPatience
-from flintmq.remoting.client.callbacks import called, is_of_task, result_of
+from flintmq.remoting.client.callbacks import called, is_of_task, result_of, told
 from flintmq.remoting.client.consumer_settings import BatchListener, ConsumeResult, Listener
 from flintmq.remoting.client.daemon_threads import DaemonThreads
 from flintmq.remoting.client.instance import log, repeat
@@ -174,7 +174,7 @@ class ConsumeService:
                 continue
             except Exception as failure:
                 is_foreign = not isinstance(failure, FlintError | ValueError)  # ValueError: an answer does not decode
-                log.warning("pulling %s failed: %s", held.queue, failure, exc_info=is_foreign)
+                log.warning("pulling %s failed: %s", held.queue, told(failure), exc_info=is_foreign)
                 await asyncio.sleep(self._settings.error_delay_s)
                 continue
             size = self._unit_size
@@ -359,7 +359,7 @@ class ConsumeService:
         try:
             await self._member.api.send_back(message, self._settings.delay_level, 16 if limit is None else limit)
         except Exception as failure:  # of a hook, too: else nobody would try the message again
-            log.warning("%s was not sent back, it is tried again here: %s", message.msg_id, failure)
+            log.warning("%s was not sent back, it is tried again here: %s", message.msg_id, told(failure))
             self._start_task(self._try_later(held, (message,)), "retry")
         else:
             held.done((message,))
@@ -396,7 +396,7 @@ class ConsumeService:
         try:
             await self._member.api.send_back(message, -1, limit)
         except Exception as failure:  # of a hook, too
-            log.warning("%s was not made a dead letter: %s", message.msg_id, failure)
+            log.warning("%s was not made a dead letter: %s", message.msg_id, told(failure))
             return False
         held.done((message,))
         return True

@@ -13,7 +13,7 @@ from typing import Any, Final, Self, Unpack
 from flintmq.core.errors import FlintError, InvalidArgumentError, RefusedError
 from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
 from flintmq.core.log_events import name_events
-from flintmq.remoting.client.callbacks import ended
+from flintmq.remoting.client.callbacks import ended, told
 from flintmq.remoting.client.message import MessageExt
 from flintmq.remoting.client.namespace import Namespace
 from flintmq.remoting.client.request_reply import Requests
@@ -193,7 +193,7 @@ class ClientInstance:
             try:
                 await self.ask(address, request(RequestCode.UNREGISTER_CLIENT, header), 1_000)
             except Exception as failure:  # of a hook, too: the client is closed all the same
-                log.info("%s did not learn that this client leaves: %s", address, failure)
+                log.info("%s did not learn that this client leaves: %s", address, told(failure))
 
     def start_task(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         """Run background work until it ends or the instance is closed; what it raises is logged."""

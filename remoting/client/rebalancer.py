@@ -51,6 +51,8 @@ class Rebalancer:
         """The queues that this member holds."""
         self._releases: dict[MessageQueue, asyncio.Task[None]] = {}
         """The queues that are given up, until that is done: meanwhile they are not begun again."""
+        self._pulls: set[asyncio.Task[None]] = set()
+        """The tasks that pull a queue, also one that is given up and whose listener is busy."""
         self._is_closed = False
 
     async def run(self) -> None:
@@ -154,8 +156,10 @@ class Rebalancer:
         """Hold a queue and pull it. The pull that ends by itself gives the queue up: no queue is held that nobody pulls."""
         self.process_queues[held.queue] = held
         held.task = self._member.client.start_task(self._pull(held), f"pull-{held.queue}")
+        self._pulls.add(held.task)
 
-        def ended(_task: asyncio.Task[None]) -> None:
+        def ended(task: asyncio.Task[None]) -> None:
+            self._pulls.discard(task)
             if not held.dropped:
                 log.info("the pull of %s has ended, the queue is given up and may begin again", held.queue)
                 self._release(held)
@@ -267,7 +271,7 @@ class Rebalancer:
 
     def has_task(self, task: asyncio.Task[Any]) -> bool:
         """Return whether a task pulls a queue, or gives one up."""
-        return task in self._releases.values() or any(held.task is task for held in self.process_queues.values())
+        return task in self._pulls or task in self._releases.values()
 
     def begin(self) -> None:
         """Hold queues again, after :meth:`drop_all`."""

@@ -26,7 +26,7 @@ from flintmq.core.record.properties import PRODUCER_GROUP, TRANSACTION_PREPARED,
 from flintmq.core.record.record import RecordError
 from flintmq.core.record.sys_flag import TRANSACTION_COMMIT, TRANSACTION_NOT, TRANSACTION_ROLLBACK
 from flintmq.core.record.sys_flag import TRANSACTION_PREPARED as PREPARED_FLAG
-from flintmq.remoting.client.callbacks import outcome_of
+from flintmq.remoting.client.callbacks import outcome_of, told
 from flintmq.remoting.client.instance import ClientInstance, log
 from flintmq.remoting.client.message import Message, MessageExt, decode_messages
 from flintmq.remoting.client.producer import SEND_TIMEOUT_MS, Producer, ProducerOptions
@@ -205,7 +205,7 @@ class TransactionProducer(Producer):
             address = (await self._sender.route(sent.queue.topic)).address(sent.queue.broker_name)
             await self.client.remoting.invoke_oneway(address, request(RequestCode.END_TRANSACTION, header))
         except Exception as failure:  # of a hook, too: what the local part has decided stands
-            log.warning("transaction %s: the broker did not learn its end and will ask: %s", sent.msg_id, failure)
+            log.warning("transaction %s: the broker did not learn its end and will ask: %s", sent.msg_id, told(failure))
             return
         if self._tracer is not None:
             topic, traced = sent.queue.topic, _TRACED_STATES[state]

@@ -328,6 +328,10 @@ class RemotingClient:
         except Exception as failure:  # a handler's fault is answered, as RocketMQ does; the connection lives on
             is_foreign = not isinstance(failure, FlintError | ValueError)
             log.warning(
-                "request %d that %s pushed failed: %s", command.code, connection.address, failure, exc_info=is_foreign
+                "request %d that %s pushed failed: %s",
+                command.code,
+                connection.address,
+                told(failure),
+                exc_info=is_foreign,
             )
             return response(command, ResponseCode.SYSTEM_ERROR, told(failure))
