@@ -113,8 +113,11 @@ class LoopThread:
         if not self.is_usable:
             return  # in a forked process, closing the loop would take the sockets out of the parent's selector
         try:
-            with contextlib.suppress(concurrent.futures.TimeoutError):  # told below
-                self.start(_cancel_all()).result(END_TIMEOUT_S + BUSY_TIMEOUT_S)
+            cancelling = self.start(_cancel_all())
+            try:
+                cancelling.result(END_TIMEOUT_S + BUSY_TIMEOUT_S)
+            except concurrent.futures.TimeoutError:  # told below
+                cancelling.cancel()
         finally:
             self._is_stopping = True
             self._loop.call_soon_threadsafe(self._loop.stop)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 
@@ -69,3 +71,76 @@ def test_a_listener_that_closes_its_consumer_gets_an_error(
         consumer.subscribe("ClosedByListener")
         assert tried.wait(20)
     assert "another task or thread" in str(raised[0])
+
+
+def test_a_function_that_closes_its_consumers_gets_an_error(
+    name_server: str, create_topic: Callable[[str, int], None]
+) -> None:
+    create_topic("ClosedByFunction", 1)
+    raised: list[BaseException] = []
+    tried = threading.Event()
+    consumers = sync.Consumers(name_server)
+
+    @consumers.handler("ClosedByFunction", group="g-functions", settings=sync.ConsumerSettings(consume_from=FROM_FIRST))
+    def close(_message: sync.MessageExt) -> None:
+        try:
+            consumers.close()
+        except RuntimeError as error:
+            raised.append(error)
+        tried.set()
+
+    with sync.Producer("p", name_server) as producer:
+        producer.send(sync.Message("ClosedByFunction", b"0"))
+    with consumers:
+        assert tried.wait(20)
+    assert "another task or thread" in str(raised[0])
+
+
+def test_a_program_ends_although_its_listener_does_not_return(
+    name_server: str, create_topic: Callable[[str, int], None]
+) -> None:
+    """Close abandons the message, and the end of the process waits for the thread within bounds, and says so."""
+    create_topic("NeverReturns", 1)
+    with sync.Producer("p", name_server) as producer:
+        producer.send(sync.Message("NeverReturns", b"0"))
+    script = f"""
+import threading
+from flintmq.client.sync import Consumer, ConsumerSettings
+from flintmq.remoting.client import daemon_threads
+daemon_threads.wait_for_all.__defaults__ = (0.3,)
+begun = threading.Event()
+def listener(message):
+    begun.set()
+    threading.Event().wait()
+settings = ConsumerSettings(consume_from={FROM_FIRST!r})
+with Consumer("g-never", {name_server!r}, listener, settings=settings) as consumer:
+    consumer.subscribe("NeverReturns")
+    begun.wait()
+print("closed")
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "closed\n")
+    assert "functions of clients have not returned: g-never-listener_0" in done.stderr
+
+
+def test_a_check_that_does_not_return_holds_up_nobody_else(
+    name_server: str, create_topic: Callable[[str, int], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither the loop's own threads, which look up addresses for all clients, nor the close of its producer."""
+    go_on, entered = threading.Event(), threading.Semaphore(0)
+
+    def check(_message: sync.MessageExt) -> sync.TransactionState:
+        entered.release()
+        go_on.wait(60)
+        return sync.TransactionState.ROLLBACK
+
+    with sync.TransactionProducer("p-hung", name_server, check=check) as producer:
+        inner = producer._inner
+        asked = [producer._loop.start(inner._check(None)) for _ in range(40)]  # type: ignore[arg-type]
+        for _ in range(8):
+            assert entered.acquire(timeout=20)
+        assert not entered.acquire(blocking=False)
+        assert producer._loop.run(asyncio.to_thread(len, "abc")) == 3
+    go_on.set()
+    for one in asked[:8]:
+        assert one.result(20) is sync.TransactionState.ROLLBACK

@@ -102,3 +102,26 @@ def test_an_interrupt_before_there_is_a_future_to_wait_for_cancels_too(
     assert began.is_set() == has_begun
     assert ended.is_set() or not has_begun or ended.wait(10)
     loop.stop()
+
+
+def test_a_stop_does_not_wait_for_a_loop_that_a_function_holds(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A coroutine function that never waits holds up all clients; the end of the process it must not."""
+    monkeypatch.setattr("flintmq.remoting.client.blocking.END_TIMEOUT_S", 0.05)
+    monkeypatch.setattr("flintmq.remoting.client.blocking.BUSY_TIMEOUT_S", 0.05)
+    thread, begun, go_on = LoopThread("held"), threading.Event(), threading.Event()
+
+    async def hold() -> None:
+        begun.set()
+        go_on.wait(20)
+
+    thread.start(hold())
+    assert begun.wait(10)
+    thread.stop()
+    assert "a function that it called does not return" in caplog.text
+    go_on.set()
+    thread._thread.join(20)
+    assert not thread._thread.is_alive()
+    thread._loop.run_until_complete(asyncio.sleep(0.01))  # what was left on it ends
+    thread._loop.close()
