@@ -123,5 +123,6 @@ def test_a_stop_does_not_wait_for_a_loop_that_a_function_holds(
     go_on.set()
     thread._thread.join(20)
     assert not thread._thread.is_alive()
-    thread._loop.run_until_complete(asyncio.sleep(0.01))  # what was left on it ends
+    left = asyncio.all_tasks(thread._loop)
+    thread._loop.run_until_complete(asyncio.wait(left))
     thread._loop.close()
