@@ -124,5 +124,7 @@ def test_a_stop_does_not_wait_for_a_loop_that_a_function_holds(
     thread._thread.join(20)
     assert not thread._thread.is_alive()
     left = asyncio.all_tasks(thread._loop)
+    for task in left:
+        task.cancel()
     thread._loop.run_until_complete(asyncio.wait(left))
     thread._loop.close()
