@@ -16,7 +16,6 @@ from flintmq.remoting.client.consumer import Consumer
 from flintmq.remoting.client.consumer_settings import (
     BROADCASTING,
     CLUSTERING,
-    FROM_FIRST,
     FROM_LAST,
     FROM_TIMESTAMP,
     ConsumerSettings,
@@ -62,17 +61,17 @@ def consume(
     One line each: broker:queue:offset, id, tags, keys, body. With --json a JSON object each.
     """
 
-    timestamp_ms = None if begin in ("first", "last") else options.timestamp_ms(begin, "--from")
+    where, timestamp_ms = options.where(begin, "--from")
     printer = Printer(count, options.timeout_s(timeout, "--timeout"), as_json)
 
     async def work(client: ClientInstance) -> None:
         if group is None:
-            await _read(PullConsumer(READER_GROUP, client=client), topic, tags, begin, timestamp_ms, printer)
+            await _read(PullConsumer(READER_GROUP, client=client), topic, tags, where, timestamp_ms, printer)
             return
         settings = ConsumerSettings(
             message_model=BROADCASTING if broadcast else CLUSTERING,
-            consume_from=FROM_TIMESTAMP if timestamp_ms is not None else FROM_LAST if begin == "last" else FROM_FIRST,
-            consume_from_timestamp_ms=timestamp_ms or 0,
+            consume_from=where,
+            consume_from_timestamp_ms=timestamp_ms,
             concurrency=1,
         )
         await client.routes.route(topic)  # a member would wait for the topic; a user at a terminal wants to know
@@ -127,15 +126,13 @@ class Printer:
                 return
 
 
-async def _read(
-    reader: PullConsumer, topic: str, tags: str, begin: str, timestamp_ms: int | None, printer: Printer
-) -> None:
+async def _read(reader: PullConsumer, topic: str, tags: str, where: str, timestamp_ms: int, printer: Printer) -> None:
     """Pull every queue side by side; offsets are not stored anywhere."""
 
     async def follow(queue: MessageQueue) -> None:
-        if begin == "last":
+        if where == FROM_LAST:
             queue_offset = await reader.max_offset(queue)
-        elif timestamp_ms is not None:
+        elif where == FROM_TIMESTAMP:
             queue_offset = await reader.search_offset(queue, timestamp_ms)
         else:
             queue_offset = await reader.min_offset(queue)

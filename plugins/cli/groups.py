@@ -13,11 +13,12 @@ from flintmq.core.errors import RefusedError
 from flintmq.plugins.cli import options
 from flintmq.plugins.cli.connect import Silent, is_missing, with_admin
 from flintmq.plugins.cli.exits import CommandError, warn
-from flintmq.plugins.cli.options import timestamp_ms
+from flintmq.plugins.cli.options import where
 from flintmq.plugins.cli.output import print_done, print_json, print_rows
 from flintmq.plugins.cli.parser import Command, ListingGroup
 from flintmq.plugins.cluster_view.names import kind_of_group
 from flintmq.remoting.client.admin import AdminClient
+from flintmq.remoting.client.consume_from import FROM_FIRST, FROM_LAST
 
 group_argument = click.argument("group", help="The consumer group.")
 
@@ -162,9 +163,8 @@ def create(group: str, retries: int, as_json: bool) -> None:
 @options.as_json
 def reset(group: str, topic: str, to: str, as_json: bool) -> None:
     """Send a group's online members back or forward in a topic."""
-    time_ms = {"first": 0, "last": -1}.get(to)
-    if time_ms is None:
-        time_ms = timestamp_ms(to, "--to")
+    begin, timestamp_ms = where(to, "--to")
+    time_ms = {FROM_FIRST: 0, FROM_LAST: -1}.get(begin, timestamp_ms)
     offsets = with_admin(lambda admin: admin.reset_offset(topic, group, time_ms))
     queues = [
         {"broker": queue.broker_name, "queue_id": queue.queue_id, "consumer_offset": offset}

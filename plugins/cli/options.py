@@ -12,9 +12,11 @@ import click
 from flintmq.config.errors import ConfigError
 from flintmq.config.timestamps import parse_timestamp
 from flintmq.config.units import parse_duration
+from flintmq.core.errors import InvalidArgumentError
 from flintmq.plugins.cli import log_output
 from flintmq.plugins.cli.exits import CommandError, ExitCode, warn
 from flintmq.plugins.cli.parser import AccessOption
+from flintmq.remoting.client.consume_from import FROM_TIMESTAMP, Where, begin_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -163,6 +165,18 @@ def _configure_logging(ctx: click.Context, _parameter: object, level: str) -> No
 def as_timestamp_ms(_ctx: object, parameter: click.Parameter, text: str | None) -> int | None:
     """Return the time that an option names, in milliseconds since 1970; None where it was not given."""
     return timestamp_ms(text, parameter.opts[0]) if text else None
+
+
+def where(text: str, option: str) -> tuple[Where, int]:
+    """Return where consuming begins, and the time in milliseconds since 1970 where it is one. Raises ``CommandError``."""
+    try:
+        begin = begin_of(text)
+        if text != FROM_TIMESTAMP:
+            return begin
+    except InvalidArgumentError:
+        pass
+    message = f"{option} is first, last, a time such as 2026-01-31T12:00, or ms since 1970, not '{text[:80]}'"
+    raise CommandError(message, ExitCode.USAGE)
 
 
 def timestamp_ms(text: str, option: str) -> int:

@@ -21,6 +21,7 @@ from flintmq.core.errors import InvalidArgumentError, RefusedError
 from flintmq.core.running_loop import running_loop
 from flintmq.remoting.client.broker_api import BrokerApi
 from flintmq.remoting.client.callbacks import ended, is_of_task, told
+from flintmq.remoting.client.consume_from import begin_of
 from flintmq.remoting.client.consume_service import ConsumeService
 from flintmq.remoting.client.consumer_settings import BROADCASTING, BatchListener, ConsumerSettings, Listener
 from flintmq.remoting.client.instance import ClientInstance, InstanceOptions, InstanceUser, log, repeat
@@ -264,7 +265,7 @@ class Consumer(InstanceUser):
 
     def _describe(self) -> ConsumerData:
         return ConsumerData(
-            consume_from_where=self.settings.consume_from,
+            consume_from_where=begin_of(self.settings.consume_from)[0],
             consume_type="CONSUME_PASSIVELY",
             group_name=self._wrapped_group,
             message_model=self.settings.message_model,
@@ -358,7 +359,7 @@ class ConsumerRequests:
                 "PROP_NAMESERVER_ADDR": ";".join(consumer.client.routes.name_servers),
                 "PROP_CONSUME_TYPE": "CONSUME_PASSIVELY",
                 "messageModel": consumer.settings.message_model,
-                "consumeFromWhere": consumer.settings.consume_from,
+                "consumeFromWhere": begin_of(consumer.settings.consume_from)[0],
                 "PROP_CONSUMEORDERLY": str(consumer.settings.orderly).lower(),
                 "PROP_THREADPOOL_CORE_SIZE": str(consumer.settings.concurrency),
                 "PROP_CLIENT_VERSION": version_name(MQ_VERSION),

@@ -12,13 +12,14 @@ import attrs
 
 from flintmq.core.errors import InvalidArgumentError
 from flintmq.remoting.client.allocation import AllocateStrategy, allocate_averagely
+from flintmq.remoting.client.consume_from import FROM_FIRST as FROM_FIRST
+from flintmq.remoting.client.consume_from import FROM_LAST as FROM_LAST
+from flintmq.remoting.client.consume_from import FROM_TIMESTAMP as FROM_TIMESTAMP
+from flintmq.remoting.client.consume_from import ConsumeFrom, begin_of
 from flintmq.remoting.client.message import MessageExt
 
 CLUSTERING: Final = "CLUSTERING"
 BROADCASTING: Final = "BROADCASTING"
-FROM_LAST: Final = "CONSUME_FROM_LAST_OFFSET"
-FROM_FIRST: Final = "CONSUME_FROM_FIRST_OFFSET"
-FROM_TIMESTAMP: Final = "CONSUME_FROM_TIMESTAMP"
 
 
 class ConsumeResult(enum.Enum):
@@ -44,9 +45,11 @@ class ConsumerSettings:
 
     message_model: Literal["CLUSTERING", "BROADCASTING"] = "CLUSTERING"
     """CLUSTERING: members share the queues. BROADCASTING: each gets everything, and nothing is delivered again."""
-    consume_from: Literal["CONSUME_FROM_LAST_OFFSET", "CONSUME_FROM_FIRST_OFFSET", "CONSUME_FROM_TIMESTAMP"] = FROM_LAST
-    """The first offset of a queue for which the group has no offset."""
+    consume_from: ConsumeFrom = FROM_LAST
+    """Where a queue begins for which the group has no offset: ``"first"``, ``"last"``, or a time (a ``datetime``, a text such
+    as ``"2026-01-31T12:00"``, or ms since 1970). RocketMQ's names mean the same, and are what is read here."""
     consume_from_timestamp_ms: int = 0
+    """The time, where ``consume_from`` is ``CONSUME_FROM_TIMESTAMP``; set where that is a time."""
     orderly: bool = False
     """Consume one message of a queue at a time, in order, under the queue's lock; a failure holds up its queue."""
     concurrency: int = 20
@@ -89,6 +92,10 @@ class ConsumerSettings:
 
     def __attrs_post_init__(self) -> None:
         """Raise ``InvalidArgumentError`` for a value that does not fit."""
+        where, timestamp_ms = begin_of(self.consume_from, self.consume_from_timestamp_ms)
+        object.__setattr__(self, "consume_from", where)
+        if timestamp_ms:
+            object.__setattr__(self, "consume_from_timestamp_ms", timestamp_ms)
         for name, kind in _CHOICES.items():
             if getattr(self, name) not in kind:
                 raise InvalidArgumentError(f"{name} is {getattr(self, name)!r}, and must be one of {', '.join(kind)}")
@@ -116,7 +123,6 @@ class ConsumerSettings:
 
 _CHOICES: Final[dict[str, tuple[str, ...]]] = {
     "message_model": (CLUSTERING, BROADCASTING),
-    "consume_from": (FROM_LAST, FROM_FIRST, FROM_TIMESTAMP),
 }
 _NUMBERS: Final[dict[str, tuple[Any, float, float]]] = {
     "consume_from_timestamp_ms": (int, 0, 2**63 - 1),

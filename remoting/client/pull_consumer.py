@@ -14,13 +14,13 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Final, Literal, Unpack
+from typing import Final, Unpack
 
 from flintmq.core.broker.subscription import TAG, SubscriptionData, build_subscription
 from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.errors import InvalidArgumentError, RemotingConnectError
 from flintmq.remoting.client.broker_api import BrokerApi, PullResult, PullStatus, QueueOffsets
-from flintmq.remoting.client.consumer_settings import FROM_FIRST, FROM_LAST
+from flintmq.remoting.client.consume_from import FROM_FIRST, FROM_LAST, FROM_TIMESTAMP, ConsumeFrom, Where, begin_of
 from flintmq.remoting.client.instance import ClientInstance, InstanceOptions, InstanceUser, log
 from flintmq.remoting.client.message import MessageExt
 from flintmq.remoting.client.route import NameServers
@@ -38,7 +38,7 @@ class PullConsumer(QueueOffsets, InstanceUser):
     ::
 
         async with PullConsumer("billing", "127.0.0.1:9876") as consumer:
-            await consumer.assign("Orders", consume_from="CONSUME_FROM_FIRST_OFFSET")
+            await consumer.assign("Orders", consume_from="first")
             while messages := await consumer.poll():
                 ...
                 await consumer.commit()
@@ -145,7 +145,7 @@ class PullConsumer(QueueOffsets, InstanceUser):
         expression: str = "*",
         expression_type: str = TAG,
         *,
-        consume_from: Literal["CONSUME_FROM_LAST_OFFSET", "CONSUME_FROM_FIRST_OFFSET"] = FROM_LAST,
+        consume_from: ConsumeFrom = FROM_LAST,
     ) -> None:
         """Choose the queues that :meth:`poll` reads, in place of those before; nobody else of the group is asked.
 
@@ -154,18 +154,25 @@ class PullConsumer(QueueOffsets, InstanceUser):
         Args:
             queues: queues; or a topic: those that it has now.
             expression, expression_type: which of their messages (``*``, ``A || B``, or SQL92).
-            consume_from: where a queue begins for which the group has no offset: behind its last message, or at its first.
+            consume_from: where a queue begins for which the group has no offset: ``"last"``, behind its last message,
+                ``"first"``, or a time (see :class:`ConsumerSettings`).
 
         Raises:
             RefusedError: the expression does not parse.
+            InvalidArgumentError: ``consume_from`` is no such place.
         """
+        where, timestamp_ms = begin_of(consume_from)
+        if consume_from == FROM_TIMESTAMP:
+            raise InvalidArgumentError(f"consume_from is {FROM_TIMESTAMP}, and must be the time itself")
         async with self._moves:
             wanted = await self.queues(queues) if isinstance(queues, str) else tuple(queues)
             subscriptions = {
                 queue.topic: build_subscription(queue.topic, expression, expression_type) for queue in wanted
             }
             begins = {
-                queue: await self._first_offset(queue, consume_from) for queue in wanted if queue not in self._assigned
+                queue: await self._first_offset(queue, where, timestamp_ms)
+                for queue in wanted
+                if queue not in self._assigned
             }
             self._check_open()
             # A poll may have moved a queue meanwhile: the position of a queue that stays is read now, without a wait.
@@ -280,11 +287,13 @@ class PullConsumer(QueueOffsets, InstanceUser):
             raise InvalidArgumentError(f"{queue} is not assigned: call assign first")
         return self._assigned[queue]
 
-    async def _first_offset(self, queue: MessageQueue, consume_from: str) -> int:
+    async def _first_offset(self, queue: MessageQueue, where: Where, timestamp_ms: int) -> int:
         stored = await self.committed(queue)
         if stored is not None:
             return stored
-        return await (self.min_offset(queue) if consume_from == FROM_FIRST else self.max_offset(queue))
+        if where == FROM_TIMESTAMP:
+            return await self.search_offset(queue, timestamp_ms)
+        return await (self.min_offset(queue) if where == FROM_FIRST else self.max_offset(queue))
 
 
 class _AssignedQueue:

@@ -14,6 +14,7 @@ from flintmq.core.record import properties as props
 from flintmq.plugins.console.pages.messages import found_message, time_ms
 from flintmq.plugins.console.web import FormError, Visitor, page, to
 from flintmq.remoting.client import admin_messages
+from flintmq.remoting.client.consume_from import FROM_FIRST, FROM_LAST
 from flintmq.remoting.client.message import MessageExt
 
 NAME_MAX_CHARS: Final = 255
@@ -99,9 +100,9 @@ def _time_of(choice: str, text: str) -> int:
         if not text:
             raise FormError("Give the time at which the group is to go on.")
         return time_ms(text)
-    if choice not in ("first", "last"):
+    if choice not in ("first", "last", FROM_FIRST, FROM_LAST):
         raise FormError("A group goes on at the first message, at the last, at a time, or at an offset of one queue.")
-    return 0 if choice == "first" else -1
+    return 0 if choice in ("first", FROM_FIRST) else -1
 
 
 async def resend_preview(visitor: Visitor) -> Response:

@@ -18,7 +18,7 @@ from flintmq.remoting.client.message import Message
 @pytest.mark.parametrize(
     ("name", "value", "fits"),
     [
-        ("consume_from", "first", "CONSUME_FROM_FIRST_OFFSET"),
+        ("consume_from", "earliest", "CONSUME_FROM_FIRST_OFFSET"),
         ("message_model", "broadcast", "BROADCASTING"),
         ("consume_from_timestamp_ms", -1, "0"),
         ("consume_from_timestamp_ms", "2026", "a whole number"),

@@ -1,0 +1,68 @@
+"""Where consuming begins: one spelling for the client, the command line and the console."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final, Literal
+
+from flintmq.core.errors import InvalidArgumentError
+
+FROM_LAST: Final = "CONSUME_FROM_LAST_OFFSET"
+FROM_FIRST: Final = "CONSUME_FROM_FIRST_OFFSET"
+FROM_TIMESTAMP: Final = "CONSUME_FROM_TIMESTAMP"
+Where = Literal["CONSUME_FROM_LAST_OFFSET", "CONSUME_FROM_FIRST_OFFSET", "CONSUME_FROM_TIMESTAMP"]
+
+ConsumeFrom = str | int | datetime
+"""Where consuming begins: ``"first"``, ``"last"``, or a time, as a ``datetime``, as text such as ``"2026-01-31T12:00"``, or in
+milliseconds since 1970. RocketMQ's names mean the same: ``CONSUME_FROM_FIRST_OFFSET``, ``CONSUME_FROM_LAST_OFFSET``, and
+``CONSUME_FROM_TIMESTAMP`` where the time stands elsewhere. A time without a zone is that of this machine."""
+
+_NAMES: Final[dict[str, Where]] = {
+    "first": FROM_FIRST,
+    "last": FROM_LAST,
+    FROM_FIRST: FROM_FIRST,
+    FROM_LAST: FROM_LAST,
+    FROM_TIMESTAMP: FROM_TIMESTAMP,
+}
+SECONDS_MAX: Final = 10_000_000_000
+"""A time below it, in ms, lies in the first months of 1970: it was given in seconds."""
+
+
+def begin_of(value: ConsumeFrom, timestamp_ms: int = 0) -> tuple[Where, int]:
+    """Return RocketMQ's name for where consuming begins, and the time in milliseconds since 1970 (0: none).
+
+    Args:
+        value: as the user wrote it.
+        timestamp_ms: the time that belongs to ``CONSUME_FROM_TIMESTAMP``.
+
+    Raises:
+        InvalidArgumentError: it is none of the spellings, and no time.
+    """
+    if isinstance(value, str) and value in _NAMES:
+        where = _NAMES[value]
+        return where, timestamp_ms if where == FROM_TIMESTAMP else 0
+    try:
+        return FROM_TIMESTAMP, time_ms(value)
+    except ValueError as error:
+        raise InvalidArgumentError(
+            f"consume_from is {value!r}, and must be first, last, a time such as 2026-01-31T12:00, or ms since 1970 "
+            f"(RocketMQ's names: {FROM_FIRST}, {FROM_LAST}, {FROM_TIMESTAMP})"
+        ) from error
+
+
+def time_ms(value: ConsumeFrom) -> int:
+    """Return a time in milliseconds since 1970. Raises ``ValueError``."""
+    if isinstance(value, str):
+        value = (
+            int(value) if value.isascii() and value.isdecimal() and len(value) <= 18 else datetime.fromisoformat(value)
+        )
+    if isinstance(value, datetime):
+        try:
+            return round(value.timestamp() * 1000)
+        except OverflowError as error:
+            raise ValueError(f"{value} is no time that this machine knows") from error
+    if type(value) is not int or value < 0:
+        raise ValueError(f"{value!r} is no time")
+    if 0 < value < SECONDS_MAX:
+        raise ValueError(f"{value} ms lie in 1970: a time is in milliseconds, not in seconds")
+    return value
