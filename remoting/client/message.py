@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
 from functools import cached_property
 from importlib import import_module
 from typing import Any, Final
@@ -18,12 +19,15 @@ from flintmq.core.record import properties as props
 from flintmq.core.record.host import host_text, offset_message_id
 from flintmq.core.record.record import Record, decode_records
 from flintmq.core.record.sys_flag import COMPRESSED
+from flintmq.remoting.client.timing import with_timer
 
 DELAY_LEVEL_MAX: Final = 18
 """Of RocketMQ's own levels; a broker takes a level beyond its own ones for the last one, without a word."""
 
 
 def _keys(value: str | Sequence[str]) -> tuple[str, ...]:
+    if type(value) is tuple:
+        return value
     if isinstance(value, str):
         return tuple(value.split(props.KEY_SEPARATOR))
     if not isinstance(value, Iterable):
@@ -49,6 +53,11 @@ class Message:
     """A number that is stored and handed on."""
     wait_store: bool = True
     """False: the broker acknowledges before the message is durable."""
+    delay: str | timedelta | None = attrs.field(default=None, kw_only=True)
+    """How long the broker waits before it delivers: ``"2h"``, ``"90s"``, ``"500ms"``, or a ``timedelta``. FlintMQ's brokers and
+    those of RocketMQ 5 do; those of RocketMQ 4 know ``delay_level`` only, and deliver at once."""
+    deliver_at: datetime | int | None = attrs.field(default=None, kw_only=True)
+    """When it is delivered, likewise: a ``datetime`` (without a zone: of this machine's), or ms since 1970."""
 
     def __attrs_post_init__(self) -> None:
         """Raise ``InvalidArgumentError`` for what no broker would take: where it is made it is easily mended."""
@@ -60,6 +69,9 @@ class Message:
             self._check_properties()
         if self.delay_level or self.flag:
             self._check_numbers()
+        if self.delay is not None or self.deliver_at is not None:
+            timed = with_timer(self.properties, self.delay, self.deliver_at, self.delay_level)
+            object.__setattr__(self, "properties", timed)
 
     def _check_texts(self) -> None:
         for name, text in (("topic", self.topic), ("tags", self.tags)):

@@ -32,9 +32,8 @@ MESSAGE_MAX_BYTES: Final = 4 * 1024 * 1024
 _SEPARATORS: Final = {NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR}
 _SHORT: Final = PROPERTIES_MAX_BYTES // 4
 """No character takes more than four bytes."""
-_NOT_IN_BATCHES: Final = frozenset(
-    {DELAY, MSG_TYPE, TIMER_DELAY_MS, TIMER_DELAY_SEC, TIMER_DELIVER_MS, TRANSACTION_PREPARED}
-)
+_TIMERS: Final = frozenset({TIMER_DELAY_MS, TIMER_DELAY_SEC, TIMER_DELIVER_MS})
+_NOT_IN_BATCHES: Final = frozenset({DELAY, MSG_TYPE, TRANSACTION_PREPARED}) | _TIMERS
 """Properties that ask for more than to be stored at once."""
 
 
@@ -136,7 +135,8 @@ class Preparer:
                 raise InvalidArgumentError(
                     "the messages of a batch have one topic, and all wait for the store or none does"
                 )
-            if message.topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) or message.delay_level:
+            is_delayed = message.delay_level or (message.properties and not _TIMERS.isdisjoint(message.properties))
+            if is_delayed or message.topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
                 raise InvalidArgumentError("a batch cannot be delayed, nor go to a retry topic")
             yield self.item(message)
 

@@ -91,7 +91,8 @@ class Tracer:
     def _sent(
         self, prepared: Prepared, message: Message, result: SendResult, address: str, begin_ms: int, cost_ms: int
     ) -> None:
-        kind = _HALF if prepared.sys_flag & TRANSACTION_PREPARED else _DELAYED if message.delay_level else _NORMAL
+        is_delayed = message.delay_level or message.delay is not None or message.deliver_at is not None
+        kind = _HALF if prepared.sys_flag & TRANSACTION_PREPARED else _DELAYED if is_delayed else _NORMAL
         keys = " ".join(message.keys)
         line = _line(
             "Pub", begin_ms, result.region_id, self._group, message.topic, result.msg_id, message.tags or _NONE,

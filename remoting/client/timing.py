@@ -1,0 +1,70 @@
+"""When a message is to be delivered, as the property that says so on the wire (docs/later.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Final
+
+from flintmq.config.errors import ConfigError
+from flintmq.config.units import parse_duration
+from flintmq.core.errors import InvalidArgumentError
+from flintmq.core.record.properties import TIMER_DELAY_MS, TIMER_DELAY_SEC, TIMER_DELIVER_MS
+from flintmq.remoting.client.consume_from import time_ms
+
+_TIMERS: Final = frozenset({TIMER_DELAY_MS, TIMER_DELAY_SEC, TIMER_DELIVER_MS})
+
+
+def with_timer(
+    properties: Mapping[str, str], delay: str | timedelta | None, deliver_at: datetime | int | None, delay_level: int
+) -> dict[str, str]:
+    """Return a message's properties with the one that asks a broker to deliver it later.
+
+    Args:
+        properties: the user's.
+        delay: a duration with its unit.
+        deliver_at: a time; milliseconds since 1970 where it is a number.
+        delay_level: of the same message.
+
+    Raises:
+        InvalidArgumentError: one of them does not fit, or there are two.
+    """
+    if delay is not None and deliver_at is not None:
+        raise InvalidArgumentError(f"delay is {delay!r} and deliver_at is {deliver_at!r}: a message has one of them")
+    if delay_level:
+        raise InvalidArgumentError(
+            f"delay_level is {delay_level}, and would count in place of delay or deliver_at: leave it out"
+        )
+    name, value = (
+        (TIMER_DELAY_MS, _delay_ms(delay)) if delay is not None else (TIMER_DELIVER_MS, _moment_ms(deliver_at))
+    )
+    for other in _TIMERS & properties.keys():
+        if (other, properties[other]) != (name, str(value)):  # those of a copy are the same
+            raise InvalidArgumentError(
+                f"properties has {other}, and the message has delay or deliver_at, too: a message has one time"
+            )
+    return {**properties, name: str(value)}
+
+
+def _moment_ms(deliver_at: datetime | int | None) -> int:
+    try:
+        if not isinstance(deliver_at, datetime | int):
+            raise ValueError("it is none of them")
+        return time_ms(deliver_at)
+    except ValueError as error:
+        raise InvalidArgumentError(
+            f"deliver_at is {deliver_at!r}, and must be a datetime, or a whole number of ms since 1970: {error}"
+        ) from error
+
+
+def _delay_ms(delay: str | timedelta) -> int:
+    if isinstance(delay, timedelta) and delay >= timedelta(0):
+        return round(delay / timedelta(milliseconds=1))
+    if isinstance(delay, str) and not delay.strip().isdecimal():  # 5 of what?
+        try:
+            return parse_duration(delay.strip())
+        except ConfigError:
+            pass
+    raise InvalidArgumentError(
+        f"delay is {delay!r}, and must be a duration with its unit, such as 500ms, 5s, 10m, 2h or 1d, or a timedelta from 0 on"
+    )
