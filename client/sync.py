@@ -25,10 +25,13 @@ from flintmq.core.broker.subscription import SubscriptionData
 from flintmq.remoting import client as aio
 from flintmq.remoting.client import AclSigner as AclSigner
 from flintmq.remoting.client import AllocateStrategy as AllocateStrategy
+from flintmq.remoting.client import Codec as Codec
+from flintmq.remoting.client import CodecError as CodecError
 from flintmq.remoting.client import ConsumeResult as ConsumeResult
 from flintmq.remoting.client import ConsumerSettings as ConsumerSettings
 from flintmq.remoting.client import FlintError as FlintError
 from flintmq.remoting.client import InvalidArgumentError as InvalidArgumentError
+from flintmq.remoting.client import JsonCodec as JsonCodec
 from flintmq.remoting.client import Message as Message
 from flintmq.remoting.client import MessageExt as MessageExt
 from flintmq.remoting.client import MessageQueue as MessageQueue
@@ -323,6 +326,7 @@ class AdminClient(Blocking[aio.AdminClient]):
     consume_stats_at: Final = blocking(aio.AdminClient.consume_stats_at)
     all_consume_stats: Final = blocking(aio.AdminClient.all_consume_stats)
     reset_offset: Final = blocking(aio.AdminClient.reset_offset)
+    invoke: Final = blocking(aio.AdminClient.invoke)
     runtime_info: Final = blocking(aio.AdminClient.runtime_info)
     broker_config: Final = blocking(aio.AdminClient.broker_config)
     broker_report: Final = blocking(aio.AdminClient.broker_report)

@@ -30,11 +30,12 @@ if TYPE_CHECKING:
         allocate_nearby,
     )
     from flintmq.remoting.client.broker_api import PullResult, PullStatus
+    from flintmq.remoting.client.codec import Codec, JsonCodec
     from flintmq.remoting.client.consumer import Consumer
     from flintmq.remoting.client.consumer_settings import ConsumeResult, ConsumerSettings
     from flintmq.remoting.client.handlers import Consumers
     from flintmq.remoting.client.instance import ClientInstance
-    from flintmq.remoting.client.message import Message, MessageExt
+    from flintmq.remoting.client.message import CodecError, Message, MessageExt
     from flintmq.remoting.client.offset_store import OffsetStore
     from flintmq.remoting.client.producer import Producer
     from flintmq.remoting.client.pull_consumer import PullConsumer
@@ -48,12 +49,15 @@ __all__ = [
     "AdminClient",
     "AllocateStrategy",
     "ClientInstance",
+    "Codec",
+    "CodecError",
     "ConsumeResult",
     "Consumer",
     "ConsumerSettings",
     "Consumers",
     "FlintError",
     "InvalidArgumentError",
+    "JsonCodec",
     "Message",
     "MessageExt",
     "MessageQueue",
@@ -96,12 +100,13 @@ _HOMES = {
         "allocate_nearby",
     ),
     ".broker_api": ("PullResult", "PullStatus"),
+    ".codec": ("Codec", "JsonCodec"),
     ".consumer": ("Consumer",),
     ".consumer_settings": ("ConsumeResult", "ConsumerSettings"),
     ".handlers": ("Consumers",),
     ".instance": ("ClientInstance",),
     ".offset_store": ("OffsetStore",),
-    ".message": ("Message", "MessageExt", "MessageQueue"),
+    ".message": ("CodecError", "Message", "MessageExt", "MessageQueue"),
     ".producer": ("Producer",),
     ".pull_consumer": ("PullConsumer",),
     ".request_reply": ("make_reply",),

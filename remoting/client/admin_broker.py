@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from flintmq.core.broker.groups import SubscriptionGroupConfig, SubscriptionGroupWrapper
 from flintmq.core.broker.topic_config import MessageQueue, TopicConfigSerializeWrapper
-from flintmq.remoting.client.instance import ClientInstance
+from flintmq.core.errors import InvalidArgumentError
+from flintmq.remoting.client.instance import REQUEST_TIMEOUT_MS, ClientInstance
+from flintmq.remoting.client.message import brief
 from flintmq.remoting.wire.bodies import (
     BrokerStatsData,
     ConsumerConnection,
@@ -21,7 +24,7 @@ from flintmq.remoting.wire.bodies import (
 )
 from flintmq.remoting.wire.broker_report import BrokerReport
 from flintmq.remoting.wire.codes import RequestCode
-from flintmq.remoting.wire.command import request
+from flintmq.remoting.wire.command import RemotingCommand, request
 from flintmq.remoting.wire.headers_admin import (
     GetBrokerConsumeStatsRequestHeader,
     GetConsumerRunningInfoRequestHeader,
@@ -33,6 +36,8 @@ from flintmq.remoting.wire.headers_message import ConsumerGroupRequestHeader
 from flintmq.remoting.wire.json_body import decode_body
 
 LONG_TIMEOUT_MS: Final = 10_000
+CODE_MAX: Final = 32_767
+"""The binary form of a command has two bytes for it."""
 
 
 class BrokerQuestions:
@@ -42,6 +47,47 @@ class BrokerQuestions:
     """
 
     client: ClientInstance
+
+    # --- any request ---
+
+    async def invoke(
+        self,
+        address: str,
+        code: int,
+        fields: Mapping[str, str | int] | None = None,
+        body: bytes = b"",
+        *,
+        accepted: Sequence[int] = (),
+        timeout_ms: int = REQUEST_TIMEOUT_MS,
+    ) -> RemotingCommand:
+        """Send a request of any code, such as one of a plugin's own, to a broker or name server, and return its answer.
+
+        Args:
+            address: the server's ``host:port``; :meth:`masters` has those of brokers.
+            code: of the request.
+            fields: the request's extFields; numbers and truth values are written as RocketMQ does.
+            body: of the request.
+            accepted: codes of answers that are returned, too, and no errors.
+            timeout_ms: for everything.
+
+        Returns:
+            The answer: ``code``, ``remark``, ``ext_fields`` and ``body``.
+
+        Raises:
+            InvalidArgumentError: what is asked cannot be sent as it is.
+            RefusedError: the answer's code is neither SUCCESS nor accepted; it has the code and the remark.
+            RemotingError: no answer came.
+        """
+        if not isinstance(code, int) or not 0 <= code <= CODE_MAX:
+            raise InvalidArgumentError(f"code is {code!r}, and must be a number from 0 to {CODE_MAX}")
+        if not isinstance(body, bytes):
+            raise InvalidArgumentError(f"body is {brief(body)}, and must be bytes")
+        written: dict[str, str] = {}
+        for name, value in (fields or {}).items():
+            if not isinstance(name, str) or not isinstance(value, str | int):
+                raise InvalidArgumentError(f"field {name!r} is {brief(value)}, and must be a text or a number")
+            written[name] = str(value).lower() if isinstance(value, bool) else str(value)
+        return await self.client.ask(address, request(code, written, body), timeout_ms, *accepted)
 
     # --- the broker ---
 

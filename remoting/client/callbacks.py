@@ -87,6 +87,11 @@ def returned_by(function: Callable[..., Any], *args: Any) -> Any:
         raise as_exception(failure) from failure
 
 
+def is_coroutine_function(function: Callable[..., Any]) -> bool:
+    """Return whether calling a function, or an object that is callable, makes a coroutine."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
+
+
 def ends_one_call(failure: BaseException) -> bool:
     """Return whether an exception ends no more than the call that raises it, wherever it is raised."""
     return isinstance(failure, Exception) and not isinstance(failure, StopIteration | StopAsyncIteration)

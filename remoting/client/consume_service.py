@@ -21,7 +21,8 @@ from flintmq.core.errors import FlintError, InvalidArgumentError, RemotingError
 from flintmq.core.record.properties import RETRY_TOPIC
 from flintmq.remoting.client.broker_api import PullStatus
 from flintmq.remoting.client.broker_patience import BrokerPatience
-from flintmq.remoting.client.callbacks import called, is_of_task, result_of, told
+from flintmq.remoting.client.callbacks import called, is_coroutine_function, is_of_task, result_of, told
+from flintmq.remoting.client.codec import Codec, decoding
 from flintmq.remoting.client.consumer_settings import BatchListener, ConsumeResult, Listener
 from flintmq.remoting.client.daemon_threads import DaemonThreads
 from flintmq.remoting.client.instance import log, repeat
@@ -37,7 +38,7 @@ _LOOK_S: Final = 60.0
 _TURN_S: Final = 0.01
 """Workers whose listener never waits let the loop do something else so often."""
 StartTask = Callable[[Coroutine[Any, Any, None], str], "asyncio.Task[None]"]
-"""Start work that ends with the consumer, under a name."""
+"""Starts work that ends with the consumer, under a name."""
 
 
 class ConsumeService:
@@ -52,6 +53,7 @@ class ConsumeService:
         listener: consumes messages; None hands them to :attr:`iteration`.
         batch_listener: consumes lists of them, in place of a listener.
         start_task: starts the workers.
+        codec: decodes the bodies.
     """
 
     def __init__(
@@ -60,6 +62,7 @@ class ConsumeService:
         listener: Listener | None,
         batch_listener: BatchListener | None,
         start_task: StartTask,
+        codec: Codec | None = None,
     ) -> None:
         if listener is not None and batch_listener is not None:
             raise InvalidArgumentError("a consumer has a listener or a batch_listener, not both")
@@ -72,10 +75,10 @@ class ConsumeService:
             self._call: Callable[[Any], Any] = batch_listener
         else:
             self._call = listener or self.iteration.hand_over
+        if codec is not None:
+            self._call = decoding(self._call, codec)
         self._takes_lists = batch_listener is not None
-        self._is_async = inspect.iscoroutinefunction(self._call) or inspect.iscoroutinefunction(
-            type(self._call).__call__
-        )
+        self._is_async = is_coroutine_function(self._call)
         self._retry_topic = RETRY_PREFIX + member.group
         self._start_task = start_task
         self._brokers = BrokerPatience(member, start_task)
@@ -142,16 +145,14 @@ class ConsumeService:
         """Begin no more messages, and wait so long at most for those that listeners have."""
         self._is_ending = True
         self._units.clear()
-        if not self._has_listener:
-            return
-        if timeout_s:
+        if timeout_s and self._has_listener:
             try:
                 async with asyncio.timeout(timeout_s):
                     await self._none_busy.wait()
             except TimeoutError:
                 group = self._member.group
                 log.warning("listeners of %s take longer than close_timeout_s: their messages come again", group)
-        elif self._busy:
+        elif self._busy and self._has_listener:
             log.info("%d listeners of %s are abandoned: their messages come again", self._busy, self._member.group)
 
     def close(self) -> None:
@@ -309,13 +310,13 @@ class ConsumeService:
                     pass  # the consumer is closed
                 except asyncio.CancelledError:
                     # Perhaps something else than close() has cancelled this task, such as its listener.
-                    loop.call_later(self._settings.error_delay_s, self._submit, [(held, messages)])
+                    self._try_later(held, messages)
                     raise
                 except Exception:  # not of the listener: the worker must go on all the same
                     log.exception(
                         "a worker of %s failed at %s of %s", self._member.group, messages[0].msg_id, held.queue
                     )
-                    self._start_task(self._try_later(held, messages), "retry")
+                    self._try_later(held, messages)
                 finally:
                     self._busy -= 1
                     if not self._busy:
@@ -360,13 +361,12 @@ class ConsumeService:
             await self._member.api.send_back(message, self._settings.delay_level, 16 if limit is None else limit)
         except Exception as failure:  # of a hook, too: else nobody would try the message again
             log.warning("%s was not sent back, it is tried again here: %s", message.msg_id, told(failure))
-            self._start_task(self._try_later(held, (message,)), "retry")
+            self._try_later(held, (message,))
         else:
             held.done((message,))
 
-    async def _try_later(self, held: ProcessQueue, messages: Sequence[MessageExt]) -> None:
-        await asyncio.sleep(self._settings.error_delay_s)
-        self._submit([(held, messages)])
+    def _try_later(self, held: ProcessQueue, messages: Sequence[MessageExt]) -> None:
+        asyncio.get_running_loop().call_later(self._settings.error_delay_s, self._submit, [(held, messages)])
 
     async def _consume_orderly(self, held: ProcessQueue, messages: Sequence[MessageExt]) -> None:
         limit = self._settings.max_reconsume_times

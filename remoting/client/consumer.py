@@ -21,6 +21,7 @@ from flintmq.core.errors import InvalidArgumentError, RefusedError
 from flintmq.core.running_loop import running_loop
 from flintmq.remoting.client.broker_api import BrokerApi
 from flintmq.remoting.client.callbacks import ended, is_of_task, told
+from flintmq.remoting.client.codec import Codec
 from flintmq.remoting.client.consume_from import begin_of
 from flintmq.remoting.client.consume_service import ConsumeService
 from flintmq.remoting.client.consumer_settings import BROADCASTING, BatchListener, ConsumerSettings, Listener
@@ -71,6 +72,7 @@ class Consumer(InstanceUser):
         settings: the defaults are RocketMQ's.
         offset_store: keeps the offsets; by default the one of the message model.
         trace: whether to write what became of each message to the trace topic, or to the topic of this name.
+        codec: makes the values of bodies that messages then have as ``value``, such as :class:`JsonCodec`.
         name_servers, client, instance_options: see :class:`~flintmq.remoting.client.instance.InstanceUser`;
             no ``client`` is shared with another member of the group.
     """
@@ -86,6 +88,7 @@ class Consumer(InstanceUser):
         client: ClientInstance | None = None,
         offset_store: OffsetStore | None = None,
         trace: str | bool = False,
+        codec: Codec | None = None,
         **instance_options: Unpack[InstanceOptions],
     ) -> None:
         self.group = group
@@ -107,7 +110,7 @@ class Consumer(InstanceUser):
         """Whether :meth:`close` has begun, and may have been cancelled before its end."""
         self._closing = asyncio.Lock()
         self._offsets = offset_store or self._default_offset_store()
-        self.consumption: ConsumeService = ConsumeService(self.member, listener, batch_listener, self._start)
+        self.consumption: ConsumeService = ConsumeService(self.member, listener, batch_listener, self._start, codec)
         self.rebalancer: Rebalancer = Rebalancer(self.member, self._offsets, self.consumption.run)
 
     # --- life ---

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import Any, TypeVar, Unpack
@@ -12,6 +11,8 @@ import attrs
 
 from flintmq.core.broker.subscription import TAG
 from flintmq.core.errors import InvalidArgumentError
+from flintmq.remoting.client.callbacks import is_coroutine_function
+from flintmq.remoting.client.codec import Codec, decoding
 from flintmq.remoting.client.consumer import Consumer, refuse_own_callers
 from flintmq.remoting.client.consumer_settings import BROADCASTING, BatchListener, ConsumerSettings, Listener
 from flintmq.remoting.client.instance import ClientInstance, InstanceOptions, InstanceUser
@@ -108,6 +109,7 @@ class Consumers(InstanceUser):
         expression: str = "*",
         expression_type: str = TAG,
         settings: ConsumerSettings | None = None,
+        codec: Codec | None = None,
     ) -> Callable[[L], L]:
         """Declare that a function consumes a topic, one message a call.
 
@@ -117,12 +119,13 @@ class Consumers(InstanceUser):
             expression: which messages (``*``, ``A || B``, or SQL92).
             expression_type: ``TAG`` or ``SQL92``.
             settings: of the group: order, concurrency, broadcasting and so on; given once for all topics of the group.
+            codec: makes the values of bodies that the function's messages then have as ``value``, such as :class:`JsonCodec`.
 
         Raises:
             ValueError: the group has a function for the topic already, or another kind of function, or other settings; or the
                 consumers run already.
         """
-        return self._declaration(topic, group, expression, expression_type, settings, takes_lists=False)
+        return self._declaration(topic, group, expression, expression_type, settings, codec, takes_lists=False)
 
     def batch_handler(
         self,
@@ -132,13 +135,14 @@ class Consumers(InstanceUser):
         expression: str = "*",
         expression_type: str = TAG,
         settings: ConsumerSettings | None = None,
+        codec: Codec | None = None,
     ) -> Callable[[B], B]:
         """Declare that a function consumes a topic, up to ``settings.consume_batch_size`` messages a call.
 
         Args, Raises:
             see :meth:`handler`.
         """
-        return self._declaration(topic, group, expression, expression_type, settings, takes_lists=True)
+        return self._declaration(topic, group, expression, expression_type, settings, codec, takes_lists=True)
 
     def _declaration(
         self,
@@ -147,11 +151,12 @@ class Consumers(InstanceUser):
         expression: str,
         expression_type: str,
         settings: ConsumerSettings | None,
+        codec: Codec | None,
         *,
         takes_lists: bool,
     ) -> Callable[[Any], Any]:
         def declare(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-            is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
+            is_async = is_coroutine_function(function)
             made = _Group(group, settings, takes_lists, is_async)
             known = self._groups.setdefault(group, made)
             if self._groups_run:
@@ -169,7 +174,7 @@ class Consumers(InstanceUser):
                     f"group {group}: its functions are all coroutine functions or none, and all take lists or none"
                 )
             known.settings = known.settings or settings
-            known.handlers[topic] = function
+            known.handlers[topic] = function if codec is None else decoding(function, codec)
             known.subscriptions.append((topic, expression, expression_type))
             return function
 

@@ -203,6 +203,25 @@ class MessageExt(msgspec.Struct, frozen=True, dict=True):
     def queue(self) -> MessageQueue:
         return MessageQueue(self.broker_name, self.queue_id, self.topic)
 
+    @cached_property
+    def value(self) -> Any:
+        """The body as the consumer's ``codec`` decodes it, when this is first asked for.
+
+        Raises:
+            CodecError: the body does not decode; or the consumer has no codec. :attr:`body` has the bytes.
+        """
+        codec = self.__dict__.get("codec")
+        if codec is None:
+            raise CodecError(
+                f"{self.topic}: this message has no codec: give the consumer one, such as codec=JsonCodec()"
+            )
+        try:
+            return codec.decode(self.body)
+        except Exception as failure:  # of a codec of the user's
+            raise CodecError(
+                f"{self.topic}: message {self.msg_id} of {self.queue} does not decode: {failure}"
+            ) from failure
+
 
 def message_of(record: Record, broker_name: str = "") -> MessageExt:
     """Return the message in a record.
@@ -251,6 +270,10 @@ DECOMPRESSED_MAX_BYTES: Final = 4 * FRAME_MAX_BYTES
 """A few kilobytes can decompress to gigabytes."""
 _ONE_MORE: Final = DECOMPRESSED_MAX_BYTES + 1
 """One byte more than is allowed, which distinguishes a body that is too long from one that fits."""
+
+
+class CodecError(FlintError):
+    """A body does not decode as what a codec makes of it, or a value does not encode."""
 
 
 class CompressionError(FlintError):

@@ -16,15 +16,13 @@ from flintmq.core.record.properties import (
     MSG_TYPE,
     NAME_VALUE_SEPARATOR,
     PROPERTY_SEPARATOR,
-    TIMER_DELAY_MS,
-    TIMER_DELAY_SEC,
-    TIMER_DELIVER_MS,
     TRANSACTION_PREPARED,
     WAIT,
     properties_to_string,
 )
 from flintmq.remoting.client.message import Message, compress
 from flintmq.remoting.client.request_reply import is_reply
+from flintmq.remoting.client.timing import TIMERS
 from flintmq.remoting.client.unique_id import UNIQUE_IDS
 from flintmq.remoting.wire.codes import RequestCode
 
@@ -32,8 +30,7 @@ MESSAGE_MAX_BYTES: Final = 4 * 1024 * 1024
 _SEPARATORS: Final = {NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR}
 _SHORT: Final = PROPERTIES_MAX_BYTES // 4
 """No character takes more than four bytes."""
-_TIMERS: Final = frozenset({TIMER_DELAY_MS, TIMER_DELAY_SEC, TIMER_DELIVER_MS})
-_NOT_IN_BATCHES: Final = frozenset({DELAY, MSG_TYPE, TRANSACTION_PREPARED}) | _TIMERS
+_NOT_IN_BATCHES: Final = frozenset({DELAY, MSG_TYPE, TRANSACTION_PREPARED}) | TIMERS
 """Properties that ask for more than to be stored at once."""
 
 
@@ -135,7 +132,7 @@ class Preparer:
                 raise InvalidArgumentError(
                     "the messages of a batch have one topic, and all wait for the store or none does"
                 )
-            is_delayed = message.delay_level or (message.properties and not _TIMERS.isdisjoint(message.properties))
+            is_delayed = message.delay_level or (message.properties and not TIMERS.isdisjoint(message.properties))
             if is_delayed or message.topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
                 raise InvalidArgumentError("a batch cannot be delayed, nor go to a retry topic")
             yield self.item(message)

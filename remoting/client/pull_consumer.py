@@ -20,6 +20,7 @@ from flintmq.core.broker.subscription import TAG, SubscriptionData, build_subscr
 from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.errors import InvalidArgumentError, RemotingConnectError
 from flintmq.remoting.client.broker_api import BrokerApi, PullResult, PullStatus, QueueOffsets
+from flintmq.remoting.client.codec import Codec, having
 from flintmq.remoting.client.consume_from import FROM_FIRST, FROM_LAST, FROM_TIMESTAMP, ConsumeFrom, Where, begin_of
 from flintmq.remoting.client.instance import ClientInstance, InstanceOptions, InstanceUser, log
 from flintmq.remoting.client.message import MessageExt
@@ -47,6 +48,7 @@ class PullConsumer(QueueOffsets, InstanceUser):
 
     Args:
         group: whose offsets are read and stored.
+        codec: makes the values of bodies that messages then have as ``value``, such as :class:`JsonCodec`.
         name_servers, client, instance_options: see :class:`~flintmq.remoting.client.instance.InstanceUser`.
     """
 
@@ -56,10 +58,12 @@ class PullConsumer(QueueOffsets, InstanceUser):
         name_servers: NameServers = (),
         *,
         client: ClientInstance | None = None,
+        codec: Codec | None = None,
         **instance_options: Unpack[InstanceOptions],
     ) -> None:
         super().__init__(name_servers, client=client, **instance_options)
         self.group = group
+        self._codec = codec
         self._api = BrokerApi(self.client, group)
         self._assigned: dict[MessageQueue, _AssignedQueue] = {}
         self._moves = asyncio.Lock()
@@ -100,9 +104,12 @@ class PullConsumer(QueueOffsets, InstanceUser):
     ) -> PullResult:
         """Messages of a queue from an offset on; ``suspend_ms`` lets the broker wait for some. See :class:`BrokerApi`."""
         subscription = build_subscription(queue.topic, expression, expression_type)
-        return await self._api.pull(
+        result = await self._api.pull(
             queue, queue_offset, subscription=subscription, max_messages=max_messages, suspend_ms=suspend_ms
         )
+        if self._codec is not None:
+            having(self._codec, result.messages)
+        return result
 
     async def committed(self, queue: MessageQueue) -> int | None:
         """Return the group's stored offset; None when there is none.
@@ -237,6 +244,8 @@ class PullConsumer(QueueOffsets, InstanceUser):
             if messages:
                 if failure is not None:
                     log.warning("a pull failed, the next poll tries again: %s", failure)
+                if self._codec is not None:
+                    having(self._codec, messages)
                 return messages
             if failure is not None:
                 raise failure

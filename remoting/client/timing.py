@@ -12,7 +12,8 @@ from flintmq.core.errors import InvalidArgumentError
 from flintmq.core.record.properties import TIMER_DELAY_MS, TIMER_DELAY_SEC, TIMER_DELIVER_MS
 from flintmq.remoting.client.consume_from import time_ms
 
-_TIMERS: Final = frozenset({TIMER_DELAY_MS, TIMER_DELAY_SEC, TIMER_DELIVER_MS})
+TIMERS: Final = frozenset({TIMER_DELAY_MS, TIMER_DELAY_SEC, TIMER_DELIVER_MS})
+"""Properties that name a time."""
 
 
 def with_timer(
@@ -38,7 +39,7 @@ def with_timer(
     name, value = (
         (TIMER_DELAY_MS, _delay_ms(delay)) if delay is not None else (TIMER_DELIVER_MS, _moment_ms(deliver_at))
     )
-    for other in _TIMERS & properties.keys():
+    for other in TIMERS & properties.keys():
         if (other, properties[other]) != (name, str(value)):  # those of a copy are the same
             raise InvalidArgumentError(
                 f"properties has {other}, and the message has delay or deliver_at, too: a message has one time"

@@ -58,6 +58,7 @@ async def awaited(message: aio.Message, queue: aio.MessageQueue) -> None:
         assert_type(pulled.status, aio.PullStatus)
     async with aio.AdminClient("localhost:9876", heartbeat_interval_s=5) as admin:
         assert_type(await admin.topic_list(), list[str])
+        assert_type((await admin.invoke("localhost:10911", 28, {"n": 1})).body, bytes)
         assert_type(await admin.query_by_key("T", "k"), list[aio.MessageExt])
         assert_type(await admin.reset_offset("T", "g", 0), dict[aio.MessageQueue, int])
 
@@ -137,6 +138,7 @@ def waited_for(message: sync.Message, queue: sync.MessageQueue) -> None:
     with sync.AdminClient("localhost:9876") as admin:
         assert_type(admin.query_by_key("T", "k"), list[sync.MessageExt])
         assert_type(admin.runtime_info("localhost:10911"), dict[str, str])
+        assert_type(admin.invoke("localhost:10911", 28).ext_fields, dict[str, str] | None)
 
 
 def kept_elsewhere(offsets: sync.OffsetStore, kept: aio.OffsetStore) -> sync.Consumer:
@@ -148,6 +150,17 @@ def kept_elsewhere(offsets: sync.OffsetStore, kept: aio.OffsetStore) -> sync.Con
 def signed(hook: sync.RpcHook) -> sync.AdminClient:
     """Return a client whose requests are signed."""
     return sync.AdminClient("localhost:9876", hooks=[hook])
+
+
+def encoded(codec: aio.Codec, other: sync.Codec) -> None:
+    """Say the types of what bodies are made."""
+    numbers = aio.JsonCodec(list[int])
+    assert_type(numbers, sync.JsonCodec[list[int]])
+    assert_type(numbers.decode(b"[1]"), list[int])
+    assert_type(numbers.message("T", [1]), aio.Message)
+    aio.Consumer("g", codec=numbers)
+    sync.Consumer("g", codec=other)
+    aio.PullConsumer("g", codec=codec)
 
 
 def failures() -> None:
@@ -168,6 +181,10 @@ def failures() -> None:
         assert_type(unreachable, sync.RemotingConnectError)
     except aio.RemotingError as lost:
         assert_type(lost, sync.RemotingError)
+    except aio.InvalidArgumentError as wrong:
+        assert_type(wrong, sync.InvalidArgumentError)
+    except aio.CodecError as unreadable:
+        assert_type(unreadable, sync.CodecError)
     except aio.FlintError as other:
         assert_type(other, sync.FlintError)
 
