@@ -46,23 +46,23 @@ class JsonCodec(Generic[T]):
     def __init__(self, model: type[T]) -> None: ...
 
     def __init__(self, model: type[T] | None = None) -> None:
-        self._decode: Callable[[bytes], T]
-        if model is not None and hasattr(model, _OF_PYDANTIC):
-            self._decode = getattr(model, _OF_PYDANTIC)
-        else:
-            self._decode = msgspec.json.Decoder(Any if model is None else model).decode
+        of_pydantic = getattr(model, _OF_PYDANTIC, None)
+        decode: Any = of_pydantic or msgspec.json.Decoder(Any if model is None else model).decode
+        self._decode: Callable[[bytes], T] = decode
         self._name = "JSON" if model is None else getattr(model, "__name__", str(model))
 
     def decode(self, body: bytes, /) -> T:
         """Return the value in a body.
 
         Raises:
-            CodecError: the body is no JSON, or none of such a value.
+            CodecError: the body cannot be read as JSON, or not as such a value.
         """
         try:
             return self._decode(body)
         except Exception as failure:  # pydantic's and a model's own, too
-            raise CodecError(f"a body of {len(body)} bytes is no {self._name}: {told(failure)}") from failure
+            raise CodecError(
+                f"a body of {len(body)} bytes does not decode as {self._name}: {told(failure)}"
+            ) from failure
 
     def encode(self, value: T, /) -> bytes:
         """Return the body of a value.

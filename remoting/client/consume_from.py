@@ -36,7 +36,7 @@ def begin_of(value: ConsumeFrom, timestamp_ms: int = 0) -> tuple[Where, int]:
         timestamp_ms: the time that belongs to ``CONSUME_FROM_TIMESTAMP``.
 
     Raises:
-        InvalidArgumentError: it is none of the spellings, and no time.
+        InvalidArgumentError: it is none of the spellings, and not a time.
     """
     if isinstance(value, str) and value in _NAMES:
         where = _NAMES[value]
@@ -60,9 +60,9 @@ def time_ms(value: ConsumeFrom) -> int:
         try:
             return round(value.timestamp() * 1000)
         except OverflowError as error:
-            raise ValueError(f"{value} is no time that this machine knows") from error
+            raise ValueError(f"this machine does not know the time {value}") from error
     if type(value) is not int or value < 0:
-        raise ValueError(f"{value!r} is no time")
+        raise ValueError(f"{value!r} is not a time")
     if 0 < value < SECONDS_MAX:
         raise ValueError(f"{value} ms lie in 1970: a time is in milliseconds, not in seconds")
     return value

@@ -206,12 +206,9 @@ class ConsumeService:
         held.last_pull_timestamp_ms = clock.now_ms()
         begin_s = clock.monotonic_s()
         asked = held.pull_queue_offset
+        count, suspend_ms = self._settings.pull_batch_size, self._settings.suspend_ms
         result = await self._member.api.pull(
-            held.queue,
-            asked,
-            subscription=subscription,
-            max_messages=self._settings.pull_batch_size,
-            suspend_ms=self._settings.suspend_ms,
+            held.queue, asked, subscription=subscription, max_messages=count, suspend_ms=suspend_ms
         )
         self._brokers.answered(held.queue)
         if not self._goes_on.is_set():  # suspended while the broker held the pull: it is asked for again

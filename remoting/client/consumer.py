@@ -20,34 +20,27 @@ from flintmq.core.broker.topic_name import RETRY_PREFIX
 from flintmq.core.errors import InvalidArgumentError, RefusedError
 from flintmq.core.running_loop import running_loop
 from flintmq.remoting.client.broker_api import BrokerApi
-from flintmq.remoting.client.callbacks import ended, is_of_task, told
+from flintmq.remoting.client.callbacks import ended
 from flintmq.remoting.client.codec import Codec
 from flintmq.remoting.client.consume_from import begin_of
 from flintmq.remoting.client.consume_service import ConsumeService
+from flintmq.remoting.client.consumer_requests import ConsumerRequests
 from flintmq.remoting.client.consumer_settings import BROADCASTING, BatchListener, ConsumerSettings, Listener
 from flintmq.remoting.client.instance import ClientInstance, InstanceOptions, InstanceUser, log, repeat
 from flintmq.remoting.client.membership import Membership
-from flintmq.remoting.client.message import MessageExt, decode_messages
+from flintmq.remoting.client.message import MessageExt
 from flintmq.remoting.client.offset_store import BrokerOffsetStore, FileOffsetStore, OffsetStore, commit_offsets
 from flintmq.remoting.client.process_queue import ProcessQueue
 from flintmq.remoting.client.rebalancer import Rebalancer
 from flintmq.remoting.client.route import NameServers
 from flintmq.remoting.client.trace import Tracer
-from flintmq.remoting.client.transport import RequestHandler
 from flintmq.remoting.client.unique_id import make_client_id
 from flintmq.remoting.wire.bodies import (
     CheckClientRequestBody,
-    ConsumeMessageDirectlyResult,
     ConsumerData,
-    ConsumerRunningInfo,
-    ConsumeStatus,
-    GetConsumerStatusBody,
-    ResetOffsetBody,
 )
-from flintmq.remoting.wire.codes import MQ_VERSION, RequestCode, ResponseCode, version_name
-from flintmq.remoting.wire.command import RemotingCommand, request, response
-from flintmq.remoting.wire.header_codec import decode_header
-from flintmq.remoting.wire.headers_admin import ConsumeMessageDirectlyRequestHeader, GetConsumerStatusRequestHeader
+from flintmq.remoting.wire.codes import RequestCode
+from flintmq.remoting.wire.command import request
 
 CLOSED_BY_LISTENER: Final = (
     "close() was called by this consumer's listener, for whose end it waits: call it in another task or thread"
@@ -72,7 +65,8 @@ class Consumer(InstanceUser):
         settings: the defaults are RocketMQ's.
         offset_store: keeps the offsets; by default the one of the message model.
         trace: whether to write what became of each message to the trace topic, or to the topic of this name.
-        codec: makes the values of bodies that messages then have as ``value``, such as :class:`JsonCodec`.
+        codec: makes what messages then have as ``value`` of their bodies, such as
+            :class:`~flintmq.remoting.client.codec.JsonCodec`.
         name_servers, client, instance_options: see :class:`~flintmq.remoting.client.instance.InstanceUser`;
             no ``client`` is shared with another member of the group.
     """
@@ -310,97 +304,3 @@ def refuse_own_callers(consumers: Iterable[Consumer]) -> None:
         is_own = task is not None and (task in consumer._tasks or consumer.rebalancer.has_task(task))
         if is_own or consumer.consumption.is_listening:
             raise RuntimeError(CLOSED_BY_LISTENER)
-
-
-class ConsumerRequests:
-    """Answers pushed requests for one consumer. Loop thread only."""
-
-    def __init__(self, consumer: Consumer) -> None:
-        self._consumer = consumer
-
-    def register(self) -> None:
-        """Register the handlers of these requests with the consumer's client."""
-        handlers: dict[int, RequestHandler] = {
-            RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._members_changed,
-            RequestCode.RESET_CONSUMER_CLIENT_OFFSET: self._reset_offset,
-            RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT: self._status,
-            RequestCode.GET_CONSUMER_RUNNING_INFO: self._running_info,
-            RequestCode.CONSUME_MESSAGE_DIRECTLY: self._consume_directly,
-        }
-        for code, handler in handlers.items():
-            self._consumer.client.register_group_processor(code, self._consumer.group, handler)
-
-    def _members_changed(self, command: RemotingCommand, address: str) -> None:
-        self._consumer.rebalancer.soon()
-
-    async def _reset_offset(self, command: RemotingCommand, address: str) -> None:
-        table = ResetOffsetBody.decode(command.body).offset_table
-        unwrap = self._consumer.client.namespace.unwrap_queue
-        await self._consumer.rebalancer.reset_offsets(
-            {unwrap(queue): queue_offset for queue, queue_offset in table.items()}
-        )
-
-    def _status(self, command: RemotingCommand, address: str) -> RemotingCommand:
-        header = decode_header(GetConsumerStatusRequestHeader, command.ext_fields)
-        namespace = self._consumer.client.namespace
-        offsets = {
-            namespace.wrap_queue(queue): held.commit_offset
-            for queue, held in self._consumer.process_queues.items()
-            if queue.topic == namespace.unwrap(header.topic)
-        }
-        return response(command, ResponseCode.SUCCESS, body=GetConsumerStatusBody({}, offsets).encode())
-
-    def _running_info(self, command: RemotingCommand, address: str) -> RemotingCommand:
-        consumer = self._consumer
-        namespace = consumer.client.namespace
-        info = ConsumerRunningInfo(
-            mq_table={
-                namespace.wrap_queue(queue): held.info(locked=consumer.settings.orderly)
-                for queue, held in consumer.process_queues.items()
-            },
-            properties={
-                "PROP_NAMESERVER_ADDR": ";".join(consumer.client.routes.name_servers),
-                "PROP_CONSUME_TYPE": "CONSUME_PASSIVELY",
-                "messageModel": consumer.settings.message_model,
-                "consumeFromWhere": begin_of(consumer.settings.consume_from)[0],
-                "PROP_CONSUMEORDERLY": str(consumer.settings.orderly).lower(),
-                "PROP_THREADPOOL_CORE_SIZE": str(consumer.settings.concurrency),
-                "PROP_CLIENT_VERSION": version_name(MQ_VERSION),
-                "PROP_CONSUMER_START_TIMESTAMP": str(consumer.started_at_ms),
-            },
-            status_table={namespace.wrap(topic): self._statistics(topic) for topic in consumer.subscriptions},
-            subscription_set=list(map(namespace.wrap_subscription, consumer.subscriptions.values())),
-        )
-        return response(command, ResponseCode.SUCCESS, body=info.encode())
-
-    def _statistics(self, topic: str) -> ConsumeStatus:
-        counts = self._consumer.member.counts[topic]
-        seconds = max((self._consumer.client.clock.now_ms() - self._consumer.started_at_ms) / 1000, 0.001)
-        return ConsumeStatus(
-            consume_failed_msgs=counts.failed,
-            consume_failed_tps=round(counts.failed / seconds, 3),
-            consume_ok_tps=round(counts.consumed / seconds, 3),
-            consume_rt_ms=round(counts.consume_time_s * 1000 / max(counts.consumed + counts.failed, 1), 3),
-            pull_rt_ms=round(counts.pull_time_s * 1000 / max(counts.pulls, 1), 3),
-            pull_tps=round(counts.pulled / seconds, 3),
-        )
-
-    async def _consume_directly(self, command: RemotingCommand, address: str) -> RemotingCommand:
-        header = decode_header(ConsumeMessageDirectlyRequestHeader, command.ext_fields)
-        consumer = self._consumer
-        begin_s = consumer.client.clock.monotonic_s()
-        result = ConsumeMessageDirectlyResult(order=consumer.settings.orderly, consume_result="CR_SUCCESS")
-        (stored,) = decode_messages(command.body, header.broker_name or "")
-        message = consumer.client.namespace.unwrap_message(stored)
-        try:
-            outcome = await consumer.consumption.consume(message)
-        except BaseException as failure:  # it is the answer, whatever the listener raised
-            if is_of_task(failure):
-                raise
-            result.consume_result = "CR_THROW_EXCEPTION"
-            result.remark = told(failure)
-        else:
-            if outcome.value != "success":
-                result.consume_result = "CR_LATER"
-        result.spent_time_ms = int((consumer.client.clock.monotonic_s() - begin_s) * 1000)
-        return response(command, ResponseCode.SUCCESS, body=result.encode())

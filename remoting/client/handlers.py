@@ -119,7 +119,8 @@ class Consumers(InstanceUser):
             expression: which messages (``*``, ``A || B``, or SQL92).
             expression_type: ``TAG`` or ``SQL92``.
             settings: of the group: order, concurrency, broadcasting and so on; given once for all topics of the group.
-            codec: makes the values of bodies that the function's messages then have as ``value``, such as :class:`JsonCodec`.
+            codec: makes what the function's messages then have as ``value`` of their bodies, such as
+                :class:`~flintmq.remoting.client.codec.JsonCodec`.
 
         Raises:
             ValueError: the group has a function for the topic already, or another kind of function, or other settings; or the

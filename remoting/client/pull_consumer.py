@@ -48,7 +48,8 @@ class PullConsumer(QueueOffsets, InstanceUser):
 
     Args:
         group: whose offsets are read and stored.
-        codec: makes the values of bodies that messages then have as ``value``, such as :class:`JsonCodec`.
+        codec: makes what messages then have as ``value`` of their bodies, such as
+            :class:`~flintmq.remoting.client.codec.JsonCodec`.
         name_servers, client, instance_options: see :class:`~flintmq.remoting.client.instance.InstanceUser`.
     """
 

@@ -181,8 +181,6 @@ def failures() -> None:
         assert_type(unreachable, sync.RemotingConnectError)
     except aio.RemotingError as lost:
         assert_type(lost, sync.RemotingError)
-    except aio.InvalidArgumentError as wrong:
-        assert_type(wrong, sync.InvalidArgumentError)
     except aio.CodecError as unreadable:
         assert_type(unreadable, sync.CodecError)
     except aio.FlintError as other:
