@@ -85,7 +85,7 @@ def cli_reference() -> str:
 
 def _class(one: type) -> Iterator[str]:
     """Write a class: how it is made, what it is, its values, its methods."""
-    made = "" if issubclass(one, Exception) and one.__init__ is Exception.__init__ else one.__name__
+    made = "" if issubclass(one, Exception) and not inspect.isfunction(one.__init__) else one.__name__
     fields = _told_in(one)
     if made and not _is_choice(one) and not getattr(one, "_is_protocol", False):
         yield from _signature(made, one)

@@ -36,7 +36,7 @@ class BrokerPatience:
         start_task: starts work that ends with the consumer, under a name.
     """
 
-    def __init__(self, member: Membership, start_task: Callable[[Coroutine[Any, Any, None], str], None]) -> None:
+    def __init__(self, member: Membership, start_task: Callable[[Coroutine[Any, Any, None], str], object]) -> None:
         self._member = member
         self._start_task = start_task
         self._away: dict[str, _Away] = {}
