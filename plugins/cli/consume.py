@@ -58,7 +58,8 @@ def consume(
 ) -> None:
     """Print a topic's messages as they come.
 
-    One line each: broker:queue:offset, id, tags, keys, body. With --json a JSON object each.
+    One line each: broker:queue:offset, id, tags, keys, body. With --json a JSON object each. A body that cannot be read is
+    printed as it is stored, with the reason.
     """
 
     where, timestamp_ms = options.where(begin, "--from")
@@ -73,6 +74,7 @@ def consume(
             consume_from=where,
             consume_from_timestamp_ms=timestamp_ms,
             concurrency=1,
+            unreadable="deliver",
         )
         await client.routes.route(topic)  # a member would wait for the topic; a user at a terminal wants to know
         consumer = Consumer(group, listener=printer.take_unless_full, settings=settings, client=client)

@@ -82,6 +82,13 @@ def body_fields(body: bytes) -> dict[str, str]:
         return {"body_base64": base64.b64encode(body).decode()}
 
 
+def message_body_fields(message: MessageExt) -> dict[str, str]:
+    """Return a message's body as :func:`body_fields` does; one that cannot be read as stored, with the reason."""
+    if not message.body_error:
+        return body_fields(message.body)
+    return {"body_error": message.body_error, "body_base64": base64.b64encode(message.body).decode()}
+
+
 def message_json(message: MessageExt) -> dict[str, Any]:
     """Return a message as ``--json`` prints it. Times are milliseconds since 1970."""
     return {
@@ -100,17 +107,18 @@ def message_json(message: MessageExt) -> dict[str, Any]:
         "reconsume_times": message.reconsume_times,
         "size_bytes": message.store_size_bytes,
         "properties": dict(message.properties),
-        **body_fields(message.body),
+        **message_body_fields(message),
     }
 
 
 def message_text(message: MessageExt) -> str:
     """Return a message on one line, for people."""
-    body = body_fields(message.body)
+    body = message_body_fields(message)
     text = body.get("body") or (f"base64:{body['body_base64']}" if "body_base64" in body else "")
     labels = [f"tags={message.tags}"] if message.tags else []
     labels += [f"keys={' '.join(message.keys)}"] if message.keys else []
     labels += [f"reconsumed={message.reconsume_times}"] if message.reconsume_times else []
+    labels += [f"(cannot be read: {message.body_error})"] if message.body_error else []
     place = f"{message.broker_name}:{message.queue_id}:{message.queue_offset}"
     return " ".join([place, message.msg_id, *labels, text])
 

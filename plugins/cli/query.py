@@ -8,7 +8,7 @@ from flintmq.core.errors import RefusedError, RemotingError
 from flintmq.plugins.cli import options
 from flintmq.plugins.cli.connect import with_admin
 from flintmq.plugins.cli.exits import CommandError, ExitCode
-from flintmq.plugins.cli.output import body_fields, message_json, print_json, print_table, when
+from flintmq.plugins.cli.output import message_body_fields, message_json, print_json, print_table, when
 from flintmq.plugins.cli.parser import Command
 from flintmq.remoting.client import admin_messages
 from flintmq.remoting.client.admin import AdminClient
@@ -65,7 +65,7 @@ async def _by_place(admin: AdminClient, message_id: str) -> MessageExt:
 
 
 def _show(message: MessageExt) -> None:
-    body = body_fields(message.body)
+    body = message_body_fields(message)
     print_table(
         ("message", message.msg_id),
         (

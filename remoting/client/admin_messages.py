@@ -16,11 +16,19 @@ from flintmq.core.errors import RefusedError, RemotingError
 from flintmq.core.io.typed_json import Long
 from flintmq.core.record import properties as props
 from flintmq.core.record.host import decode_message_id
+from flintmq.core.record.sys_flag import COMPRESSED
 from flintmq.remoting.client.admin import AdminClient
 from flintmq.remoting.client.admin_broker import LONG_TIMEOUT_MS
 from flintmq.remoting.client.broker_api import BrokerApi
-from flintmq.remoting.client.message import Message, MessageExt, decode_messages
-from flintmq.remoting.client.producer import Producer
+from flintmq.remoting.client.message import (
+    METHOD_MASK,
+    UNKNOWN_PLACE,
+    Message,
+    MessageExt,
+    UnreadableError,
+    decode_messages,
+)
+from flintmq.remoting.client.producer import SEND_TIMEOUT_MS, Producer
 from flintmq.remoting.client.send_result import SendResult
 from flintmq.remoting.wire.bodies import ConsumeMessageDirectlyResult, ResetOffsetBody
 from flintmq.remoting.wire.codes import RequestCode, ResponseCode
@@ -99,7 +107,8 @@ async def view_message(admin: AdminClient, offset_msg_id: str) -> MessageExt:
             failure = error
             continue
         for message in decode_messages(answer.body):
-            if message.offset_msg_id.upper() == offset_msg_id.upper():
+            is_damaged = own in registered and message.queue_offset == UNKNOWN_PLACE
+            if is_damaged or message.offset_msg_id.upper() == offset_msg_id.upper():
                 return message
     if isinstance(failure, RemotingError):
         raise failure
@@ -201,6 +210,8 @@ async def consume_directly(
 async def send_copy(admin: AdminClient, message: MessageExt, topic: str, **more: str) -> SendResult:
     """Send a message's body, tags, keys and the user's properties as a new message. It has an id of its own.
 
+    A body that cannot be decompressed here is sent as it is stored, for those who can.
+
     Args:
         admin: its client sends.
         message: is copied.
@@ -209,13 +220,24 @@ async def send_copy(admin: AdminClient, message: MessageExt, topic: str, **more:
 
     Raises:
         RefusedError, RemotingError: it was not stored, or nobody knows.
+        UnreadableError: the message is damaged, which its copy would not show.
     """
+    is_compressed = bool(message.body_error and message.sys_flag & COMPRESSED)
+    if message.body_error and not is_compressed:
+        raise UnreadableError(f"{message.offset_msg_id} is not copied: {message.body_error}")
     own = {name: value for name, value in message.properties.items() if name not in _OF_THE_FIRST_SEND}
     copy = Message(
         topic, message.body, tags=message.tags or "", keys=tuple(message.keys), properties=own | more, flag=message.flag
     )
-    async with Producer("FLINTMQ_CONSOLE", client=admin.client) as producer:
-        return await producer.send(copy)
+    async with _Copier("FLINTMQ_CONSOLE", client=admin.client) as producer:
+        return await (producer.send_packed(copy, message.sys_flag) if is_compressed else producer.send(copy))
+
+
+class _Copier(Producer):
+    async def send_packed(self, message: Message, sys_flag: int) -> SendResult:
+        """Send a message whose body is compressed already, in the way that the flag of the one it comes from says."""
+        prepared = attrs.evolve(self._preparer.one(message), sys_flag=sys_flag & (COMPRESSED | METHOD_MASK))
+        return await self._sender.send(prepared, None, SEND_TIMEOUT_MS)
 
 
 async def plan_moves(

@@ -7,12 +7,14 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 import attrs
+from msgspec.structs import replace
 
 from flintmq.core.broker.subscription import SubscriptionData
 from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.errors import RemotingError
+from flintmq.core.record.record import RecordError
 from flintmq.remoting.client.instance import REQUEST_TIMEOUT_MS, ClientInstance
-from flintmq.remoting.client.message import MessageExt, decode_messages
+from flintmq.remoting.client.message import UNKNOWN_PLACE, MessageExt, messages_apart, messages_of
 from flintmq.remoting.client.route import MASTER_ID
 from flintmq.remoting.wire.bodies import ConsumerIdList, LockBatchRequestBody, LockBatchResponseBody
 from flintmq.remoting.wire.codes import RequestCode, ResponseCode
@@ -135,7 +137,7 @@ class BrokerApi(QueueOffsets):
         max_messages: int = 32,
         suspend_ms: int = 0,
     ) -> PullResult:
-        """Ask for messages from an offset on.
+        """Ask for messages from an offset on. One that cannot be read has the stored bytes and a ``body_error``.
 
         Args:
             queue: where from.
@@ -147,7 +149,10 @@ class BrokerApi(QueueOffsets):
         found = await self.pull_records(
             queue, queue_offset, subscription=subscription, max_messages=max_messages, suspend_ms=suspend_ms
         )
-        messages = decode_messages(found.records, queue.broker_name)
+        try:
+            messages = messages_of(found.records, queue.broker_name)
+        except RecordError:
+            found, messages = await self._pulled_apart(queue, queue_offset, subscription, max_messages, found)
         if self.client.namespace.name:
             messages = list(map(self.client.namespace.unwrap_message, messages))
         return PullResult(
@@ -158,6 +163,33 @@ class BrokerApi(QueueOffsets):
             max_queue_offset=found.max_queue_offset,
             suggested_broker_id=found.suggested_broker_id,
         )
+
+    async def _pulled_apart(
+        self,
+        queue: MessageQueue,
+        queue_offset: int,
+        subscription: SubscriptionData,
+        max_messages: int,
+        found: PulledRecords,
+    ) -> tuple[PulledRecords, list[MessageExt]]:
+        """Return a pull's answer of which something is damaged, and its messages.
+
+        The place of a record that cannot be read is known only where it is all that was asked for: an answer ends before it,
+        and the next one has it alone.
+        """
+        messages = messages_apart(found.records, queue.broker_name)
+        at = next((at for at, one in enumerate(messages) if one.queue_offset == UNKNOWN_PLACE), None)
+        if at is None:
+            return found, messages
+        behind = messages[at - 1].queue_offset + 1 if at else queue_offset
+        if queue_offset < behind <= found.next_begin_queue_offset:
+            return attrs.evolve(found, next_begin_queue_offset=behind), messages[:at]
+        if max_messages > 1:
+            found = await self.pull_records(queue, queue_offset, subscription=subscription, max_messages=1)
+            return await self._pulled_apart(queue, queue_offset, subscription, 1, found)
+        place = found.next_begin_queue_offset - 1
+        topic, body = self._wrap(queue.topic), found.records
+        return found, [replace(messages[at], topic=topic, body=body, queue_id=queue.queue_id, queue_offset=place)]
 
     async def pull_records(
         self,
@@ -302,5 +334,10 @@ class BrokerApi(QueueOffsets):
 
 
 def _matches(message: MessageExt, subscription: SubscriptionData) -> bool:
-    """Brokers compare tags by hash: two tags may share one."""
-    return not subscription.is_tag_type or not subscription.tags_set or message.tags in subscription.tags_set
+    """Brokers compare tags by hash: two tags may share one. Nobody knows the tags of a record that cannot be read."""
+    return (
+        not subscription.is_tag_type
+        or not subscription.tags_set
+        or message.tags in subscription.tags_set
+        or bool(message.body_error and not message.properties_bytes)
+    )

@@ -28,8 +28,9 @@ from flintmq.remoting.client.daemon_threads import DaemonThreads
 from flintmq.remoting.client.instance import log, repeat
 from flintmq.remoting.client.iteration import Iteration, NotTakenError
 from flintmq.remoting.client.membership import Membership
-from flintmq.remoting.client.message import MessageExt
+from flintmq.remoting.client.message import MessageExt, UnreadableError
 from flintmq.remoting.client.process_queue import ProcessQueue
+from flintmq.remoting.client.unreadable import UnreadableMessages
 
 Unit = tuple[ProcessQueue, Sequence[MessageExt]]
 """Messages of one queue that a listener gets in one call."""
@@ -77,6 +78,7 @@ class ConsumeService:
             self._call = listener or self.iteration.hand_over
         if codec is not None:
             self._call = decoding(self._call, codec)
+        self._unreadable = UnreadableMessages(member.settings)
         self._takes_lists = batch_listener is not None
         self._is_async = is_coroutine_function(self._call)
         self._retry_topic = RETRY_PREFIX + member.group
@@ -178,8 +180,7 @@ class ConsumeService:
                 log.warning("pulling %s failed: %s", held.queue, told(failure), exc_info=is_foreign)
                 await asyncio.sleep(self._settings.error_delay_s)
                 continue
-            size = self._unit_size
-            units = [messages[at : at + size] for at in range(0, len(messages), size)]
+            units = self._unreadable.units(messages, self._unit_size)
             if self._settings.orderly:
                 for unit in units:
                     await self._consume_orderly(held, unit)
@@ -225,6 +226,8 @@ class ConsumeService:
 
     async def consume(self, message: MessageExt) -> ConsumeResult:
         """Hand one message to the listener, with its topic before any retry. Raises what the listener raises."""
+        if self._unreadable.is_withheld(message):
+            raise UnreadableError(message.body_error)
         return ConsumeResult.SUCCESS if await self._consumed((message,)) else ConsumeResult.LATER
 
     async def _consumed(self, messages: Sequence[MessageExt]) -> int:
@@ -268,6 +271,10 @@ class ConsumeService:
         """Return how many messages of a unit, from the first on, were consumed; none where the listener raised."""
         clock, counts = self._member.client.clock, self._member.counts[held.queue.topic]
         held.last_consume_timestamp_ms = clock.now_ms()
+        if self._unreadable.is_withheld(messages[0]):
+            self._unreadable.log_withheld(held, messages[0])
+            counts.failed += 1
+            return 0
         begin_s = clock.monotonic_s()
         tracer = self._member.tracer
         traced = tracer.consuming(messages) if tracer is not None else None
@@ -357,6 +364,10 @@ class ConsumeService:
         try:
             await self._member.api.send_back(message, self._settings.delay_level, 16 if limit is None else limit)
         except Exception as failure:  # of a hook, too: else nobody would try the message again
+            if self._unreadable.is_passed_over(held, message, failure):
+                return
+            if message.body_error:
+                message = replace(message, reconsume_times=message.reconsume_times + 1)
             log.warning("%s was not sent back, it is tried again here: %s", message.msg_id, told(failure))
             self._try_later(held, (message,))
         else:
@@ -366,7 +377,7 @@ class ConsumeService:
         asyncio.get_running_loop().call_later(self._settings.error_delay_s, self._submit, [(held, messages)])
 
     async def _consume_orderly(self, held: ProcessQueue, messages: Sequence[MessageExt]) -> None:
-        limit = self._settings.max_reconsume_times
+        limit = 0 if self._unreadable.is_withheld(messages[0]) else self._settings.max_reconsume_times
         while not held.dropped:
             held.consuming = True
             try:
@@ -393,6 +404,8 @@ class ConsumeService:
         try:
             await self._member.api.send_back(message, -1, limit)
         except Exception as failure:  # of a hook, too
+            if self._unreadable.is_passed_over(held, message, failure):
+                return True
             log.warning("%s was not made a dead letter: %s", message.msg_id, told(failure))
             return False
         held.done((message,))

@@ -30,6 +30,14 @@ class ConsumeResult(enum.Enum):
     """Deliver the message again later; raising means the same."""
 
 
+def _one_of(*values: str) -> Callable[[object, attrs.Attribute[str], str], None]:
+    def check(_instance: object, attribute: attrs.Attribute[str], value: str) -> None:
+        if value not in values:
+            raise ValueError(f"{attribute.name}={value!r}: it is one of {', '.join(map(repr, values))}")
+
+    return check
+
+
 Listener = Callable[[MessageExt], "ConsumeResult | Awaitable[ConsumeResult | None] | None"]
 """Consume one message. A coroutine function runs on the loop, any other function in a thread."""
 
@@ -61,6 +69,9 @@ class ConsumerSettings:
     orderly."""
     delay_level: int = 0
     """The delay level of a failed message; 0: a higher one with each try."""
+    unreadable: Literal["retry", "deliver"] = attrs.field(default="retry", validator=_one_of("retry", "deliver"))
+    """A message that cannot be read (``body_error``): ``retry`` has it count as one that the listener failed at, which does not
+    see it; when orderly, as one that was tried often enough. ``deliver`` hands it to the listener."""
     consume_timeout_s: float = 900.0
     """A message that a listener has had for so long is delivered again, whatever becomes of it; not when orderly."""
     close_timeout_s: float = 0.0

@@ -11,13 +11,22 @@ from typing import Any, Final
 
 import attrs
 import msgspec
+from msgspec.structs import replace
 
 from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.errors import FlintError, InvalidArgumentError
 from flintmq.core.limits import FRAME_MAX_BYTES
 from flintmq.core.record import properties as props
 from flintmq.core.record.host import host_text, offset_message_id
-from flintmq.core.record.record import Record, decode_records
+from flintmq.core.record.record import (
+    MAGIC_V1,
+    MAGIC_V2,
+    RECORD_MIN_BYTES,
+    Record,
+    RecordError,
+    decode_record,
+    decode_records,
+)
 from flintmq.core.record.sys_flag import COMPRESSED
 from flintmq.remoting.client.timing import with_timer
 
@@ -144,7 +153,7 @@ class MessageExt(msgspec.Struct, frozen=True, dict=True):
 
     topic: str
     body: bytes
-    """Decompressed."""
+    """Decompressed; as stored where :attr:`body_error` says why it cannot be read."""
     properties_bytes: bytes
     """As stored."""
     queue_id: int
@@ -163,6 +172,8 @@ class MessageExt(msgspec.Struct, frozen=True, dict=True):
     reconsume_times: int
     """How often consuming it has failed."""
     prepared_transaction_offset_bytes: int
+    body_error: str = ""
+    """Why :attr:`body` is not what was sent, but the stored bytes, for people; empty where it is what was sent."""
 
     @cached_property
     def properties(self) -> Mapping[str, str]:
@@ -223,16 +234,16 @@ class MessageExt(msgspec.Struct, frozen=True, dict=True):
             ) from failure
 
 
-def message_of(record: Record, broker_name: str = "") -> MessageExt:
-    """Return the message in a record.
+UNKNOWN_PLACE: Final = -1
+"""The queue offset of a message whose record cannot be read."""
 
-    Raises:
-        CompressionError: its body is compressed in a way that cannot be undone here.
-    """
+
+def message_of(record: Record, broker_name: str = "") -> MessageExt:
+    """Return the message in a record, with the stored body where it cannot be decompressed."""
     sys_flag = record.sys_flag
-    return MessageExt(
+    message = MessageExt(
         record.topic,
-        decompress(record.body, sys_flag) if sys_flag & COMPRESSED else record.body,
+        record.body,
         record.properties_bytes,
         record.queue_id,
         record.queue_offset,
@@ -248,16 +259,80 @@ def message_of(record: Record, broker_name: str = "") -> MessageExt:
         record.reconsume_times,
         record.prepared_transaction_offset_bytes,
     )
+    return _decompressed(message) if sys_flag & COMPRESSED else message
 
 
-def decode_messages(body: bytes, broker_name: str = "") -> list[MessageExt]:
-    """Return the messages in a pull's or a query's answer.
+def _decompressed(message: MessageExt) -> MessageExt:
+    try:
+        return replace(message, body=decompress(message.body, message.sys_flag))
+    except CompressionError as failure:
+        return replace(message, body_error=str(failure))
+
+
+def messages_of(records: bytes, broker_name: str = "") -> list[MessageExt]:
+    """Return the messages in consecutive records, see :func:`message_of`.
 
     Raises:
-        RecordError: the bytes are no records, or a body's checksum is wrong.
-        CompressionError: see :func:`message_of`.
+        RecordError: one of them is damaged; :func:`messages_apart` returns the others.
     """
-    return [message_of(record, broker_name) for record in decode_records(body)]
+    return [message_of(record, broker_name) for record in decode_records(records)]
+
+
+def messages_apart(records: bytes, broker_name: str = "") -> list[MessageExt]:
+    """Return the messages in consecutive records, of which some may be damaged.
+
+    One whose checksum is wrong has the stored body. Of a record that cannot be read, nothing is known but its bytes, which are
+    the body of a message at the queue offset :data:`UNKNOWN_PLACE`; where it does not say how long it is, these are all the
+    bytes that follow.
+    """
+    view = memoryview(records)
+    messages: list[MessageExt] = []
+    position = 0
+    while position < len(view):
+        try:
+            record = decode_record(view, position, check_crc=False)
+        except RecordError as failure:
+            size_bytes = _stated_size(view, position)
+            messages.append(_unreadable(bytes(view[position : position + size_bytes]), broker_name, str(failure)))
+            position += size_bytes
+            continue
+        message = message_of(record, broker_name)
+        crc = zlib.crc32(record.body) & 0x7FFFFFFF
+        if record.body and crc != record.body_crc:
+            wrong = f"it is damaged: its checksum is 0x{crc:08X}, the record says 0x{record.body_crc:08X}"
+            message = replace(message, body=record.body, body_error=wrong)
+        messages.append(message)
+        position += record.size_bytes
+    return messages
+
+
+def decode_messages(records: bytes, broker_name: str = "") -> list[MessageExt]:
+    """Return the messages in the records of a pull's or a query's answer, each decoded by itself.
+
+    One that cannot be read has the stored bytes and the reason in :attr:`MessageExt.body_error`.
+    """
+    try:
+        return messages_of(records, broker_name)
+    except RecordError:
+        return messages_apart(records, broker_name)
+
+
+def _stated_size(view: memoryview, position: int) -> int:
+    """Return how long a record says that it is, where another one or the end follows there; else the number of bytes left."""
+    left = len(view) - position
+    size = int.from_bytes(view[position : position + 4], "big")
+    if RECORD_MIN_BYTES <= size < left:
+        magic = int.from_bytes(view[position + size + 4 : position + size + 8], "big")
+        return size if magic in (MAGIC_V1, MAGIC_V2) else left
+    return left
+
+
+def _unreadable(stored: bytes, broker_name: str, reason: str) -> MessageExt:
+    unknown = UNKNOWN_PLACE
+    body_error = f"the record cannot be read: {reason}"
+    return MessageExt(
+        "", stored, b"", unknown, unknown, broker_name, unknown, len(stored), 0, 0, 0, b"", 0, b"", 0, 0, body_error
+    )
 
 
 METHOD_MASK: Final = 0x700
@@ -268,15 +343,21 @@ ZLIB: Final = 0x300
 
 DECOMPRESSED_MAX_BYTES: Final = 4 * FRAME_MAX_BYTES
 """A few kilobytes can decompress to gigabytes."""
-_ONE_MORE: Final = DECOMPRESSED_MAX_BYTES + 1
-"""One byte more than is allowed, which distinguishes a body that is too long from one that fits."""
+_STEP_BYTES: Final = 1024 * 1024
+"""How much of it is made before its length is looked at."""
+_ZSTD_STEP_BYTES: Final = 512
+"""How much of a stream is read before the length of what came of it is looked at: four bytes can make 128 KiB, so 16 MiB."""
 
 
 class CodecError(FlintError):
     """A body does not decode as what a codec makes of it, or a value does not encode."""
 
 
-class CompressionError(FlintError):
+class UnreadableError(FlintError):
+    """The body of a message is wanted, and cannot be read; says why."""
+
+
+class CompressionError(UnreadableError):
     """A body cannot be decompressed: it is damaged, too long, or its method needs a package that is not installed."""
 
 
@@ -286,22 +367,20 @@ def compress(body: bytes, level: int = 5) -> tuple[bytes, int]:
 
 
 def decompress(body: bytes, sys_flag: int) -> bytes:
-    """Return a body as it was before it was compressed; itself when it was not.
+    """Return a body as it was before it was compressed; itself when it was not, or is empty.
 
     Raises:
         CompressionError: see there.
     """
-    if not sys_flag & COMPRESSED:
+    if not sys_flag & COMPRESSED or not body:
         return body
     method = sys_flag & METHOD_MASK
     if method in (0, ZLIB):
         return _inflate(body)
     if method == LZ4:
-        return _with_package("lz4.frame", "lz4", lambda lz4: _unlz4(lz4.LZ4FrameDecompressor(), body))
+        return _with_package("lz4", "lz4.frame", lambda lz4: _unlz4(lz4.LZ4FrameDecompressor(), body))
     if method == ZSTD:
-        return _with_package(
-            "zstandard", "zstandard", lambda zstandard: zstandard.ZstdDecompressor().stream_reader(body).read(_ONE_MORE)
-        )
+        return _with_package("zstandard", "zstandard", lambda zstd: _unzstd(zstd.ZstdDecompressor(), body))
     raise CompressionError(f"unknown compression method 0x{method:x}")
 
 
@@ -317,21 +396,43 @@ def _inflate(body: bytes) -> bytes:
 
 
 def _unlz4(stream: Any, body: bytes) -> bytes:
-    plain: bytes = stream.decompress(body, _ONE_MORE)
-    if not stream.eof and len(plain) < _ONE_MORE:
-        raise ValueError("it is cut off")
-    return plain
+    parts = [stream.decompress(body, _STEP_BYTES)]
+    plain_bytes = len(parts[0])
+    while not stream.eof and not stream.needs_input and plain_bytes <= DECOMPRESSED_MAX_BYTES:
+        parts.append(stream.decompress(b"", _STEP_BYTES))
+        plain_bytes += len(parts[-1])
+    return _whole(parts, plain_bytes, stream.eof)
 
 
-def _with_package(module: str, package: str, undo: Callable[[Any], bytes]) -> bytes:
+def _unzstd(decompressor: Any, body: bytes) -> bytes:
+    stream = decompressor.decompressobj()
+    parts: list[bytes] = []
+    at = plain_bytes = 0
+    while at < len(body) and not stream.eof and plain_bytes <= DECOMPRESSED_MAX_BYTES:
+        parts.append(stream.decompress(body[at : at + _ZSTD_STEP_BYTES]))
+        plain_bytes += len(parts[-1])
+        at += _ZSTD_STEP_BYTES
+    return _whole(parts, plain_bytes, stream.eof)
+
+
+def _whole(parts: list[bytes], plain_bytes: int, is_whole: bool) -> bytes:
+    """Return a body in one piece. Raises :class:`CompressionError` if it is too long, or not all of it."""
+    if plain_bytes > DECOMPRESSED_MAX_BYTES:
+        raise CompressionError(f"decompressed the body is longer than {DECOMPRESSED_MAX_BYTES} bytes")
+    if not is_whole:
+        raise CompressionError("the compressed body is cut off")
+    return b"".join(parts)
+
+
+def _with_package(package: str, module: str, undo: Callable[[Any], bytes]) -> bytes:
     try:
         found = import_module(module)
     except ImportError as failure:
-        raise CompressionError(f"the body is compressed with {package}, which is not installed") from failure
+        remedy = "install the extra: pip install 'flintmq[compression]'"
+        raise CompressionError(f"the body is compressed with {package}, which is not installed; {remedy}") from failure
     try:
-        plain = undo(found)
+        return undo(found)
+    except CompressionError:
+        raise
     except Exception as failure:  # whatever the package raises for damaged input
         raise CompressionError(f"the body is no {package} stream: {failure}") from failure
-    if len(plain) > DECOMPRESSED_MAX_BYTES:
-        raise CompressionError(f"the body's {package} stream is longer than {DECOMPRESSED_MAX_BYTES} bytes")
-    return plain

@@ -23,7 +23,7 @@ from flintmq.core.broker.topic_name import reply_topic
 from flintmq.core.errors import InvalidArgumentError
 from flintmq.core.record import properties as props
 from flintmq.core.record.host import pack_host
-from flintmq.remoting.client.message import Message, MessageExt, decompress
+from flintmq.remoting.client.message import CompressionError, Message, MessageExt, decompress
 from flintmq.remoting.wire.codes import RequestCode, ResponseCode
 from flintmq.remoting.wire.command import RemotingCommand, response
 from flintmq.remoting.wire.header_codec import decode_header
@@ -110,8 +110,11 @@ class Requests:
         future = self._waiting.pop(properties.get(props.CORRELATION_ID, ""), None)
         if future is None or future.done():
             log.info("a reply from %s came too late, or answers nothing", header.born_host)
-        else:
+            return response(command, ResponseCode.SUCCESS)
+        try:
             future.set_result(_message(header, properties, decompress(command.body, header.sys_flag)))
+        except CompressionError as failure:
+            future.set_exception(failure)
         return response(command, ResponseCode.SUCCESS)
 
 

@@ -23,12 +23,11 @@ from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.errors import InvalidArgumentError, RefusedError, RemotingTimeoutError
 from flintmq.core.record.host import decode_message_id
 from flintmq.core.record.properties import PRODUCER_GROUP, TRANSACTION_PREPARED, UNIQ_KEY
-from flintmq.core.record.record import RecordError
 from flintmq.core.record.sys_flag import TRANSACTION_COMMIT, TRANSACTION_NOT, TRANSACTION_ROLLBACK
 from flintmq.core.record.sys_flag import TRANSACTION_PREPARED as PREPARED_FLAG
 from flintmq.remoting.client.callbacks import outcome_of, told
 from flintmq.remoting.client.instance import ClientInstance, log
-from flintmq.remoting.client.message import Message, MessageExt, decode_messages
+from flintmq.remoting.client.message import UNKNOWN_PLACE, Message, MessageExt, decode_messages
 from flintmq.remoting.client.producer import SEND_TIMEOUT_MS, Producer, ProducerOptions
 from flintmq.remoting.client.route import NameServers
 from flintmq.remoting.client.send_result import SendResult, SendStatus
@@ -55,7 +54,8 @@ _TRACED_STATES: Final = {
 LocalTransaction = Callable[[Message, str], "TransactionState | Awaitable[TransactionState]"]
 """Does the local part, given the message and the transaction's id; a function or a coroutine function."""
 TransactionCheck = Callable[[MessageExt], "TransactionState | Awaitable[TransactionState]"]
-"""Tells what became of the local part of a message that is not ended; ``message.msg_id`` is the transaction's id."""
+"""Tells what became of the local part of a message that is not ended; ``message.msg_id`` is the transaction's id. It is also
+asked about a message whose body cannot be read (``message.body_error``)."""
 
 
 @attrs.frozen
@@ -237,12 +237,13 @@ class TransactionProducer(Producer):
 
 
 async def _dispatch_check(client: ClientInstance, command: RemotingCommand, address: str) -> None:
-    """Hand the question to the group that the half message names."""
-    try:
-        messages = decode_messages(command.body)
-    except RecordError as error:
-        raise RefusedError(ResponseCode.SYSTEM_ERROR, f"no half message: {error}", reason="body.malformed") from error
-    group = client.namespace.unwrap(messages[0].properties.get(PRODUCER_GROUP, "")) if messages else ""
+    """Hand the question to the group that the half message names, also if its body cannot be read: the check may need none."""
+    messages = decode_messages(command.body)
+    if not messages or messages[0].queue_offset == UNKNOWN_PLACE:
+        reason = messages[0].body_error if messages else "there is no record"
+        log.warning("%s asks about a transaction whose half message is damaged; it will ask again: %s", address, reason)
+        raise RefusedError(ResponseCode.SYSTEM_ERROR, f"no half message: {reason}", reason="body.malformed")
+    group = client.namespace.unwrap(messages[0].properties.get(PRODUCER_GROUP, ""))
     if group in client.transaction_checks:
         await client.transaction_checks[group](command, address, client.namespace.unwrap_message(messages[0]))
     else:

@@ -286,7 +286,15 @@ class FakeBroker:
         record = self.by_place.get(self._header(asked).commit_log_offset_bytes)
         return response(asked, 1, "can not find message") if record is None else response(asked, 0, body=record)
 
-    def put(self, topic: str, queue_id: int, body: bytes, properties: str = "", reconsume_times: int = 0) -> str:
+    def put(
+        self,
+        topic: str,
+        queue_id: int,
+        body: bytes,
+        properties: str = "",
+        reconsume_times: int = 0,
+        sys_flag: int = 0,
+    ) -> str:
         """Stores a message as if somebody had sent it."""
         header = SendMessageRequestHeader(
             producer_group="p",
@@ -294,7 +302,7 @@ class FakeBroker:
             default_topic="TBW102",
             default_topic_queue_nums=4,
             queue_id=queue_id,
-            sys_flag=0,
+            sys_flag=sys_flag,
             born_timestamp_ms=STORE_TIMESTAMP_MS,
             flag=0,
             reconsume_times=reconsume_times,

@@ -94,7 +94,9 @@ async def _by_id(visitor: Visitor, topic: str, text: str) -> Sequence[MessageExt
 
 
 def preview(message: MessageExt) -> str:
-    """Return the beginning of a body, on one line."""
+    """Return the beginning of a body, on one line; of one that cannot be read, the reason."""
+    if message.body_error:
+        return f"cannot be read: {message.body_error}"
     part = message.body[:_PREVIEW_BYTES]
     text = part.decode("utf-8", "replace")
     return text if text.count("\ufffd") < 4 else part[:32].hex(" ")
@@ -132,6 +134,8 @@ async def with_schema(visitor: Visitor) -> Response:
 async def _show(visitor: Visitor, message_id: str, form: str, schema: str) -> Response:
     found = await found_message(visitor, message_id)
     wanted: Form = form if form in FORMS else "auto"
+    if found.body_error and wanted == "auto":
+        wanted = "hex"
     groups = {one.name: one for one in await visitor.view.groups()}
     return visitor.render(
         "message.html",

@@ -1,0 +1,75 @@
+"""Messages that cannot be read, in a consumer: who gets them, and when one is passed over.
+
+See docs/client.md, Messages that cannot be read.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Final
+
+from flintmq.core.errors import FlintError, RefusedError
+from flintmq.remoting.client.consumer_settings import ConsumerSettings
+from flintmq.remoting.client.instance import log
+from flintmq.remoting.client.message import MessageExt
+from flintmq.remoting.client.process_queue import ProcessQueue
+from flintmq.remoting.wire.codes import ResponseCode
+
+RECONSUME_MAX: Final = 16
+"""How often a message comes again before it is a dead letter, unless the settings say it."""
+
+
+class UnreadableMessages:
+    """What a consumer does with messages that cannot be read. Loop thread only.
+
+    Args:
+        settings: of the consumer.
+    """
+
+    def __init__(self, settings: ConsumerSettings) -> None:
+        self._withholds = settings.unreadable == "retry"
+        limit = settings.max_reconsume_times
+        self._tries_max = RECONSUME_MAX if limit is None else limit
+
+    def units(self, messages: Sequence[MessageExt], size: int) -> list[Sequence[MessageExt]]:
+        """Return messages of one queue in parts of ``size`` at most, in order; one that the listener does not get is a part."""
+        if size == 1 or not self._withholds or not any(message.body_error for message in messages):
+            return [messages[at : at + size] for at in range(0, len(messages), size)]
+        units: list[Sequence[MessageExt]] = []
+        for is_withheld, alike in itertools.groupby(messages, self.is_withheld):
+            part, part_size = tuple(alike), 1 if is_withheld else size
+            units += [part[at : at + part_size] for at in range(0, len(part), part_size)]
+        return units
+
+    def is_withheld(self, message: MessageExt) -> bool:
+        """Return whether the listener does not get a message."""
+        return bool(message.body_error) and self._withholds
+
+    def log_withheld(self, held: ProcessQueue, message: MessageExt) -> None:
+        """Say that the listener does not get a message, and why."""
+        log.warning(
+            "%s at offset %d of %s cannot be read and is not given to the listener: %s",
+            message.msg_id,
+            message.queue_offset,
+            held.queue,
+            message.body_error,
+        )
+
+    def is_passed_over(self, held: ProcessQueue, message: MessageExt, failure: Exception) -> bool:
+        """Pass over a message that could not be sent back, if its broker cannot read it either; return whether that was so.
+
+        Else it would hold up what its queue commits for good: a broker that has not found it so often does not find it later.
+        """
+        is_lost = isinstance(failure, RefusedError) and failure.code == ResponseCode.SYSTEM_ERROR
+        if not message.body_error or not is_lost or message.reconsume_times < self._tries_max:
+            return False
+        log.error(
+            "%s at offset %d of %s cannot be read nor sent back, it is passed over: %s",
+            message.msg_id,
+            message.queue_offset,
+            held.queue,
+            failure,
+        )
+        held.done((message,))
+        return True

@@ -1,0 +1,394 @@
+"""One message that cannot be read stops no other: it comes with its stored bytes and the reason, or is sent back."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import zlib
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from flintmq.core.broker.topic_config import MessageQueue
+from flintmq.core.record.record import decode_record, decode_records
+from flintmq.remoting.client import message as message_module
+from flintmq.remoting.client.admin import AdminClient
+from flintmq.remoting.client.consumer import Consumer
+from flintmq.remoting.client.consumer_settings import BROADCASTING, FROM_FIRST, ConsumerSettings
+from flintmq.remoting.client.message import MessageExt, compress, decode_messages
+from flintmq.remoting.client.pull_consumer import PullConsumer
+from flintmq.remoting.client.unreadable import UnreadableMessages
+from flintmq.remoting.wire.command import RemotingCommand, response
+from flintmq.tests.support.damage import (
+    FALSE_ZLIB,
+    UNKNOWN_METHOD,
+    cut,
+    false_checksum,
+    topic_of_no_text,
+    torn,
+    without_magic,
+    without_size,
+)
+
+FAST = ConsumerSettings(consume_from=FROM_FIRST, rebalance_interval_s=0.05, error_delay_s=0.01, retry_delay_s=0.005)
+Q0 = MessageQueue("broker-a", 0, "T")
+Damage = Callable[[bytes], bytes]
+NOT_A_RECORD: dict[str, Damage] = {
+    "torn": torn,
+    "no size": without_size,
+    "no magic": without_magic,
+    "no topic": lambda record: topic_of_no_text(record, b"T"),
+    "cut": cut,
+    "nothing": lambda _record: b"\x00",
+}
+SYS_FLAGS = {"false zlib": FALSE_ZLIB, "unknown method": UNKNOWN_METHOD, "no lz4": 0x101, "no zstd": 0x201}
+KINDS = [*SYS_FLAGS, "too long", "checksum", *NOT_A_RECORD]
+
+
+@pytest.fixture(autouse=True)
+def _no_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The extra 'compression' is not installed."""
+
+    def missing(name: str) -> Any:
+        raise ImportError(name)
+
+    monkeypatch.setattr(message_module, "import_module", missing)
+    monkeypatch.setattr(message_module, "DECOMPRESSED_MAX_BYTES", 100_000)
+
+
+def run(fake_peer: Any, fake_broker: Any, test: Callable[[Any], Awaitable[None]]) -> None:
+    async def with_broker() -> None:
+        async with fake_peer() as peer, asyncio.timeout(20):
+            broker = fake_broker(peer)
+            broker.queue_nums = 1
+            await test(broker)
+
+    asyncio.run(with_broker())
+
+
+def put(broker: Any, kind: str, topic: str = "T") -> bytes:
+    """Store a message that cannot be read; return what is stored of its body."""
+    body = zlib.compress(bytes(200_000)) if kind == "too long" else b"stored bytes"
+    sys_flag = 0x301 if kind == "too long" else SYS_FLAGS.get(kind, 0)
+    broker.put(topic, 0, body, "KEYS\x01k\x02TAGS\x01A", sys_flag=sys_flag)
+    queue = broker.records[topic, 0]
+    if kind == "checksum":
+        queue[-1] = false_checksum(queue[-1])
+        return decode_record(queue[-1], check_crc=False).body
+    if kind in NOT_A_RECORD:
+        queue[-1] = NOT_A_RECORD[kind](queue[-1])
+        return bytes(queue[-1])
+    return body
+
+
+async def until_committed(broker: Any, consumer: Consumer, queue_offset: int) -> None:
+    await broker.peer.until(lambda: Q0 in consumer.process_queues)
+    await broker.peer.until(lambda: consumer.process_queues[Q0].commit_offset == queue_offset)
+
+
+@pytest.mark.parametrize("tags", ["*", "A"])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("place", [0, 2, 4])
+def test_a_poll_returns_every_message(fake_peer: Any, fake_broker: Any, kind: str, place: int, tags: str) -> None:
+    """In order and once, with the stored bytes and the reason of the one that cannot be read, wherever it lies."""
+
+    async def test(broker: Any) -> None:
+        stored = b""
+        for number in range(5):
+            if number == place:
+                stored = put(broker, kind)
+            else:
+                broker.put("T", 0, b"%d" % number, "TAGS\x01A")
+        async with PullConsumer("g", broker.peer.address) as consumer:
+            await consumer.assign([Q0], tags, consume_from=FROM_FIRST)
+            found: list[MessageExt] = []
+            while len(found) < 5:
+                found += await consumer.poll(5_000)
+            assert [message.queue_offset for message in found] == [0, 1, 2, 3, 4]
+            assert {message.topic for message in found} == {"T"}
+            assert consumer.positions == {Q0: 5}
+            for number, message in enumerate(found):
+                assert bool(message.body_error) is (number == place)
+                assert message.body == (stored if number == place else b"%d" % number)
+                looked_at = (message.properties, message.msg_id, message.keys, message.born_host, message.store_host)
+                assert all(one is not None for one in looked_at)
+
+    run(fake_peer, fake_broker, test)
+
+
+def test_all_of_a_queue_may_be_damaged(fake_peer: Any, fake_broker: Any) -> None:
+    """Each is delivered by itself, and the queue ends."""
+
+    async def test(broker: Any) -> None:
+        stored = [put(broker, kind) for kind in KINDS]
+        async with PullConsumer("g", broker.peer.address) as consumer:
+            await consumer.assign([Q0], consume_from=FROM_FIRST)
+            found: list[MessageExt] = []
+            while len(found) < len(KINDS):
+                found += await consumer.poll(5_000)
+            assert [message.body for message in found] == stored
+            assert all(message.body_error for message in found)
+            assert await consumer.poll(0) == []
+
+    run(fake_peer, fake_broker, test)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("lists", [False, True])
+def test_a_listener_gets_what_can_be_read(
+    fake_peer: Any, fake_broker: Any, kind: str, lists: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The others are sent back as if it had failed at them, and the group goes on."""
+
+    async def test(broker: Any) -> None:
+        for number in range(5):
+            if number == 2:
+                put(broker, kind)
+            else:
+                broker.put("T", 0, b"%d" % number)
+        got: list[bytes] = []
+
+        async def listen(message: MessageExt) -> None:
+            got.append(message.body)
+
+        async def listen_to_lists(messages: list[MessageExt]) -> None:
+            got.extend(message.body for message in messages)
+
+        consumer = Consumer(
+            "g",
+            broker.peer.address,
+            None if lists else listen,
+            batch_listener=listen_to_lists if lists else None,
+            settings=FAST,
+        )
+        async with consumer:
+            await consumer.subscribe("T")
+            await until_committed(broker, consumer, 5)
+        assert sorted(got) == [b"0", b"1", b"3", b"4"]
+        (sent_back,) = broker.peer.of_code(36)
+        assert sent_back.ext_fields["delayLevel"] == "0"
+        assert broker.offsets["g", "T", 0] == 5
+
+    run(fake_peer, fake_broker, test)
+    (line,) = [one for one in caplog.records if "cannot be read and is not given to the listener" in one.getMessage()]
+    assert "at offset 2 of" in line.getMessage()
+
+
+@pytest.mark.parametrize("lists", [False, True])
+def test_a_listener_that_wants_them_gets_them(fake_peer: Any, fake_broker: Any, lists: bool) -> None:
+    """With the error; what it returns counts."""
+
+    async def test(broker: Any) -> None:
+        broker.put("T", 0, b"0")
+        stored = put(broker, "false zlib")
+        got: list[tuple[bytes, str]] = []
+
+        async def listen(message: MessageExt) -> None:
+            got.append((message.body, message.body_error))
+
+        async def listen_to_lists(messages: list[MessageExt]) -> None:
+            for message in messages:
+                await listen(message)
+
+        made = attrs.evolve(FAST, unreadable="deliver")
+        consumer = Consumer(
+            "g",
+            broker.peer.address,
+            None if lists else listen,
+            batch_listener=listen_to_lists if lists else None,
+            settings=made,
+        )
+        async with consumer:
+            await consumer.subscribe("T")
+            await until_committed(broker, consumer, 2)
+        assert [body for body, _ in sorted(got)] == [b"0", stored]
+        assert "not a zlib stream" in dict(got)[stored]
+        assert not broker.peer.of_code(36)
+
+    run(fake_peer, fake_broker, test)
+
+
+@pytest.mark.parametrize("tries", [None, 3])
+def test_in_order_one_is_a_dead_letter_at_once(fake_peer: Any, fake_broker: Any, tries: int | None) -> None:
+    """Tried again here it would hold up its queue, and never be read."""
+
+    async def test(broker: Any) -> None:
+        for number in range(3):
+            if number == 1:
+                put(broker, "unknown method")
+            else:
+                broker.put("T", 0, b"%d" % number)
+        got: list[bytes] = []
+
+        async def listen(message: MessageExt) -> None:
+            got.append(message.body)
+
+        made = attrs.evolve(FAST, orderly=True, max_reconsume_times=tries)
+        async with Consumer("g", broker.peer.address, listen, settings=made) as consumer:
+            await consumer.subscribe("T")
+            await until_committed(broker, consumer, 3)
+        assert got == [b"0", b"2"]
+        (sent_back,) = broker.peer.of_code(36)
+        assert (sent_back.ext_fields["delayLevel"], sent_back.ext_fields["maxReconsumeTimes"]) == ("-1", "0")
+
+    run(fake_peer, fake_broker, test)
+
+
+def test_broadcasting_passes_over_it(fake_peer: Any, fake_broker: Any, tmp_path: Path, caplog: Any) -> None:
+    """As over every message that a listener fails at, with a line in the log."""
+
+    async def test(broker: Any) -> None:
+        put(broker, "checksum")
+        broker.put("T", 0, b"1")
+        got: list[bytes] = []
+        made = attrs.evolve(FAST, message_model=BROADCASTING, offset_folder=tmp_path)
+        async with Consumer("g", broker.peer.address, lambda one: got.append(one.body), settings=made) as consumer:
+            await consumer.subscribe("T")
+            await until_committed(broker, consumer, 2)
+        assert got == [b"1"]
+        assert not broker.peer.of_code(36)
+
+    run(fake_peer, fake_broker, test)
+    assert "cannot be read and is not given to the listener: it is damaged: its checksum is 0x" in caplog.text
+
+
+@pytest.mark.parametrize("orderly", [False, True])
+def test_what_the_broker_cannot_read_either_is_passed_over(
+    fake_peer: Any, fake_broker: Any, orderly: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """After as many tries as a message has: else it would hold up for good what its queue commits."""
+
+    async def test(broker: Any) -> None:
+        for number in range(3):
+            if number == 1:
+                put(broker, "torn")
+            else:
+                broker.put("T", 0, b"%d" % number)
+        broker.peer.answers[36] = lambda asked: response(asked, 1, "look message by offset failed, -1")
+        got: list[bytes] = []
+
+        async def listen(message: MessageExt) -> None:
+            got.append(message.body)
+
+        made = attrs.evolve(FAST, orderly=orderly, max_reconsume_times=3)
+        async with Consumer("g", broker.peer.address, listen, settings=made) as consumer:
+            await consumer.subscribe("T")
+            await until_committed(broker, consumer, 3)
+        assert sorted(got) == [b"0", b"2"]
+        assert len(broker.peer.of_code(36)) == 4
+
+    run(fake_peer, fake_broker, test)
+    lines = [one for one in caplog.records if "nor sent back, it is passed over" in one.getMessage()]
+    assert [line.levelname for line in lines] == ["ERROR"]
+    assert "at offset 1 of" in lines[0].getMessage()
+
+
+@pytest.mark.parametrize("code", [2, 14, 16])
+def test_a_broker_that_is_busy_or_forbids_it_is_asked_until_it_does_not(
+    fake_peer: Any, fake_broker: Any, code: int
+) -> None:
+    """That passes: nothing is passed over for it."""
+
+    async def test(broker: Any) -> None:
+        put(broker, "false zlib")
+        answers = [code] * 6
+
+        def send_back(asked: RemotingCommand) -> RemotingCommand:
+            return response(asked, answers.pop() if answers else 0, "not now")
+
+        broker.peer.answers[36] = send_back
+        made = attrs.evolve(FAST, max_reconsume_times=1)
+        async with Consumer("g", broker.peer.address, lambda _message: None, settings=made) as consumer:
+            await consumer.subscribe("T")
+            await until_committed(broker, consumer, 1)
+        assert len(broker.peer.of_code(36)) == 7
+
+    run(fake_peer, fake_broker, test)
+
+
+def test_a_loop_gets_what_can_be_read(fake_peer: Any, fake_broker: Any) -> None:
+    """Without a listener, too."""
+
+    async def test(broker: Any) -> None:
+        put(broker, "no lz4")
+        broker.put("T", 0, b"1")
+        async with Consumer("g", broker.peer.address, settings=FAST) as consumer:
+            await consumer.subscribe("T")
+            async for message in consumer:
+                assert message.body == b"1"
+                break
+            await broker.peer.until(lambda: len(broker.peer.of_code(36)) == 1)
+
+    run(fake_peer, fake_broker, test)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_query_shows_it(fake_peer: Any, fake_broker: Any, kind: str) -> None:
+    """With the others that have the key."""
+
+    async def test(broker: Any) -> None:
+        broker.put("T", 0, b"0", "KEYS\x01k")
+        stored = put(broker, kind)
+        broker.put("T", 0, b"2", "KEYS\x01k")
+        async with AdminClient(broker.peer.address) as admin:
+            found = await admin.query_by_key("T", "k")
+            by_body = {message.body: message.body_error for message in found}
+            assert by_body.pop(b"0") == ""
+            if kind in ("no size", "cut", "nothing"):  # nobody can tell where the next record begins
+                (error,) = by_body.values()
+                assert error.startswith("the record cannot be read: ")
+            else:
+                assert by_body.pop(b"2") == ""
+                assert list(by_body) == [stored]
+                assert all(by_body.values())
+
+    run(fake_peer, fake_broker, test)
+
+
+@pytest.mark.parametrize("withholds", [True, False])
+@pytest.mark.parametrize("size", [1, 2, 3, 32])
+def test_units_have_every_message_in_order(fake_peer: Any, fake_broker: Any, withholds: bool, size: int) -> None:
+    """Each that the listener does not get is alone, whatever stands around it."""
+
+    async def test(broker: Any) -> None:
+        chosen = random.Random(size)
+        unreadable = UnreadableMessages(ConsumerSettings(unreadable="retry" if withholds else "deliver"))
+        for _ in range(40):
+            broker.records.clear()
+            count = chosen.randrange(9)
+            for _ in range(count):
+                broker.put("T", 0, b"x", sys_flag=FALSE_ZLIB if chosen.random() < 0.4 else 0)
+            messages = decode_messages(b"".join(broker.records["T", 0]))
+            units = unreadable.units(messages, size)
+            assert [message for unit in units for message in unit] == messages
+            assert all(0 < len(unit) <= size for unit in units)
+            for unit in units:
+                assert len(unit) == 1 or not any(unreadable.is_withheld(message) for message in unit)
+
+    run(fake_peer, fake_broker, test)
+
+
+@pytest.mark.parametrize("value", ["first", "", None, "RETRY"])
+def test_the_setting_is_checked(value: Any) -> None:
+    """When it is made, with what fits."""
+    with pytest.raises(ValueError, match=r"unreadable=.*: it is one of 'retry', 'deliver'"):
+        ConsumerSettings(unreadable=value)
+
+
+def test_ordinary_messages_are_decoded_once(fake_peer: Any, fake_broker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What looks at each record by itself runs only if there is one that cannot be read."""
+
+    async def test(broker: Any) -> None:
+        packed, sys_flag = compress(b"hello" * 100)
+        broker.put("T", 0, packed, sys_flag=sys_flag)
+        broker.put("T", 0, b"", sys_flag=sys_flag)
+        broker.put("T", 0, b"plain")
+        monkeypatch.setattr(message_module, "messages_apart", None)
+        records = b"".join(broker.records["T", 0])
+        assert len(decode_records(records)) == 3
+        assert [message.body for message in decode_messages(records)] == [b"hello" * 100, b"", b"plain"]
+
+    run(fake_peer, fake_broker, test)
