@@ -6,6 +6,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
 from itertools import pairwise
 from typing import Any, Final
 
@@ -51,6 +53,29 @@ def records() -> list[bytes]:
     return [*found, b"".join(found)]
 
 
+def packed_records() -> list[bytes]:
+    """Of compressed bodies, and of one that says so and is not."""
+    made = []
+    for body, sys_flag in ((compress(b"hello" * 50)[0], 0x301), (b"hello", 0x1), (b"hello", 0x101), (b"hello", 0x201)):
+        inner = message("T", 0, body, keys="a b", tags="A")
+        inner.sys_flag = sys_flag
+        made.append(b"".join(encode_record(inner, record_size(inner), 0, 0, 1_700_000_000_000)))
+    return [*made, b"".join(made)]
+
+
+def other_methods() -> list[Decoder]:
+    """Ways to compress that need packages, where these are installed."""
+    found: list[Decoder] = []
+    body = b"hello " * 400 + bytes(range(256))
+    if find_spec("lz4") is not None:
+        packed = import_module("lz4.frame").compress(body)
+        found.append(("lz4", lambda data: decompress(data, 0x101), (CompressionError,), [packed]))
+    if find_spec("zstandard") is not None:
+        packed = import_module("zstandard").ZstdCompressor().compress(body)
+        found.append(("zstandard", lambda data: decompress(data, 0x201), (CompressionError,), [packed]))
+    return found
+
+
 def bodies_by_model() -> list[Decoder]:
     models = [model for model in vars(bodies).values() if isinstance(model, type) and issubclass(model, Body)]
     given = [body for body in BODIES.values() if body[:1] in (b"{", b"[")]
@@ -76,8 +101,9 @@ def decoders() -> list[Decoder]:
         ("registration, compressed", partial(_registration, True), (JsonSyntaxError, RefusedError), registrations),
         ("batch", decode_batch, (BatchError,), [encode_batch([BatchItem(0, b"abc", b"K\x01v")] * 3)]),
         ("records", decode_records, (RecordError,), records()),
-        ("messages", decode_messages, (RecordError, CompressionError), records()),
+        ("messages", _messages, (), [*records(), *packed_records()]),
         ("zlib", lambda data: decompress(data, 0x301), (CompressionError,), zipped),
+        *other_methods(),
         ("properties", _text(string_to_properties), (), texts),
         ("java properties", _text(parse_properties), (ConfigError,), [b"a=b\nc : d\\\n e\n# x\n\\u0041=1\n", *texts]),
         ("sql92", _text(_sql92), (RefusedError,), expressions),
@@ -86,6 +112,14 @@ def decoders() -> list[Decoder]:
         ("permissions", _text(_permissions), (ConfigError,), [b"T=PUB|SUB,U=DENY", b"a=ANY"]),
         ("message id", _text(decode_message_id), (ValueError,), [b"7F00000100002A9F0000000000000000", b"0" * 56]),
     ]  # fmt: skip
+
+
+def _messages(data: bytes) -> object:
+    """Decode messages, and look at all of each."""
+    return [
+        (one.properties, one.msg_id, one.keys, one.tags, one.born_host, one.store_host, one.queue, one.body_error)
+        for one in decode_messages(data)
+    ]
 
 
 def _text(function: Callable[[str], object]) -> Callable[[bytes], object]:

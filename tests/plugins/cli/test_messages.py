@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
 from pathlib import Path
 
 import pytest
+
+from flintmq.remoting.client import Message, Producer
+from flintmq.tests.support.damage import FALSE_ZLIB, send_flagged
 
 from .conftest import RunCommand
 
@@ -182,3 +187,39 @@ def test_a_delay_level_that_there_is_not(cli: RunCommand, name_server: str, topi
     """The broker would deliver it at once, or after the longest delay."""
     outcome = cli("send", topic, "x", "--delay-level", level, "-n", name_server)
     assert (outcome.code, "--delay-level" in outcome.err) == (2, True)
+
+
+def test_a_body_that_cannot_be_read_is_shown_as_stored(cli: RunCommand, name_server: str, topic: str) -> None:
+    """With the message's fields and the reason, and with all the others: reading on must not depend on one producer."""
+
+    async def send() -> str:
+        async with Producer("p", name_server) as producer:
+            queue = (await producer.queues(topic))[0]
+            await producer.send(Message(topic, b"first"), queue)
+            sent = await send_flagged(producer, Message(topic, b"stored", keys="odd", tags="A"), FALSE_ZLIB)
+            await producer.send(Message(topic, b"last"), queue)
+            return sent.offset_msg_id
+
+    msg_id = asyncio.run(send())
+    reason = "the body is not a zlib stream"
+    for more in ((), ("-g", f"g_{topic}")):
+        outcome = cli("consume", topic, *more, "-n", name_server, "--count", 3, "--json")
+        came = {message.get("body", ""): message for message in outcome.json_lines}
+        assert sorted(came) == ["", "first", "last"]
+        odd = came[""]
+        assert (odd["keys"], odd["tags"], odd["offset_msg_id"]) == (["odd"], "A", msg_id)
+        assert base64.b64decode(odd["body_base64"]) == b"stored"
+        assert odd["body_error"].startswith(reason)
+        assert "body_error" not in came["first"]
+    assert cli("groups", "show", f"g_{topic}", topic, "-n", name_server, "--json").json["lag"] == 0
+    line = next(
+        line for line in cli("consume", topic, "-n", name_server, "--count", 3).out.splitlines() if "odd" in line
+    )
+    assert f"(cannot be read: {reason}" in line
+    assert line.endswith("base64:c3RvcmVk")
+    for how in ((topic, "--key", "odd"), ("--id", msg_id)):
+        assert cli("query", *how, "-n", name_server, "--json").json["body_error"].startswith(reason)
+        shown = cli("query", *how, "-n", name_server).out
+        assert reason in shown
+        assert "c3RvcmVk" in shown
+        assert "odd" in shown

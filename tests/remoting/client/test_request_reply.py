@@ -17,6 +17,8 @@ from flintmq.plugins.broker.broker import Broker
 from flintmq.plugins.name_server.name_server import NameServer
 from flintmq.remoting.client import Consumer, ConsumerSettings, Message, MessageExt, Producer, PullConsumer, make_reply
 from flintmq.remoting.client.instance import ClientInstance
+from flintmq.remoting.client.message import UnreadableError
+from flintmq.tests.support.damage import UNKNOWN_METHOD, send_flagged
 
 Work = Callable[[str, Broker], Coroutine[Any, Any, None]]
 
@@ -152,3 +154,22 @@ def test_a_reply_nobody_waits_for_is_taken(fake_peer: Any) -> None:
             await client.close()
 
     asyncio.run(run())
+
+
+def test_a_reply_that_cannot_be_read_is_an_error_of_its_request(tmp_path: Path) -> None:
+    """At once and with the reason: it is nothing that the caller could use, and no other reply comes."""
+
+    async def work(name_server: str, _broker: Broker) -> None:
+        async with Producer("askers", name_server) as asker, Producer("repliers", name_server) as replies:
+
+            async def listen(message: MessageExt) -> None:
+                await send_flagged(replies, make_reply(message, b"x"), UNKNOWN_METHOD)
+
+            settings = ConsumerSettings(consume_from="CONSUME_FROM_FIRST_OFFSET", rebalance_interval_s=0.05)
+            async with Consumer("answerers", name_server, listen, settings=settings) as consumer:
+                await consumer.subscribe("Q")
+                with pytest.raises(UnreadableError, match="unknown compression method 0x700"):
+                    await asker.request(Message("Q", b"?"), timeout_ms=15_000)
+            assert len(asker.client.requests) == 0
+
+    with_broker(tmp_path, work)

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import attrs
 import pytest
 
 from flintmq.config.sections.models import BrokerConfig
@@ -24,6 +25,11 @@ from flintmq.remoting.client import (
     TransactionProducer,
     TransactionState,
 )
+from flintmq.remoting.client.prepared import Prepared, Preparer
+from flintmq.remoting.client.transaction_producer import _dispatch_check
+from flintmq.remoting.wire.codes import RequestCode
+from flintmq.remoting.wire.command import request
+from flintmq.tests.support.damage import UNKNOWN_METHOD
 
 COMMIT, ROLLBACK, UNKNOWN = TransactionState.COMMIT, TransactionState.ROLLBACK, TransactionState.UNKNOWN
 Body = Callable[[str, Broker], Awaitable[None]]
@@ -58,6 +64,13 @@ async def delivered(name_server: str) -> list[bytes]:
         (queue,) = await consumer.queues("T")
         pulled = await consumer.pull(queue, 0)
         return [message.body for message in pulled.messages]
+
+
+class Flagging(Preparer):
+    """Says of every message that it is compressed in a way that nobody knows."""
+
+    def one(self, message: Message) -> Prepared:
+        return attrs.evolve(super().one(message), sys_flag=UNKNOWN_METHOD)
 
 
 async def until(what: Callable[[], bool]) -> None:
@@ -132,3 +145,39 @@ def test_a_broker_can_refuse_transactions(tmp_path: Path) -> None:
                 await producer.send_in_transaction(Message("T", b"x"), lambda *_: COMMIT)
 
     serve(tmp_path, body, reject=True)
+
+
+def test_a_half_message_that_cannot_be_read_is_asked_about(tmp_path: Path) -> None:
+    """The check mostly goes by the id; unasked, the transaction would be rolled back in the end, and nobody would know why."""
+    asked: list[tuple[bytes, str, str]] = []
+
+    async def body(name_server: str, broker: Broker) -> None:
+        def look_up(message: MessageExt) -> TransactionState:
+            asked.append((message.body, message.body_error, message.keys[0]))
+            return COMMIT
+
+        async with TransactionProducer("g", name_server, check=look_up) as producer:
+            producer._preparer = Flagging()
+            await producer.send_half(Message("T", b"odd", keys="k"))
+            await until(lambda: ended(broker) == 1)
+        assert set(asked) == {(b"odd", "unknown compression method 0x700", "k")}
+
+    serve(tmp_path, body, timeout_ms=10, check_interval_ms=50)
+
+
+def test_a_half_message_that_is_no_record_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The transaction stays open, and the log says which broker asked and why there was no answer."""
+
+    async def body(name_server: str, _broker: Broker) -> None:
+        async with TransactionProducer("g", name_server, check=never) as producer:
+            for broken in (b"", b"no record"):
+                command = request(RequestCode.CHECK_TRANSACTION_STATE, body=broken)
+                with pytest.raises(RefusedError, match="no half message"):
+                    await _dispatch_check(producer.client, command, "10.0.0.1:10911")
+
+    serve(tmp_path, body)
+    lines = [one.getMessage() for one in caplog.records if "whose half message is damaged" in one.getMessage()]
+    assert len(lines) == 2
+    assert all(line.startswith("10.0.0.1:10911 asks") for line in lines)
+    assert "there is no record" in lines[0]
+    assert "a record has at least" in lines[1]
