@@ -220,6 +220,7 @@ class Producer(InstanceUser):
 
         Raises:
             RemotingTimeoutError: no reply came in time. The message may have been consumed, or may be yet.
+            UnreadableError: the reply cannot be read.
             ValueError, RefusedError, RemotingError: as :meth:`send`.
         """
         clock = self.client.clock
