@@ -93,6 +93,11 @@ public class JavaClient {
                 }
                 sent(producer.send(messages));
             }
+            case "compress" -> {  // the class is of 5.x
+                Class<?> type = Class.forName("org.apache.rocketmq.common.compression.CompressionType");
+                Object method = type.getMethod("of", String.class).invoke(null, text(a[1]));
+                DefaultMQProducer.class.getMethod("setCompressType", type).invoke(producer, method);
+            }
             case "transaction" -> transaction(message(a, 2), text(a[1]));
             case "join" -> join(text(a[1]), text(a[2]), text(a[3]), text(a[4]), text(a[5]));
             case "held" -> {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,10 @@ from flintmq.remoting.client import (
     allocate_by_circle,
     allocate_by_consistent_hash,
 )
+from flintmq.remoting.client.message import LZ4, METHOD_MASK, ZLIB, ZSTD
 
 from .java_client import Consumed, JavaClient
-from .sites import LIMIT_S, SITES, Room, Sites, jars_of, until
+from .sites import FLINTMQ, JAVA_53, LIMIT_S, SITES, Room, Sites, jars_of, until
 from .test_sending import BODIES, ODD
 
 pytestmark = [pytest.mark.slow, pytest.mark.java, pytest.mark.timeout(180)]
@@ -131,6 +133,33 @@ def test_this_client_consumes_what_java_sends(room: Room, java: JavaClient) -> N
         await java.leave(room.group("java"))
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("method", ["ZLIB", "LZ4", "ZSTD"])
+def test_this_client_reads_what_java_5_compresses(sites: Sites, tmp_path: Path, method: str) -> None:
+    """With the extra 'compression' as it was sent; without it the stored bytes come, with the reason."""
+    room = sites.room(FLINTMQ, tmp_path)
+
+    async def run(java: JavaClient) -> None:
+        topic = await room.topic()
+        await java.call("compress", method)
+        await java.send(Message(topic, BODIES["large"], keys="packed"))
+        await java.send(Message(topic, b"plain"))
+        packed, plain = sorted(await room.stored(topic, 2), key=lambda one: one.body == b"plain")
+        assert plain.body == b"plain"
+        assert (
+            packed.sys_flag & (COMPRESSED | METHOD_MASK)
+            == COMPRESSED | {"LZ4": LZ4, "ZSTD": ZSTD, "ZLIB": ZLIB}[method]
+        )
+        package = {"LZ4": "lz4", "ZSTD": "zstandard"}.get(method, "zlib")
+        if find_spec(package) is not None:
+            assert (packed.body, packed.body_error) == (BODIES["large"], "")
+        else:
+            assert f"compressed with {package}, which is not installed" in packed.body_error
+            assert len(packed.body) < len(BODIES["large"])
+
+    with JavaClient(jars_of(JAVA_53), tmp_path / "java", room.address) as java:
+        asyncio.run(run(java))
 
 
 def test_both_choose_one_queue_for_a_sharding_key(room: Room, java: JavaClient) -> None:
