@@ -21,6 +21,7 @@ from flintmq.remoting.client.admin import AdminClient
 from flintmq.remoting.client.admin_broker import LONG_TIMEOUT_MS
 from flintmq.remoting.client.broker_api import BrokerApi
 from flintmq.remoting.client.message import (
+    DECOMPRESSED_MAX_BYTES,
     METHOD_MASK,
     UNKNOWN_PLACE,
     Message,
@@ -128,11 +129,12 @@ async def queues_of(admin: AdminClient, topic: str) -> dict[MessageQueue, tuple[
 
 
 async def read_queue(admin: AdminClient, queue: MessageQueue, queue_offset: int, count: int) -> list[MessageExt]:
-    """Return messages of a queue from an offset on, at most so many; fewer where it ends or an answer is full."""
+    """Return messages of a queue from an offset on, at most so many; fewer where it ends, an answer is full, or the bodies are
+    longer together than one may be."""
     api = BrokerApi(admin.client, TOOLS_GROUP)
     subscription = SubscriptionData(topic=queue.topic)
     found: list[MessageExt] = []
-    while len(found) < count:
+    while len(found) < count and sum(len(one.body) for one in found) < DECOMPRESSED_MAX_BYTES:
         pulled = await api.pull(
             queue, queue_offset, subscription=subscription, max_messages=min(32, count - len(found))
         )

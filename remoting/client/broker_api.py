@@ -14,7 +14,14 @@ from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.errors import RemotingError
 from flintmq.core.record.record import RecordError
 from flintmq.remoting.client.instance import REQUEST_TIMEOUT_MS, ClientInstance
-from flintmq.remoting.client.message import UNKNOWN_PLACE, MessageExt, messages_apart, messages_of
+from flintmq.remoting.client.message import (
+    NO_ROOM,
+    UNKNOWN_PLACE,
+    MessageExt,
+    Unpacking,
+    messages_apart,
+    messages_of,
+)
 from flintmq.remoting.client.route import MASTER_ID
 from flintmq.remoting.wire.bodies import ConsumerIdList, LockBatchRequestBody, LockBatchResponseBody
 from flintmq.remoting.wire.codes import RequestCode, ResponseCode
@@ -149,10 +156,13 @@ class BrokerApi(QueueOffsets):
         found = await self.pull_records(
             queue, queue_offset, subscription=subscription, max_messages=max_messages, suspend_ms=suspend_ms
         )
+        unpack = Unpacking()
         try:
-            messages = messages_of(found.records, queue.broker_name)
+            messages = messages_of(found.records, queue.broker_name, unpack)
         except RecordError:
             found, messages = await self._pulled_apart(queue, queue_offset, subscription, max_messages, found)
+        if unpack.is_full:
+            found, messages = _as_far_as_there_is_room(found, messages)
         if self.client.namespace.name:
             messages = list(map(self.client.namespace.unwrap_message, messages))
         return PullResult(
@@ -177,7 +187,10 @@ class BrokerApi(QueueOffsets):
         The place of a record that cannot be read is known only where it is all that was asked for: an answer ends before it,
         and the next one has it alone.
         """
-        messages = messages_apart(found.records, queue.broker_name)
+        unpack = Unpacking()
+        messages = messages_apart(found.records, queue.broker_name, unpack)
+        if unpack.is_full:
+            found, messages = _as_far_as_there_is_room(found, messages)
         at = next((at for at, one in enumerate(messages) if one.queue_offset == UNKNOWN_PLACE), None)
         if at is None:
             return found, messages
@@ -331,6 +344,14 @@ class BrokerApi(QueueOffsets):
         await self.client.ask(
             await self._address(message.queue), request(RequestCode.CONSUMER_SEND_MSG_BACK, header), 5_000
         )
+
+
+def _as_far_as_there_is_room(
+    found: PulledRecords, messages: list[MessageExt]
+) -> tuple[PulledRecords, list[MessageExt]]:
+    """Return an answer up to the first message for whose body there was no room; the next pull begins with that one."""
+    at = next(at for at, one in enumerate(messages) if one.body_error == NO_ROOM)
+    return attrs.evolve(found, next_begin_queue_offset=messages[at].queue_offset), messages[:at]
 
 
 def _matches(message: MessageExt, subscription: SubscriptionData) -> bool:

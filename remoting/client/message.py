@@ -238,8 +238,43 @@ UNKNOWN_PLACE: Final = -1
 """The queue offset of a message whose record cannot be read."""
 
 
-def message_of(record: Record, broker_name: str = "") -> MessageExt:
-    """Return the message in a record, with the stored body where it cannot be decompressed."""
+class Unpacking:
+    """Decompresses the bodies of one answer. Together they get no longer than one may be, however many there are.
+
+    A few kilobytes of an answer can become gigabytes.
+    """
+
+    def __init__(self) -> None:
+        self._left_bytes = DECOMPRESSED_MAX_BYTES
+        self.is_full = False
+        """Whether there was no room for a body: its message has the ``body_error`` :data:`NO_ROOM`."""
+
+    def __call__(self, message: MessageExt) -> MessageExt:
+        """Return a message with its body as it was before it was compressed, or with the reason why it is not."""
+        try:
+            body = decompress(message.body, message.sys_flag, self._left_bytes)
+        except TooLongError as failure:
+            if self._left_bytes == DECOMPRESSED_MAX_BYTES:
+                return replace(message, body_error=str(failure))
+            self.is_full = True
+            return replace(message, body_error=NO_ROOM)
+        except CompressionError as failure:
+            return replace(message, body_error=str(failure))
+        self._left_bytes -= len(body)
+        return replace(message, body=body)
+
+
+NO_ROOM: Final = "the messages before it in the answer take the memory that there is for an answer: ask for it alone"
+
+
+def message_of(record: Record, broker_name: str = "", unpack: Unpacking | None = None) -> MessageExt:
+    """Return the message in a record, with the stored body where it cannot be decompressed.
+
+    Args:
+        record: as a broker stored it.
+        broker_name: which one, if that is known.
+        unpack: for the bodies of the answer that the record is of; None: it is the only one.
+    """
     sys_flag = record.sys_flag
     message = MessageExt(
         record.topic,
@@ -259,26 +294,19 @@ def message_of(record: Record, broker_name: str = "") -> MessageExt:
         record.reconsume_times,
         record.prepared_transaction_offset_bytes,
     )
-    return _decompressed(message) if sys_flag & COMPRESSED else message
+    return (unpack or Unpacking())(message) if sys_flag & COMPRESSED else message
 
 
-def _decompressed(message: MessageExt) -> MessageExt:
-    try:
-        return replace(message, body=decompress(message.body, message.sys_flag))
-    except CompressionError as failure:
-        return replace(message, body_error=str(failure))
-
-
-def messages_of(records: bytes, broker_name: str = "") -> list[MessageExt]:
+def messages_of(records: bytes, broker_name: str, unpack: Unpacking) -> list[MessageExt]:
     """Return the messages in consecutive records, see :func:`message_of`.
 
     Raises:
         RecordError: one of them is damaged; :func:`messages_apart` returns the others.
     """
-    return [message_of(record, broker_name) for record in decode_records(records)]
+    return [message_of(record, broker_name, unpack) for record in decode_records(records)]
 
 
-def messages_apart(records: bytes, broker_name: str = "") -> list[MessageExt]:
+def messages_apart(records: bytes, broker_name: str, unpack: Unpacking) -> list[MessageExt]:
     """Return the messages in consecutive records, of which some may be damaged.
 
     One whose checksum is wrong has the stored body. Of a record that cannot be read, nothing is known but its bytes, which are
@@ -296,7 +324,7 @@ def messages_apart(records: bytes, broker_name: str = "") -> list[MessageExt]:
             messages.append(_unreadable(bytes(view[position : position + size_bytes]), broker_name, str(failure)))
             position += size_bytes
             continue
-        message = message_of(record, broker_name)
+        message = message_of(record, broker_name, unpack)
         crc = zlib.crc32(record.body) & 0x7FFFFFFF
         if record.body and crc != record.body_crc:
             wrong = f"it is damaged: its checksum is 0x{crc:08X}, the record says 0x{record.body_crc:08X}"
@@ -312,9 +340,9 @@ def decode_messages(records: bytes, broker_name: str = "") -> list[MessageExt]:
     One that cannot be read has the stored bytes and the reason in :attr:`MessageExt.body_error`.
     """
     try:
-        return messages_of(records, broker_name)
+        return messages_of(records, broker_name, Unpacking())
     except RecordError:
-        return messages_apart(records, broker_name)
+        return messages_apart(records, broker_name, Unpacking())
 
 
 def _stated_size(view: memoryview, position: int) -> int:
@@ -361,64 +389,73 @@ class CompressionError(UnreadableError):
     """A body cannot be decompressed: it is damaged, too long, or its method needs a package that is not installed."""
 
 
+class TooLongError(CompressionError):
+    """A body is longer than it may be when it is decompressed."""
+
+
 def compress(body: bytes, level: int = 5) -> tuple[bytes, int]:
     """Return a body compressed with zlib, and the system flag's bits that say so."""
     return zlib.compress(body, level), COMPRESSED | ZLIB
 
 
-def decompress(body: bytes, sys_flag: int) -> bytes:
+def decompress(body: bytes, sys_flag: int, max_bytes: int | None = None) -> bytes:
     """Return a body as it was before it was compressed; itself when it was not, or is empty.
 
+    Args:
+        body: as it is stored.
+        sys_flag: of the message.
+        max_bytes: how long the result may be; None: :data:`DECOMPRESSED_MAX_BYTES`. A longer one is not made.
+
     Raises:
-        CompressionError: see there.
+        TooLongError, CompressionError: see there.
     """
+    if max_bytes is None:
+        max_bytes = DECOMPRESSED_MAX_BYTES
     if not sys_flag & COMPRESSED or not body:
         return body
     method = sys_flag & METHOD_MASK
     if method in (0, ZLIB):
-        return _inflate(body)
+        return _inflate(body, max_bytes)
     if method == LZ4:
-        return _with_package("lz4", "lz4.frame", lambda lz4: _unlz4(lz4.LZ4FrameDecompressor(), body))
+        return _with_package("lz4", "lz4.frame", lambda lz4: _unlz4(lz4.LZ4FrameDecompressor(), body, max_bytes))
     if method == ZSTD:
-        return _with_package("zstandard", "zstandard", lambda zstd: _unzstd(zstd.ZstdDecompressor(), body))
+        return _with_package("zstandard", "zstandard", lambda zstd: _unzstd(zstd.ZstdDecompressor(), body, max_bytes))
     raise CompressionError(f"unknown compression method 0x{method:x}")
 
 
-def _inflate(body: bytes) -> bytes:
+def _inflate(body: bytes, max_bytes: int) -> bytes:
     stream = zlib.decompressobj()
     try:
-        plain = stream.decompress(body, DECOMPRESSED_MAX_BYTES)
+        plain = stream.decompress(body, max_bytes + 1)
     except zlib.error as failure:
         raise CompressionError(f"the body is not a zlib stream: {failure}") from failure
-    if not stream.eof:
-        raise CompressionError(f"the body's zlib stream is cut off, or longer than {DECOMPRESSED_MAX_BYTES} bytes")
-    return plain
+    return _whole([plain], len(plain), stream.eof, max_bytes)
 
 
-def _unlz4(stream: Any, body: bytes) -> bytes:
+def _unlz4(stream: Any, body: bytes, max_bytes: int) -> bytes:
     parts = [stream.decompress(body, _STEP_BYTES)]
     plain_bytes = len(parts[0])
-    while not stream.eof and not stream.needs_input and plain_bytes <= DECOMPRESSED_MAX_BYTES:
+    while not stream.eof and not stream.needs_input and plain_bytes <= max_bytes:
         parts.append(stream.decompress(b"", _STEP_BYTES))
         plain_bytes += len(parts[-1])
-    return _whole(parts, plain_bytes, stream.eof)
+    return _whole(parts, plain_bytes, stream.eof, max_bytes)
 
 
-def _unzstd(decompressor: Any, body: bytes) -> bytes:
+def _unzstd(decompressor: Any, body: bytes, max_bytes: int) -> bytes:
     stream = decompressor.decompressobj()
     parts: list[bytes] = []
     at = plain_bytes = 0
-    while at < len(body) and not stream.eof and plain_bytes <= DECOMPRESSED_MAX_BYTES:
+    while at < len(body) and not stream.eof and plain_bytes <= max_bytes:
         parts.append(stream.decompress(body[at : at + _ZSTD_STEP_BYTES]))
         plain_bytes += len(parts[-1])
         at += _ZSTD_STEP_BYTES
-    return _whole(parts, plain_bytes, stream.eof)
+    return _whole(parts, plain_bytes, stream.eof, max_bytes)
 
 
-def _whole(parts: list[bytes], plain_bytes: int, is_whole: bool) -> bytes:
+def _whole(parts: list[bytes], plain_bytes: int, is_whole: bool, max_bytes: int) -> bytes:
     """Return a body in one piece. Raises :class:`CompressionError` if it is too long, or not all of it."""
-    if plain_bytes > DECOMPRESSED_MAX_BYTES:
-        raise CompressionError(f"decompressed the body is longer than {DECOMPRESSED_MAX_BYTES} bytes")
+    if plain_bytes > max_bytes:
+        raise TooLongError(f"decompressed the body is longer than {max_bytes} bytes")
     if not is_whole:
         raise CompressionError("the compressed body is cut off")
     return b"".join(parts)

@@ -16,9 +16,10 @@ from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.record.record import decode_record, decode_records
 from flintmq.remoting.client import message as message_module
 from flintmq.remoting.client.admin import AdminClient
+from flintmq.remoting.client.admin_messages import view_message
 from flintmq.remoting.client.consumer import Consumer
 from flintmq.remoting.client.consumer_settings import BROADCASTING, FROM_FIRST, ConsumerSettings
-from flintmq.remoting.client.message import MessageExt, compress, decode_messages
+from flintmq.remoting.client.message import NO_ROOM, MessageExt, compress, decode_messages
 from flintmq.remoting.client.pull_consumer import PullConsumer
 from flintmq.remoting.client.unreadable import UnreadableMessages
 from flintmq.remoting.wire.command import RemotingCommand, response
@@ -132,6 +133,52 @@ def test_all_of_a_queue_may_be_damaged(fake_peer: Any, fake_broker: Any) -> None
             assert [message.body for message in found] == stored
             assert all(message.body_error for message in found)
             assert await consumer.poll(0) == []
+
+    run(fake_peer, fake_broker, test)
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_bodies_of_one_answer_have_a_bound_together(fake_peer: Any, fake_broker: Any, damaged: bool) -> None:
+    """32 small messages can become gigabytes: what one answer has no room for comes with the next one."""
+
+    async def test(broker: Any) -> None:
+        lengths_bytes = [10, 60_000, 40_000, 1, 99_999, 0, 100_000, 100_001, 50_000, 50_000, 50_000]
+        for number, length_bytes in enumerate(lengths_bytes):
+            if damaged and number % 3 == 0:
+                put(broker, "checksum")
+            broker.put("T", 0, zlib.compress(bytes(length_bytes)), sys_flag=0x301)
+        broker.put("T", 0, b"plain")
+        count = len(broker.records["T", 0])
+        async with PullConsumer("g", broker.peer.address) as consumer:
+            found: list[MessageExt] = []
+            while len(found) < count:
+                result = await consumer.pull(Q0, len(found))
+                assert result.next_begin_queue_offset == len(found) + len(result.messages)
+                unpacked = [len(one.body) for one in result.messages if one.sys_flag and not one.body_error]
+                assert sum(unpacked) <= 100_000
+                found += result.messages
+        assert [message.queue_offset for message in found] == list(range(count))
+        packed = [message for message in found if message.sys_flag]
+        assert [len(one.body) for one in packed if not one.body_error] == [n for n in lengths_bytes if n <= 100_000]
+        assert [one.body_error for one in packed if one.body_error] == [
+            "decompressed the body is longer than 100000 bytes"
+        ]
+
+    run(fake_peer, fake_broker, test)
+
+
+def test_a_query_has_the_bound_too(fake_peer: Any, fake_broker: Any) -> None:
+    """Its messages are all shown; those for which there is no room say so."""
+
+    async def test(broker: Any) -> None:
+        for _ in range(3):
+            broker.put("T", 0, zlib.compress(bytes(60_000)), "KEYS\x01k", sys_flag=0x301)
+        async with AdminClient(broker.peer.address) as admin:
+            found = await admin.query_by_key("T", "k")
+            assert [len(one.body) for one in found if not one.body_error] == [60_000]
+            assert {one.body_error for one in found if one.body_error} == {NO_ROOM}
+            for one in found:
+                assert len((await view_message(admin, one.offset_msg_id)).body) == 60_000
 
     run(fake_peer, fake_broker, test)
 
