@@ -19,6 +19,8 @@ from flintmq.remoting.wire.codes import ResponseCode
 RECONSUME_MAX: Final = 16
 """How often a message comes again before it is a dead letter, unless the settings say it."""
 
+_NAMELESS: Final = "a message without an id"
+
 
 class UnreadableMessages:
     """What a consumer does with messages that cannot be read. Loop thread only.
@@ -50,7 +52,7 @@ class UnreadableMessages:
         """Say that the listener does not get a message, and why."""
         log.warning(
             "%s at offset %d of %s cannot be read and is not given to the listener: %s",
-            message.msg_id,
+            message.msg_id or _NAMELESS,
             message.queue_offset,
             held.queue,
             message.body_error,
@@ -66,7 +68,7 @@ class UnreadableMessages:
             return False
         log.error(
             "%s at offset %d of %s cannot be read nor sent back, it is passed over: %s",
-            message.msg_id,
+            message.msg_id or _NAMELESS,
             message.queue_offset,
             held.queue,
             failure,
