@@ -28,6 +28,7 @@ from flintmq.plugins.doctor.files import IndexGeometry, StoreFiles
 from flintmq.plugins.doctor.rebuild import fitting, has_damage, log_folders, rebuild
 from flintmq.plugins.doctor.salvage import salvage as save
 from flintmq.plugins.doctor.verify import verify as check
+from flintmq.plugins.doctor.walk import Piece
 
 store_dir_argument = click.argument("store", type=options.PATH, metavar="STORE", help="The store's folder.")
 
@@ -163,11 +164,15 @@ def cat(
     )
     if parquet is not None:
         with _progress(f"writing {parquet}", files.log_bytes) as progress:
-            count = to_parquet(files, wanted, parquet, progress)
+            count = to_parquet(files, wanted, parquet, progress, _warn_of_damage)
         print(f"{count:,} messages in {parquet}")
         return
-    for record in messages(files, wanted):
+    for record in messages(files, wanted, damaged=_warn_of_damage):
         print_json(record_json(record, whole_body=True))
+
+
+def _warn_of_damage(piece: Piece) -> None:
+    warn(f"bytes {piece.start} to {piece.end} of the log are left out, they cannot be read: {piece.reason}")
 
 
 def _open(store: Path, settings: tuple[str, ...]) -> tuple[StoreFiles, LoadedConfig]:

@@ -14,7 +14,7 @@ from flintmq.core.record.host import host_text
 from flintmq.core.record.log_walk import Kind
 from flintmq.core.record.record import Record
 from flintmq.plugins.doctor.files import StoreFiles
-from flintmq.plugins.doctor.walk import walk
+from flintmq.plugins.doctor.walk import Piece, walk
 
 _ROWS = 16_384
 
@@ -41,8 +41,20 @@ class Wanted:
         )
 
 
-def messages(files: StoreFiles, wanted: Wanted, progress: Callable[[int], None] | None = None) -> Iterator[Record]:
-    """Yield the wanted records in log order."""
+def messages(
+    files: StoreFiles,
+    wanted: Wanted,
+    progress: Callable[[int], None] | None = None,
+    damaged: Callable[[Piece], None] | None = None,
+) -> Iterator[Record]:
+    """Yield the wanted records in log order.
+
+    Args:
+        files: the store.
+        wanted: which records.
+        progress: called now and then with the number of bytes that are done.
+        damaged: called for each stretch between records that cannot be read.
+    """
     left = wanted.limit
     for piece in walk(files, progress):
         if piece.kind is Kind.RECORD and piece.record is not None and wanted.takes(piece.record):
@@ -51,10 +63,18 @@ def messages(files: StoreFiles, wanted: Wanted, progress: Callable[[int], None] 
                 left -= 1
                 if left <= 0:
                     return
+        elif piece.kind is Kind.DAMAGE and damaged is not None:
+            damaged(piece)
 
 
-def to_parquet(files: StoreFiles, wanted: Wanted, target: Path, progress: Callable[[int], None] | None = None) -> int:
-    """Write the wanted messages to a Parquet file; return how many.
+def to_parquet(
+    files: StoreFiles,
+    wanted: Wanted,
+    target: Path,
+    progress: Callable[[int], None] | None = None,
+    damaged: Callable[[Piece], None] | None = None,
+) -> int:
+    """Write the wanted messages to a Parquet file; return how many. The arguments are those of :func:`messages`.
 
     Raises:
         FlintError: pyarrow is not installed.
@@ -83,7 +103,7 @@ def to_parquet(files: StoreFiles, wanted: Wanted, target: Path, progress: Callab
     count = 0
     rows: list[dict[str, Any]] = []
     with pq.ParquetWriter(target, schema, compression="zstd") as writer:
-        for record in messages(files, wanted, progress):
+        for record in messages(files, wanted, progress, damaged):
             rows.append(_row(record))
             count += 1
             if len(rows) >= _ROWS:

@@ -149,6 +149,20 @@ def test_cat_writes_parquet(cli: RunCommand, store: Path, tmp_path: Path) -> Non
     assert outcome.err.count("\n") == 1
 
 
+@pytest.mark.parametrize("parquet", [False, True])
+def test_cat_names_what_it_leaves_out(cli: RunCommand, store: Path, tmp_path: Path, parquet: bool) -> None:
+    """On stderr: who compares two outputs must not take damage for messages that were never there."""
+    if parquet:
+        pytest.importorskip("pyarrow")
+    target = ("--parquet", tmp_path / "m.parquet") if parquet else ()
+    assert cli("store", "cat", store, *target).err == ""
+    damage(store)
+    outcome = cli("store", "cat", store, *target)
+    assert outcome.code == 0
+    assert "flintmq: warning: bytes " in outcome.err
+    assert " of the log are left out, they cannot be read: " in outcome.err
+
+
 def test_cat_without_pyarrow_says_what_to_install(
     cli: RunCommand, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
