@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Sequence
 from typing import Final
 
-from flintmq.core.errors import FlintError, RefusedError
+from flintmq.core.errors import RefusedError
 from flintmq.remoting.client.consumer_settings import ConsumerSettings
 from flintmq.remoting.client.instance import log
 from flintmq.remoting.client.message import MessageExt
