@@ -7,20 +7,27 @@ call must have ended. After the client is closed nothing of it may be left: no t
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 from collections.abc import Coroutine
 from typing import Any, ClassVar
 
 import attrs
+from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
 from flintmq.core.errors import FlintError
+from flintmq.remoting.client.connection import ClientConnection
 from flintmq.testing.choices import Choices
 from flintmq.tests.support.fake_cluster import FakeCluster
 
 CALL_S_MAX = 60.0
 """Every call ends in this time once the network is healed: the longest timeout is shorter."""
+MARGIN_S = 0.1
+"""How much longer than its own timeout a call may take."""
+RECOVERY_S = 45.0
+"""When a client has forgotten the faults that are over: it has new connections, and new routes, which get 30 s old."""
 EXPECTED = (FlintError, TimeoutError, asyncio.CancelledError)
 """What calls may raise while servers and network fail."""
 
@@ -32,7 +39,19 @@ class Call:
     name: str
     task: asyncio.Task[Any]
     begun_s: float
+    within_s: float = float("inf")
+    """How long it may take by its own timeout."""
     is_cancelled: bool = False
+    is_disturbed: bool = False
+    """Whether a fault has had an effect while it was under way."""
+    ended_s: float | None = None
+
+    @property
+    def result(self) -> Any:
+        """Return what it returned; None if it has not ended, or has failed."""
+        if not self.task.done() or self.task.cancelled() or self.task.exception() is not None:
+            return None
+        return self.task.result()
 
 
 class ClientMachine(RuleBasedStateMachine):
@@ -45,6 +64,10 @@ class ClientMachine(RuleBasedStateMachine):
         self.calls: list[Call] = []
         self.cluster: FakeCluster
         self.failures: list[str] = []
+        self.faulty_until_s = 0.0
+        """When the faults of servers and network have no effect any more."""
+        self.is_disturbed = False
+        """Whether anything failed, or was cancelled, since the beginning."""
         logging.getLogger("flintmq").setLevel(logging.CRITICAL + 1)
 
     @initialize(seed=st.integers(0, 2**32 - 1))
@@ -65,11 +88,28 @@ class ClientMachine(RuleBasedStateMachine):
 
     # --- for rules ---
 
-    def call(self, name: str, work: Coroutine[Any, Any, Any]) -> Call:
-        """Begin a call; the loop does not run yet."""
-        call = Call(name, self.loop.create_task(work, name=name), self.loop.time())
+    def call(self, name: str, work: Coroutine[Any, Any, Any], within_s: float = float("inf")) -> Call:
+        """Begin a call, which has to end within a time; the loop does not run yet."""
+        call = Call(name, self.loop.create_task(work, name=name), self.loop.time(), within_s)
+        call.is_disturbed = self.loop.time() < self.faulty_until_s
+
+        def ended(_task: asyncio.Task[Any]) -> None:
+            call.ended_s = self.loop.time()
+
+        call.task.add_done_callback(ended)
         self.calls.append(call)
         return call
+
+    def disturb(self) -> None:
+        """Take note of a fault that lasts until :meth:`heal`."""
+        self.is_disturbed = True
+        self.faulty_until_s = float("inf")
+        self.disturb_calls()
+
+    def disturb_calls(self) -> None:
+        """Take note that what is under way may fail."""
+        for call in self.running():
+            call.is_disturbed = True
 
     def ends(self, work: Coroutine[Any, Any, Any], within_s: float = CALL_S_MAX) -> Any:
         """Run until a call ends, and return its result."""
@@ -105,12 +145,13 @@ class ClientMachine(RuleBasedStateMachine):
         """Cancel a call wherever it is."""
         running = self.running()
         call = running[at % len(running)]
-        call.is_cancelled = True
+        call.is_cancelled = self.is_disturbed = True
         call.task.cancel()
 
     @rule(at=st.integers(0, 10), fault=st.sampled_from(["cut", "silent", "refusing"]))
     def fail(self, at: int, fault: str) -> None:
         """Break the connections of a server, or have it answer nobody, or accept nobody."""
+        self.disturb()
         address = self.cluster.addresses[at % len(self.cluster.addresses)]
         if fault == "cut":
             self.cluster.network.cut(address)
@@ -120,12 +161,27 @@ class ClientMachine(RuleBasedStateMachine):
     @rule(percent=st.sampled_from([0, 10, 50]))
     def refuse(self, percent: int) -> None:
         """Have brokers refuse some requests, or not answer them."""
+        self.disturb()
         self.cluster.refuse_percent = percent
+
+    @rule(at=st.integers(0, 10))
+    def lose_route(self, at: int) -> None:
+        """Have routes name a broker no more, although it runs."""
+        self.disturb()
+        self.cluster.gone.add(list(self.cluster.brokers)[at % self.brokers])
+
+    @rule(at=st.integers(0, 10))
+    def move(self, at: int) -> None:
+        """Have a broker come back at another address, of which its clients do not know."""
+        self.disturb()
+        self.ends(self.cluster.move(list(self.cluster.brokers)[at % self.brokers]))
 
     @rule()
     def heal(self) -> None:
         """End every fault."""
         self.cluster.heal()
+        if self.is_disturbed:
+            self.faulty_until_s = self.loop.time() + RECOVERY_S
 
     # --- the end ---
 
@@ -134,7 +190,7 @@ class ClientMachine(RuleBasedStateMachine):
         if not hasattr(self, "cluster"):
             return
         try:
-            self.cluster.heal()
+            self.heal()
             ends_s = self.loop.time() + CALL_S_MAX
             self.loop.call_later(CALL_S_MAX, lambda: None)
             self.loop.run_while(lambda: bool(self.running()) and self.loop.time() < ends_s)
@@ -145,7 +201,7 @@ class ClientMachine(RuleBasedStateMachine):
             self.check_calls()
             left = [task for task in asyncio.all_tasks(self.loop) if not task.done()]
             assert not left, f"left after close: {left}"
-            ends = [end for end in self.cluster.network.connections if end.names[0][1] > 40_000 + self.brokers + 1]
+            ends = [end for end in self.cluster.network.connections if isinstance(end.get_protocol(), ClientConnection)]
             assert not ends, f"connections are left after close: {[end.names for end in ends]}"
         finally:
             self.loop.close()
@@ -160,7 +216,23 @@ class ClientMachine(RuleBasedStateMachine):
                 assert call.is_cancelled, f"{call.name} was cancelled by nobody"
             elif (failure := call.task.exception()) is not None:
                 assert isinstance(failure, EXPECTED), f"{call.name} raised {failure!r}"
+            took_s = (self.loop.time() if call.ended_s is None else call.ended_s) - call.begun_s
+            assert took_s <= call.within_s + MARGIN_S, (
+                f"{call.name} took {took_s:.3f} s, not {call.within_s} s: {call.task!r}"
+            )
         self.calls.clear()
 
     def check_healed(self) -> None:
         """Check what holds again once all faults are over."""
+
+
+def run_machine(machine: type[ClientMachine], max_examples: int, **options: Any) -> None:
+    """Try a machine with so many runs of at most 25 rules. Raises what a run raises."""
+    gc.collect()
+    gc.freeze()  # each run ends with a collection, which need not look at what was there before
+    try:
+        run_state_machine_as_test(
+            machine, settings=settings(max_examples=max_examples, stateful_step_count=25, deadline=None, **options)
+        )
+    finally:
+        gc.unfreeze()

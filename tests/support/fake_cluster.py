@@ -8,12 +8,14 @@ from typing import Any, Final
 
 from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.broker.topic_name import RETRY_PREFIX
-from flintmq.core.record.properties import string_to_properties
+from flintmq.core.record.batch import decode_batch
+from flintmq.core.record.properties import CORRELATION_ID, REPLY_TO_CLIENT, string_to_properties
 from flintmq.core.route.route_data import BrokerData, ClusterInfo, QueueData, TopicRouteData
 from flintmq.remoting.client.message import decode_messages
 from flintmq.remoting.wire.bodies import HeartbeatData
-from flintmq.remoting.wire.codes import RequestCode
+from flintmq.remoting.wire.codes import RequestCode, ResponseCode
 from flintmq.remoting.wire.command import RemotingCommand, encode_command, request, response
+from flintmq.remoting.wire.headers_message import ReplyMessageRequestHeader
 from flintmq.remoting.wire.json_body import dumps
 from flintmq.testing.choices import Choices
 from flintmq.testing.seeded_loop import SeededClock, SeededLoop
@@ -26,6 +28,8 @@ RETRY_S: Final = 10.0
 CHECK_S: Final = 6.0
 """When a broker asks what became of a half message, and then as often."""
 PREPARED, COMMIT = 4, 8
+ILLEGAL: Final = b"!"
+"""Brokers refuse bodies that begin so, and batches with such a body."""
 
 
 class FakeCluster:
@@ -87,6 +91,12 @@ class FakeCluster:
     def committed(self, group: str, queue: MessageQueue) -> int | None:
         """Return a group's offset."""
         return self.brokers[queue.broker_name].offsets.get((group, queue.topic, queue.queue_id))
+
+    async def move(self, broker_name: str) -> None:
+        """End a broker's connections, and have it listen at another address. What it has stored, it keeps."""
+        peer = self.brokers[broker_name].peer
+        await peer.__aexit__()
+        await peer.__aenter__()
 
     def heal(self) -> None:
         """End every fault of servers and network."""
@@ -157,6 +167,8 @@ class ClusterBroker(FakeBroker):
         self.lock_until_s: dict[MessageQueue, float] = {}
         self.half: dict[int, tuple[Any, bytes]] = {}
         """Number → the half message that waits for its end."""
+        self.half_messages = 0
+        """How many half messages were stored so far."""
         self.asking_of: dict[int, asyncio.Transport | None] = {}
         """The connection of each held pull."""
         self.peer.answers.update(
@@ -250,13 +262,46 @@ class ClusterBroker(FakeBroker):
 
     def send(self, asked: RemotingCommand) -> RemotingCommand:
         header = self._header(asked)
+        if asked.body.startswith(ILLEGAL):
+            return response(asked, ResponseCode.MESSAGE_ILLEGAL, "the broker does not like the body")
+        properties = string_to_properties(header.properties)
+        if REPLY_TO_CLIENT in properties:
+            self.servers.loop.call_later(self.servers.choices.below(10) / 10, self._reply, properties)
         if not header.sys_flag & PREPARED:
             return super().send(asked)
-        number = len(self.half) + 1
+        self.half_messages += 1
+        number = self.half_messages
         self.half[number] = (header, asked.body)
         msg_id = f"{0x7F000001:08X}{10_911:08X}{number:016X}"
         self.servers.loop.call_later(CHECK_S, self._check, number, msg_id)
         return self.stored(asked, header, msg_id, number)
+
+    def send_batch(self, asked: RemotingCommand) -> RemotingCommand:
+        if any(item.body.startswith(ILLEGAL) for item in decode_batch(asked.body)):
+            return response(asked, ResponseCode.MESSAGE_ILLEGAL, "the broker does not like a body")
+        return super().send_batch(asked)
+
+    def _reply(self, properties: dict[str, str]) -> None:
+        """Reply to a request, as if one of its consumers had done so: the body is the correlation id."""
+        self.forget_lost_members()
+        if properties[REPLY_TO_CLIENT] not in self.connections:
+            return
+        reply = ReplyMessageRequestHeader(
+            producer_group="repliers",
+            topic="REPLY",
+            default_topic="",
+            default_topic_queue_nums=1,
+            queue_id=0,
+            sys_flag=0,
+            born_timestamp_ms=1,
+            flag=0,
+            properties=f"{CORRELATION_ID}\x01{properties[CORRELATION_ID]}\x02",
+            born_host="127.0.0.1:1",
+            store_host="127.0.0.1:2",
+            store_timestamp_ms=1,
+        )
+        push = request(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, reply, properties[CORRELATION_ID].encode())
+        self.connections[properties[REPLY_TO_CLIENT]].write(encode_command(push))
 
     def end_transaction(self, asked: RemotingCommand) -> RemotingCommand:
         header = self._header(asked)

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+import tempfile
+from collections import Counter, defaultdict
+from functools import partial
+from pathlib import Path
 from typing import Any, ClassVar
 
+import attrs
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import precondition, rule
 
 from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.remoting.client.consumer import Consumer
-from flintmq.remoting.client.consumer_settings import FROM_FIRST, ConsumeResult, ConsumerSettings
+from flintmq.remoting.client.consumer_settings import BROADCASTING, FROM_FIRST, ConsumeResult, ConsumerSettings
 from flintmq.remoting.client.message import MessageExt
-from flintmq.tests.support.client_machine import ClientMachine
+from flintmq.tests.support.client_machine import ClientMachine, run_machine
+from flintmq.tests.support.effort import examples
 
 FAILURES: tuple[type[BaseException], ...] = (
     ValueError,
@@ -26,7 +30,26 @@ FAILURES: tuple[type[BaseException], ...] = (
     RuntimeError,
 )
 MEMBERS = 2
+COMMIT_S = 7.0
+"""A message that was acknowledged so long ago is committed."""
 TOPICS = ("T", "U")
+
+
+@attrs.define(eq=False)
+class Holding:
+    """A time in which one member held one queue."""
+
+    begun_s: float
+    ended_s: float = float("inf")
+    acknowledged: dict[bytes, float] = attrs.field(factory=dict)
+    """Body → when the listener acknowledged it."""
+    last_queue_offset: int = -1
+    """Of the message that was acknowledged last."""
+
+    def is_committed(self, body: bytes, at_s: float) -> bool:
+        """Return whether the commit must have come that says that a message was acknowledged, by this time."""
+        acknowledged_s = self.acknowledged.get(body, float("inf"))
+        return acknowledged_s + COMMIT_S <= min(self.ended_s, at_s)
 
 
 class ConsumerMachine(ClientMachine):
@@ -35,56 +58,136 @@ class ConsumerMachine(ClientMachine):
     orderly: ClassVar[bool] = False
     plain: ClassVar[bool] = False
     """Whether the listener is a plain function, for threads."""
+    options: ClassVar[dict[str, Any]] = {}
+    """Further settings."""
+    holders: ClassVar[int] = 1
+    """How many members hold a queue."""
 
     async def start_client(self) -> None:
         self.cluster.topics |= set(TOPICS)
         self.next_failure: list[type[BaseException] | str] = []
-        self.delivered: Counter[bytes] = Counter()
-        self.in_order: dict[MessageQueue, list[bytes]] = {}
+        self.delivered: Counter[tuple[int, bytes]] = Counter()
+        """How often each member got a message; all members are 0 where they share the queues."""
+        self.failed: set[bytes] = set()
+        """Messages that a listener did not acknowledge at some time: they come again."""
+        self.holdings: dict[tuple[Consumer, MessageQueue], Holding] = {}
+        """The latest of each."""
+        self.past: defaultdict[MessageQueue, list[Holding]] = defaultdict(list)
         self.put_bodies: list[bytes] = []
+        self.queue_of: dict[bytes, MessageQueue] = {}
         self.members: list[Consumer] = []
-        for _ in range(MEMBERS):
-            self.members.append(self._member())
+        for at in range(MEMBERS):
+            self.members.append(self._member(at))
         for member in self.members:
             await member.start()
             await member.subscribe("T")
 
-    def _member(self) -> Consumer:
-        holder: list[Consumer] = []
+    def scope(self, at: int) -> int:
+        """Return the number of those who share the messages that a member gets."""
+        return 0
 
-        def act(message: MessageExt) -> None:
-            if not self.next_failure:
-                return
-            action = self.next_failure.pop()
-            if not isinstance(action, str):
-                raise action
-            if action == "unsubscribe":
-                self.call("unsubscribe", holder[0].unsubscribe("U"))
-            elif action == "suspend":
-                holder[0].suspend()
-                self.loop.call_later(2, holder[0].resume)
+    # --- what listeners do ---
 
-        def done(message: MessageExt) -> ConsumeResult:
-            act(message)
-            self.delivered[bytes(message.body)] += 1
-            return ConsumeResult.SUCCESS
+    def act(self, at: int, message: MessageExt) -> None:
+        """Do what the next listener is to do: nothing, raise, or call its consumer."""
+        if not self.next_failure:
+            return
+        action = self.next_failure.pop()
+        if not isinstance(action, str):
+            raise action
+        if action == "unsubscribe":
+            self.call("unsubscribe", self.members[at].unsubscribe("U"))
+        elif action == "suspend":
+            self.members[at].suspend()
+            self.loop.call_later(2, self.members[at].resume)
 
-        async def done_async(message: MessageExt) -> ConsumeResult:
+    def begun(self, at: int, message: MessageExt) -> Holding | None:
+        """Check that a message may be delivered now; return in which holding it is."""
+        body = bytes(message.body)
+        queue = self.queue_of[body]
+        held = self.holdings.get((self.members[at], queue))
+        if held is None or self.is_disturbed or body in self.failed:
+            return held
+        if body in held.acknowledged:
+            self.failures.append(f"{body!r} of {queue} was acknowledged, and comes again to the same member")
+        before = self.put_bodies_of(queue)
+        before = before[: before.index(body) + 1]
+        if not self.failed.intersection(before) and all(
+            any(past.is_committed(one, held.begun_s) for past in self.past[queue]) for one in before
+        ):
+            self.failures.append(f"{body!r} of {queue} was acknowledged and committed, and comes again")
+        if self.orderly and message.queue_offset > held.last_queue_offset + 1 > 0:
+            self.failures.append(f"{queue} gave {message.queue_offset} after {held.last_queue_offset}")
+        return held
+
+    def put_bodies_of(self, queue: MessageQueue) -> list[bytes]:
+        """Return what was put into a queue."""
+        return [body for body in self.put_bodies if self.queue_of[body] == queue]
+
+    def acknowledge(self, at: int, message: MessageExt, held: Holding | None) -> None:
+        """Take note that a listener has a message behind it."""
+        body = bytes(message.body)
+        self.delivered[self.scope(at), body] += 1
+        if held is not None:
+            held.acknowledged[body] = self.loop.time()
+            held.last_queue_offset = message.queue_offset
+
+    def _listen(self, at: int, message: MessageExt) -> ConsumeResult:
+        held = self.begun(at, message)
+        try:
+            self.act(at, message)
+        except BaseException:
+            self.failed.add(bytes(message.body))
+            raise
+        self.acknowledge(at, message, held)
+        return ConsumeResult.SUCCESS
+
+    def listener(self, at: int) -> dict[str, Any]:
+        """Return the listener of a member, by the name of the parameter."""
+
+        async def listen(message: MessageExt) -> ConsumeResult:
             await asyncio.sleep(self.cluster.choices.below(5) / 10)
             if self.next_failure and self.next_failure[-1] == "unsubscribe and wait":
                 self.next_failure.pop()
-                await holder[0].unsubscribe("U")
-            return done(message)
+                await self.members[at].unsubscribe("U")
+            return self._listen(at, message)
 
+        return {"listener": partial(self._listen, at) if self.plain else listen}
+
+    def _member(self, at: int) -> Consumer:
         member = Consumer(
             "g",
             self.cluster.address,
-            done if self.plain else done_async,
-            settings=ConsumerSettings(consume_from=FROM_FIRST, orderly=self.orderly, concurrency=4),
+            settings=ConsumerSettings(
+                consume_from=FROM_FIRST,
+                orderly=self.orderly,
+                concurrency=4,
+                commit_interval_s=COMMIT_S - 2,
+                **self.options,
+            ),
             clock=self.cluster.clock,
+            **self.listener(at),
         )
-        holder.append(member)
+        self._watch(member)
         return member
+
+    def _watch(self, member: Consumer) -> None:
+        """Take note of when a member holds a queue."""
+        rebalancer: Any = member.rebalancer
+        begin, release = rebalancer._begin, rebalancer._release
+
+        def begun(held: Any) -> None:
+            holding = Holding(self.loop.time())
+            self.holdings[member, held.queue] = holding
+            self.past[held.queue].append(holding)
+            begin(held)
+
+        def released(held: Any, **options: Any) -> Any:
+            holding = self.holdings[member, held.queue]
+            holding.ended_s = min(holding.ended_s, self.loop.time())
+            return release(held, **options)
+
+        rebalancer._begin, rebalancer._release = begun, released
 
     async def close_clients(self) -> None:
         for member in self.members:
@@ -94,8 +197,10 @@ class ConsumerMachine(ClientMachine):
     def put(self, at: int, count: int) -> None:
         queue = (self.cluster.queues("T") + self.cluster.queues("U"))[at]
         for _ in range(count):
-            self.put_bodies.append(b"%d" % len(self.put_bodies))
-            self.cluster.put(queue, self.put_bodies[-1])
+            body = b"%d" % len(self.put_bodies)
+            self.put_bodies.append(body)
+            self.queue_of[body] = queue
+            self.cluster.put(queue, body)
 
     @rule(failure=st.sampled_from([*FAILURES, "unsubscribe", "suspend", "unsubscribe and wait"]))
     def fail_next(self, failure: Any) -> None:
@@ -147,30 +252,35 @@ class ConsumerMachine(ClientMachine):
     @rule()
     def replace_closed(self) -> None:
         """Another member joins in place of one that has left."""
+        if not self.running():
+            self._replace_closed()
+
+    def _replace_closed(self) -> None:
         for at, member in enumerate(self.members):
-            if not member.is_started and not self.running():
-                self.members[at] = self._member()
+            if not member.is_started:
+                self.ends(member.close())  # the call that began it may have been cancelled
+                self.members[at] = self._member(at)
                 self.ends(self.members[at].start())
 
     def check_healed(self) -> None:
         """After some rebalances every queue has one member that pulls it, and everything is delivered."""
         self.next_failure.clear()
-        for at, member in enumerate(self.members):
-            if not member.is_started:
-                self.members[at] = self._member()
-                self.ends(self.members[at].start())
+        self._replace_closed()
+        for member in self.members:
             for topic in TOPICS:
-                self.ends(self.members[at].subscribe(topic))
-            self.members[at].resume()
+                self.ends(member.subscribe(topic))
+            member.resume()
         self.pass_time(150.0)
         for topic in TOPICS:
             for queue in self.cluster.queues(topic):
                 holders = [member for member in self.members if queue in member.process_queues]
-                assert len(holders) == 1, f"{queue} is held by {len(holders)} members"
-                task = holders[0].process_queues[queue].task
-                assert task is not None
-                assert not task.done(), f"nobody pulls {queue}"
-        missing = set(self.put_bodies) - set(self.delivered)
+                assert len(holders) == self.holders, f"{queue} is held by {len(holders)} members"
+                for holder in holders:
+                    task = holder.process_queues[queue].task
+                    assert task is not None
+                    assert not task.done(), f"nobody pulls {queue}"
+        wanted = {(self.scope(at), body) for at in range(MEMBERS) for body in self.put_bodies}
+        missing = wanted - set(self.delivered)
         assert not missing, f"never delivered: {missing}"
 
 
@@ -186,7 +296,117 @@ class ThreadsMachine(ConsumerMachine):
     plain = True
 
 
-@pytest.mark.parametrize("machine", [ConsumerMachine, OrderlyMachine, ThreadsMachine])
+class BatchMachine(ConsumerMachine):
+    """The listener takes lists; it acknowledges the first ones, or raises and acknowledges none."""
+
+    options: ClassVar[dict[str, Any]] = {"consume_batch_size": 3}
+
+    def listener(self, at: int) -> dict[str, Any]:
+        async def listen(messages: list[MessageExt]) -> int:
+            await asyncio.sleep(self.cluster.choices.below(5) / 10)
+            held = [self.begun(at, message) for message in messages]
+            consumed = len(messages) if self.cluster.choices.below(2) else self.cluster.choices.below(len(messages) + 1)
+            try:
+                self.act(at, messages[0])
+            except BaseException:
+                self.failed.update(bytes(message.body) for message in messages)
+                raise
+            self.failed.update(bytes(message.body) for message in messages[consumed:])
+            for message, holding in zip(messages[:consumed], held, strict=False):
+                self.acknowledge(at, message, holding)
+            return consumed
+
+        return {"batch_listener": listen}
+
+
+class BroadcastingMachine(ConsumerMachine):
+    """Each member gets every message once, also one at which its listener fails; offsets are in files."""
+
+    holders = MEMBERS
+
+    async def start_client(self) -> None:
+        self.folder = tempfile.TemporaryDirectory()
+        await super().start_client()
+
+    def scope(self, at: int) -> int:
+        return at
+
+    def begun(self, at: int, message: MessageExt) -> Holding | None:
+        held = self.holdings.get((self.members[at], message.queue))
+        if held is not None and message.body in held.acknowledged and not self.is_disturbed:
+            self.failures.append(f"{message.body!r} comes again to member {at}")
+        self.acknowledge(at, message, held)
+        return held
+
+    def _member(self, at: int) -> Consumer:
+        member = Consumer(
+            "g",
+            self.cluster.address,
+            settings=ConsumerSettings(
+                message_model=BROADCASTING, consume_from=FROM_FIRST, concurrency=4, offset_folder=Path(self.folder.name)
+            ),
+            client_id=f"member-{at}",
+            clock=self.cluster.clock,
+            **self.listener(at),
+        )
+        self._watch(member)
+        return member
+
+    def teardown(self) -> None:
+        super().teardown()
+        self.folder.cleanup()
+
+
+class LoopFailure(Exception):
+    """Ends a loop."""
+
+
+class IterationMachine(ConsumerMachine):
+    """Members have no listeners: loops iterate over them, two at a time, and end by themselves or by an exception."""
+
+    async def start_client(self) -> None:
+        self.loops: list[tuple[Consumer, asyncio.Task[None]]] = []
+        await super().start_client()
+
+    def listener(self, at: int) -> dict[str, Any]:
+        return {}
+
+    @rule(at=st.integers(0, MEMBERS - 1), count=st.integers(0, 6), raises=st.booleans())
+    def iterate(self, at: int, count: int, raises: bool) -> None:
+        """Begin a loop that ends at a message: the message comes again in another loop."""
+        self.loops.append((self.members[at], self.loop.create_task(self._iterate(at, self.members[at], count, raises))))
+
+    async def _iterate(self, at: int, member: Consumer, count: int, raises: bool) -> None:
+        try:
+            async for message in member:
+                held = self.begun(at, message) if member is self.members[at] else None
+                await asyncio.sleep(self.cluster.choices.below(5) / 10)
+                if not count:
+                    self.failed.add(bytes(message.body))
+                    if raises:
+                        raise LoopFailure
+                    break
+                count -= 1
+                self.acknowledge(at, message, held)
+        except LoopFailure:
+            if not raises:
+                self.failures.append("a loop ended by an exception of another one")
+
+    def check_healed(self) -> None:
+        """Loops that go on get what is left; another one joins them, as each of them may end."""
+        self._replace_closed()
+        for at in range(MEMBERS):
+            self.iterate(at, 1_000_000, False)
+        super().check_healed()
+        for _, task in self.loops:
+            if task.done() and not task.cancelled() and task.exception() is not None:
+                self.failures.append(f"a loop ended: {task.exception()!r}")
+
+
+@pytest.mark.parametrize(
+    "machine",
+    [ConsumerMachine, OrderlyMachine, ThreadsMachine, BatchMachine, BroadcastingMachine, IterationMachine],
+)
 def test_consumers(machine: type[ConsumerMachine]) -> None:
-    """Every queue has a puller, nothing is skipped, calls end, and close leaves nothing."""
-    run_state_machine_as_test(machine, settings=settings(max_examples=40, stateful_step_count=25, deadline=None))
+    """Every queue has a puller, nothing is skipped or comes again without a cause, calls end, and close leaves nothing."""
+    run_machine(machine, examples(60))
