@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import signal
 from collections.abc import Coroutine
 from typing import Any, ClassVar
 
@@ -20,8 +21,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from flintmq.core.errors import FlintError
 from flintmq.remoting.client.connection import ClientConnection
 from flintmq.testing.choices import Choices
+from flintmq.testing.seeded_loop import SpinningError
 from flintmq.tests.support.fake_cluster import FakeCluster
 
+ROUTE_S = 6.0
+"""How much longer calls may take whose name server does not answer: its own timeout, for a topic and for the auto-create
+topic."""
+STEP_CPU_S = 20
+"""A run that takes so much of a processor without an end is in a loop that never waits."""
 CALL_S_MAX = 60.0
 """Every call ends in this time once the network is healed: the longest timeout is shorter."""
 MARGIN_S = 0.1
@@ -66,6 +73,8 @@ class ClientMachine(RuleBasedStateMachine):
         self.failures: list[str] = []
         self.faulty_until_s = 0.0
         """When the faults of servers and network have no effect any more."""
+        self.is_name_server_faulty = False
+        """Whether anything happened to the name server since the beginning."""
         self.is_disturbed = False
         """Whether anything failed, or was cancelled, since the beginning."""
         logging.getLogger("flintmq").setLevel(logging.CRITICAL + 1)
@@ -73,6 +82,7 @@ class ClientMachine(RuleBasedStateMachine):
     @initialize(seed=st.integers(0, 2**32 - 1))
     def begin(self, seed: int) -> None:
         """Start the servers, then the client."""
+        signal.setitimer(signal.ITIMER_VIRTUAL, STEP_CPU_S)
         self.cluster = FakeCluster(Choices(seed), brokers=self.brokers)
         self.loop = self.cluster.loop
         self.ends(self.cluster.start())
@@ -90,6 +100,8 @@ class ClientMachine(RuleBasedStateMachine):
 
     def call(self, name: str, work: Coroutine[Any, Any, Any], within_s: float = float("inf")) -> Call:
         """Begin a call, which has to end within a time; the loop does not run yet."""
+        if self.is_name_server_faulty:
+            within_s += ROUTE_S
         call = Call(name, self.loop.create_task(work, name=name), self.loop.time(), within_s)
         call.is_disturbed = self.loop.time() < self.faulty_until_s
 
@@ -153,6 +165,10 @@ class ClientMachine(RuleBasedStateMachine):
         """Break the connections of a server, or have it answer nobody, or accept nobody."""
         self.disturb()
         address = self.cluster.addresses[at % len(self.cluster.addresses)]
+        if address == self.cluster.addresses[0] and not self.is_name_server_faulty:
+            self.is_name_server_faulty = True
+            for call in self.running():
+                call.within_s += ROUTE_S
         if fault == "cut":
             self.cluster.network.cut(address)
         else:
@@ -228,6 +244,11 @@ class ClientMachine(RuleBasedStateMachine):
 
 def run_machine(machine: type[ClientMachine], max_examples: int, **options: Any) -> None:
     """Try a machine with so many runs of at most 25 rules. Raises what a run raises."""
+
+    def spins(_signal: int, _frame: object) -> None:
+        raise SpinningError(f"a run has taken {STEP_CPU_S} s of a processor: something never waits")
+
+    before = signal.signal(signal.SIGVTALRM, spins)
     gc.collect()
     gc.freeze()  # each run ends with a collection, which need not look at what was there before
     try:
@@ -235,4 +256,6 @@ def run_machine(machine: type[ClientMachine], max_examples: int, **options: Any)
             machine, settings=settings(max_examples=max_examples, stateful_step_count=25, deadline=None, **options)
         )
     finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
         gc.unfreeze()

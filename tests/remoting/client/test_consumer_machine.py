@@ -72,7 +72,7 @@ class ConsumerMachine(ClientMachine):
         """Messages that a listener did not acknowledge at some time: they come again."""
         self.holdings: dict[tuple[Consumer, MessageQueue], Holding] = {}
         """The latest of each."""
-        self.past: defaultdict[MessageQueue, list[Holding]] = defaultdict(list)
+        self.past: defaultdict[tuple[int, MessageQueue], list[Holding]] = defaultdict(list)
         self.put_bodies: list[bytes] = []
         self.queue_of: dict[bytes, MessageQueue] = {}
         self.members: list[Consumer] = []
@@ -113,7 +113,7 @@ class ConsumerMachine(ClientMachine):
         before = self.put_bodies_of(queue)
         before = before[: before.index(body) + 1]
         if not self.failed.intersection(before) and all(
-            any(past.is_committed(one, held.begun_s) for past in self.past[queue]) for one in before
+            any(past.is_committed(one, held.begun_s) for past in self.past[self.scope(at), queue]) for one in before
         ):
             self.failures.append(f"{body!r} of {queue} was acknowledged and committed, and comes again")
         if self.orderly and message.queue_offset > held.last_queue_offset + 1 > 0:
@@ -168,10 +168,10 @@ class ConsumerMachine(ClientMachine):
             clock=self.cluster.clock,
             **self.listener(at),
         )
-        self._watch(member)
+        self._watch(at, member)
         return member
 
-    def _watch(self, member: Consumer) -> None:
+    def _watch(self, at: int, member: Consumer) -> None:
         """Take note of when a member holds a queue."""
         rebalancer: Any = member.rebalancer
         begin, release = rebalancer._begin, rebalancer._release
@@ -179,7 +179,7 @@ class ConsumerMachine(ClientMachine):
         def begun(held: Any) -> None:
             holding = Holding(self.loop.time())
             self.holdings[member, held.queue] = holding
-            self.past[held.queue].append(holding)
+            self.past[self.scope(at), held.queue].append(holding)
             begin(held)
 
         def released(held: Any, **options: Any) -> Any:
@@ -332,9 +332,12 @@ class BroadcastingMachine(ConsumerMachine):
         return at
 
     def begun(self, at: int, message: MessageExt) -> Holding | None:
+        body = bytes(message.body)
         held = self.holdings.get((self.members[at], message.queue))
-        if held is not None and message.body in held.acknowledged and not self.is_disturbed:
-            self.failures.append(f"{message.body!r} comes again to member {at}")
+        if held is not None and not self.is_disturbed:
+            past = self.past[at, message.queue]
+            if body in held.acknowledged or any(one.is_committed(body, held.begun_s) for one in past):
+                self.failures.append(f"{body!r} comes again to member {at}")
         self.acknowledge(at, message, held)
         return held
 
@@ -349,7 +352,7 @@ class BroadcastingMachine(ConsumerMachine):
             clock=self.cluster.clock,
             **self.listener(at),
         )
-        self._watch(member)
+        self._watch(at, member)
         return member
 
     def teardown(self) -> None:

@@ -25,9 +25,6 @@ from flintmq.remoting.wire.command import RemotingCommand
 from flintmq.tests.support.client_machine import Call, ClientMachine, run_machine
 from flintmq.tests.support.effort import examples
 
-ROUTE_S = 6.0
-"""How long looking up routes may take beside a call's own timeout: the name server's timeout, for the topic and for the
-auto-create topic."""
 TOPICS = ("T", "New")
 TIMEOUTS_MS = (300, 1_000, 3_000)
 BODY_BYTES = 100
@@ -111,6 +108,7 @@ class ProducerMachine(ClientMachine):
     async def close_clients(self) -> None:
         self.is_closing = True
         await self.producer.close()
+        assert not len(self.producer.client.requests), "requests wait for replies after close"
 
     # --- rules ---
 
@@ -149,11 +147,11 @@ class ProducerMachine(ClientMachine):
             queue = None if key else self.queue(at, topic)
             send = Send([message], queue, key, is_alone=kind == "delayed")
             work = partial(self.producer.send, message, queue, sharding_key=key, timeout_ms=timeout_ms)
-            within_s = timeout_ms / 1000 + ROUTE_S
+            within_s = timeout_ms / 1000
             if (
                 self.gathers
             ):  # its time begins again when the batch leaves; one that is refused as a whole is sent one by one
-                within_s = self.linger_s + (2 + self.illegal_before(send)) * timeout_ms / 1000 + ROUTE_S
+                within_s = self.linger_s + (2 + self.illegal_before(send)) * timeout_ms / 1000
             self.begin_send("send", send, work, within_s)
 
     def illegal_before(self, send: Send) -> float:
@@ -177,7 +175,7 @@ class ProducerMachine(ClientMachine):
         queue = self.queue(at, topic)
         method: Any = self.producer.send_batch if whole else self.producer.send_all
         work = partial(method, messages, queue, timeout_ms=timeout_ms)
-        within_s = (1 if whole else count) * (timeout_ms / 1000 + ROUTE_S)
+        within_s = (1 if whole else count) * (timeout_ms / 1000)
         self.begin_send("send_batch" if whole else "send_all", Send(messages, queue, None), work, within_s)
 
     @rule(topic=st.sampled_from(TOPICS), at=st.integers(-4, 3))
@@ -185,7 +183,7 @@ class ProducerMachine(ClientMachine):
         message = self.message(topic)
         queue = self.queue(at, topic)
         work = partial(self.producer.send_oneway, message, queue)
-        self.begin_send("send_oneway", Send([message], queue, None, is_oneway=True), work, 3.0 + 2 * ROUTE_S)
+        self.begin_send("send_oneway", Send([message], queue, None, is_oneway=True), work, 3.0)
 
     @rule(timeout_ms=st.sampled_from(TIMEOUTS_MS))
     def request(self, timeout_ms: int) -> None:
@@ -204,7 +202,7 @@ class ProducerMachine(ClientMachine):
 
     @rule(topic=st.sampled_from(TOPICS))
     def queues(self, topic: str) -> None:
-        self.call("queues", self.producer.queues(topic), ROUTE_S)
+        self.call("queues", self.producer.queues(topic), 0.1)
 
     @rule()
     def close(self) -> None:

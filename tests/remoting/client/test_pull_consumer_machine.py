@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
@@ -13,8 +12,9 @@ from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.record.record import HEAD_V4_BYTES
 from flintmq.remoting.client.consumer_settings import FROM_FIRST
 from flintmq.remoting.client.pull_consumer import PullConsumer
-from flintmq.tests.support.client_machine import ClientMachine
+from flintmq.tests.support.client_machine import ClientMachine, run_machine
 from flintmq.tests.support.damage import cut, false_checksum, torn, without_size
+from flintmq.tests.support.effort import examples
 
 MESSAGES = 12
 
@@ -118,5 +118,6 @@ class PullConsumerMachine(ClientMachine):
         self.call("close", self.consumer.close())
 
 
-TestPullConsumerMachine = PullConsumerMachine.TestCase
-TestPullConsumerMachine.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+def test_pull_consumers() -> None:
+    """Polls give what the positions say, calls end, and close leaves nothing."""
+    run_machine(PullConsumerMachine, examples(100))

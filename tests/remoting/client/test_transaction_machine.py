@@ -18,8 +18,6 @@ from flintmq.tests.support.client_machine import Call, ClientMachine, run_machin
 from flintmq.tests.support.effort import examples
 from flintmq.tests.support.fake_cluster import CHECK_S
 
-ROUTE_S = 6.0
-"""How long looking up routes may take beside a call's own timeout."""
 HEARTBEAT_S = 3.0
 """How long telling brokers of the producer may take before the first half message."""
 FAILURES: tuple[type[BaseException], ...] = (
@@ -95,7 +93,7 @@ class TransactionMachine(ClientMachine):
         message = Message("T", b"%d" % self.numbers)
         work = self._send_in_transaction(message, state, raises, plain, timeout_ms)
         # The timeout is that of the send; the local part takes a second, telling its end another request's time.
-        self.call("send_in_transaction", work, timeout_ms / 1000 + HEARTBEAT_S + 3 * ROUTE_S + 1.0 + 3.0)
+        self.call("send_in_transaction", work, timeout_ms / 1000 + HEARTBEAT_S + 1.0 + 3.0)
 
     async def _send_in_transaction(
         self, message: Message, state: TransactionState, raises: type[Exception] | None, plain: bool, timeout_ms: int
@@ -143,14 +141,14 @@ class TransactionMachine(ClientMachine):
             await asyncio.sleep(pause_s)
             self.check_sent(message, await self.producer.end(sent, state))
 
-        self.call("send_half, end", work(), 3.0 + HEARTBEAT_S + 3 * ROUTE_S + pause_s + 3.0)
+        self.call("send_half, end", work(), 3.0 + HEARTBEAT_S + pause_s + 3.0)
 
     @rule()
     def send(self) -> None:
         """A message without a transaction, by the same producer."""
         self.numbers += 1
         self.decided[b"%d" % self.numbers] = COMMIT
-        self.call("send", self._send(Message("T", b"%d" % self.numbers)), 3.0 + ROUTE_S)
+        self.call("send", self._send(Message("T", b"%d" % self.numbers)), 3.0)
 
     async def _send(self, message: Message) -> None:
         self.sent[message.body] = await self.producer.send(message)
@@ -194,7 +192,7 @@ class TransactionMachine(ClientMachine):
         self.is_closing = False
         message = Message("T", b"last")
         self.decided[message.body] = COMMIT
-        self.ends(self._send(message), 3.0 + ROUTE_S)  # the producer knows the brokers: their questions find it
+        self.ends(self._send(message), 3.0)  # the producer knows the brokers: their questions find it
         self.send_in_transaction(COMMIT, None, True, 3_000)
         self.pass_time(70.0 + 3 * CHECK_S)
         left = [half for broker in self.cluster.brokers.values() for half in broker.half.values()]
