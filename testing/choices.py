@@ -69,13 +69,16 @@ def shrink(fails: Callable[[Choices], bool], made: Sequence[int], *, tries: int 
         length //= 2
         while len(best) > length and attempt(best[:-length]):
             pass
-    # 2. Make blocks of the decisions plain, in halves of the size each time.
-    size = max(1, len(best) // 2)
-    while size and tries > 0:
-        at = 0
-        while at < len(best):
-            if any(best[at : at + size]):
-                attempt([*best[:at], *[0] * len(best[at : at + size]), *best[at + size :]])
-            at += size
-        size //= 2
+    # 2. Make blocks of the decisions plain, in halves of the size each time; again while that helps.
+    before: list[int] = []
+    while best != before and tries > 0:
+        before = list(best)
+        size = max(1, len(best) // 2)
+        while size and tries > 0:
+            at = 0
+            while at < len(best):
+                if any(best[at : at + size]):
+                    attempt([*best[:at], *[0] * len(best[at : at + size]), *best[at + size :]])
+                at += size
+            size //= 2
     return best

@@ -77,8 +77,8 @@ class SimulatedNetwork:
         served.deliver(served.made)
         protocol = protocol_factory()
         client.set_protocol(protocol)
-        made = self.loop.create_future()
-        client.deliver(lambda: client.made(made))
+        client.connecting = made = self.loop.create_future()
+        client.deliver(client.made)
         try:
             await made
         except asyncio.CancelledError:
@@ -167,7 +167,9 @@ class SimulatedTransport(asyncio.Transport):
         self._protocol: Any = None
         self._deliveries: deque[tuple[float, Callable[[], object]]] = deque()
         """What is going to happen here, and the earliest time of each."""
-        self._is_delivering = False
+        self.connecting: asyncio.Future[None] | None = None
+        """The one who connects waits for it; at the server's end nobody does."""
+        self._is_delivering = self._is_made = False
         self._is_closing = self._is_lost = self._is_reading_paused = False
         self._on_its_way_bytes = 0
         """Written here, and not delivered to the other end."""
@@ -202,12 +204,12 @@ class SimulatedTransport(asyncio.Transport):
         finally:
             self._schedule()
 
-    def made(self, waiter: asyncio.Future[None] | None = None) -> None:
-        """Tell the protocol that it is connected."""
-        if not self._is_lost:
-            self._protocol.connection_made(self)
-        if waiter is not None and not waiter.done():
-            waiter.set_result(None)
+    def made(self) -> None:
+        """Tell the protocol, and who connects, that it is connected."""
+        self._is_made = True
+        self._protocol.connection_made(self)
+        if self.connecting is not None and not self.connecting.done():
+            self.connecting.set_result(None)
 
     def _received(self, data: bytes) -> None:
         self.peer._arrived(len(data))
@@ -232,7 +234,10 @@ class SimulatedTransport(asyncio.Transport):
         self._deliveries.clear()
         self._is_reading_paused = False
         self._network.connections.discard(self)
-        self.deliver(lambda: self._protocol.connection_lost(error))
+        if self._is_made:
+            self.deliver(lambda: self._protocol.connection_lost(error))
+        elif self.connecting is not None and not self.connecting.done():  # a protocol never hears of such a connection
+            self.connecting.set_exception(error or ConnectionResetError(104, "connection reset by peer"))
 
     # --- what a protocol may do ---
 

@@ -27,7 +27,7 @@ from flintmq.tests.support.fake_cluster import FakeCluster
 ROUTE_S = 6.0
 """How much longer calls may take whose name server does not answer: its own timeout, for a topic and for the auto-create
 topic."""
-STEP_CPU_S = 20
+STEP_CPU_S = 5
 """A run that takes so much of a processor without an end is in a loop that never waits."""
 CALL_S_MAX = 60.0
 """Every call ends in this time once the network is healed: the longest timeout is shorter."""

@@ -80,7 +80,8 @@ class ConsumerMachine(ClientMachine):
             self.members.append(self._member(at))
         for member in self.members:
             await member.start()
-            await member.subscribe("T")
+            for topic in TOPICS:
+                await member.subscribe(topic)
 
     def scope(self, at: int) -> int:
         """Return the number of those who share the messages that a member gets."""
@@ -202,12 +203,21 @@ class ConsumerMachine(ClientMachine):
             self.queue_of[body] = queue
             self.cluster.put(queue, body)
 
-    @rule(failure=st.sampled_from([*FAILURES, "unsubscribe", "suspend", "unsubscribe and wait"]))
-    def fail_next(self, failure: Any) -> None:
+    @rule(failure=st.sampled_from([*FAILURES, "unsubscribe", "suspend", "unsubscribe and wait"]), at=st.integers(0, 7))
+    def fail_next(self, failure: Any, at: int) -> None:
         """Have the listener raise something, or call its consumer, at its next message."""
         if self.plain and failure == "unsubscribe and wait":
             failure = "unsubscribe"
         self.next_failure.append(failure)
+        self.put(at, 1)
+
+    @rule(at=st.integers(0, 7))
+    def fail_and_refuse(self, at: int) -> None:
+        """Have the listener fail while brokers refuse to take messages back."""
+        self.refuse(50)
+        for _ in range(3):
+            self.fail_next(ValueError, at)
+        self.pass_time(3.5)
 
     @rule(at=st.integers(0, MEMBERS - 1))
     def subscribe(self, at: int) -> None:
@@ -222,9 +232,11 @@ class ConsumerMachine(ClientMachine):
         """Both within moments, during whatever is under way."""
 
         async def both() -> None:
-            await self.members[at].unsubscribe("T")
-            await asyncio.sleep(self.cluster.choices.below(3) / 1000)
-            await self.members[at].subscribe("T")
+            for _ in range(1 + self.cluster.choices.below(4)):
+                await self.members[at].unsubscribe("T")
+                await asyncio.sleep(self.cluster.choices.below(3) / 1000)
+                await self.members[at].subscribe("T")
+                await asyncio.sleep(self.cluster.choices.below(15) / 1000)
 
         self.call("unsubscribe, subscribe", both())
 
@@ -370,6 +382,8 @@ class IterationMachine(ConsumerMachine):
     async def start_client(self) -> None:
         self.loops: list[tuple[Consumer, asyncio.Task[None]]] = []
         await super().start_client()
+        for at in (0, 0, 1):
+            self.iterate(at, 3, False)
 
     def listener(self, at: int) -> dict[str, Any]:
         return {}

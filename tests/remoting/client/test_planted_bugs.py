@@ -150,7 +150,7 @@ def a_named_queue_is_replaced_when_its_broker_fails(patch: pytest.MonkeyPatch) -
     patch.setattr(Sender, "stored", stored)
 
 
-@bug(producers.TurnMachine)
+@bug(producers.ProducerMachine)
 def a_cancelled_request_stays_in_flight(patch: pytest.MonkeyPatch) -> None:
     original = RemotingClient.invoke
 
@@ -407,12 +407,12 @@ def the_message_of_a_loop_that_ended_is_lost(patch: pytest.MonkeyPatch) -> None:
 
 
 @bug(consumers.IterationMachine)
-def only_one_of_the_loops_that_wait_is_woken(patch: pytest.MonkeyPatch) -> None:
+def loops_do_not_end_with_their_consumer(patch: pytest.MonkeyPatch) -> None:
     original = Iteration.end
 
     def end(self: Any) -> None:
         original(self)
-        self._arrived.clear()
+        self._has_ended = False
 
     patch.setattr(Iteration, "end", end)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
@@ -80,7 +81,7 @@ class Watch:
 class ProducerMachine(ClientMachine):
     """One producer, two brokers, one topic that there is and one that sending creates."""
 
-    options: ClassVar[dict[str, Any]] = {}
+    options: ClassVar[dict[str, Any]] = {"max_in_flight": 4}
     linger_s: ClassVar[float] = 0.0
     gathers: ClassVar[bool] = False
 
@@ -106,6 +107,14 @@ class ProducerMachine(ClientMachine):
         )
 
     async def close_clients(self) -> None:
+        """Close while messages are gathered: they are stored."""
+        if self.gathers:
+            self.send("T", -1, None, 3_000, "plain", 3)
+            self.send("T", 1, None, 3_000, "plain", 2)
+            while any(send.place < 0 for send in self.order):  # noqa: ASYNC110 - the next steps of the loop end it
+                await asyncio.sleep(0)
+            for _ in range(self.cluster.choices.below(12)):
+                await asyncio.sleep(0)
         self.is_closing = True
         await self.producer.close()
         assert not len(self.producer.client.requests), "requests wait for replies after close"
@@ -141,7 +150,8 @@ class ProducerMachine(ClientMachine):
     )
     def send(self, topic: str, at: int, key: str | None, timeout_ms: int, kind: str, count: int) -> None:
         """Send some messages at the same time, each by a call of its own."""
-        for _ in range(count):
+        for number in range(count):
+            kind = kind if number == 0 else "plain"
             fields = {"delay_level": 1} if kind == "delayed" else {}
             message = self.message(topic, kind == "illegal", **fields)
             queue = None if key else self.queue(at, topic)
@@ -152,7 +162,29 @@ class ProducerMachine(ClientMachine):
                 self.gathers
             ):  # its time begins again when the batch leaves; one that is refused as a whole is sent one by one
                 within_s = self.linger_s + (2 + self.illegal_before(send)) * timeout_ms / 1000
+                if queue is not None or key is not None:  # it waits for the batch before, in the time of that one
+                    within_s += max(TIMEOUTS_MS) / 1000
             self.begin_send("send", send, work, within_s)
+
+    @rule(count=st.integers(2, 4), steps=st.integers(0, 80))
+    def send_and_cancel(self, count: int, steps: int) -> None:
+        """Cancel one of some calls that send at the same time: the others do not notice."""
+        self.send("T", -1, None, 3_000, "plain", count)
+        call = self.calls[-1]
+        self.run_steps(steps)
+        if not call.task.done():
+            call.is_cancelled = True
+            call.task.cancel()
+
+    @rule(at=st.integers(0, 3))
+    def send_to_silent(self, at: int) -> None:
+        """Each call to a broker that says nothing ends in its own time, also where one that has longer came first."""
+        queue = self.cluster.queues("T")[at]
+        self.fail(1 + list(self.cluster.brokers).index(queue.broker_name), "silent")
+        for timeout_ms in (3_000, 300):
+            self.send("T", at, None, timeout_ms, "plain", 1)
+            self.run_steps(20)
+        self.pass_time(3.5)
 
     def illegal_before(self, send: Send) -> float:
         """Return ``inf`` if a message may share a batch with one that the broker refuses."""
@@ -185,10 +217,10 @@ class ProducerMachine(ClientMachine):
         work = partial(self.producer.send_oneway, message, queue)
         self.begin_send("send_oneway", Send([message], queue, None, is_oneway=True), work, 3.0)
 
-    @rule(timeout_ms=st.sampled_from(TIMEOUTS_MS))
-    def request(self, timeout_ms: int) -> None:
+    @rule(timeout_ms=st.sampled_from(TIMEOUTS_MS), illegal=st.booleans())
+    def request(self, timeout_ms: int, illegal: bool = False) -> None:
         """Ask a consumer, which the broker plays."""
-        message = self.message("T")
+        message = self.message("T", illegal)
         send = Send([message], None, None)
         self.begin_send("request", send, partial(self._request, message, timeout_ms), timeout_ms / 1000)
 

@@ -94,6 +94,16 @@ class PullConsumerMachine(ClientMachine):
         finally:
             self.moving[queue] -= 1
 
+    @rule(at=st.integers(0, 3), queue_offset=st.integers(0, MESSAGES), steps=st.integers(0, 80))
+    def seek_after_poll(self, at: int, queue_offset: int, steps: int) -> None:
+        """Move a queue of which a pull is under way that a poll has left, then poll again."""
+        self.poll(0, 1)
+        self.run_steps(steps)
+        self.seek(at, queue_offset)
+        self.pass_time(0.2)
+        self.poll(50, 8)
+        self.pass_time(0.2)
+
     @rule(count=st.integers(0, 4))
     def assign(self, count: int) -> None:
         self.call("assign", self._assign(self.cluster.queues("T")[:count] if count else "T"))
@@ -116,6 +126,18 @@ class PullConsumerMachine(ClientMachine):
     @rule()
     def close(self) -> None:
         self.call("close", self.consumer.close())
+
+    def check_healed(self) -> None:
+        """Polls return everything that is left, up to the end of each queue."""
+        self.pass_time(max(0.0, self.faulty_until_s - self.loop.time()))
+        self.ends(self.consumer.close())
+        self.consumer = PullConsumer("g", self.cluster.address, clock=self.cluster.clock)
+        self.ends(self._assign("T"))
+        self.expected = dict(self.consumer.positions)
+        for _ in range(80):
+            self.ends(self._poll(50, 3))
+        lengths = {queue: self.cluster.length(queue) for queue in self.cluster.queues("T")}
+        assert self.expected == lengths, f"polled up to {self.expected} of {lengths}"
 
 
 def test_pull_consumers() -> None:
