@@ -27,7 +27,7 @@ def snippets(pytester: pytest.Pytester) -> int:
 @pytest.mark.slow
 def test_every_snippet_of_the_page_passes(pytester: pytest.Pytester, snippets: int) -> None:
     """Nothing but FlintMQ's installation is needed; a warning is an error there as here."""
-    assert snippets == 12
+    assert snippets == 15
     pytester.runpytest_subprocess("-W", "error", "-p", "no:randomly").assert_outcomes(passed=snippets)
 
 
