@@ -8,7 +8,16 @@ from pathlib import Path
 import pytest
 
 from flintmq.plugins.testing.embedded import EmbeddedBroker
-from flintmq.remoting.client import AdminClient, Consumer, ConsumerSettings, Message, MessageExt, Producer, PullConsumer
+from flintmq.remoting.client import (
+    AdminClient,
+    Consumer,
+    ConsumerSettings,
+    Message,
+    MessageExt,
+    MessageQueue,
+    Producer,
+    PullConsumer,
+)
 from flintmq.remoting.client.consumer_settings import FROM_FIRST
 
 DAMAGE = {
@@ -35,9 +44,9 @@ def test_a_damaged_record_stops_nobody(
 
     async def run(name_server: str) -> None:
         async with AdminClient(name_server) as admin, Producer("p", name_server) as producer:
-            await admin.create_topic("T", queues=1)
+            await admin.create_topic("T", queues=1)  # the name server may hear of it later
             for number in range(4):
-                await producer.send(Message("T", b"message-%d" % number, tags="A"))
+                await producer.send(Message("T", b"message-%d" % number, tags="A"), MessageQueue("broker-a", 0, "T"))
         (log,) = (tmp_path / "store" / "commitlog").iterdir()
         at = log.read_bytes().index(b"message-1") + place
         with log.open("r+b") as file:
