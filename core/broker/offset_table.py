@@ -23,7 +23,7 @@ from flintmq.core.response_code import ResponseCode
 if TYPE_CHECKING:
     pass
 
-_log = client_log(__name__)
+_log = client_log("flintmq.core.broker.offsets")  # the name that people filter by
 _TOPICS_OF_PIECE: Final = 200
 
 

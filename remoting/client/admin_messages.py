@@ -20,15 +20,8 @@ from flintmq.core.record.sys_flag import COMPRESSED
 from flintmq.remoting.client.admin import AdminClient
 from flintmq.remoting.client.admin_broker import LONG_TIMEOUT_MS
 from flintmq.remoting.client.broker_api import BrokerApi
-from flintmq.remoting.client.message import (
-    DECOMPRESSED_MAX_BYTES,
-    METHOD_MASK,
-    UNKNOWN_PLACE,
-    Message,
-    MessageExt,
-    UnreadableError,
-    decode_messages,
-)
+from flintmq.remoting.client.compression import DECOMPRESSED_MAX_BYTES, METHOD_MASK, UnreadableError
+from flintmq.remoting.client.message import UNKNOWN_PLACE, Message, MessageExt, decode_messages
 from flintmq.remoting.client.producer import SEND_TIMEOUT_MS, Producer
 from flintmq.remoting.client.send_result import SendResult
 from flintmq.remoting.wire.bodies import ConsumeMessageDirectlyResult, ResetOffsetBody

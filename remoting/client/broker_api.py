@@ -14,14 +14,7 @@ from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.errors import RemotingError
 from flintmq.core.record.record import RecordError
 from flintmq.remoting.client.instance import REQUEST_TIMEOUT_MS, ClientInstance
-from flintmq.remoting.client.message import (
-    NO_ROOM,
-    UNKNOWN_PLACE,
-    MessageExt,
-    Unpacking,
-    messages_apart,
-    messages_of,
-)
+from flintmq.remoting.client.message import NO_ROOM, UNKNOWN_PLACE, MessageExt, Unpacking, messages_apart, messages_of
 from flintmq.remoting.client.route import MASTER_ID
 from flintmq.remoting.wire.bodies import ConsumerIdList, LockBatchRequestBody, LockBatchResponseBody
 from flintmq.remoting.wire.codes import RequestCode, ResponseCode

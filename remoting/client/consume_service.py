@@ -23,12 +23,13 @@ from flintmq.remoting.client.broker_api import PullStatus
 from flintmq.remoting.client.broker_patience import BrokerPatience
 from flintmq.remoting.client.callbacks import called, is_coroutine_function, is_of_task, result_of, told
 from flintmq.remoting.client.codec import Codec, decoding
+from flintmq.remoting.client.compression import UnreadableError
 from flintmq.remoting.client.consumer_settings import BatchListener, ConsumeResult, Listener
 from flintmq.remoting.client.daemon_threads import DaemonThreads
 from flintmq.remoting.client.instance import log, repeat
 from flintmq.remoting.client.iteration import Iteration, NotTakenError
 from flintmq.remoting.client.membership import Membership
-from flintmq.remoting.client.message import MessageExt, UnreadableError
+from flintmq.remoting.client.message import MessageExt
 from flintmq.remoting.client.process_queue import ProcessQueue
 from flintmq.remoting.client.unreadable import UnreadableMessages
 

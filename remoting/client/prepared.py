@@ -20,7 +20,8 @@ from flintmq.core.record.properties import (
     WAIT,
     properties_to_string,
 )
-from flintmq.remoting.client.message import Message, compress
+from flintmq.remoting.client.compression import compress
+from flintmq.remoting.client.message import Message
 from flintmq.remoting.client.request_reply import is_reply
 from flintmq.remoting.client.timing import TIMERS
 from flintmq.remoting.client.unique_id import UNIQUE_IDS

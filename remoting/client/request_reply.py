@@ -23,7 +23,8 @@ from flintmq.core.broker.topic_name import reply_topic
 from flintmq.core.errors import InvalidArgumentError
 from flintmq.core.record import properties as props
 from flintmq.core.record.host import pack_host
-from flintmq.remoting.client.message import CompressionError, Message, MessageExt, decompress
+from flintmq.remoting.client.compression import CompressionError, decompress
+from flintmq.remoting.client.message import Message, MessageExt
 from flintmq.remoting.wire.codes import RequestCode, ResponseCode
 from flintmq.remoting.wire.command import RemotingCommand, response
 from flintmq.remoting.wire.header_codec import decode_header

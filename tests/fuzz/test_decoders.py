@@ -28,7 +28,8 @@ from flintmq.core.testing.store import message
 from flintmq.plugins.acl.account import parse_addresses, parse_permissions
 from flintmq.plugins.filters.plugin import tag_filter
 from flintmq.plugins.filters.sql92 import sql92_filter
-from flintmq.remoting.client.message import CompressionError, compress, decode_messages, decompress
+from flintmq.remoting.client.compression import CompressionError, compress, decompress
+from flintmq.remoting.client.message import decode_messages
 from flintmq.remoting.server.request import decode_request
 from flintmq.remoting.wire import bodies
 from flintmq.remoting.wire.command import decode_command

@@ -23,7 +23,7 @@ from flintmq.remoting.client import (
     allocate_by_circle,
     allocate_by_consistent_hash,
 )
-from flintmq.remoting.client.message import LZ4, METHOD_MASK, ZLIB, ZSTD
+from flintmq.remoting.client.compression import LZ4, METHOD_MASK, ZLIB, ZSTD
 
 from .java_client import Consumed, JavaClient
 from .sites import FLINTMQ, JAVA_53, LIMIT_S, SITES, Room, Sites, jars_of, until

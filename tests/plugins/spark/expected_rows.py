@@ -7,7 +7,7 @@ from typing import Any
 
 from flintmq.core.record.host import host_text
 from flintmq.core.record.record import Record, decode_record
-from flintmq.remoting.client.message import CompressionError, decompress
+from flintmq.remoting.client.compression import CompressionError, decompress
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LAST_MS = 253_402_300_799_999

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from flintmq.remoting.client import message
-from flintmq.remoting.client.message import CompressionError, compress, decompress
+from flintmq.remoting.client.compression import CompressionError, compress, decompress
 
 
 def test_what_was_compressed_comes_back() -> None:

@@ -16,8 +16,8 @@ from flintmq.core.errors import RefusedError, RemotingTimeoutError
 from flintmq.plugins.broker.broker import Broker
 from flintmq.plugins.name_server.name_server import NameServer
 from flintmq.remoting.client import Consumer, ConsumerSettings, Message, MessageExt, Producer, PullConsumer, make_reply
+from flintmq.remoting.client.compression import UnreadableError
 from flintmq.remoting.client.instance import ClientInstance
-from flintmq.remoting.client.message import UnreadableError
 from flintmq.tests.support.damage import UNKNOWN_METHOD, send_flagged
 
 Work = Callable[[str, Broker], Coroutine[Any, Any, None]]

@@ -14,12 +14,14 @@ import pytest
 
 from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.record.record import decode_record, decode_records
+from flintmq.remoting.client import compression as compression_module
 from flintmq.remoting.client import message as message_module
 from flintmq.remoting.client.admin import AdminClient
 from flintmq.remoting.client.admin_messages import view_message
+from flintmq.remoting.client.compression import compress
 from flintmq.remoting.client.consumer import Consumer
 from flintmq.remoting.client.consumer_settings import BROADCASTING, FROM_FIRST, ConsumerSettings
-from flintmq.remoting.client.message import NO_ROOM, MessageExt, compress, decode_messages
+from flintmq.remoting.client.message import NO_ROOM, MessageExt, decode_messages
 from flintmq.remoting.client.pull_consumer import PullConsumer
 from flintmq.remoting.client.unreadable import UnreadableMessages
 from flintmq.remoting.wire.command import RemotingCommand, response
@@ -56,7 +58,8 @@ def _no_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(name: str) -> Any:
         raise ImportError(name)
 
-    monkeypatch.setattr(message_module, "import_module", missing)
+    monkeypatch.setattr(compression_module, "import_module", missing)
+    monkeypatch.setattr(compression_module, "DECOMPRESSED_MAX_BYTES", 100_000)
     monkeypatch.setattr(message_module, "DECOMPRESSED_MAX_BYTES", 100_000)
 
 
