@@ -12,11 +12,10 @@ import click
 from flintmq.config.errors import ConfigError
 from flintmq.config.timestamps import parse_timestamp
 from flintmq.config.units import parse_duration
-from flintmq.core.errors import InvalidArgumentError
 from flintmq.plugins.cli import log_output
 from flintmq.plugins.cli.exits import CommandError, ExitCode, warn
 from flintmq.plugins.cli.parser import AccessOption
-from flintmq.remoting.client.consume_from import FROM_TIMESTAMP, Where, begin_of
+from flintmq.remoting.client.consume_from import FROM_TIMESTAMP, NAMES, Where, begin_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -169,14 +168,12 @@ def as_timestamp_ms(_ctx: object, parameter: click.Parameter, text: str | None) 
 
 def where(text: str, option: str) -> tuple[Where, int]:
     """Return where consuming begins, and the time in milliseconds since 1970 where it is one. Raises ``CommandError``."""
+    if text in NAMES and text != FROM_TIMESTAMP:
+        return begin_of(text)
     try:
-        begin = begin_of(text)
-        if text != FROM_TIMESTAMP:
-            return begin
-    except InvalidArgumentError:
-        pass
-    message = f"{option} is first, last, a time such as 2026-01-31T12:00, or ms since 1970, not '{text[:80]}'"
-    raise CommandError(message, ExitCode.USAGE)
+        return FROM_TIMESTAMP, timestamp_ms(text, option)
+    except CommandError as error:
+        raise CommandError(f"{error}; or first, or last", ExitCode.USAGE) from error
 
 
 def timestamp_ms(text: str, option: str) -> int:

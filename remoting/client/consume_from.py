@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Final, Literal
 
+from flintmq.config.errors import ConfigError
+from flintmq.config.timestamps import parse_timestamp
 from flintmq.core.errors import InvalidArgumentError
 
 FROM_LAST: Final = "CONSUME_FROM_LAST_OFFSET"
@@ -17,7 +19,7 @@ ConsumeFrom = str | int | datetime
 milliseconds since 1970. RocketMQ's names mean the same: ``CONSUME_FROM_FIRST_OFFSET``, ``CONSUME_FROM_LAST_OFFSET``, and
 ``CONSUME_FROM_TIMESTAMP`` where the time stands elsewhere. A time without a zone is that of this machine."""
 
-_NAMES: Final[dict[str, Where]] = {
+NAMES: Final[dict[str, Where]] = {
     "first": FROM_FIRST,
     "last": FROM_LAST,
     FROM_FIRST: FROM_FIRST,
@@ -38,8 +40,8 @@ def begin_of(value: ConsumeFrom, timestamp_ms: int = 0) -> tuple[Where, int]:
     Raises:
         InvalidArgumentError: it is none of the spellings, and not a time.
     """
-    if isinstance(value, str) and value in _NAMES:
-        where = _NAMES[value]
+    if isinstance(value, str) and value in NAMES:
+        where = NAMES[value]
         return where, timestamp_ms if where == FROM_TIMESTAMP else 0
     try:
         return FROM_TIMESTAMP, time_ms(value)
@@ -53,9 +55,10 @@ def begin_of(value: ConsumeFrom, timestamp_ms: int = 0) -> tuple[Where, int]:
 def time_ms(value: ConsumeFrom) -> int:
     """Return a time in milliseconds since 1970. Raises ``ValueError``."""
     if isinstance(value, str):
-        value = (
-            int(value) if value.isascii() and value.isdecimal() and len(value) <= 18 else datetime.fromisoformat(value)
-        )
+        try:
+            return parse_timestamp(value)[0]
+        except ConfigError as error:
+            raise ValueError(error.message) from error
     if isinstance(value, datetime):
         try:
             return round(value.timestamp() * 1000)

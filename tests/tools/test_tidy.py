@@ -21,7 +21,7 @@ BROKEN = "\n".join(
         f'"""As the other one, which is no help; see {MISSING} and :class:`Missing`."""',
         "from flintmq.core import b",
         "def long():",
-        *["    x = 1"] * 400,
+        *["    x = 1"] * 700,
         "class Large:",
         *(f"    def m{number}(self): ..." for number in range(26)),
     ]

@@ -162,10 +162,9 @@ def quiet(machine: type[ConsumerMachine]) -> type[ConsumerMachine]:
 
 QuietMachine, QuietOrderlyMachine = quiet(ConsumerMachine), quiet(OrderlyMachine)
 QuietThreadsMachine, QuietIterationMachine = quiet(ThreadsMachine), quiet(IterationMachine)
-QuietBroadcastingMachine = quiet(BroadcastingMachine)
 MACHINES = [
     ConsumerMachine, OrderlyMachine, ThreadsMachine, BatchMachine, BroadcastingMachine, IterationMachine,
-    QuietMachine, QuietOrderlyMachine, QuietThreadsMachine, QuietIterationMachine, QuietBroadcastingMachine,
+    QuietMachine, QuietOrderlyMachine, QuietThreadsMachine, QuietIterationMachine,
 ]  # fmt: skip
 
 

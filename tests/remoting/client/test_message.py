@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from flintmq.remoting.client import message
+from flintmq.remoting.client import compression
 from flintmq.remoting.client.compression import CompressionError, compress, decompress
 
 
@@ -32,7 +32,7 @@ def test_a_damaged_stream_is_refused(cut: int) -> None:
 
 def test_a_bomb_is_refused_before_it_goes_off(monkeypatch: pytest.MonkeyPatch) -> None:
     """64 MiB of zeros fit into 64 KB; what is beyond the limit is not made."""
-    monkeypatch.setattr(message, "DECOMPRESSED_MAX_BYTES", 1_000_000)
+    monkeypatch.setattr(compression, "DECOMPRESSED_MAX_BYTES", 1_000_000)
     with pytest.raises(CompressionError, match="longer than 1000000"):
         decompress(zlib.compress(bytes(64 * 1024 * 1024)), 0x301)
 
@@ -45,7 +45,7 @@ def test_a_package_that_is_missing_is_named(package: str, flags: int, monkeypatc
         assert name == package
         raise ImportError(name)
 
-    monkeypatch.setattr(message, "import_module", missing)
+    monkeypatch.setattr(compression, "import_module", missing)
     with pytest.raises(
         CompressionError, match=r"not installed; install the extra: pip install 'flintmq\[compression\]'"
     ):
@@ -75,7 +75,7 @@ def test_other_methods(package: str, flags: int) -> None:
 @pytest.mark.parametrize(("package", "flags"), [("lz4.frame", 0x101), ("zstandard", 0x201)])
 def test_other_methods_are_bounded_too(package: str, flags: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A body of exactly the limit is whole, one byte more is refused, and a bomb takes little more memory than the limit."""
-    monkeypatch.setattr(message, "DECOMPRESSED_MAX_BYTES", 3 * 1024 * 1024)
+    monkeypatch.setattr(compression, "DECOMPRESSED_MAX_BYTES", 3 * 1024 * 1024)
     assert len(decompress(packed_with(package, bytes(3 * 1024 * 1024)), flags)) == 3 * 1024 * 1024
     with pytest.raises(CompressionError, match="longer than 3145728"):
         decompress(packed_with(package, bytes(3 * 1024 * 1024 + 1)), flags)

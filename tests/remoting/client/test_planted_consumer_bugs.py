@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from flintmq.remoting.client import consume_service, consumer, rebalancer
-from flintmq.remoting.client import offset_store as offset_stores
 from flintmq.remoting.client.consume_service import ConsumeService
 from flintmq.remoting.client.iteration import Iteration, LoopMessages
 from flintmq.remoting.client.process_queue import ProcessQueue
@@ -133,14 +132,6 @@ def nothing_is_committed(patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr(consumer, "commit_offsets", commit_offsets)
     patch.setattr(rebalancer, "commit_offsets", commit_offsets)
-
-
-@bug(BUGS, consumers.QuietBroadcastingMachine)
-def offsets_of_broadcasting_are_not_found_again(patch: pytest.MonkeyPatch) -> None:
-    async def load(self: Any, queue: Any) -> None:
-        return None
-
-    patch.setattr(offset_stores.FileOffsetStore, "load", load)
 
 
 @bug(BUGS, ConsumerMachine)
