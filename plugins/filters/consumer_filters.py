@@ -331,6 +331,9 @@ class ConsumerFilterManager:
                 changes = True
         for data in sorted(found, key=lambda data: data.dead_time_ms, reverse=True):
             self._load(data)
+        place = {(data.topic, data.consumer_group): at for at, data in enumerate(found)}
+        for topic, groups in self._table.items():  # as they stand in the file
+            self._table[topic] = dict(sorted(groups.items(), key=lambda item: place[topic, item[0]]))
         self._dead = dict(sorted(self._dead.items(), key=lambda item: item[1].dead_time_ms))
         self.file.is_dirty = changes or len(self) != len(found)
         return True

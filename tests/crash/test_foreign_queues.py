@@ -54,6 +54,9 @@ class Database:
         database = self
 
         class Noted(sqlite3.Connection):
+            def __del__(self) -> None:
+                self.close()  # a crash leaves it open
+
             def __exit__(self, *error: Any) -> Any:
                 done = super().__exit__(*error)
                 database.commits.append((len(journal), self.serialize()))

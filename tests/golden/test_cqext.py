@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from flintmq.core.broker.subscription import SubscriptionData
 from flintmq.core.io.config_manager import JsonFile
 from flintmq.core.record.bloom import BloomFilter
 from flintmq.core.record.record import decode_record
@@ -26,13 +27,23 @@ def golden(load_golden: Any) -> Any:
     return load_golden("store-cqext")
 
 
-def filters_of(golden: Any, root: Path) -> ConsumerFilterManager:
-    """The filters as the file has them, at the time of the last message."""
+def filters_of(golden: Any, root: Path, *, are_live: bool = True) -> ConsumerFilterManager:
+    """The filters as the file has them, at the time of the last message; their groups have sent a heartbeat since the load."""
     clock = ManualClock(golden.records[-1]["storeTimestamp"] + 60_000)
     made = ConsumerFilterManager(
         clock, {"SQL92": sql92_filter}, BloomFilter(20, 32), JsonFile(root / "config" / "consumerFilter.json")
     )
     assert made.load()
+    for group in golden.manifest["groups"] if are_live else ():
+        known = made.find("GoldenFilter", group["group"])
+        assert known is not None
+        wanted = SubscriptionData(
+            topic="GoldenFilter",
+            sub_string=group["sql"],
+            expression_type="SQL92",
+            sub_version=known.client_version,
+        )
+        made.register(group["group"], [wanted])
     return made
 
 
@@ -70,10 +81,11 @@ def test_the_filters_file_is_written_as_it_was_read(golden: Any, tmp_path: Path)
     """A Java broker that takes the store back finds its file unchanged."""
     path = golden.unpack(tmp_path) / "config" / "consumerFilter.json"
     before = path.read_bytes()
-    made = filters_of(golden, tmp_path)
+    made = filters_of(golden, tmp_path, are_live=False)
     assert len(made) == 4
     assert not made.persist(), "nothing changed"
-    JsonFile(path).save(made.to_wire())
+    made.file.is_dirty = True
+    assert made.persist()
     assert path.read_bytes() == before
 
 
