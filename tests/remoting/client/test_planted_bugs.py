@@ -132,15 +132,6 @@ def a_cancelled_request_stays_in_flight(patch: pytest.MonkeyPatch) -> None:
 
 
 @bug(BUGS, producers.ProducerMachine)
-def a_connection_that_failed_is_not_tried_again(patch: pytest.MonkeyPatch) -> None:
-    def done(self: Any, address: str, task: Any) -> None:
-        if not task.cancelled() and task.exception() is None:
-            self._connecting.pop(address, None)
-
-    patch.setattr(RemotingClient, "_connect_done", done)
-
-
-@bug(BUGS, producers.ProducerMachine)
 def a_short_timeout_waits_for_a_longer_one(patch: pytest.MonkeyPatch) -> None:
     original = ClientConnection._expire_at
 
@@ -182,16 +173,6 @@ def heartbeats_go_on_after_close(patch: pytest.MonkeyPatch) -> None:
 
 
 # --- transactions ---
-
-
-@bug(BUGS, TransactionMachine)
-def what_a_check_raises_ends_the_loop(patch: pytest.MonkeyPatch) -> None:
-    """``SystemExit`` and ``KeyboardInterrupt`` of a check."""
-
-    async def outcome_of(function: Any, *args: Any) -> Any:
-        return await function(*args)
-
-    patch.setattr(transaction_producer, "outcome_of", outcome_of)
 
 
 @bug(BUGS, TransactionMachine)

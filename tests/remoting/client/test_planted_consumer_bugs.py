@@ -47,11 +47,6 @@ def the_task_of_a_queue_is_dead_and_nobody_looks(patch: pytest.MonkeyPatch) -> N
 
 
 @bug(BUGS, ConsumerMachine)
-def cancelled_error_of_a_listener_kills_its_worker(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(consume_service, "is_of_task", lambda failure: isinstance(failure, asyncio.CancelledError))
-
-
-@bug(BUGS, ConsumerMachine)
 def system_exit_of_a_listener_ends_the_loop(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(consume_service, "is_of_task", lambda failure: not isinstance(failure, Exception))
 
@@ -132,24 +127,6 @@ def nothing_is_committed(patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr(consumer, "commit_offsets", commit_offsets)
     patch.setattr(rebalancer, "commit_offsets", commit_offsets)
-
-
-@bug(BUGS, ConsumerMachine)
-def a_message_that_is_not_sent_back_is_lost(patch: pytest.MonkeyPatch) -> None:
-    async def try_later(self: Any, held: Any, messages: Any) -> None:
-        held.done(messages)
-
-    patch.setattr(ConsumeService, "_try_later", try_later)
-
-
-@bug(BUGS, consumers.BatchMachine)
-def the_rest_of_a_list_counts_as_consumed(patch: pytest.MonkeyPatch) -> None:
-    original = ConsumeService._consumed
-
-    async def consumed(self: Any, messages: Any) -> int:
-        return len(messages) if await original(self, messages) else 0
-
-    patch.setattr(ConsumeService, "_consumed", consumed)
 
 
 @bug(BUGS, consumers.QuietOrderlyMachine)
