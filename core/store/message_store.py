@@ -148,6 +148,10 @@ class MessageStore:
         self._tells_deleted = isinstance(queues, SupportsDeleted)
         if isinstance(queues, SupportsDeleted):
             queues.deleted.subscribe(self.noter.note_deleted)
+            if (
+                self.config.broker.is_slave
+            ):  # it numbers no messages by itself: what it knows of a queue's end goes, too
+                queues.deleted.subscribe(lambda *key: self.commit_log.appender.next_queue_offset.pop(key, None))
         self.services = StoreServices(opened, self.noter)
         self.writer = MessageWriter(
             self.commit_log,

@@ -55,6 +55,7 @@ def an_intake() -> MessageIntake:
             forbidden_topics=frozenset(),
             select=lambda topic: TopicConfig(topic_name=topic, read_queue_nums=4, write_queue_nums=4),
             create_in_send_back=lambda topic, queues: None,
+            queue_inside=lambda topic, queue_id: queue_id,
         ),
         store_host=b"\x7f\0\0\x01\0\0\x2a\x9f",
     )
