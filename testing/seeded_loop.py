@@ -185,7 +185,7 @@ class SeededLoop(_AbstractEventLoop):
         self._is_closed = True
         self._ready.clear()
         self._timers.clear()
-        gc.collect()  # tasks and futures that were dropped report here what nobody looked at
+        gc.collect()  # Tasks and futures that were dropped report the exceptions that nobody has read.
 
     async def shutdown_asyncgens(self) -> None:
         """Do nothing: generators are closed when they are collected."""

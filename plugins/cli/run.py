@@ -253,7 +253,7 @@ def _of_broker(store: str | None, port: int | None, host: str | None) -> dict[st
 
 
 def _as_words(words: Mapping[str, str]) -> str:
-    """Return what services say of themselves, as a READY line has it."""
+    """Return the words that services add to the READY line, as ``name=word``."""
     return "".join(f" {name}={word}" for name, word in words.items())
 
 

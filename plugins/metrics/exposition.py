@@ -1,7 +1,7 @@
-"""Makes of a snapshot what monitoring systems read: Prometheus's text, or OpenMetrics where it is asked for.
+"""Encodes a snapshot of the figures as Prometheus's text, or as OpenMetrics if the client asks for it.
 
-The library knows the formats and what a client takes of them. The lines are made here: it takes 12 µs for one, which at a
-thousand topics is a second processor's work for nothing.
+The library ``prometheus_client`` knows the formats and chooses one by the client's headers. The lines are encoded here, because
+the library takes 12 µs for each, which at a thousand topics keeps a second processor busy.
 """
 
 from __future__ import annotations

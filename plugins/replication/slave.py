@@ -236,7 +236,7 @@ class HaSlaveService:
             self.tell("the master's address is unknown (ha.master_address, namesrv.addresses)")
             return
         host, _, port = address.rpartition(":")
-        # What a report claims to hold must be held: also what was written just before the last connection ended.
+        # A report says how far this log is on disk: bytes that came just before the last connection ended are synced first.
         store = self.log.store
         if await until_flushed(store.services.flush_service.submit(store.watermarks.wrote)) is not FlushStatus.FLUSHED:
             self.tell("the log could not be synced", is_serious=True)

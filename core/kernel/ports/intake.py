@@ -18,7 +18,7 @@ class Sent(msgspec.Struct, frozen=True):
     version: int
     """The sender's version, as the ordinal of RocketMQ's ``MQVersion``."""
     max_reconsume_times: int | None = None
-    """How often a consumer that sends a message to its retry topic lets it be delivered again; None when it does not say."""
+    """The number of redeliveries that a consumer allows for a message it sends to its retry topic; None if it names none."""
 
 
 @runtime_checkable

@@ -169,10 +169,12 @@ class DefaultProcessor(Protocol):
 
 
 DefaultProcessorFactory = Callable[..., DefaultProcessor]
-"""Makes a default processor of the broker or the name server; of a plugin's context, too, where it has an argument for it."""
+"""A factory that returns a default processor. It is called with the broker or the name server, and with the plugin's context
+if it takes a second argument."""
 
 ProcessorFactory = Callable[..., RequestProcessor | BatchProcessor]
-"""Makes a processor of the broker or the name server; of a plugin's context, too, where it has an argument for it."""
+"""A factory that returns a processor. It is called with the broker or the name server, and with the plugin's context if it
+takes a second argument."""
 
 
 class RequestDeclaration(msgspec.Struct, frozen=True):

@@ -149,7 +149,7 @@ async def _read(admin: AdminClient, queue: MessageQueue) -> list[MessageExt]:
     return await read_queue(admin, queue, 0, 10)
 
 
-def test_one_client_is_given_a_message(cluster: EmbeddedCluster) -> None:
+def test_a_message_is_given_to_the_chosen_client(cluster: EmbeddedCluster) -> None:
     """Of several members the one that was chosen, and no offset changes."""
 
     async def run() -> None:
