@@ -242,6 +242,33 @@ class ClientMachine(RuleBasedStateMachine):
         """Check what holds again once all faults are over."""
 
 
+class OneProducerMachine(ClientMachine):
+    """A machine of one producer, which may be closed in any state; another one of its group takes its place."""
+
+    producer: Any
+    is_closing: bool
+
+    def made(self) -> Any:
+        """Return a producer that was not started."""
+        raise NotImplementedError
+
+    @rule()
+    def close(self) -> None:
+        """Close the producer while calls are under way."""
+        self.is_closing = True
+        self.call("close", self.producer.close())
+        self.disturb_calls()
+
+    @precondition(lambda self: self.is_closing and not self.running())
+    @rule()
+    def replace(self) -> None:
+        """Another producer takes the place of the one that was closed, and is asked about what that one left undecided."""
+        self.ends(self.producer.close())
+        self.producer = self.made()
+        self.ends(self.producer.start())
+        self.is_closing = False
+
+
 def run_machine(machine: type[ClientMachine], max_examples: int, **options: Any) -> None:
     """Try a machine with so many runs of at most 25 rules. Raises what a run raises."""
 

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import attrs
 import pytest
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from flintmq.config.rocketmq.system_topics import AUTO_CREATE_TOPIC
 from flintmq.core.broker.topic_config import MessageQueue
@@ -23,7 +23,7 @@ from flintmq.remoting.client.producer import Producer
 from flintmq.remoting.client.send_result import STORED, PartlySentError, SendResult
 from flintmq.remoting.wire.codes import RequestCode, ResponseCode
 from flintmq.remoting.wire.command import RemotingCommand
-from flintmq.tests.support.client_machine import Call, ClientMachine, run_machine
+from flintmq.tests.support.client_machine import Call, OneProducerMachine, run_machine
 from flintmq.tests.support.effort import examples
 
 TOPICS = ("T", "New")
@@ -78,7 +78,7 @@ class Watch:
             self._stored.update(self._bodies(command))
 
 
-class ProducerMachine(ClientMachine):
+class ProducerMachine(OneProducerMachine):
     """One producer, two brokers, one topic that there is and one that sending creates."""
 
     options: ClassVar[dict[str, Any]] = {"max_in_flight": 4}
@@ -235,21 +235,6 @@ class ProducerMachine(ClientMachine):
     @rule(topic=st.sampled_from(TOPICS))
     def queues(self, topic: str) -> None:
         self.call("queues", self.producer.queues(topic), 0.1)
-
-    @rule()
-    def close(self) -> None:
-        self.is_closing = True
-        self.call("close", self.producer.close())
-        self.disturb_calls()
-
-    @precondition(lambda self: self.is_closing and not self.running())
-    @rule()
-    def replace(self) -> None:
-        """Another producer takes the place of the one that was closed."""
-        self.ends(self.producer.close())
-        self.producer = self.made()
-        self.ends(self.producer.start())
-        self.is_closing = False
 
     # --- what must be so ---
 

@@ -9,12 +9,12 @@ from typing import Any, ClassVar
 
 import pytest
 from hypothesis import strategies as st
-from hypothesis.stateful import precondition, rule
+from hypothesis.stateful import rule
 
 from flintmq.remoting.client.message import Message, MessageExt, decode_messages
 from flintmq.remoting.client.send_result import SendResult
 from flintmq.remoting.client.transaction_producer import TransactionProducer, TransactionResult, TransactionState
-from flintmq.tests.support.client_machine import Call, ClientMachine, run_machine
+from flintmq.tests.support.client_machine import Call, OneProducerMachine, run_machine
 from flintmq.tests.support.effort import examples
 from flintmq.tests.support.fake_cluster import CHECK_S
 
@@ -34,7 +34,7 @@ class LocalFailure(Exception):
     """What the local part raises."""
 
 
-class TransactionMachine(ClientMachine):
+class TransactionMachine(OneProducerMachine):
     """One group, one or two producers of it. In the end every half message has been decided, as its local part says."""
 
     has_plain_check: ClassVar[bool] = False
@@ -157,21 +157,6 @@ class TransactionMachine(ClientMachine):
     def fail_next_check(self, answer: Any) -> None:
         """Have the next check raise something, or know nothing."""
         self.answers.append(answer)
-
-    @rule()
-    def close(self) -> None:
-        self.is_closing = True
-        self.call("close", self.producer.close())
-        self.disturb_calls()
-
-    @precondition(lambda self: self.is_closing and not self.running())
-    @rule()
-    def replace(self) -> None:
-        """Another member of the group, which is asked about what the first one left undecided."""
-        self.ends(self.producer.close())
-        self.producer = self.made()
-        self.ends(self.producer.start())
-        self.is_closing = False
 
     # --- what must be so ---
 
