@@ -163,7 +163,8 @@ def test_members_that_subscribe_differently_are_an_alarm_until_one_leaves(
             with sync.Consumer("G", broker.broker, lambda message: None, settings=QUICK) as other:
                 for topic, expression in second:
                     other.subscribe(topic, expression)
-                until(broker, lambda: "group.conflict" in alarms(broker))
+                complete = sorted([len(first), len(second)])
+                until(broker, lambda: sorted(len(each) for each in subscribed(broker)) == complete)
                 found = alarms(broker)["group.conflict"]
                 assert (found.level, found.subject, found.value, found.unit) == ("warning", "G", odd, "members")
                 assert said in found.message
