@@ -27,7 +27,7 @@ from flintmq.core.record import properties as props
 from flintmq.core.record.batch import BatchError, MessageBatch, decode_columns
 from flintmq.core.record.properties import (
     AlikeProperties,
-    may_hold,
+    may_wait,
     properties_to_string,
     stored_properties,
     stored_values,
@@ -237,8 +237,9 @@ class MessageIntake:
             sys_flag,
             header.reconsume_times,
             shared.wait,
+            may_wait(stored),
         )
-        if may_hold(stored, _TRANSACTION_MARK):
+        if batch.may_wait:
             marked = [one for one in stored if _TRANSACTION_MARK in one]  # the mark may lie in a value as well
             (asked,) = stored_values(marked, [props.TRANSACTION_PREPARED.encode()])
             if "true" in map(str.lower, asked) and header.reconsume_times <= 0:

@@ -63,6 +63,8 @@ class MessageBatch(msgspec.Struct, gc=False):
     reconsume_times: int = 0
     wait: bool = True
     """False when the sender does not wait for durability (property WAIT)."""
+    may_wait: bool = True
+    """False if no message asks for a delay, a time of delivery or a transaction (:func:`.properties.may_wait`)."""
     found: Found | None = None
     """What :func:`look_into` found, where it was asked before."""
 

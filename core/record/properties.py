@@ -225,11 +225,25 @@ def nul_error() -> ValueError:
     return ValueError("properties cannot hold the character NUL")
 
 
-def may_hold(all_stored: Sequence[bytes], name: bytes) -> bool:
-    """Return False where no message has a property whose name begins so; True says nothing."""
+_WAITING_MARKS: Final = (b"DELAY\x01", b"TIMER_D", b"TRAN_MSG\x01")
+"""The beginnings of entries by which a message asks for a delay, a time of delivery or a transaction."""
+
+
+def may_wait(all_stored: Sequence[bytes]) -> bool:
+    """Return False if no message has a property that asks for a delay, a time of delivery or a transaction.
+
+    True says nothing: the marks are also found within values.
+    """
     if isinstance(all_stored, AlikeProperties):
-        return name in all_stored.before or name in all_stored.behind
-    return name in b"".join(all_stored)
+        before, behind = all_stored.before, all_stored.behind
+        return (_may_wait if all_stored.length <= _REMEMBERED_MAX_BYTES else _may_wait.__wrapped__)(before, behind)
+    return _may_wait.__wrapped__(b"".join(all_stored), b"")
+
+
+@lru_cache(maxsize=1_024)
+def _may_wait(before: bytes, behind: bytes) -> bool:
+    """Return whether either has such a mark. The properties of one sender are the same in each batch."""
+    return any(mark in before or mark in behind for mark in _WAITING_MARKS)
 
 
 IndexColumns = tuple[Sequence[str], Sequence[str], Sequence[bytes]]

@@ -24,7 +24,7 @@ from flintmq.core.kernel.ports.processor import DeclaredProcessor, Request, Resp
 from flintmq.core.record import properties as props
 from flintmq.core.record.batch import MessageBatch
 from flintmq.core.record.java_number import number_or, parse_int
-from flintmq.core.record.properties import may_hold, stored_values
+from flintmq.core.record.properties import stored_values
 from flintmq.core.record.record import MessageExtBrokerInner
 from flintmq.core.record.sys_flag import TRANSACTION_COMMIT, TRANSACTION_NOT, transaction_type
 from flintmq.core.response_code import ResponseCode
@@ -104,7 +104,7 @@ class DelayStep:
 
     def check_batch(self, shared: Mapping[str, str], batch: MessageBatch) -> None:
         """Refuse a batch of which a message asks for a delay: it is stored in one piece, now. Raises ``RefusedError``."""
-        if not may_hold(batch.stored_properties, _MARK):
+        if not batch.may_wait:
             return
         marked = [one for one in batch.stored_properties if _MARK in one]  # the mark may lie in a value as well
         (texts,) = stored_values(marked, [props.DELAY.encode()])

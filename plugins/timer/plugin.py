@@ -16,7 +16,7 @@ from flintmq.core.kernel.hookspecs import RegisterIntakeStep, RegisterService, R
 from flintmq.core.kernel.ports import Sent, SystemTopic
 from flintmq.core.record import properties as props
 from flintmq.core.record.batch import MessageBatch
-from flintmq.core.record.properties import may_hold, stored_values
+from flintmq.core.record.properties import stored_values
 from flintmq.core.record.record import MessageExtBrokerInner
 from flintmq.plugins.timer.timer_message import TimerRedirect
 from flintmq.plugins.timer.timer_service import TIMER_POSITIONS, TimerMessageService, TimerPositions
@@ -83,7 +83,7 @@ class TimerStep:
 
     def check_batch(self, shared: Mapping[str, str], batch: MessageBatch) -> None:
         """Refuse a batch with a message that names a time: a batch is stored in one piece, now. Raises ``RefusedError``."""
-        if self._redirect is None or not may_hold(batch.stored_properties, _MARK):
+        if self._redirect is None or not batch.may_wait:
             return
         marked = [one for one in batch.stored_properties if _MARK in one]  # the mark may lie in a value as well
         if any(map(any, stored_values(marked, [name.encode() for name in _NAMES]))):

@@ -37,6 +37,7 @@ from flintmq.core.record.properties import (
     AlikeProperties,
     has_nul,
     index_columns,
+    may_wait,
     properties_to_string,
     stored_properties,
     stored_value,
@@ -366,3 +367,18 @@ def test_one_value_is_found_as_the_map_has_it(entries: list[bytes], name: bytes)
     """The log is read without taking all properties apart: repeated names, empty values, bytes that are no UTF-8."""
     stored = b"\x02".join(entries)
     assert stored_value(b"\x02" + stored + b"\x02", name) == stored_properties(stored).get(name.decode(), "")
+
+
+@pytest.mark.parametrize("name", ["DELAY", "TIMER_DELAY_MS", "TIMER_DELAY_SEC", "TIMER_DELIVER_MS", "TRAN_MSG"])
+@pytest.mark.parametrize("alike", [True, False])
+def test_a_batch_with_a_message_that_waits_is_recognized(name: str, alike: bool) -> None:
+    """Steps look at the members of such a batch only."""
+    before, behind = b"TAGS\x01a\x02UNIQ_KEY\x01", b"\x02WAIT\x01true"
+    for first, last in ((before, behind), (b"%b\x011\x02%b" % (name.encode(), before), behind)):
+        stored = AlikeProperties.of(first, [b"1" * 32, b"2" * 32], last)
+        assert stored is not None
+        assert may_wait(stored if alike else list(stored)) is (first is not before)
+    last = b"%b\x02%b\x01true" % (behind, name.encode())
+    stored = AlikeProperties.of(before, [b"1" * 32, b"2" * 32], last)
+    assert stored is not None
+    assert may_wait(stored if alike else list(stored))
