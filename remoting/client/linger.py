@@ -34,6 +34,8 @@ from flintmq.remoting.client.sending import Sender
 from flintmq.remoting.wire.codes import ResponseCode
 
 LINGER_MAX_BYTES: Final = 256 * 1024
+TOGETHER_S: Final = 0.01
+"""Messages whose deadlines differ by no more than this share the earliest one, so that few batches need a timer."""
 
 _LaneKey = tuple[str, bool, MessageQueue | None, int]
 """Topic, wait_store, the queue where the caller names it, and elsewhere the timeout, so that those who want the same meet."""
@@ -51,11 +53,13 @@ class _Entry(msgspec.Struct, gc=False):
     stored: asyncio.Future[SendResult]
 
     is_sent: bool = False
-    """Whether it is on its way: then the answer, or its own timeout, says what became of it."""
+    """Whether it is on its way, or was stored already, so that it is not known what becomes of it."""
 
     def expire(self) -> None:
-        """Tell the caller that the message was not sent in its time."""
-        self.fail(RemotingTimeoutError(f"{self.message.topic} was not sent to within {self.timeout_ms} ms"))
+        """Tell the caller that the message was not sent, or not answered, in its time."""
+        topic = self.message.topic
+        what = f"a message of {topic} was sent and not answered" if self.is_sent else f"{topic} was not sent to"
+        self.fail(RemotingTimeoutError(f"{what} within {self.timeout_ms} ms"))
 
     def fail(self, failure: Exception) -> None:
         """Raise an error for the caller, unless it has given up."""
@@ -71,9 +75,11 @@ class _Lane(msgspec.Struct):
     leaving: list[_Entry] = msgspec.field(default_factory=list)
     size_bytes: int = 0
     departure: asyncio.Handle | None = None
+    departs_s: float = 0.0
+    """The loop's time of the departure."""
     is_leaving: bool = False
     expiry: asyncio.TimerHandle | None = None
-    """When the first of the messages that wait behind others has waited too long."""
+    """At the earliest deadline of its messages, or before; none while the send that is next ends all of them in time."""
 
 
 class Gatherer:
@@ -100,6 +106,8 @@ class Gatherer:
         self._sender = sender
         self._preparer = preparer
         self._linger_s = linger_ms / 1000
+        self._linger_max_timeout_ms = 2 * linger_ms
+        """A message with less time shortens the linger."""
         self._max_bytes = min(max_bytes, preparer.max_message_bytes)
         self._lanes: dict[_LaneKey, _Lane] = {}
         self._unrouted: dict[str, list[tuple[str, _Entry]]] = {}
@@ -174,18 +182,28 @@ class Gatherer:
             lane = self._lanes.get(key)  # the same where order counts: what it holds becomes several batches
         if lane is None:
             lane = self._lanes[key] = _Lane(key)
-        if (lane.is_leaving or (lane.entries and entry.deadline_s < lane.entries[0].deadline_s)) and (
-            lane.expiry is None or entry.deadline_s < lane.expiry.when()
-        ):
-            self._expire_at(lane, entry.deadline_s)
+        if lane.expiry is not None:
+            if entry.deadline_s < lane.expiry.when():
+                self._expire_at(lane, entry.deadline_s)
+        elif lane.is_leaving or (lane.entries and abs(entry.deadline_s - lane.entries[0].deadline_s) > TOGETHER_S):
+            waiting = (*lane.leaving, *lane.entries, entry)
+            self._expire_at(lane, min(one.deadline_s for one in waiting))
         lane.entries.append(entry)
         lane.size_bytes += length_bytes
-        if lane.departure is None and not lane.is_leaving:
-            loop = entry.stored.get_loop()
-            if self._linger_s > 0:
-                lane.departure = loop.call_later(self._linger_s, self._leave, lane)
-            else:
-                lane.departure = loop.call_soon(self._leave, lane)
+        if not lane.is_leaving and (lane.departure is None or entry.timeout_ms < self._linger_max_timeout_ms):
+            self._depart(lane, entry)
+
+    def _depart(self, lane: _Lane, entry: _Entry) -> None:
+        """Have a lane leave when it has lingered, or before, so that half of a message's time is left to send it."""
+        loop = entry.stored.get_loop()
+        if self._linger_s > 0:
+            departs_s = min(loop.time() + self._linger_s, entry.deadline_s - entry.timeout_ms / 2_000)
+            if lane.departure is None or departs_s < lane.departs_s:
+                if lane.departure is not None:
+                    lane.departure.cancel()
+                lane.departure, lane.departs_s = loop.call_at(departs_s, self._leave, lane), departs_s
+        else:
+            lane.departure = loop.call_soon(self._leave, lane)
 
     def _expire_at(self, lane: _Lane, deadline_s: float) -> None:
         if lane.expiry is not None:
@@ -193,12 +211,10 @@ class Gatherer:
         lane.expiry = asyncio.get_running_loop().call_at(deadline_s, self._expire, lane)
 
     def _expire(self, lane: _Lane) -> None:
-        """Tell those whose time is over while others of their lane, who have more time, are under way."""
+        """Tell those whose time is over while others of their lane, who have more time, wait or are under way."""
         lane.expiry = None
         now_s = asyncio.get_running_loop().time()
-        waiting = [entry for entry in lane.entries if not entry.stored.done()]
-        if self._lanes.get(lane.key) is lane:
-            waiting += [entry for entry in lane.leaving if not (entry.stored.done() or entry.is_sent)]
+        waiting = [entry for entry in (*lane.leaving, *lane.entries) if not entry.stored.done()]
         for entry in waiting:
             if entry.deadline_s <= now_s:
                 entry.expire()
@@ -246,6 +262,8 @@ class Gatherer:
 
         def ended(task: asyncio.Task[None]) -> None:
             self._forget(lane)
+            if lane.expiry is not None:
+                lane.expiry.cancel()
             self._ended(task, [*lane.leaving, *lane.entries])
 
         self._start(self._send_all(lane), ended)
@@ -272,8 +290,6 @@ class Gatherer:
             for prepared, entries in self._parts(lane.leaving):
                 await self._send(prepared, entries, lane.key[2])
         self._forget(lane)  # now, not when the task has ended: a message that comes until then belongs to another lane
-        if lane.expiry is not None:
-            lane.expiry.cancel()
 
     def _forget(self, lane: _Lane) -> None:
         if self._lanes.get(lane.key) is lane:
@@ -328,7 +344,10 @@ class Gatherer:
         return self._preparer.joined([entry.message for entry in part], items)
 
     async def _send(self, prepared: Prepared, entries: Sequence[_Entry], queue: MessageQueue | None) -> None:
-        left_ms = (entries[0].deadline_s - asyncio.get_running_loop().time()) * 1000
+        deadline_s, last_s = entries[0].deadline_s, entries[-1].deadline_s
+        if last_s - deadline_s > TOGETHER_S:
+            deadline_s = last_s  # the timer of the lane tells the others
+        left_ms = (deadline_s - asyncio.get_running_loop().time()) * 1000
         for entry in entries:
             entry.is_sent = True
         try:

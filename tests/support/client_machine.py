@@ -24,9 +24,6 @@ from flintmq.testing.choices import Choices
 from flintmq.testing.seeded_loop import SpinningError
 from flintmq.tests.support.fake_cluster import FakeCluster
 
-ROUTE_S = 6.0
-"""How much longer calls may take whose name server does not answer: its own timeout, for a topic and for the auto-create
-topic."""
 STEP_CPU_S = 5
 """A run that takes so much of a processor without an end is in a loop that never waits."""
 CALL_S_MAX = 60.0
@@ -73,8 +70,6 @@ class ClientMachine(RuleBasedStateMachine):
         self.failures: list[str] = []
         self.faulty_until_s = 0.0
         """When the faults of servers and network have no effect any more."""
-        self.is_name_server_faulty = False
-        """Whether anything happened to the name server since the beginning."""
         self.is_disturbed = False
         """Whether anything failed, or was cancelled, since the beginning."""
         logging.getLogger("flintmq").setLevel(logging.CRITICAL + 1)
@@ -100,8 +95,6 @@ class ClientMachine(RuleBasedStateMachine):
 
     def call(self, name: str, work: Coroutine[Any, Any, Any], within_s: float = float("inf")) -> Call:
         """Begin a call, which has to end within a time; the loop does not run yet."""
-        if self.is_name_server_faulty:
-            within_s += ROUTE_S
         call = Call(name, self.loop.create_task(work, name=name), self.loop.time(), within_s)
         call.is_disturbed = self.loop.time() < self.faulty_until_s
 
@@ -165,10 +158,6 @@ class ClientMachine(RuleBasedStateMachine):
         """Break the connections of a server, or have it answer nobody, or accept nobody."""
         self.disturb()
         address = self.cluster.addresses[at % len(self.cluster.addresses)]
-        if address == self.cluster.addresses[0] and not self.is_name_server_faulty:
-            self.is_name_server_faulty = True
-            for call in self.running():
-                call.within_s += ROUTE_S
         if fault == "cut":
             self.cluster.network.cut(address)
         else:

@@ -28,6 +28,8 @@ from flintmq.tests.support.effort import examples
 
 TOPICS = ("T", "New")
 TIMEOUTS_MS = (300, 1_000, 3_000)
+QUESTION_S = 3.0
+"""How long a name server may take."""
 BODY_BYTES = 100
 """Of the messages of ``send_all``: a batch holds three."""
 
@@ -82,7 +84,6 @@ class ProducerMachine(OneProducerMachine):
     """One producer, two brokers, one topic that there is and one that sending creates."""
 
     options: ClassVar[dict[str, Any]] = {"max_in_flight": 4}
-    linger_s: ClassVar[float] = 0.0
     gathers: ClassVar[bool] = False
 
     async def start_client(self) -> None:
@@ -158,12 +159,6 @@ class ProducerMachine(OneProducerMachine):
             send = Send([message], queue, key, is_alone=kind == "delayed")
             work = partial(self.producer.send, message, queue, sharding_key=key, timeout_ms=timeout_ms)
             within_s = timeout_ms / 1000
-            if (
-                self.gathers
-            ):  # its time begins again when the batch leaves; one that is refused as a whole is sent one by one
-                within_s = self.linger_s + (2 + self.illegal_before(send)) * timeout_ms / 1000
-                if queue is not None or key is not None:  # it waits for the batch before, in the time of that one
-                    within_s += max(TIMEOUTS_MS) / 1000
             self.begin_send("send", send, work, within_s)
 
     @rule(count=st.integers(2, 4), steps=st.integers(0, 80))
@@ -185,10 +180,6 @@ class ProducerMachine(OneProducerMachine):
             self.send("T", at, None, timeout_ms, "plain", 1)
             self.run_steps(20)
         self.pass_time(3.5)
-
-    def illegal_before(self, send: Send) -> float:
-        """Return ``inf`` if a message may share a batch with one that the broker refuses."""
-        return float("inf") if any(other.is_illegal for other in self.order) or send.is_illegal else 0
 
     @rule(
         topic=st.sampled_from(TOPICS),
@@ -234,7 +225,7 @@ class ProducerMachine(OneProducerMachine):
 
     @rule(topic=st.sampled_from(TOPICS))
     def queues(self, topic: str) -> None:
-        self.call("queues", self.producer.queues(topic), 0.1)
+        self.call("queues", self.producer.queues(topic), 2 * QUESTION_S)  # for a topic and the auto-create topic
 
     # --- what must be so ---
 
@@ -341,7 +332,6 @@ class LingeringMachine(ProducerMachine):
     """Sends are gathered."""
 
     options: ClassVar[dict[str, Any]] = {"linger_ms": 20, "linger_max_bytes": 8}
-    linger_s = 0.02
     gathers = True
 
 

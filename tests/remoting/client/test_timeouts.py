@@ -15,6 +15,8 @@ from flintmq.remoting.client.producer import Producer
 from flintmq.remoting.client.transaction_producer import TransactionProducer, TransactionState
 from flintmq.remoting.wire.command import RemotingCommand, response
 from flintmq.remoting.wire.json_body import dumps
+from flintmq.testing.choices import Choices
+from flintmq.tests.support.fake_cluster import FakeCluster
 
 TIMEOUT_MS = 200
 MESSAGE = Message("T", b"x")
@@ -174,3 +176,74 @@ class HandClock:
 
     def monotonic_s(self) -> float:
         return self.at_s
+
+
+def silent_queue(linger_ms: float, sends: list[tuple[int, str]]) -> list[tuple[int, float]]:
+    """Send to a queue whose broker is silent, each in its time, with a key or to the queue; return how long each took."""
+    cluster = FakeCluster(Choices(1), brokers=1)
+
+    async def run() -> list[tuple[int, float]]:
+        await cluster.start()
+        queue = cluster.queues("T")[0]
+        async with Producer("pg", cluster.address, linger_ms=linger_ms, clock=cluster.clock) as producer:
+            await producer.send(MESSAGE)
+            cluster.network.silent.add(cluster.addresses[1])
+
+            async def one(timeout_ms: int, how: str) -> tuple[int, float]:
+                to: Any = {"sharding_key": "k"} if how == "key" else {"queue": queue} if how == "queue" else {}
+                return timeout_ms, await took_s(producer.send(MESSAGE, timeout_ms=timeout_ms, **to))
+
+            tasks = []
+            for timeout_ms, how in sends:
+                tasks.append(asyncio.create_task(one(timeout_ms, how)))
+                await asyncio.sleep(0.001)
+            return await asyncio.gather(*tasks)
+
+    return cluster.loop.run(run())
+
+
+@pytest.mark.parametrize("linger_ms", [0, 5, 500, 20_000])
+@pytest.mark.parametrize("how", ["key", "queue", "any"])
+def test_each_of_many_timeouts_bounds_its_own_call(linger_ms: float, how: str) -> None:
+    """Messages of other timeouts are other batches, one behind the other: none may add the time of those before it."""
+    timeouts_ms = [300, 2_500, 300, 1_000, 300, 2_000, 400]
+    for timeout_ms, duration_s in silent_queue(linger_ms, [(timeout_ms, how) for timeout_ms in timeouts_ms]):
+        assert timeout_ms / 1000 - 0.02 <= duration_s <= timeout_ms / 1000 + 0.02
+
+
+def test_a_message_that_waited_has_its_own_time_too() -> None:
+    """A batch is not over when the first of its messages, which has waited for long, is out of time."""
+    cluster = FakeCluster(Choices(1), brokers=1)
+
+    async def run() -> None:
+        await cluster.start()
+        queue = cluster.queues("T")[0]
+        async with Producer("pg", cluster.address, linger_ms=0, clock=cluster.clock) as producer:
+            await producer.send(MESSAGE)
+            cluster.network.silent.add(cluster.addresses[1])
+            before = asyncio.create_task(took_s(producer.send(MESSAGE, queue, timeout_ms=900)))
+            await asyncio.sleep(0.01)
+            early = asyncio.create_task(took_s(producer.send(MESSAGE, queue, timeout_ms=1_000)))
+            await asyncio.sleep(0.8)
+            late = asyncio.create_task(took_s(producer.send(MESSAGE, queue, timeout_ms=1_000)))
+            assert [round(await each, 2) for each in (before, early, late)] == [0.9, 1.0, 1.0]
+
+    cluster.loop.run(run())
+
+
+def test_a_linger_that_is_longer_than_the_timeout_leaves_time_to_send() -> None:
+    """Else a message would never be sent that nobody joins."""
+    cluster = FakeCluster(Choices(1), brokers=1)
+
+    async def run() -> None:
+        await cluster.start()
+        queue = cluster.queues("T")[0]
+        async with Producer("pg", cluster.address, linger_ms=10_000, clock=cluster.clock) as producer:
+            for to in ({}, {"queue": queue}, {"sharding_key": "k"}):
+                await producer.send(MESSAGE, timeout_ms=1_000, **to)
+            long = asyncio.create_task(producer.send(MESSAGE, queue, timeout_ms=60_000))
+            await asyncio.sleep(0)
+            await producer.send(MESSAGE, queue, timeout_ms=1_000)
+            await long
+
+    cluster.loop.run(run())
