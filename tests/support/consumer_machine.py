@@ -98,13 +98,19 @@ class ConsumerMachine(ClientMachine):
             self.members[at].suspend()
             self.loop.call_later(2, self.members[at].resume)
 
-    def begun(self, at: int, message: MessageExt) -> Holding | None:
-        """Check that a message may be delivered now; return in which holding it is."""
+    def holding(self, at: int, message: MessageExt) -> Holding | None:
+        """Return in which holding a member gets a message now.
+
+        A listener is to ask when it is called: at its end, the queue may have been given up and begun again.
+        """
+        return self.holdings.get((self.members[at], self.queue_of[bytes(message.body)]))
+
+    def begun(self, at: int, message: MessageExt, held: Holding | None) -> None:
+        """Check that a message may be delivered that comes in a holding."""
         body = bytes(message.body)
         queue = self.queue_of[body]
-        held = self.holdings.get((self.members[at], queue))
         if held is None or self.is_disturbed or body in self.failed:
-            return held
+            return
         if body in held.acknowledged:
             self.failures.append(f"{body!r} of {queue} was acknowledged, and comes again to the same member")
         before = self.put_bodies_of(queue)
@@ -115,7 +121,6 @@ class ConsumerMachine(ClientMachine):
             self.failures.append(f"{body!r} of {queue} was acknowledged and committed, and comes again")
         if self.orderly and message.queue_offset > held.last_queue_offset + 1 > 0:
             self.failures.append(f"{queue} gave {message.queue_offset} after {held.last_queue_offset}")
-        return held
 
     def put_bodies_of(self, queue: MessageQueue) -> list[bytes]:
         """Return what was put into a queue."""
@@ -129,8 +134,9 @@ class ConsumerMachine(ClientMachine):
             held.acknowledged[body] = self.loop.time()
             held.last_queue_offset = message.queue_offset
 
-    def _listen(self, at: int, message: MessageExt) -> ConsumeResult:
-        held = self.begun(at, message)
+    def _listen(self, at: int, message: MessageExt, held: Holding | None = None) -> ConsumeResult:
+        held = held or self.holding(at, message)
+        self.begun(at, message, held)
         try:
             self.act(at, message)
         except BaseException:
@@ -143,11 +149,12 @@ class ConsumerMachine(ClientMachine):
         """Return the listener of a member, by the name of the parameter."""
 
         async def listen(message: MessageExt) -> ConsumeResult:
+            held = self.holding(at, message)
             await asyncio.sleep(self.cluster.choices.below(5) / 10)
             if self.next_failure and self.next_failure[-1] == "unsubscribe and wait":
                 self.next_failure.pop()
                 await self.members[at].unsubscribe("U")
-            return self._listen(at, message)
+            return self._listen(at, message, held)
 
         return {"listener": partial(self._listen, at) if self.plain else listen}
 

@@ -38,8 +38,10 @@ class BatchMachine(ConsumerMachine):
 
     def listener(self, at: int) -> dict[str, Any]:
         async def listen(messages: list[MessageExt]) -> int:
+            held = [self.holding(at, message) for message in messages]
             await asyncio.sleep(self.cluster.choices.below(5) / 10)
-            held = [self.begun(at, message) for message in messages]
+            for message, holding in zip(messages, held, strict=True):
+                self.begun(at, message, holding)
             consumed = len(messages) if self.cluster.choices.below(2) else self.cluster.choices.below(len(messages) + 1)
             try:
                 self.act(at, messages[0])
@@ -66,15 +68,13 @@ class BroadcastingMachine(ConsumerMachine):
     def scope(self, at: int) -> int:
         return at
 
-    def begun(self, at: int, message: MessageExt) -> Holding | None:
+    def begun(self, at: int, message: MessageExt, held: Holding | None) -> None:
         body = bytes(message.body)
-        held = self.holdings.get((self.members[at], message.queue))
         if held is not None and not self.is_disturbed:
             past = self.past[at, message.queue]
             if body in held.acknowledged or any(one.is_committed(body, held.begun_s) for one in past):
                 self.failures.append(f"{body!r} comes again to member {at}")
         self.acknowledge(at, message, held)
-        return held
 
     def _member(self, at: int) -> Consumer:
         member = Consumer(
@@ -128,7 +128,9 @@ class IterationMachine(ConsumerMachine):
     async def _iterate(self, at: int, member: Consumer, count: int, raises: bool) -> None:
         try:
             async for message in member:
-                held = self.begun(at, message) if member is self.members[at] else None
+                held = self.holding(at, message) if member is self.members[at] else None
+                if held is not None:
+                    self.begun(at, message, held)
                 await asyncio.sleep(self.cluster.choices.below(5) / 10)
                 if not count:
                     self.failed.add(bytes(message.body))
@@ -162,9 +164,10 @@ def quiet(machine: type[ConsumerMachine]) -> type[ConsumerMachine]:
 
 QuietMachine, QuietOrderlyMachine = quiet(ConsumerMachine), quiet(OrderlyMachine)
 QuietThreadsMachine, QuietIterationMachine = quiet(ThreadsMachine), quiet(IterationMachine)
+QuietBroadcastingMachine = quiet(BroadcastingMachine)
 MACHINES = [
     ConsumerMachine, OrderlyMachine, ThreadsMachine, BatchMachine, BroadcastingMachine, IterationMachine,
-    QuietMachine, QuietOrderlyMachine, QuietThreadsMachine, QuietIterationMachine,
+    QuietMachine, QuietOrderlyMachine, QuietThreadsMachine, QuietIterationMachine, QuietBroadcastingMachine,
 ]  # fmt: skip
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from flintmq.core.broker.topic_config import MessageQueue
+from flintmq.core.record.record import HEAD_V4_BYTES
 from flintmq.remoting.client.consumer_settings import FROM_FIRST
 from flintmq.remoting.client.pull_consumer import PullConsumer
 from flintmq.tests.support.client_machine import ClientMachine, run_machine
+from flintmq.tests.support.damage import cut, false_checksum, torn, without_size
 from flintmq.tests.support.effort import examples
 
 MESSAGES = 12
@@ -41,6 +44,14 @@ class PullConsumerMachine(ClientMachine):
     def put(self, at: int, count: int) -> None:
         for number in range(count):
             self.cluster.put(self.queue(at), b"more %d" % number)
+
+    @rule(at=st.integers(0, 3), damage=st.sampled_from([false_checksum, torn, without_size, cut]))
+    def damage(self, at: int, damage: Callable[[bytes], bytes]) -> None:
+        """Have a queue's last message be one that cannot be read; it is polled like any other."""
+        queue = self.queue(at)
+        records = self.cluster.brokers[queue.broker_name].records[queue.topic, queue.queue_id]
+        if len(records[-1]) > HEAD_V4_BYTES:  # it is not cut already
+            records[-1] = damage(records[-1])
 
     @rule(timeout_ms=st.sampled_from([0, 50, 5_000]), max_messages=st.integers(1, 8))
     def poll(self, timeout_ms: int, max_messages: int) -> None:
