@@ -72,10 +72,12 @@ def decode_message_id(text: str) -> MessageId:
     """Take an offsetMsgId apart.
 
     Raises:
-        ValueError: not 32 or 56 hex digits.
+        ValueError: not 32 or 56 hex digits, or of no port: a sender's id, which looks alike, has other bytes there.
     """
     if len(text) not in (2 * (V4_BYTES + 8), 2 * (V6_BYTES + 8)):
         raise ValueError(f"a message id has 32 or 56 hex digits, not {len(text)}: {text[:80]!r}")
     raw = bytes.fromhex(text)
     ip, port = unpack_host(raw[:-8])
+    if not 0 <= port <= PORT_MAX:
+        raise ValueError(f"a message id of a broker names a port, 0 to {PORT_MAX}, and not {port}: {text}")
     return MessageId(ip, port, int.from_bytes(raw[-8:], "big", signed=True))

@@ -46,11 +46,13 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "status": ("flintmq status --topic Orders",),
     "ping": ("flintmq ping", "flintmq ping 127.0.0.1:9876 127.0.0.1:10911 --timeout 500ms"),
     "top": ("flintmq top -n 127.0.0.1:9876", "flintmq top --once", "flintmq top --json"),
+    "pipeline": ("flintmq pipeline run examples/pipelines/demo.yaml", "flintmq pipeline demo"),
     "pipeline run": (
         "flintmq pipeline run examples/pipelines/demo.yaml --dry-run",
         "flintmq pipeline run examples/pipelines/orders-stream.yaml --master 'local[2]' --json",
     ),
     "pipeline demo": ("flintmq pipeline demo --folder ./pipeline-demo",),
+    "bench": ("flintmq bench send --seconds 5", "flintmq bench flush --rounds 3"),
     "bench send": (
         "flintmq bench send --seconds 5 --set flush.strategy=group_commit",
         "flintmq bench send -n 127.0.0.1:9876 --connections 32 --inflight 8",
@@ -67,6 +69,7 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "bench report": ("flintmq bench report before.json after.json",),
     "bench feed": ("flintmq bench feed --seconds 3",),
     "bench recover": ("flintmq bench recover --store ./store",),
+    "store": ("flintmq store verify ./store", "flintmq store backup ./store ./backup"),
     "store verify": ("flintmq store verify ./store --json",),
     "store explain": (
         "flintmq store explain ./store",
@@ -93,6 +96,10 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "store export": ("flintmq store export /data/store /lake/day --from 2026-11-01T00:00 --until 2026-11-02T00:00",),
     "store compact": ("flintmq store compact /data/store /lake/newest --topic prices",),
     "store audit": ("flintmq store audit /data/store --engine spark --master 'local[8]' --json",),
+    "config": (
+        "flintmq config init --for durable --output broker.yaml",
+        "flintmq config check broker.yaml",
+    ),
     "config show": ("flintmq config show -c broker.yaml --changed",),
     "config init": (
         "flintmq config init --for development",
@@ -106,6 +113,7 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
         "flintmq plugins --trace -c broker.yaml",
         "flintmq plugins --trace -b 127.0.0.1:10911 --json",
     ),
+    "plugin": ("flintmq plugin new flintmq-large-messages --kind dispatcher",),
     "plugin new": (
         "flintmq plugin new flintmq-large-messages --kind dispatcher",
         "flintmq plugin new flintmq-disk-watch --kind service --dir ./disk-watch --json",

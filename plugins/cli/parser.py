@@ -104,6 +104,7 @@ class LazyGroup(Group):
                 _add_examples(command, words)
             else:
                 command = LazyGroup(place, words, help=text, no_args_is_help=True)
+                _add_examples(command, words)
             self.add_command(command, cmd_name)
         return self.commands.get(cmd_name)
 

@@ -40,8 +40,13 @@ def query(topic: str | None, key: str | None, message_id: str | None, max_num: i
         try:
             return [await _by_place(admin, message_id)]
         except ValueError as error:
-            hint = "" if topic is not None else "; a sender's id needs the topic too"
-            raise CommandError(f"'{message_id[:80]}' is not a broker's message id{hint}", ExitCode.USAGE) from error
+            if topic is not None:
+                return []
+            raise CommandError(
+                f"'{message_id[:80]}' is not a broker's message id; a sender's id needs the topic too: "
+                "flintmq query TOPIC --id ID",
+                ExitCode.USAGE,
+            ) from error
 
     found = with_admin(work)
     for message in found:

@@ -224,7 +224,8 @@ class EndTransactionRequestHeader(CommandHeader, kw_only=True):
     commit_or_rollback: Int
     """8 commit, 12 rollback, 0 not known yet."""
     from_transaction_check: bool = False
-    msg_id: str
+    msg_id: str = ""
+    """Of the half message; RocketMQ's broker takes an end without it, although its header calls the field required."""
     transaction_id: str | None = None
     broker_name: str | None = field(name="bname", default=None)
 

@@ -336,6 +336,13 @@ def test_a_message_id_of_the_reference_is_read() -> None:
     assert decode_message_id("7F00000100002A9F000000000000010E") == MessageId("127.0.0.1", 10911, 270)
 
 
+@pytest.mark.parametrize("text", ["AC1100010A7C18B4AAC20B4B2AD50000", "AC110001BF7C18B4AAC20B4B2AD50000"])
+def test_the_id_of_a_sender_is_none_of_a_broker(text: str) -> None:
+    """Both have 32 digits; what would be the port of the sender's is none, and no socket connects to it."""
+    with pytest.raises(ValueError, match="names a port, 0 to 65535, and not"):
+        decode_message_id(text)
+
+
 @pytest.mark.parametrize("text", ["", "7F", "7F" * 15, "ZZ" * 16, "7F" * 17, "é" * 32])
 def test_what_is_no_message_id_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"hex"):

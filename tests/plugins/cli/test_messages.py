@@ -132,6 +132,18 @@ def test_query(cli: RunCommand, name_server: str, topic: str) -> None:
     assert "nope" in missing.err
 
 
+def test_the_id_of_a_sender_without_the_topic(cli: RunCommand, name_server: str, topic: str) -> None:
+    """It has as many digits as a broker's id, and an impossible port where that has one; no socket may be asked for it."""
+    sender_id = "AC1100010A7C18B4AAC20B4B2AD50000"
+    wrong = cli("query", "--id", sender_id, "-n", name_server)
+    assert wrong.code == 2
+    assert "a sender's id needs the topic too: flintmq query TOPIC --id ID" in wrong.err
+    cli("send", topic, "x", "-n", name_server)
+    missing = cli("query", topic, "--id", sender_id, "-n", name_server)
+    assert missing.code == 1
+    assert missing.err == f"flintmq: error: no message of topic {topic} has the id '{sender_id}'\n"
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

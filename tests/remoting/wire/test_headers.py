@@ -18,6 +18,7 @@ from flintmq.remoting.wire.fast_json import FAST_JSON, HOT_HEADERS
 from flintmq.remoting.wire.header_codec import decode_header, encode_header
 from flintmq.remoting.wire.headers_message import (
     ConsumerSendMsgBackRequestHeader,
+    EndTransactionRequestHeader,
     PullMessageRequestHeader,
     SendMessageRequestHeader,
     SendMessageRequestHeaderV2,
@@ -59,6 +60,12 @@ def test_a_missing_required_field_is_named(name: str) -> None:
     with pytest.raises(RefusedError, match=f"the custom field <{name}> is null") as refused:
         decode_header(SendMessageRequestHeaderV2, {key: value for key, value in SEND.items() if key != name})
     assert refused.value.code == 1
+
+
+def test_the_end_of_a_transaction_needs_no_id() -> None:
+    """RocketMQ's broker takes it, although its header calls msgId required: clients of other languages leave it out."""
+    fields = {"producerGroup": "pg", "tranStateTableOffset": "0", "commitLogOffset": "4711", "commitOrRollback": "8"}
+    assert decode_header(EndTransactionRequestHeader, fields).msg_id == ""
 
 
 def test_a_required_value_that_does_not_parse_is_missing() -> None:
