@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from flintmq.config.loading.load import LoadedConfig
 
 _PLAIN = re.compile(r"[A-Za-z_./][\w./:;-]*(?<!:)", re.ASCII)
+_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*", re.ASCII)
 _COMMENT_WIDTH: Final = 100
 _WORDS = frozenset({"true", "false", "yes", "no", "on", "off", "null", "y", "n"})
 
@@ -139,20 +140,74 @@ def _rows_of(name: str, node: RawNode) -> Iterator[Row]:
         yield Row(name, _hidden(name, node), str(node.origin), "", "a plugin's setting")
 
 
-def to_yaml(config: BrokerConfig, *, only_changed: bool = False) -> str:
-    """Return YAML that loads as the same configuration, without secrets.
+def to_yaml(
+    config: BrokerConfig, *, only_changed: bool = False, sections: Mapping[str, RawMapping] = MappingProxyType({})
+) -> str:
+    """Return YAML that loads as the same configuration, but for secrets: a comment at the end names those that are set.
 
     Args:
         config: what to write.
         only_changed: leave out what is at its default.
+        sections: of plugins, as :attr:`LoadedConfig.sections` has them.
     """
     plain = BrokerConfig()
-    return yaml_tree(
-        {
-            name: yaml_value(key.value_of(config), key.spec)
-            for name, key in KEYS.items()
-            if not key.spec.secret and (not only_changed or key.value_of(config) != key.value_of(plain))
-        }
+    values = {
+        name: yaml_value(key.value_of(config), key.spec)
+        for name, key in KEYS.items()
+        if not key.spec.secret and (not only_changed or key.value_of(config) != key.value_of(plain))
+    }
+    for name, section in sections.items():
+        values |= _values_of(name, section)
+    tops = {name.partition(".")[0]: None for name in values}
+    places = {top: place for place, top in enumerate(tops)}
+    text = yaml_tree({name: values[name] for name in sorted(values, key=lambda name: places[name.partition(".")[0]])})
+    secrets = secret_names(config, sections)
+    if not secrets:
+        return text
+    return (
+        text
+        + "# Secrets are not written here. Without these it is another configuration:\n"
+        + "".join(f"#   {name}\n" for name in secrets)
+    )
+
+
+def secret_names(config: BrokerConfig, sections: Mapping[str, RawMapping]) -> tuple[str, ...]:
+    """Return the dotted keys of the secrets that are set, which :func:`to_yaml` leaves out."""
+    own = [name for name, key in KEYS.items() if key.spec.secret and key.value_of(config) not in (None, ())]
+    return (*own, *(found for name, section in sections.items() for found in _secret_names(name, section)))
+
+
+def _secret_names(name: str, node: RawNode) -> Iterator[str]:
+    if SECRET_NAME.search(name.rpartition(".")[2]):
+        yield name
+    elif isinstance(node, RawMapping):
+        for key, child in node.entries.items():
+            yield from _secret_names(f"{name}.{key}", child)
+    elif isinstance(node, RawList):
+        for place, item in enumerate(node.items):
+            yield from _secret_names(f"{name}[{place}]", item)
+
+
+def _values_of(name: str, section: RawMapping) -> dict[str, str]:
+    """Return a plugin's section as YAML by dotted key, without secrets."""
+    entries = {key: node for key, node in section.entries.items() if not SECRET_NAME.search(key)}
+    if all(_KEY.fullmatch(key) for key in entries):
+        return {f"{name}.{key}": _flow(node) for key, node in entries.items()}
+    return {name: _flow(section)}
+
+
+def _flow(node: RawNode) -> str:
+    """Return what was written as one line of YAML that is read as the same, without secrets."""
+    if isinstance(node, RawScalar):
+        return "null" if node.is_null else _quoted(node.text)
+    if isinstance(node, RawList):
+        return f"[{', '.join(map(_flow, node.items))}]"
+    return (
+        "{"
+        + ", ".join(
+            f"{_quoted(key)}: {_flow(child)}" for key, child in node.entries.items() if not SECRET_NAME.search(key)
+        )
+        + "}"
     )
 
 

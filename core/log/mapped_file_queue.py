@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from flintmq.core.errors import StoreError, StoreFormatError
 from flintmq.core.io.disk import Disk
-from flintmq.core.io.paths import file_name
+from flintmq.core.io.paths import RESTORE_MARK, RESTORE_NOT_FINISHED, file_name
 from flintmq.core.log.mapped_file import MappedFile
 
 if TYPE_CHECKING:
@@ -80,6 +80,9 @@ class MappedFileQueue:
             StoreFormatError: a file of another size or name, or a gap between two files.
         """
         paths = self._paths()
+        for path in paths:
+            if path.name == RESTORE_MARK:
+                raise StoreFormatError(f"{path}: {RESTORE_NOT_FINISHED}")
         if crashed:
             for path in [path for path in paths if self._disk.size(path) == 0]:
                 log.warning("%s is empty: a crash came while it was made", path)

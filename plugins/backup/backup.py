@@ -13,7 +13,7 @@ from flintmq.config.sections.models import BrokerConfig
 from flintmq.core.errors import StoreError, StoreFormatError, StoreLockedError
 from flintmq.core.io.os_disk import OS_DISK
 from flintmq.core.log.epochs import Epochs
-from flintmq.plugins.backup.log_copy import NO_RECORD, LogCopy, Progress, Walked, check_continues, walk_copy
+from flintmq.plugins.backup.log_copy import NO_RECORD, LogCopy, Progress, Walked, check_continues, check_kept, walk_copy
 from flintmq.plugins.backup.manifest import (
     Damage,
     LoggedFile,
@@ -128,6 +128,7 @@ class _Backup:
         if not plan.keep_damage:
             self._check_reaches_queues(position)
         kept = self._kept(epochs, position.end_offset_bytes)
+        check_kept(plan.target, kept)
         copied_from = kept[-1].end_offset_bytes if kept else self._source.begin
         log = self._copied(kept, position)
         tables = positions | read_names(plan.store)

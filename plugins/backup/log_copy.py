@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from flintmq.core.errors import StoreError, StoreFormatError
+from flintmq.core.errors import StoreError, StoreFormatError, reading
 from flintmq.core.record.log_walk import Kind, LogWalk
 from flintmq.plugins.backup.manifest import SEGMENT_BYTES, Damage, LoggedFile, Manifest, digest_of, log_path, new_digest
 from flintmq.plugins.backup.source import Source, SourceFile, opened, pread, walk_policy
@@ -86,17 +86,8 @@ class LogCopy:
         with opened(file.path) as fd:
             if synced_to < end:
                 _sync(fd, file.path)
-            if known is not None and (not path.is_file() or path.stat().st_size < have):
-                raise StoreFormatError(f"{path}: is missing or cut in the backup; begin a new one in another folder")
             if known is not None and not digests.is_whole:
-                begin = have - have % SEGMENT_BYTES
-                with opened(path) as kept:
-                    digests.update(pread(kept, have - begin, begin, path))
-                if digests.all() != known.digests:
-                    raise StoreFormatError(
-                        f"{path}: bytes {begin}..{have} of the backup have changed since they were written; "
-                        "flintmq store restore BACKUP --verify shows all that is damaged. Begin a new backup in another folder"
-                    )
+                digests.update(last_segment(path, known))
             self._writer.extend(path, have, self._chunks(fd, file.path, have, size, digests), size)
         return LoggedFile(file.start, size, digests.all())
 
@@ -183,6 +174,45 @@ def check_continues(source: Source, last: LoggedFile, where: Path) -> None:
             f"the backup in {where}: it is another store, or its log was cut and went on. Name a new folder for its backups; "
             "the old one stays as it is"
         )
+
+
+class DamagedBackupError(StoreFormatError):
+    """The backup before is damaged, and none was made."""
+
+
+def check_kept(target: Path, kept: tuple[LoggedFile, ...]) -> None:
+    """Check that a backup still has its files of the log, and the newest segment of them as it was written.
+
+    Raises:
+        DamagedBackupError: a file is missing or cut, or the segment has changed. Says what to do.
+        StoreError: a file cannot be read.
+    """
+    for file in kept:
+        path = log_path(target, file.start_offset_bytes)
+        with reading(path):
+            is_whole = path.is_file() and path.stat().st_size >= file.size_bytes
+        if not is_whole:
+            raise DamagedBackupError(f"{path}: is missing or cut in the backup; begin a new one in another folder")
+    if kept:
+        last_segment(log_path(target, kept[-1].start_offset_bytes), kept[-1])
+
+
+def last_segment(path: Path, file: LoggedFile) -> bytes:
+    """Return the last segment that a backup has of a file, whole or not.
+
+    Raises:
+        DamagedBackupError: it has changed since it was written. Says what to do.
+        StoreError: it cannot be read.
+    """
+    begin = max(0, file.size_bytes - 1) // SEGMENT_BYTES * SEGMENT_BYTES
+    with opened(path) as fd:
+        data = pread(fd, file.size_bytes - begin, begin, path)
+    if data and digest_of(data) != file.digests[-1]:
+        raise DamagedBackupError(
+            f"{path}: bytes {begin}..{file.size_bytes} of the backup have changed since they were written; "
+            "flintmq store restore BACKUP --verify shows all that is damaged. Begin a new backup in another folder"
+        )
+    return data
 
 
 def read_checked(path: Path, file: LoggedFile) -> Iterator[tuple[bytes, Damage | None]]:

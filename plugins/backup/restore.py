@@ -13,7 +13,7 @@ import attrs
 from flintmq.config.errors import ConfigError
 from flintmq.config.sections.models import BrokerConfig
 from flintmq.core.errors import StoreError, StoreFormatError
-from flintmq.core.io.paths import file_name
+from flintmq.core.io.paths import RESTORE_MARK, RESTORE_NOT_FINISHED, file_name
 from flintmq.core.log.epochs import RECOVERED, Epochs
 from flintmq.plugins.backup.check import existing_manifest, read_table
 from flintmq.plugins.backup.log_copy import Progress, read_checked, walk_copy
@@ -21,8 +21,6 @@ from flintmq.plugins.backup.manifest import Damage, LoggedFile, Manifest, log_pa
 from flintmq.plugins.backup.writing import Writer
 from flintmq.plugins.doctor.rebuild import rebuild
 
-MARK: Final = "restore-not-finished"
-"""Lies in ``commitlog`` until the log is whole: no broker starts on a store with it, FlintMQ or RocketMQ."""
 _EPOCHS: Final = "flint/epochs"
 _TOLD_MOST: Final = 5
 
@@ -103,7 +101,7 @@ def _copy(
 ) -> tuple[int, tuple[Damage, ...]]:
     """Write log and tables; return how many records there are, and what is damaged. Raises StoreError."""
     commit_log = plan.store / "commitlog"
-    mark = commit_log / MARK
+    mark = commit_log / RESTORE_MARK
     writer.write_file(mark, b"")
     writer.settle()
     damage: list[Damage] = []
@@ -178,10 +176,11 @@ def _new_folder(plan: RestorePlan) -> Iterator[None]:
         was_there = store.exists()
         there = sorted(path.name for path in store.iterdir()) if was_there else []
         if there:
-            hint = "an interrupted restore lies there; remove it" if (store / "commitlog" / MARK).exists() else ""
+            if (store / "commitlog" / RESTORE_MARK).exists():
+                raise StoreFormatError(f"{plan.store}: {RESTORE_NOT_FINISHED}")
             raise StoreFormatError(
                 f"{plan.store}: is not empty ({there[0][:80]}), and nothing there is overwritten: "
-                f"{hint or 'name a new folder, or move that one away'}"
+                "name a new folder, or move that one away"
             )
         store.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:

@@ -26,7 +26,7 @@ from typing import Final, Literal
 import attrs
 
 from flintmq.core.errors import StoreError, StoreFormatError, reading
-from flintmq.core.io.paths import is_file_name
+from flintmq.core.io.paths import RESTORE_MARK, RESTORE_NOT_FINISHED, is_file_name
 from flintmq.core.log.epochs import Epochs, read_epochs
 from flintmq.core.log.store_lock import is_locked
 from flintmq.core.record.check import check_record
@@ -83,6 +83,8 @@ class Source:
     def __init__(self, root: Path, log_folders: Sequence[Path] = ()) -> None:
         if not root.is_dir():
             raise StoreFormatError(f"{root}: there is no such folder; name the store's (store.path)")
+        if (root / "commitlog" / RESTORE_MARK).exists():
+            raise StoreFormatError(f"{root}: {RESTORE_NOT_FINISHED}")
         self.root = root
         self.folders = tuple(log_folders) or (root / "commitlog",)
         self.files: list[SourceFile] = []

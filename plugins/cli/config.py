@@ -10,6 +10,7 @@ import click
 
 from flintmq.config import LoadedConfig, load_config, rows, to_yaml
 from flintmq.config.loading.schema import Role
+from flintmq.config.loading.show import secret_names
 from flintmq.config.rocketmq.importing import import_broker_conf
 from flintmq.config.rocketmq.properties import decode_properties
 from flintmq.plugins.cli import options
@@ -22,7 +23,12 @@ from flintmq.plugins.cli.parser import Command
 @options.config_file
 @options.settings
 @click.option("--changed", is_flag=True, help="Only what is not at its default.")
-@click.option("--yaml", "as_yaml", is_flag=True, help="Print YAML that loads as the same configuration.")
+@click.option(
+    "--yaml",
+    "as_yaml",
+    is_flag=True,
+    help="Print YAML that loads as the same configuration, once the secrets that it names are added.",
+)
 @options.role
 @options.as_json
 def show(
@@ -31,7 +37,9 @@ def show(
     loaded = load_config(config, settings, role=role)
     warn_ignored(loaded)
     if as_yaml:
-        print(to_yaml(loaded.config, only_changed=changed), end="")
+        print(to_yaml(loaded.config, only_changed=changed, sections=loaded.sections), end="")
+        if secrets := secret_names(loaded.config, loaded.sections):
+            warn(f"left out, because they are secret: {', '.join(secrets)}; add them where the YAML is to be used")
         return
     found = [attrs.asdict(row) for row in rows(loaded) if not changed or row.origin != "default"]
     if as_json:

@@ -42,7 +42,8 @@ def schema(config: Path | None, role: Role) -> None:
     "schema_file",
     type=options.PATH,
     metavar="FILE",
-    help="Also write the JSON Schema here, and name it in the first line of the YAML, where editors look for it.",
+    help="Also write the JSON Schema here, again for a YAML that exists, and name it in the first line of a new one, where "
+    "editors look for it.",
 )
 def init(purpose: str, output: Path | None, schema_file: Path | None) -> None:
     if output is None:
@@ -56,9 +57,13 @@ def init(purpose: str, output: Path | None, schema_file: Path | None) -> None:
     if schema_file is None:
         _write_new(output, starting_yaml(purpose), private=private)
     else:
-        text = _schema_text(None, "broker")  # fails, if it does, before anything is written
-        _write_new(output, starting_yaml(purpose, _seen_from(output, schema_file)), private=private)
-        _write(schema_file, text)
+        is_there = output.exists()
+        text = _schema_text(output if is_there else None, "broker")  # fails, if it does, before anything is written
+        if not is_there:
+            _write_new(output, starting_yaml(purpose, _seen_from(output, schema_file)), private=private)
+        _write_schema(schema_file, text)
+        if is_there:
+            raise CommandError(f"{output} exists and is not touched; the schema {schema_file} was written for it")
     print(f"{output}: start it with flintmq run -c {output}", file=sys.stderr)
 
 
@@ -91,8 +96,19 @@ def _write_new(file: Path, text: str, *, private: bool) -> None:
         stream.write(text)
 
 
-def _write(file: Path, text: str) -> None:
+def _write_schema(file: Path, text: str) -> None:
+    """Write a schema, over an older one too, but over nothing else."""
     try:
+        if file.exists() and not _is_schema(file.read_bytes()):
+            raise CommandError(f"{file} exists and is no JSON Schema: choose another --schema, or remove it")
         file.write_text(text, "utf-8")
     except OSError as error:
         raise CommandError(f"{file}: {error.strerror or error}") from error
+
+
+def _is_schema(content: bytes) -> bool:
+    try:
+        found = json.loads(content or b'{"$schema": ""}')
+    except ValueError:
+        return False
+    return isinstance(found, dict) and "$schema" in found

@@ -16,6 +16,7 @@ from flintmq.config.errors import ConfigError
 from flintmq.config.units import parse_size
 from flintmq.plugins.backup.backup import BackupPlan, make_backup
 from flintmq.plugins.backup.check import check_backup
+from flintmq.plugins.backup.log_copy import DamagedBackupError
 from flintmq.plugins.backup.restore import RestorePlan, restore_backup
 from flintmq.plugins.backup.writing import Pace
 from flintmq.plugins.cli import options
@@ -55,7 +56,14 @@ def backup(
     config = load_config(None, settings, {}).config
     plan = BackupPlan(store=store, target=backup, config=config, prune=prune, keep_damage=keep_damage)
     with progress_bars(DownloadColumn(binary_units=True)) as report:
-        made = make_backup(plan, pace=Pace(_bytes_per_s(limit)), progress=_step(report, f"backing up {store}"))
+        try:
+            made = make_backup(plan, pace=Pace(_bytes_per_s(limit)), progress=_step(report, f"backing up {store}"))
+        except DamagedBackupError as error:
+            if not verifies:
+                raise
+            checked = check_backup(backup, _step(report, f"checking {backup}"))
+            print_found(checked.to_json(), as_json)
+            raise CommandError(str(error)) from error
         found = made.to_json()
         if verifies:
             checked = check_backup(backup, _step(report, f"checking {backup}"))

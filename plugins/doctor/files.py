@@ -12,7 +12,7 @@ from typing import Any, Final
 import attrs
 
 from flintmq.core.errors import StoreError, StoreFormatError, reading
-from flintmq.core.io.paths import is_file_name
+from flintmq.core.io.paths import RESTORE_MARK, RESTORE_NOT_FINISHED, is_file_name
 from flintmq.dispatchers.index.index_file import ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES
 
 _ENTRIES_PER_SLOT: Final = 4
@@ -79,7 +79,7 @@ def stream(folder: Path) -> list[FileView]:
 def misfits(folder: Path, files: Sequence[FileView], unit_bytes: int = 1) -> list[tuple[Path, str]]:
     """Files for which a start refuses a log or queue, with the reason."""
     found = [
-        (path, "a file of this name does not belong here: a start refuses")
+        (path, f"{_why_misfit(path)}: a start refuses")
         for path in listed(folder)
         if not path.is_dir() and not is_file_name(path.name)
     ]
@@ -93,6 +93,10 @@ def misfits(folder: Path, files: Sequence[FileView], unit_bytes: int = 1) -> lis
             end = files[number - 1].start + files[number - 1].size
             found.append((file.path, f"the file before it ends at {end}: a start refuses"))
     return found
+
+
+def _why_misfit(path: Path) -> str:
+    return RESTORE_NOT_FINISHED if path.name == RESTORE_MARK else "a file of this name does not belong here"
 
 
 @attrs.frozen

@@ -225,9 +225,9 @@ class TransactionalMessageService:
 def _verify(request: EndTransactionRequestHeader, record: Record) -> None:
     """Refuse a request that names a place where another message lies by now. Raises RefusedError.
 
-    An id may be left out, as with RocketMQ. One that is another message's is refused, where RocketMQ does not look at ids: after
-    a crash under an asynchronous flush, another half message of the group may lie at the same place with the same queue offset,
-    and the end of the lost one would commit it.
+    An id may be left out, as with RocketMQ. One that is another message's is refused, where RocketMQ does not look at ids:
+    after a crash under an asynchronous flush, another half message of the group may lie at the same place with the same queue
+    offset, and the end of the lost one would commit it.
     """
     properties = record.properties
     if record.topic != TRANS_HALF_TOPIC or record.queue_id != half.HALF_QUEUE_ID:

@@ -13,13 +13,13 @@ import pytest
 from flintmq.config.sections.models import BrokerConfig, StoreSection
 from flintmq.core.errors import StoreError, StoreFormatError, StoreFullError, StoreLockedError
 from flintmq.core.io.os_disk import OS_DISK
-from flintmq.core.io.paths import ends_path
+from flintmq.core.io.paths import RESTORE_MARK, RESTORE_NOT_FINISHED, ends_path
 from flintmq.core.testing.store import snapshot
 from flintmq.plugins.backup.backup import DamagedLogError
 from flintmq.plugins.backup.check import check_backup
 from flintmq.plugins.backup.manifest import read_manifest
 
-from .conftest import FILE_BYTES, EndedError, EndingWriter, Live, prefix, verified
+from .conftest import FILE_BYTES, SEGMENT_BYTES, EndedError, EndingWriter, Live, prefix, verified
 
 
 def test_a_backup_of_a_store_in_use_restores_to_its_prefix(live: Live) -> None:
@@ -351,6 +351,51 @@ def test_a_backup_that_was_damaged_is_not_gone_on_with(live: Live) -> None:
         file.truncate(100)
     with pytest.raises(StoreFormatError, match="is missing or cut in the backup"):
         live.back_up()
+
+
+@pytest.mark.parametrize("segments", [1, 3])
+@pytest.mark.parametrize("count", [0, 5])
+@pytest.mark.parametrize("kind", ["flip", "cut", "gone"])
+def test_a_damaged_backup_is_told_if_nothing_is_new(live: Live, kind: str, count: int, segments: int) -> None:
+    """An operator who backs up a quiet store each night must not be told for months that all is well."""
+    while live.store.commit_log.wrote_offset_bytes < segments * SEGMENT_BYTES - 500:
+        live.put()
+    live.back_up()
+    path = next(live.target.glob("log/*"))
+    if kind == "gone":
+        path.unlink()
+    else:
+        with path.open("r+b") as file:
+            file.seek(-10, os.SEEK_END)
+            file.write(b"\0") if kind == "flip" else file.truncate()
+    live.put(count)
+    before = (live.target / "manifest.json").read_bytes()
+    wanted = "have changed since they were written" if kind == "flip" else "is missing or cut in the backup"
+    with pytest.raises(StoreFormatError, match=wanted):
+        live.back_up()
+    assert (live.target / "manifest.json").read_bytes() == before
+
+
+def test_an_older_file_that_a_backup_has_lost_is_told(live: Live) -> None:
+    """Nothing is joined on to it any more, so that only a look finds it."""
+    while live.store.commit_log.wrote_offset_bytes < 3 * FILE_BYTES:
+        live.put()
+    live.back_up()
+    sorted(live.target.glob("log/*"))[0].unlink()
+    for count in (0, 3):
+        live.put(count)
+        with pytest.raises(StoreFormatError, match="is missing or cut in the backup"):
+            live.back_up()
+
+
+def test_half_a_restore_is_not_backed_up(live: Live) -> None:
+    """Its backup would look like one of a whole store."""
+    live.put(3)
+    live.back_up()
+    root, _ = live.restore()
+    (root / "commitlog" / RESTORE_MARK).touch()
+    with pytest.raises(StoreFormatError, match=RESTORE_NOT_FINISHED):
+        live.back_up(store=root, target=live.folder / "second")
 
 
 def test_holes_are_not_copied(live: Live) -> None:

@@ -10,14 +10,16 @@ import pytest
 
 from flintmq.core.errors import StoreError, StoreFormatError
 from flintmq.core.io import fastjson
+from flintmq.core.io.paths import RESTORE_MARK, RESTORE_NOT_FINISHED
 from flintmq.core.log.epochs import read_epochs
 from flintmq.core.testing.clock import ManualClock
 from flintmq.core.testing.store import message, open_store, opened
+from flintmq.plugins.backup import restore
 from flintmq.plugins.backup.check import check_backup
 from flintmq.plugins.backup.manifest import decode_manifest, manifest_path, read_manifest
-from flintmq.plugins.backup.restore import MARK, RestorePlan, restore_backup
+from flintmq.plugins.backup.restore import RestorePlan, restore_backup
 
-from .conftest import FILE_BYTES, SEGMENT_BYTES, EndedError, EndingWriter, Live
+from .conftest import FILE_BYTES, SEGMENT_BYTES, EndedError, EndingWriter, Live, verified
 
 
 def test_a_restored_store_takes_messages_and_has_an_epoch_of_its_own(live: Live) -> None:
@@ -87,8 +89,8 @@ def test_what_is_there_is_not_overwritten(live: Live, there: str) -> None:
     if there == "file":
         (store / "x").touch()
     if there == "half":
-        (store / "commitlog" / MARK).touch()
-    wanted = "an interrupted restore lies there" if there == "half" else "is not empty"
+        (store / "commitlog" / RESTORE_MARK).touch()
+    wanted = RESTORE_NOT_FINISHED if there == "half" else "is not empty"
     with pytest.raises(StoreFormatError, match=wanted):
         restore_backup(RestorePlan(backup=live.target, store=store))
 
@@ -106,8 +108,10 @@ def test_each_step_of_a_restore_may_be_its_last(live: Live) -> None:
             restore_backup(RestorePlan(backup=live.target, store=store), writer=EndingWriter(end_at))
         assert not store.exists()
     kinds = [step for step in whole.steps if step[0] in ("file", "write", "grow")]
-    assert kinds[0] == ("file", MARK)
-    assert whole.steps.index(("remove", MARK)) > max(at for at, step in enumerate(whole.steps) if step[0] == "write")
+    assert kinds[0] == ("file", RESTORE_MARK)
+    assert whole.steps.index(("remove", RESTORE_MARK)) > max(
+        at for at, step in enumerate(whole.steps) if step[0] == "write"
+    )
 
 
 def test_no_broker_starts_on_half_a_restore(live: Live) -> None:
@@ -115,9 +119,37 @@ def test_no_broker_starts_on_half_a_restore(live: Live) -> None:
     live.put(30)
     live.back_up()
     root, _ = live.restore()
-    (root / "commitlog" / MARK).touch()
-    with pytest.raises(StoreError, match=MARK):
+    (root / "commitlog" / RESTORE_MARK).touch()
+    for commit_log_file_bytes in (
+        FILE_BYTES,
+        2 * FILE_BYTES,
+    ):  # not another fault either, which an operator would mend first
+        with pytest.raises(StoreError, match=RESTORE_NOT_FINISHED):
+            open_store(root, commit_log_file_bytes=commit_log_file_bytes)
+    (root / "abort").touch()  # as a start leaves that was killed: the mark is no file that a crash has left empty
+    with pytest.raises(StoreError, match=RESTORE_NOT_FINISHED):
         open_store(root, commit_log_file_bytes=FILE_BYTES)
+    assert [one.what for one in verified(root).findings if RESTORE_MARK in one.where] == [
+        f"{RESTORE_NOT_FINISHED}: a start refuses"
+    ]
+
+
+def test_a_restore_that_ends_before_its_queues_are_made_is_made_whole_by_a_start(
+    live: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log is whole then, and queues are made from it."""
+    live.put(30)
+    live.put(7, queue_id=2)
+    live.back_up()
+
+    def ended(*_args: object, **_named: object) -> None:
+        raise EndedError
+
+    monkeypatch.setattr(restore, "rebuild", ended)
+    with pytest.raises(EndedError):
+        live.restore()
+    with opened(live.folder / "restored1", commit_log_file_bytes=FILE_BYTES) as store:
+        assert [store.reader.max_queue_offset("T", queue_id) for queue_id in (0, 1, 2)] == [30, 0, 7]
 
 
 def test_a_flipped_byte_is_found_where_it_is(live: Live) -> None:

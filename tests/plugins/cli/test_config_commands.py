@@ -53,6 +53,42 @@ def test_show_as_yaml_loads_again(cli: RunCommand, tmp_path: Path) -> None:
     assert (str(loaded.config.store.path), loaded.config.listen.port) == ("/x", 5)
 
 
+def test_show_as_yaml_says_which_secrets_it_leaves_out(cli: RunCommand, tmp_path: Path) -> None:
+    """Whoever keeps the YAML must know what is missing in it before a broker says so."""
+    file, copy = tmp_path / "b.yaml", tmp_path / "copy.yaml"
+    account = "{accessKey: somebody, secretKey: hunter2hunter2}"
+    file.write_text(
+        f"acl: {{enable: true, accounts: [{account}]}}\nha: {{secret: 0123456789abcdef}}\n"
+        "shop: {level: 5, api_token: hunter2, far: [{'a b': on, password: hunter2}]}\n"
+    )
+    for changed in ((), ("--changed",)):
+        shown = cli("config", "show", "-c", file, "--yaml", *changed)
+        assert "hunter2" not in shown.out
+        for key in ("acl.accounts", "ha.secret", "shop.api_token", "shop.far[0].password"):
+            assert f"#   {key}\n" in shown.out
+            assert key in shown.err
+        copy.write_text(shown.out)
+        secrets = f"acl.accounts: [{account}]\nha.secret: 0123456789abcdef\n"
+        copy.write_text(f"{shown.out}{secrets}shop.api_token: hunter2\n")
+        first, second = (flintmq.load_config(one, environ={}) for one in (file, copy))
+        assert second.config == first.config
+        assert 'far: [{"a b": "on"}]' in shown.out
+    assert cli("config", "show", "--yaml").err == ""
+
+
+def test_show_as_yaml_has_the_sections_of_plugins(
+    cli: RunCommand, tmp_path: Path, plugin_module: Callable[[str, str], str]
+) -> None:
+    """A copy without them would be another configuration, of a plugin at its defaults."""
+    target = plugin_module("cli_shown_plugin", WITH_SECTION)
+    file, copy = tmp_path / "b.yaml", tmp_path / "copy.yaml"
+    file.write_text(f"plugins: ['{target}']\nsectioned: {{level: 5}}\nflush: {{strategy: group_commit}}\n")
+    copy.write_text(cli("config", "show", "-c", file, "--yaml", "--changed", "--set", "flush.mine.pause=1s").out)
+    shown = {row["key"]: row["value"] for row in cli("config", "show", "-c", copy, "--changed", "--json").json}
+    assert (shown["sectioned.level"], shown["flush.mine.pause"]) == ("5", "1s")
+    assert shown["flush.strategy"] == "group_commit"
+
+
 def test_import(cli: RunCommand, tmp_path: Path) -> None:
     """A broker.conf moves over in one command; what stays behind is said, with the reason."""
     conf = tmp_path / "broker.conf"

@@ -116,12 +116,41 @@ def test_init_touches_no_file_that_exists(cli: RunCommand, tmp_path: Path) -> No
     assert refused.code == 1
     assert f"{file} exists and is not touched" in refused.err
     assert file.read_text() == "broker: {name: mine}\n"
-    assert not (tmp_path / "s.json").exists()
     assert "No such file" in cli("config", "init", "--for", "durable", "-o", tmp_path / "no" / "b.yaml").err
     unwritable = cli(
         "config", "init", "--for", "edge", "-o", tmp_path / "e.yaml", "--schema", tmp_path / "no" / "s.json"
     )
     assert (unwritable.code, "No such file" in unwritable.err) == (1, True)
+
+
+def test_init_writes_the_schema_again(
+    cli: RunCommand, tmp_path: Path, plugin_module: Callable[[str, str], str]
+) -> None:
+    """After an update an editor must know the new keys, and those of the plugins that the file has come to name."""
+    file, schema = tmp_path / "broker.yaml", tmp_path / "s.json"
+    again = ("config", "init", "--for", "durable", "-o", file, "--schema", schema)
+    assert cli(*again).code == 0
+    target = plugin_module("cli_schema_again_plugin", WITH_SECTION)
+    with file.open("a") as stream:
+        stream.write(f"plugins: ['{target}']\n")
+    before = file.read_text()
+    for old in ("", '{"$schema": "an old one"}'):
+        schema.write_text(old)
+        outcome = cli(*again)
+        assert (outcome.code, f"the schema {schema} was written" in outcome.err) == (1, True)
+        assert "sectioned" in json.loads(schema.read_text())["properties"]
+    assert file.read_text() == before
+
+
+def test_init_writes_no_schema_over_something_else(cli: RunCommand, tmp_path: Path) -> None:
+    """A mistyped --schema must not cost a configuration, not even the one that is just being written."""
+    notes, file = tmp_path / "notes.yaml", tmp_path / "b.yaml"
+    notes.write_text("broker: {name: mine}\n")
+    for schema in (notes, file):
+        refused = cli("config", "init", "--for", "edge", "-o", file, "--schema", schema)
+        assert (refused.code, "is no JSON Schema" in refused.err) == (1, True)
+    assert notes.read_text() == "broker: {name: mine}\n"
+    assert cli("config", "check", file).code == 0
 
 
 def test_a_file_with_a_secret_is_its_owners(cli: RunCommand, tmp_path: Path) -> None:

@@ -54,8 +54,11 @@ def test_a_damaged_backup_is_exit_code_1(cli: RunCommand, store: Path, tmp_path:
     assert restored.code == ExitCode.STORE
     assert "nothing was restored" in restored.err
     again = cli("store", "backup", store, backup)
-    assert again.code == 0  # nothing is new, so nothing is joined on
-    assert cli("store", "backup", store, backup, "--verify").code == ExitCode.FAILED
+    assert again.code == ExitCode.STORE
+    assert "of the backup have changed since they were written" in again.err
+    verified = cli("store", "backup", store, backup, "--verify", "--json")
+    assert verified.code == ExitCode.FAILED
+    assert verified.json["findings"] == checked.json["findings"]
 
 
 @pytest.mark.parametrize(
