@@ -71,7 +71,8 @@ class ListenSection:
     port: int = option(10911, rocketmq="listenPort", minimum=0, maximum=65535)
     """The port clients speak to; 0 takes a free one."""
     vip: bool = option(True)
-    """Also answers at ``port`` - 2, where clients with the VIP channel switched on send to."""
+    """Also answers at ``port`` - 2, where clients with the VIP channel switched on send to; as in RocketMQ, no pull is answered
+    there."""
     advertised_host: str | None = option(
         None, rocketmq="brokerIP1", pattern=r"[^\s;,=]{1,255}", expects="a host name, an address, or 'client'"
     )

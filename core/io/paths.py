@@ -19,7 +19,9 @@ _NAME_DIGITS: Final = 20
 RESTORE_MARK: Final = "restore-not-finished"
 """A file that lies in ``commitlog`` until a restore has written all of the log: no broker, of either kind, starts on a store
 with it."""
-RESTORE_NOT_FINISHED: Final = "a restore into this folder was broken off, and the store is not whole: remove the store's folder, and restore it again"
+RESTORE_NOT_FINISHED: Final = (
+    "a restore into this folder was broken off, and the store is not whole: remove its folder, and restore it again"
+)
 
 
 def topic_folder(root: Path, topic: str) -> Path:

@@ -40,7 +40,7 @@ PULL_SIZE = 32
     "begin",
     default="first",
     metavar="first|last|TIME",
-    help=f"Where to begin (a group: where it has no offset yet). {options.TIME_HELP}",
+    help=f"Where to begin (a group: where it has no offset yet). {options.NEAREST_HELP}",
 )
 @click.option("--count", type=click.IntRange(min=1), metavar="N", help="Stop after so many; fewer is a failure.")
 @click.option("--timeout", default="10s", metavar="10s", help="Stop when nothing came for so long; 0: never.")

@@ -158,7 +158,7 @@ def create(group: str, retries: int, as_json: bool) -> None:
 @groups.command()
 @group_argument
 @click.argument("topic", help="The topic.")
-@click.option("--to", required=True, metavar="first|last|TIME", help=f"Where the members go on. {options.TIME_HELP}")
+@click.option("--to", required=True, metavar="first|last|TIME", help=f"Where the members go on. {options.NEAREST_HELP}")
 @options.name_servers
 @options.as_json
 def reset(group: str, topic: str, to: str, as_json: bool) -> None:

@@ -191,6 +191,7 @@ def timestamp_ms(text: str, option: str) -> int:
 
 
 TIME_HELP: Final = "TIME: 2026-01-31, 2026-01-31T12:00, 20260131120000 or ms since 1970."
+NEAREST_HELP: Final = f"{TIME_HELP} In each queue the message stored nearest to it is the first, be it a little older."
 since = click.option(
     "--from", "since_ms", metavar="TIME", callback=as_timestamp_ms, help=f"Stored at or after. {TIME_HELP}"
 )

@@ -94,7 +94,8 @@ class QueueOffsets:
         return await self._end_offset(queue, RequestCode.GET_MIN_OFFSET)
 
     async def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """Return the offset of the message that was stored nearest to a time."""
+        """Return the offset of the message that was stored nearest to a time, earlier or later: the last one, for a time that
+        is to come."""
         header = SearchOffsetRequestHeader(
             topic=self._wrap(queue.topic),
             queue_id=queue.queue_id,

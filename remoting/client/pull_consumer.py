@@ -211,7 +211,8 @@ class PullConsumer(QueueOffsets, InstanceUser):
             self._move({queue: queue_offset})
 
     async def seek_to_time(self, timestamp_ms: int, queue: MessageQueue | None = None) -> None:
-        """Have :meth:`poll` go on at the messages that were stored at a time. All queues move, or none does.
+        """Have :meth:`poll` go on in each queue at the message that was stored nearest to a time, be it a little older. All queues
+        move, or none does.
 
         Args:
             timestamp_ms: milliseconds since 1970.

@@ -145,7 +145,7 @@ class AdminTopicProcessor(StateProcessor):
         needs=_ANY_RIGHT,
     )
     def search_offset(self, request: Request) -> Response:
-        """Return the queue offset of the first message stored at a time or later."""
+        """Return the queue offset of the message stored nearest to a time, earlier or later."""
         header = request.header(SearchOffsetRequestHeader)
         found = self._state.store.reader.queue_offset_by_time(header.topic, header.queue_id, header.timestamp_ms)
         return Response(ext_fields={"offset": str(found)})
