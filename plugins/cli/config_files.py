@@ -97,7 +97,7 @@ def _write_new(file: Path, text: str, *, private: bool) -> None:
 
 
 def _write_schema(file: Path, text: str) -> None:
-    """Write a schema, over an older one too, but over nothing else."""
+    """Write a schema, and replace an older one, but no other file."""
     try:
         if file.exists() and not _is_schema(file.read_bytes()):
             raise CommandError(f"{file} exists and is no JSON Schema: choose another --schema, or remove it")

@@ -211,7 +211,7 @@ class PullConsumer(QueueOffsets, InstanceUser):
             self._move({queue: queue_offset})
 
     async def seek_to_time(self, timestamp_ms: int, queue: MessageQueue | None = None) -> None:
-        """Have :meth:`poll` go on in each queue at the message that was stored nearest to a time, be it a little older. All queues
+        """Have :meth:`poll` go on in each queue at the message stored nearest to a time, be it a little older. All queues
         move, or none does.
 
         Args:
