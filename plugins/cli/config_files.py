@@ -100,7 +100,7 @@ def _write_schema(file: Path, text: str) -> None:
     """Write a schema, and replace an older one, but no other file."""
     try:
         if file.exists() and not _is_schema(file.read_bytes()):
-            raise CommandError(f"{file} exists and is no JSON Schema: choose another --schema, or remove it")
+            raise CommandError(f"{file} exists and is not a JSON Schema: choose another --schema, or remove it")
         file.write_text(text, "utf-8")
     except OSError as error:
         raise CommandError(f"{file}: {error.strerror or error}") from error

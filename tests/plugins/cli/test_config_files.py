@@ -148,7 +148,7 @@ def test_init_writes_no_schema_over_something_else(cli: RunCommand, tmp_path: Pa
     notes.write_text("broker: {name: mine}\n")
     for schema in (notes, file):
         refused = cli("config", "init", "--for", "edge", "-o", file, "--schema", schema)
-        assert (refused.code, "is no JSON Schema" in refused.err) == (1, True)
+        assert (refused.code, "is not a JSON Schema" in refused.err) == (1, True)
     assert notes.read_text() == "broker: {name: mine}\n"
     assert cli("config", "check", file).code == 0
 
