@@ -15,13 +15,14 @@ class CreateTopicRequestHeader(CommandHeader, kw_only=True):
     """17: a topic as it shall be."""
 
     topic: str
-    default_topic: str
+    default_topic: str = ""
+    """Not needed, though RocketMQ calls it required; likewise ``order``."""
     read_queue_nums: Int
     write_queue_nums: Int
     perm: Int
     topic_filter_type: TopicFilterType
     topic_sys_flag: Int = 0
-    order: bool
+    order: bool = False
 
 
 class GetBrokerConfigResponseHeader(CommandHeader, kw_only=True):
@@ -167,7 +168,8 @@ class ViewBrokerStatsDataRequestHeader(CommandHeader, kw_only=True):
 class GetBrokerConsumeStatsRequestHeader(CommandHeader, kw_only=True):
     """317."""
 
-    is_order: bool
+    is_order: bool = False
+    """Not needed, though RocketMQ calls it required."""
 
 
 class QueryConsumeQueueRequestHeader(CommandHeader, kw_only=True):

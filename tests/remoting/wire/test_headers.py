@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -16,6 +18,7 @@ from flintmq.remoting.wire.codes import (
 )
 from flintmq.remoting.wire.fast_json import FAST_JSON, HOT_HEADERS
 from flintmq.remoting.wire.header_codec import decode_header, encode_header
+from flintmq.remoting.wire.headers_admin import CreateTopicRequestHeader, GetBrokerConsumeStatsRequestHeader
 from flintmq.remoting.wire.headers_message import (
     ConsumerSendMsgBackRequestHeader,
     EndTransactionRequestHeader,
@@ -62,10 +65,24 @@ def test_a_missing_required_field_is_named(name: str) -> None:
     assert refused.value.code == 1
 
 
-def test_the_end_of_a_transaction_needs_no_id() -> None:
-    """RocketMQ's broker takes it, although its header calls msgId required: clients of other languages leave it out."""
-    fields = {"producerGroup": "pg", "tranStateTableOffset": "0", "commitLogOffset": "4711", "commitOrRollback": "8"}
-    assert decode_header(EndTransactionRequestHeader, fields).msg_id == ""
+END = {"producerGroup": "pg", "tranStateTableOffset": "0", "commitLogOffset": "4711", "commitOrRollback": "8"}
+TOPIC = {"topic": "T", "readQueueNums": "1", "writeQueueNums": "1", "perm": "6", "topicFilterType": "SINGLE_TAG"}
+
+
+@pytest.mark.parametrize(
+    ("model", "fields", "left_out"),
+    [
+        (EndTransactionRequestHeader, END, {"msg_id": ""}),
+        (CreateTopicRequestHeader, TOPIC, {"order": False, "default_topic": ""}),
+        (GetBrokerConsumeStatsRequestHeader, {}, {"is_order": False}),
+    ],
+)
+def test_what_rocketmq_calls_required_and_does_not_need_may_be_left_out(
+    model: Any, fields: dict[str, str], left_out: dict[str, object]
+) -> None:
+    """Its broker logs that the field is missing and goes on, and so clients of other languages leave it out."""
+    header = decode_header(model, fields)
+    assert {name: getattr(header, name) for name in left_out} == left_out
 
 
 def test_a_required_value_that_does_not_parse_is_missing() -> None:
