@@ -6,13 +6,14 @@ from functools import partial
 from typing import Any
 
 import click
+from msgspec.structs import replace
 
 from flintmq.core.broker.groups import SubscriptionGroupConfig
 from flintmq.core.broker.topic_name import RETRY_PREFIX
 from flintmq.core.errors import RefusedError
 from flintmq.plugins.cli import options
 from flintmq.plugins.cli.connect import Silent, is_missing, with_admin
-from flintmq.plugins.cli.exits import CommandError, warn
+from flintmq.plugins.cli.exits import CommandError, ExitCode, warn
 from flintmq.plugins.cli.options import where
 from flintmq.plugins.cli.output import print_done, print_json, print_rows
 from flintmq.plugins.cli.parser import Command, ListingGroup
@@ -146,13 +147,33 @@ async def _lags(admin: AdminClient, group: str, topic: str, silent: Silent) -> l
 @groups.command()
 @group_argument
 @options.name_servers
-@click.option("--retries", type=click.IntRange(min=0), default=16, metavar="N", help="Before a dead letter.")
+@click.option(
+    "--retries",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Before a dead letter; else as it is, and 16 of a new group.",
+)
 @options.as_json
-def create(group: str, retries: int, as_json: bool) -> None:
-    """Create a group at every broker, or change one."""
-    made = SubscriptionGroupConfig(group_name=group, retry_max_times=retries)
-    with_admin(lambda admin: admin.create_group(made))
-    print_done(f"group {group} is there", as_json, group=group, retries=retries)
+def create(group: str, retries: int | None, as_json: bool) -> None:
+    """Create a group at every broker, or change one: only what is given."""
+
+    async def work(admin: AdminClient) -> set[int]:
+        masters = await admin.masters()
+        if not masters:
+            raise CommandError("no master is registered with the name server", ExitCode.NETWORK)
+        made = set()
+        for address in masters.values():
+            config = await admin.group_config(group, address) or SubscriptionGroupConfig(group_name=group)
+            if retries is not None:
+                config = replace(config, retry_max_times=retries)
+            await admin.create_group(config, address=address)
+            made.add(config.retry_max_times)
+        return made
+
+    made = with_admin(work)
+    told = " or ".join(map(str, sorted(made)))
+    text = f"group {group} is there: {told} retries before a dead letter"
+    print_done(text, as_json, group=group, retries=next(iter(made)) if len(made) == 1 else None)
 
 
 @groups.command()

@@ -18,8 +18,8 @@ from flintmq.core.broker.topic_config import MessageQueue, TopicConfig
 from flintmq.plugins.cli.exits import CommandError, ExitCode
 from flintmq.remoting.client.admin import AdminClient
 
-MakeTopic = Callable[[int, int], Awaitable[None]]
-"""Makes or changes the topic at a broker: given the numbers of its read queues and of its write queues."""
+MakeTopic = Callable[[int | None, int | None], Awaitable[None]]
+"""Makes or changes the topic at a broker: given the numbers of its read queues and of its write queues; None keeps them."""
 
 
 @attrs.frozen
@@ -98,7 +98,7 @@ async def resize(
     Raises:
         CommandError: it was not meant; or messages wait in the queues: then they are written no more, and still read.
     """
-    had = {name: await _config(admin, topic, address) for name, address in brokers.items()}
+    had = {name: await admin.topic_config(topic, address) for name, address in brokers.items()}
     losing = {name: config for name, config in had.items() if config is not None and _widest(config) > queue_nums}
     if losing and not is_meant:
         _ask(topic, queue_nums, losing)
@@ -123,10 +123,6 @@ async def resize(
             f"{in_words(left)}: these queues of {topic} are not written any more, and stay readable until they are consumed; "
             "then run this again. --force leaves the messages where nobody reads them"
         )
-
-
-async def _config(admin: AdminClient, topic: str, address: str) -> TopicConfig | None:
-    return (await admin.topic_configs(address)).topic_config_table.get(topic)
 
 
 def _widest(config: TopicConfig) -> int:

@@ -8,7 +8,8 @@ from typing import Any, Final
 import click
 
 from flintmq.config.rocketmq.system_topics import SYSTEM_TOPICS
-from flintmq.core.broker.topic_config import MessageQueue
+from flintmq.core.broker.perm import INHERIT, READ, READ_WRITE, WRITE
+from flintmq.core.broker.topic_config import MessageQueue, TopicConfig
 from flintmq.core.broker.topic_name import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_TOPIC_PREFIX, reply_topic
 from flintmq.plugins.cli import options
 from flintmq.plugins.cli.connect import Silent, with_admin
@@ -16,11 +17,11 @@ from flintmq.plugins.cli.exits import CommandError, ExitCode, warn
 from flintmq.plugins.cli.output import print_done, print_json, print_rows, when
 from flintmq.plugins.cli.parser import Command, ListingGroup
 from flintmq.plugins.cli.queue_nums import MakeTopic, Waiting, in_words, resize, waiting_in
-from flintmq.remoting.client.admin import AdminClient
+from flintmq.remoting.client.admin import NEW_TOPIC_QUEUES, AdminClient
 from flintmq.remoting.client.route import MASTER_ID
 from flintmq.remoting.wire.bodies import TopicOffset
 
-PERMISSIONS: Final = {"rw": 6, "r": 4, "w": 2}
+PERMISSIONS: Final = {"rw": READ_WRITE, "r": READ, "w": WRITE}
 """What clients may do with a topic → the protocol's bits."""
 
 topic_argument = click.argument("topic", help="The topic.")
@@ -70,7 +71,7 @@ async def _topics(admin: AdminClient, everything: bool, silent: Silent) -> list[
             row = found.setdefault(topic, {**new, "system": system, "brokers": []})
             row["read_queues"] += config.read_queue_nums
             row["write_queues"] += config.write_queue_nums
-            row["permission"] = f"{'r' if config.perm & 4 else ''}{'w' if config.perm & 2 else ''}" or "-"
+            row["permission"] = _permission(config)
             row["brokers"].append(name)
     silent.check()
     return [found[topic] for topic in sorted(found)]
@@ -140,9 +141,20 @@ def show(topic: str, as_json: bool) -> None:
 @topics.command()
 @topic_argument
 @options.name_servers
-@click.option("--queues", type=click.IntRange(min=1, max=65535), default=8, metavar="N", help="At each broker.")
-@click.option("--permission", type=click.Choice(list(PERMISSIONS)), default="rw", help="What clients may do.")
-@click.option("--order", is_flag=True, help="The topic is an ordered one.")
+@click.option(
+    "--queues",
+    type=click.IntRange(min=1, max=65535),
+    metavar="N",
+    help=f"At each broker; else as it is, and {NEW_TOPIC_QUEUES} of a new topic.",
+)
+@click.option(
+    "--permission",
+    type=click.Choice(list(PERMISSIONS)),
+    help="What clients may do; else as it is, and rw of a new topic.",
+)
+@click.option(
+    "--order/--no-order", default=None, help="Whether the topic is an ordered one; else as it is, and a new one is not."
+)
 @cluster_option
 @click.option("--broker", metavar="NAME", help="Only the broker of this name; else all.")
 @click.option("--yes", is_flag=True, help="Take queues away without a question.")
@@ -150,23 +162,22 @@ def show(topic: str, as_json: bool) -> None:
 @options.as_json
 def create(
     topic: str,
-    queues: int,
-    permission: str,
-    order: bool,
+    queues: int | None,
+    permission: str | None,
+    order: bool | None,
     cluster: str | None,
     broker: str | None,
     yes: bool,
     force: bool,
     as_json: bool,
 ) -> None:
-    """Create a topic, or change one.
+    """Create a topic, or change one: only what is given.
 
     A topic that had more queues loses them in two steps: they are written no more, and once they are consumed, read no more.
     Run the command again for the second step where messages wait.
     """
-    perm = PERMISSIONS[permission]
 
-    async def work(admin: AdminClient) -> None:
+    async def work(admin: AdminClient) -> list[TopicConfig]:
         if broker is not None:
             brokers = {broker: await admin.master(broker, cluster)}
         else:
@@ -175,18 +186,45 @@ def create(
                 raise CommandError("no master is registered with the name server", ExitCode.NETWORK)
 
         def make(address: str) -> MakeTopic:
-            async def put(read: int, write: int) -> None:
+            async def put(read: int | None, write: int | None) -> None:
+                perm = None
+                if permission is not None:
+                    had = await admin.topic_config(topic, address)
+                    perm = PERMISSIONS[permission] | (had.perm & INHERIT if had is not None else 0)
                 await admin.create_topic(
                     topic, queues=read, write_queues=write, perm=perm, order=order, address=address
                 )
 
             return put
 
-        await resize(admin, topic, queues, brokers, make, is_meant=yes or force, is_forced=force)
+        if queues is None:
+            for address in brokers.values():
+                await make(address)(None, None)
+        else:
+            await resize(admin, topic, queues, brokers, make, is_meant=yes or force, is_forced=force)
+        found = [await admin.topic_config(topic, address) for address in brokers.values()]
+        return [config for config in found if config is not None]
 
-    with_admin(work)
-    text = f"topic {topic} has {queues} queues at {'each broker' if broker is None else broker}"
-    print_done(text, as_json, topic=topic, queues=queues, permission=permission, order=order, broker=broker)
+    _print_made(topic, broker, with_admin(work), as_json)
+
+
+def _print_made(topic: str, broker: str | None, made: list[TopicConfig], as_json: bool) -> None:
+    """Print what a topic is now. Brokers may differ: then JSON has null, and people see each number once."""
+    nums = sorted({config.read_queue_nums for config in made})
+    permissions = sorted({_permission(config) for config in made})
+    orders = sorted({config.order for config in made})
+    text = f"topic {topic} has {' or '.join(map(str, nums))} queues at {'each broker' if broker is None else broker}"
+    told = [f"permission {' or '.join(permissions)}"] if permissions != ["rw"] else []
+    told += ["ordered" if orders == [True] else "ordered at some"] if True in orders else []
+    done = {
+        name: values[0] if len(values) == 1 else None
+        for name, values in (("queues", nums), ("permission", permissions), ("order", orders))
+    }
+    print_done(f"{text}{'; ' if told else ''}{', '.join(told)}", as_json, topic=topic, **done, broker=broker)
+
+
+def _permission(config: TopicConfig) -> str:
+    return f"{'r' if config.perm & READ else ''}{'w' if config.perm & WRITE else ''}" or "-"
 
 
 @topics.command()

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, Unpack
 
+from msgspec.structs import replace
+
 from flintmq.config.rocketmq.system_topics import AUTO_CREATE_TOPIC
-from flintmq.core.broker import perm
 from flintmq.core.broker.address import host_port
 from flintmq.core.broker.groups import SubscriptionGroupConfig
-from flintmq.core.broker.topic_config import MessageQueue
+from flintmq.core.broker.topic_config import MessageQueue, TopicConfig, TopicFilterType
 from flintmq.core.broker.topic_name import dlq_topic, retry_topic
 from flintmq.core.errors import InvalidArgumentError, RefusedError, RemotingError
 from flintmq.core.limits import TOPIC_MAX_BYTES
@@ -46,6 +47,8 @@ from flintmq.remoting.wire.headers_route import DeleteTopicFromNamesrvRequestHea
 from flintmq.remoting.wire.json_body import decode_body, dumps
 
 ALL_TIME_MS: Final = 2**63 - 1
+NEW_TOPIC_QUEUES: Final = 8
+"""Queues of a topic that is made without a number."""
 
 
 class AdminClient(BrokerQuestions, QueueOffsets, InstanceUser):
@@ -124,35 +127,49 @@ class AdminClient(BrokerQuestions, QueueOffsets, InstanceUser):
         self,
         topic: str,
         *,
-        queues: int = 8,
+        queues: int | None = None,
         write_queues: int | None = None,
-        perm: int = perm.READ_WRITE,
-        order: bool = False,
-        topic_sys_flag: int = 0,
+        perm: int | None = None,
+        order: bool | None = None,
+        topic_sys_flag: int | None = None,
+        topic_filter_type: TopicFilterType | None = None,
         address: str | None = None,
         cluster: str | None = None,
     ) -> None:
-        """Create a topic, or change it.
+        """Create a topic, or change it. A topic that a broker has keeps there what is not given.
 
         Args:
             topic: its name.
-            queues: how many can be read, and written to.
+            queues: how many can be read, and written to; 8 of a new topic.
             write_queues: how many can be written to where those are fewer: a topic gets fewer queues without a loss when those
                 that go are written to no more first, and taken away when they are consumed.
-            perm, order, topic_sys_flag: of the topic.
+            perm: bits of :mod:`flintmq.core.broker.perm`; read and write of a new topic.
+            order, topic_sys_flag, topic_filter_type: of the topic.
             address, cluster: where; see the class.
         """
-        header = CreateTopicRequestHeader(
-            topic=topic,
-            default_topic=AUTO_CREATE_TOPIC,
-            read_queue_nums=queues,
-            write_queue_nums=queues if write_queues is None else write_queues,
-            perm=perm,
-            topic_filter_type="SINGLE_TAG",
-            topic_sys_flag=topic_sys_flag,
-            order=order,
-        )
-        await _ask_all(self.client, await self._targets(address, cluster), RequestCode.UPDATE_AND_CREATE_TOPIC, header)
+        given = {
+            "read_queue_nums": queues,
+            "write_queue_nums": queues if write_queues is None else write_queues,
+            "perm": perm,
+            "order": order,
+            "topic_sys_flag": topic_sys_flag,
+            "topic_filter_type": topic_filter_type,
+        }
+        changes = {name: value for name, value in given.items() if value is not None}
+        for target in await self._targets(address, cluster):
+            had = await self.topic_config(topic, target) if len(changes) < len(given) else None
+            config = replace(had or TopicConfig.with_queues(topic, NEW_TOPIC_QUEUES), **changes)
+            header = CreateTopicRequestHeader(
+                topic=topic,
+                default_topic=AUTO_CREATE_TOPIC,
+                read_queue_nums=config.read_queue_nums,
+                write_queue_nums=config.write_queue_nums,
+                perm=config.perm,
+                topic_filter_type=config.topic_filter_type,
+                topic_sys_flag=config.topic_sys_flag,
+                order=config.order,
+            )
+            await _ask_all(self.client, [target], RequestCode.UPDATE_AND_CREATE_TOPIC, header)
 
     async def delete_topic(self, topic: str, *, cluster: str | None = None) -> None:
         """Delete a topic and its messages' queues at the brokers, then its route at every name server."""
@@ -174,7 +191,10 @@ class AdminClient(BrokerQuestions, QueueOffsets, InstanceUser):
     async def create_group(
         self, config: SubscriptionGroupConfig, *, address: str | None = None, cluster: str | None = None
     ) -> None:
-        """Create a subscription group, or change it."""
+        """Create a subscription group, or give it all of these settings.
+
+        To change some settings of a group, begin with those that it has: :meth:`group_config`.
+        """
         targets = await self._targets(address, cluster)
         await _ask_all(self.client, targets, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=dumps(config))
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from flintmq.core.broker.groups import SubscriptionGroupConfig, SubscriptionGroupWrapper
-from flintmq.core.broker.topic_config import MessageQueue, TopicConfigSerializeWrapper
-from flintmq.core.errors import InvalidArgumentError
+from flintmq.core.broker.topic_config import MessageQueue, TopicConfig, TopicConfigSerializeWrapper
+from flintmq.core.errors import InvalidArgumentError, RefusedError
 from flintmq.remoting.client.instance import REQUEST_TIMEOUT_MS, ClientInstance
 from flintmq.remoting.client.message import brief
 from flintmq.remoting.wire.bodies import (
@@ -23,12 +23,13 @@ from flintmq.remoting.wire.bodies import (
     TopicStatsTable,
 )
 from flintmq.remoting.wire.broker_report import BrokerReport
-from flintmq.remoting.wire.codes import RequestCode
+from flintmq.remoting.wire.codes import RequestCode, ResponseCode
 from flintmq.remoting.wire.command import RemotingCommand, request
 from flintmq.remoting.wire.headers_admin import (
     GetBrokerConsumeStatsRequestHeader,
     GetConsumerRunningInfoRequestHeader,
     GetConsumeStatsRequestHeader,
+    GroupRequestHeader,
     TopicRequestHeader,
     ViewBrokerStatsDataRequestHeader,
 )
@@ -134,6 +135,20 @@ class BrokerQuestions:
         answer = await self.client.ask(address, request(RequestCode.GET_ALL_TOPIC_CONFIG), LONG_TIMEOUT_MS)
         return decode_body(answer.body, TopicConfigSerializeWrapper)
 
+    async def topic_config(self, topic: str, address: str) -> TopicConfig | None:
+        """Return the settings that a topic has at a broker; None where the broker has no such topic."""
+        try:
+            answer = await self.client.ask(
+                address, request(RequestCode.GET_TOPIC_CONFIG, TopicRequestHeader(topic=topic))
+            )
+        except RefusedError as error:
+            if error.code == ResponseCode.TOPIC_NOT_EXIST:
+                return None
+            if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                raise
+            return (await self.topic_configs(address)).topic_config_table.get(topic)  # RocketMQ 4 tells all or none
+        return decode_body(answer.body, TopicConfig)
+
     async def topic_stats_at(self, topic: str, address: str) -> dict[MessageQueue, TopicOffset]:
         """Return first and last offset of each queue that a topic has at a broker."""
         answer = await self.client.ask(
@@ -153,6 +168,20 @@ class BrokerQuestions:
         """Return every group of a broker with its settings."""
         answer = await self.client.ask(address, request(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG), LONG_TIMEOUT_MS)
         return decode_body(answer.body, SubscriptionGroupWrapper).subscription_group_table
+
+    async def group_config(self, group: str, address: str) -> SubscriptionGroupConfig | None:
+        """Return the settings that a group has at a broker; None where the broker has no such group."""
+        try:
+            answer = await self.client.ask(
+                address, request(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, GroupRequestHeader(group=group))
+            )
+        except RefusedError as error:
+            if error.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
+                return None
+            if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                raise
+            return (await self.group_configs(address)).get(group)  # RocketMQ 4 tells all or none
+        return decode_body(answer.body, SubscriptionGroupConfig)
 
     async def consume_stats_at(self, group: str, address: str, topic: str = "") -> ConsumeStats:
         """Return how far a group has come in the queues that a topic, or each of its topics, has at a broker."""
