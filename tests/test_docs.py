@@ -13,6 +13,7 @@ import pytest
 
 import flintmq
 from flintmq.tests.support.effort import first
+from flintmq.tests.support.extras import extras
 from flintmq.tests.support.snippet_runner import PageRunner, commands, is_printed
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -63,6 +64,56 @@ def test_the_list_of_snippets_names_what_exists() -> None:
 def test_every_reason_says_something() -> None:
     """An empty one would be a way to switch a block off."""
     assert all(len(why.split()) > 3 for reasons in LIST.not_run.values() for why in reasons.values())
+
+
+def test_the_index_names_every_page() -> None:
+    """A page that nothing leads to is not read; the console and ``top`` were such pages."""
+    docs = ROOT / "docs"
+    index = (docs / "index.md").read_text()
+    named = {(docs / target.partition("#")[0]).resolve() for target in re.findall(r"\]\(([^)\s]+\.md[^)\s]*)\)", index)}
+    assert sorted(set(docs.rglob("*.md")) - named - {docs / "index.md"}) == []
+
+
+FROM_AN_INDEX = re.compile(r"pip install (?:-\S+ )*['\"]?flintmq\b(?!-)|pip install '?flintmq\[")
+"""FlintMQ is on no index, where somebody else may take its name: what installs it names the folder of the checkout."""
+
+
+def _texts() -> Iterator[Path]:
+    for folder in (
+        "client",
+        "config",
+        "core",
+        "deploy",
+        "dispatchers",
+        "docs",
+        "examples",
+        "flush",
+        "plugins",
+        "remoting",
+    ):
+        yield from (path for path in (ROOT / folder).rglob("*") if path.suffix in (".md", ".py", ".txt", ".yaml"))
+    yield from (ROOT / name for name in ("README.md", "SECURITY.md", "CONTRIBUTING.md", "ARCHITECTURE.md"))
+
+
+def test_what_installs_does_so_from_where_the_reader_stands() -> None:
+    """``pip install 'flintmq[top]'`` fails, or installs a stranger's package."""
+    assert [str(path.relative_to(ROOT)) for path in _texts() if FROM_AN_INDEX.search(path.read_text())] == []
+
+
+def test_extras_that_are_to_be_installed_exist() -> None:
+    """An extra that is renamed or dropped is still in some message otherwise: pip only warns of one that does not exist."""
+    known = extras().keys() | {
+        "extra",
+        "test",
+    }  # {extra}: filled in by the program; test: of the projects that are made
+    named = {
+        (str(path.relative_to(ROOT)), name)
+        for path in _texts()
+        for found in re.findall(r"\.\[([a-z,{}]+)\]'", path.read_text())
+        for name in found.strip("{}").split(",")
+    }
+    assert len(named) > 20
+    assert [one for one in sorted(named) if one[1] not in known] == []
 
 
 # --- the runner is tested, or a page could say anything ---

@@ -13,7 +13,7 @@ class MetricsSection:
     """``metrics:`` — figures for monitoring systems, and whether the broker lives and is ready, over HTTP."""
 
     enable: bool = option(False)
-    """Answers ``/metrics``, ``/healthz`` and ``/readyz``. Needs ``pip install 'flintmq[metrics]'``."""
+    """Answers ``/metrics``, ``/healthz`` and ``/readyz``. Needs ``pip install '.[metrics]'``."""
     host: str = option("127.0.0.1", pattern=r"\S+", expects="a host name or address")
     """The address to listen at; ``0.0.0.0`` is every interface. Nobody is asked who they are: everyone who reaches it reads the
     names of topics and groups, and changes nothing."""
@@ -23,7 +23,7 @@ class MetricsSection:
         None, pattern=r"https?://[^\s/]+(/\S*)?", expects="a URL such as http://127.0.0.1:4318/v1/metrics"
     )
     """Pushes the figures to this collector of OpenTelemetry, by OTLP over HTTP; null pushes to none. Needs
-    ``pip install 'flintmq[otel]'``, and not ``enable``."""
+    ``pip install '.[otel]'``, and not ``enable``."""
     otlp_interval_ms: int = option(60_000, minimum=100, maximum=DAY_MS)
     """How often the figures are pushed."""
     series_max: int = option(20_000, minimum=1_000, maximum=1_000_000)
@@ -44,7 +44,7 @@ class TracingSection:
         None, pattern=r"https?://[^\s/]+(/\S*)?", expects="a URL such as http://127.0.0.1:4318/v1/traces"
     )
     """Pushes the spans of traced messages to this collector of OpenTelemetry, by OTLP over HTTP; null traces nothing. Needs
-    ``pip install 'flintmq[otel]'``."""
+    ``pip install '.[otel]'``."""
     otlp_interval_ms: int = option(1_000, minimum=100, maximum=DAY_MS)
     """How often spans are pushed; where 512 wait, they are pushed at once."""
     sample_one_in: int = option(0, minimum=0, maximum=1_000_000_000)

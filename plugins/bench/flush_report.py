@@ -313,7 +313,7 @@ def _flat(tree: Mapping[str, Any], before: str) -> Iterator[tuple[str, Any]]:
 
 
 PICTURE_FORMATS: Final = (".svg", ".png", ".pdf")
-INSTALL_MATPLOTLIB: Final = "matplotlib is not installed: pip install 'flintmq[bench]'"
+INSTALL_MATPLOTLIB: Final = "matplotlib is not installed: pip install '.[bench]' in FlintMQ's folder"
 _SHARES: Final = (0.5, 0.9, 0.99, 0.999, 0.9999)
 
 

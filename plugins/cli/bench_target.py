@@ -169,4 +169,6 @@ def runner(loop: str) -> Callable[[Coroutine[Any, Any, Any]], Any]:
     try:
         return run_loop_named(loop)
     except ImportError as error:
-        raise CommandError("uvloop is not installed: pip install 'flintmq[fast]'", ExitCode.USAGE) from error
+        raise CommandError(
+            "uvloop is not installed: pip install '.[fast]' in FlintMQ's folder", ExitCode.USAGE
+        ) from error

@@ -54,7 +54,9 @@ def console(
     try:
         from flintmq.plugins.console.server import ConsoleServer
     except ModuleNotFoundError as error:
-        raise CommandError(f"the console needs {error.name}: pip install 'flintmq[console]'", ExitCode.USAGE) from error
+        raise CommandError(
+            f"the console needs {error.name}: pip install '.[console]' in FlintMQ's folder", ExitCode.USAGE
+        ) from error
     said = {**os.environ, **given_access}
     if any(said.pop(name, None) for name in _SIGNS) and not supervised:
         warn("the console does not use the account that was given: people log in with their own")

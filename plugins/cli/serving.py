@@ -173,7 +173,8 @@ def serve(start: Start, loop_name: str) -> None:
         if error.name != "uvloop":
             raise
         raise CommandError(
-            f"listen.loop is {loop_name}, which is not installed: pip install 'flintmq[fast]'", ExitCode.USAGE
+            f"listen.loop is {loop_name}, which is not installed: pip install '.[fast]' in FlintMQ's folder",
+            ExitCode.USAGE,
         ) from error
     finally:
         if began:

@@ -42,7 +42,9 @@ def top(once: bool, as_json: bool) -> None:
     try:
         from flintmq.plugins.top.app import TopApp
     except ModuleNotFoundError as error:
-        raise CommandError("Textual is not installed: pip install 'flintmq[top]'", ExitCode.USAGE) from error
+        raise CommandError(
+            "Textual is not installed: pip install '.[top]' in FlintMQ's folder", ExitCode.USAGE
+        ) from error
 
     async def work(admin: AdminClient) -> None:
         async with ClusterView(admin) as view:

@@ -49,7 +49,8 @@ def check_installed() -> None:
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
         raise ConfigError(
-            f"'console.enable' is true, and {', '.join(missing)} is not installed: pip install 'flintmq[console]', "
+            f"'console.enable' is true, and {', '.join(missing)} is not installed: "
+            "pip install '.[console]' in FlintMQ's folder, "
             "or set console.enable to false",
             key="console.enable",
         )

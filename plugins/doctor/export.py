@@ -83,7 +83,7 @@ def to_parquet(
         import pyarrow as pa
         import pyarrow.parquet as pq
     except ImportError as error:
-        raise FlintError("Parquet needs pyarrow: pip install 'flintmq[parquet]'") from error
+        raise FlintError("Parquet needs pyarrow: pip install '.[parquet]' in FlintMQ's folder") from error
     schema = pa.schema(
         [
             ("topic", pa.string()),

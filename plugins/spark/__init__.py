@@ -8,7 +8,7 @@
     df = spark.read.format("flintmq").option("subscribe", "orders").load("/data/store")
 
 Only this package imports PySpark, pyarrow and numpy, and only where they are used: a broker runs without them.
-``pip install 'flintmq[spark]'`` brings all it takes.
+``pip install '.[spark]'`` brings all it takes.
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ def require_pyspark() -> None:
     """Raise RuntimeMissingError, with what to install, unless PySpark, pyarrow and numpy are installed."""
     missing = [name for name in ("pyspark", "pyarrow", "numpy") if importlib.util.find_spec(name) is None]
     if missing:
-        raise RuntimeMissingError(f"{' and '.join(missing)} not installed: pip install 'flintmq[spark]'")
+        raise RuntimeMissingError(f"{' and '.join(missing)} not installed: pip install '.[spark]' in FlintMQ's folder")
 
 
 def find_java(environment: Mapping[str, str] = os.environ) -> Path:
@@ -130,7 +130,8 @@ def find_java(environment: Mapping[str, str] = os.environ) -> Path:
         passed_over.append(f"{origin}: {problem}")
     found = f" ({'; '.join(passed_over)})" if passed_over else ""
     raise RuntimeMissingError(
-        f"no Java to run Spark on{found}: pip install 'flintmq[spark]' brings one, or set JAVA_HOME to a Java 17 or 21"
+        f"no Java to run Spark on{found}: pip install '.[spark]' in FlintMQ's folder brings one, "
+        "or set JAVA_HOME to a Java 17 or 21"
     )
 
 

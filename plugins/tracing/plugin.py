@@ -43,7 +43,9 @@ def make_service(api: BrokerApi) -> Service | None:
     except ModuleNotFoundError:
         is_installed = False
     if not is_installed:
-        text = f"'{KEY}' is set, and OpenTelemetry's exporter is not installed: pip install 'flintmq[otel]'"
+        text = (
+            f"'{KEY}' is set, and OpenTelemetry's exporter is not installed: pip install '.[otel]' in FlintMQ's folder"
+        )
         raise ConfigError(f"{text}, or leave the key out", key=KEY)
     from flintmq.plugins.tracing.service import TracingService
 

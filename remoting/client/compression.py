@@ -109,7 +109,7 @@ def _with_package(package: str, module: str, undo: Callable[[Any], bytes]) -> by
     try:
         found = import_module(module)
     except ImportError as failure:
-        remedy = "install the extra: pip install 'flintmq[compression]'"
+        remedy = "install the extra: pip install '.[compression]' in FlintMQ's folder"
         raise CompressionError(f"the body is compressed with {package}, which is not installed; {remedy}") from failure
     try:
         return undo(found)

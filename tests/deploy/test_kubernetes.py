@@ -41,9 +41,7 @@ def container(name: str) -> dict[str, Any]:
 @pytest.mark.parametrize("version", ["1.28", "1.31", "1.36"])
 def test_kubernetes_takes_it(version: str) -> None:
     """Against the schemas of several releases, without a key that they do not know; and a misspelt one is seen."""
-    validator = pytest.importorskip(
-        "kubernetes_validate", reason="needs kubernetes-validate: pip install 'flintmq[deploy]'"
-    )
+    validator = pytest.importorskip("kubernetes_validate", reason="needs kubernetes-validate: pip install '.[deploy]'")
     for one in DOCUMENTS:
         validator.validate(one, version, strict=True)
     bent = {**DOCUMENTS[0], "spec": {**DOCUMENTS[0]["spec"], "publishNotReady": True}}

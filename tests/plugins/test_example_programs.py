@@ -30,7 +30,7 @@ def project(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     name: str = request.param
     missing = [module for module in NEEDS[name] if importlib.util.find_spec(module) is None]
     if missing and not os.environ.get("FLINTMQ_REQUIRE_EXAMPLES"):
-        pytest.skip(f"not installed: {', '.join(missing)} (pip install 'flintmq[examples]')")
+        pytest.skip(f"not installed: {', '.join(missing)} (pip install '.[examples]')")
     assert not missing
     (tmp_path / "flintmq").symlink_to(ROOT)
     ignored = shutil.ignore_patterns("*.egg-info", "__pycache__", "build")

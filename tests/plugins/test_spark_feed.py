@@ -224,6 +224,6 @@ def test_what_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     with Broker(config_of(tmp_path / "store")):
         pass
     config = config_of(tmp_path / "store", f"spark_feed.landing.path={tmp_path / 'zone'}")
-    with pytest.raises(ConfigError, match=r"pip install 'flintmq\[spark\]'") as caught, Broker(config):
+    with pytest.raises(ConfigError, match=r"pip install '\.\[spark\]'") as caught, Broker(config):
         pass
     assert caught.value.key == "spark_feed.landing.path"

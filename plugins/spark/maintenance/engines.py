@@ -164,7 +164,7 @@ def engine_of(name: str, *, workers: int | None = None, master: str = "local[*]"
     """
     missing = [module for module in ("numpy", "pyarrow") if importlib.util.find_spec(module) is None]
     if missing:
-        raise RuntimeMissingError(f"{' and '.join(missing)} not installed: pip install 'flintmq[spark]'")
+        raise RuntimeMissingError(f"{' and '.join(missing)} not installed: pip install '.[spark]' in FlintMQ's folder")
     if name == "inline":
         return InlineEngine()
     if name == "process":

@@ -111,10 +111,10 @@ class Redactor:
 
 
 EXTRAS: Final = {
-    "spark": ("pyspark", "flintmq[spark]"),
-    "avro": ("fastavro", "flintmq[avro]"),
-    "protobuf": ("google.protobuf", "flintmq[protobuf]"),
-    "delta": ("deltalake", "flintmq[delta]"),
+    "spark": ("pyspark", ".[spark]"),
+    "avro": ("fastavro", ".[avro]"),
+    "protobuf": ("google.protobuf", ".[protobuf]"),
+    "delta": ("deltalake", ".[delta]"),
 }
 """What for → the module it takes, and what to install."""
 
@@ -136,4 +136,4 @@ def require(what: str, wanted_by: str, origin: Origin = DEFAULT) -> None:
     except ModuleNotFoundError:  # a parent package is missing
         is_installed = False
     if not is_installed:
-        raise origin.error(f"{wanted_by} needs {module}: pip install '{extra}'", key=what)
+        raise origin.error(f"{wanted_by} needs {module}: pip install '{extra}' in FlintMQ's folder", key=what)

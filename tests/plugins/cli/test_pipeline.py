@@ -30,7 +30,7 @@ def test_a_machine_without_pyspark_is_told_what_to_install(tmp_path: Path, capsy
     """The broker runs without it; whoever wants a pipeline must learn how to get one, not see a traceback."""
     for words in (("run", pipeline(tmp_path, GOOD)), ("demo",)):
         assert run_command_line(["pipeline", *words]) == ExitCode.USAGE
-        assert "a pipeline needs pyspark: pip install 'flintmq[spark]'" in capsys.readouterr().err
+        assert "a pipeline needs pyspark: pip install '.[spark]'" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("without_pyspark")

@@ -170,7 +170,7 @@ def test_cat_without_pyarrow_says_what_to_install(
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     outcome = cli("store", "cat", store, "--parquet", tmp_path / "m.parquet")
     assert outcome.code == 1
-    assert "flintmq[parquet]" in outcome.err
+    assert "pip install '.[parquet]'" in outcome.err
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
@@ -338,7 +338,7 @@ def test_what_is_missing_is_one_line(
     outcome = cli("store", name, str(store), *(str(tmp_path / word) for word in rest))
     assert outcome.code == 1
     assert outcome.err.count("\n") == 1
-    assert "pip install 'flintmq[spark]'" in outcome.err
+    assert "pip install '.[spark]'" in outcome.err
 
 
 def test_a_brokers_own_delay_levels_are_known_to_its_store(cli: RunCommand, tmp_path: Path) -> None:

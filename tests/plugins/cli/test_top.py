@@ -49,4 +49,4 @@ def test_without_textual_it_names_the_extra(cli: RunCommand, name_server: str, m
     monkeypatch.delitem(sys.modules, "flintmq.plugins.top.app", raising=False)
     outcome = cli("top", "-n", name_server)
     assert outcome.code == 2
-    assert "pip install 'flintmq[top]'" in outcome.err
+    assert "pip install '.[top]'" in outcome.err

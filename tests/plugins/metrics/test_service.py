@@ -185,7 +185,7 @@ def test_a_port_that_is_taken_stops_the_start(tmp_path: Path) -> None:
 def test_a_missing_package_is_named_with_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The error says what to type, and which key it is about."""
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"pip install 'flintmq\[metrics\]'") as caught:
+    with pytest.raises(ConfigError, match=r"pip install '\.\[metrics\]'") as caught:
         asyncio.run(Broker(config(tmp_path)).start())
     assert caught.value.key == "metrics.enable"
 

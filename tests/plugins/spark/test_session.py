@@ -43,7 +43,7 @@ def test_the_first_java_that_is_new_enough_is_taken(tmp_path: Path) -> None:
 def test_without_any_java_the_error_says_what_to_install(tmp_path: Path) -> None:
     """And what was passed over, and why."""
     old = fake_java(tmp_path / "old", "11.0.2")
-    with pytest.raises(RuntimeMissingError, match=r"is Java 11, Spark needs 17.*pip install 'flintmq\[spark\]'"):
+    with pytest.raises(RuntimeMissingError, match=r"is Java 11, Spark needs 17.*pip install '\.\[spark\]'"):
         find_java({"JAVA_HOME": str(old), "PATH": ""})
     with pytest.raises(RuntimeMissingError, match="no Java to run Spark on: pip install"):
         find_java({"PATH": ""})

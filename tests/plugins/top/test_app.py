@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("textual", reason="Textual is not installed: pip install 'flintmq[top]'")
+pytest.importorskip("textual", reason="Textual is not installed: pip install '.[top]'")
 
 from textual.pilot import Pilot
 from textual.widgets import DataTable

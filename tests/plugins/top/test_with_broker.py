@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("textual", reason="Textual is not installed: pip install 'flintmq[top]'")
+pytest.importorskip("textual", reason="Textual is not installed: pip install '.[top]'")
 
 from flintmq.plugins.cluster_view.poll import Pace
 from flintmq.plugins.cluster_view.view import ClusterView

@@ -49,6 +49,6 @@ def test_a_missing_package_is_named_with_its_extra(tmp_path: Path, monkeypatch: 
         store=StoreSection(path=str(tmp_path)),
         tracing=TracingSection(otlp_endpoint="http://127.0.0.1:9/v1/traces"),
     )
-    with pytest.raises(ConfigError, match=r"pip install 'flintmq\[otel\]'") as caught:
+    with pytest.raises(ConfigError, match=r"pip install '\.\[otel\]'") as caught:
         asyncio.run(Broker(config).start())
     assert caught.value.key == "tracing.otlp_endpoint"

@@ -15,7 +15,7 @@ from landing_log import SOURCE, LittleLog
 from flintmq.plugins.spark.landing.lander import Lander
 from flintmq.plugins.spark.landing.task import LandingError, LogSource
 
-deltalake = pytest.importorskip("deltalake", reason="needs deltalake: pip install 'flintmq[delta]'")
+deltalake = pytest.importorskip("deltalake", reason="needs deltalake: pip install '.[delta]'")
 
 
 def offsets(zone: Path) -> list[int]:

