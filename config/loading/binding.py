@@ -187,13 +187,38 @@ def _bind_union(node: RawNode, arms: tuple[Any, ...], spec: FieldSpec, key: str)
 
 
 def _items(node: RawNode, spec: FieldSpec, key: str) -> Sequence[RawNode]:
-    """Return the elements of a list, which may be written as one text."""
+    """Return the elements of a list, which may be written as one text: ``a, b``; where that is no file's, ``[a, b]``, too."""
+    if isinstance(node, RawScalar) and node.origin.kind != "file" and _is_bracketed(node.text.strip()):
+        from flintmq.config.loading.yaml_source import parse_list  # a MiB that a broker without a file does without
+
+        return parse_list(node, key).items
     if isinstance(node, RawScalar):
         parts = () if node.is_null else re.split(f"[{re.escape(spec.separators)}]", node.text)
         return [attrs.evolve(node, text=part.strip()) for part in parts if part.strip()]
     if isinstance(node, RawList):
         return node.items
     raise node.origin.error(f"'{key}' takes a list, not a section", key=key)
+
+
+def _is_bracketed(text: str) -> bool:
+    """Return whether one pair of brackets holds all of a text; those of an IPv6 address are none of a list."""
+    depth = 0
+    for place, sign in enumerate(text if text.startswith("[") else ""):
+        depth += (sign == "[") - (sign == "]")
+        if depth == 0:
+            return place == len(text) - 1 and not _is_ipv6(text[1:-1])
+    return False
+
+
+def _is_ipv6(text: str) -> bool:
+    if ":" not in text:
+        return False
+    import ipaddress  # few configurations get here
+
+    try:
+        return bool(ipaddress.IPv6Address(text).packed)
+    except ValueError:
+        return False
 
 
 def unbound(node: RawNode) -> Any:

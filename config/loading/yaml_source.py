@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import attrs
 import yaml
 
 from flintmq.config.errors import ConfigError
@@ -91,6 +92,34 @@ def parse_yaml(content: str | bytes, file: str) -> RawMapping:
     if isinstance(raw, RawScalar) and raw.is_null:
         return RawMapping({}, raw.origin)
     raise raw.origin.error("the top level must be 'key: value' lines")
+
+
+def parse_list(node: RawScalar, key: str) -> RawList:
+    """Read a list that is written as one text, as the environment and the command line do.
+
+    Args:
+        node: its text begins and ends with a bracket; all values get its place.
+        key: what the list is for, for the error.
+
+    Raises:
+        ConfigError: it is not a list of YAML.
+    """
+    try:
+        found = parse_yaml(f"list: {node.text.strip()}", str(node.origin)).entries["list"]
+    except ConfigError as error:
+        raise node.origin.error(f"'{key}' is not a list like [a, b]: {error.message}", key=key) from error
+    placed = _placed(found, node)
+    assert isinstance(placed, RawList)
+    return placed
+
+
+def _placed(found: RawNode, where: RawScalar) -> RawNode:
+    """Return a node with the place, and the meaning of plain numbers, of the text that it was read from."""
+    if isinstance(found, RawScalar):
+        return attrs.evolve(found, origin=where.origin, plain=where.plain)
+    if isinstance(found, RawList):
+        return RawList(tuple(_placed(item, where) for item in found.items), where.origin)
+    return RawMapping({name: _placed(child, where) for name, child in found.entries.items()}, where.origin)
 
 
 def _convert(node: yaml.Node, file: str, origin: Origin) -> RawNode:

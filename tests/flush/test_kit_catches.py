@@ -41,6 +41,23 @@ class AcknowledgesBeforeTheSync(GroupCommit):
         return DONE
 
 
+class AcknowledgesWithoutASync(GroupCommit):
+    """Its thread does all but the sync."""
+
+    def _sync_to(self, target_bytes: int) -> None:
+        self._waiters.complete_flushed(target_bytes)
+
+
+class AcknowledgesAndForgets(AcknowledgesWithoutASync):
+    """Breaks every other rule as well: what matters most is told, not what is looked at first."""
+
+    def submit(self, end_offset_bytes: int) -> FlushWaiter:
+        return DONE
+
+    def finish(self) -> None:
+        """Makes nothing durable."""
+
+
 class SyncsInSubmit(GroupCommit):
     """Correct, but the event loop stands still during each sync."""
 
@@ -182,7 +199,9 @@ class CountsNothing(GroupCommit):
 
 
 SYNCHRONOUS_BUGS = [
-    (AcknowledgesBeforeTheSync, "a submit after stop is FENCED|not FLUSHED before its sync"),
+    (AcknowledgesBeforeTheSync, "not FLUSHED before its sync"),
+    (AcknowledgesWithoutASync, "nothing is acknowledged without a sync"),
+    (AcknowledgesAndForgets, "nothing is acknowledged without a sync"),
     (SyncsInSubmit, "submit does not wait for a sync"),
     (AdvancesAfterAFailedSync, "a failed sync makes its waiters FENCED|every submit is FENCED"),
     (TriesAFailedSyncAgain, "FENCED|tried again"),

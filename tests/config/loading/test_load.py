@@ -154,6 +154,50 @@ def test_later_sources_win_and_every_value_knows_its_source(tmp_path: Path) -> N
     assert loaded.origins["broker.id"].kind == "default"
 
 
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("[a, b]", ("a", "b")),
+        ("[a,b]", ("a", "b")),
+        (" [ a , 'b' ] ", ("a", "b")),
+        ('["a", b]', ("a", "b")),
+        ("[]", ()),
+        ("a, b", ("a", "b")),
+        ("[a]", ("a",)),
+    ],
+)
+def test_a_list_is_written_as_in_yaml_everywhere(text: str, names: tuple[str, ...]) -> None:
+    """``dispatchers: [a, b]`` is what files and ``config show`` have, so people type it after ``--set``, too; it once made
+    the names ``[a`` and ``b]``."""
+    for loaded in (
+        load_config(overrides=[f"dispatchers={text}"], environ={}),
+        load_config(environ={"FLINTMQ_DISPATCHERS": text}),
+        load_config(environ={}).with_overrides([f"dispatchers={text}"]),
+        load_text(f"dispatchers: {text.strip() if text.strip().startswith('[') else repr(text)}\n"),
+    ):
+        assert loaded.config.dispatchers == names
+
+
+def test_lists_in_overrides_may_hold_what_lists_in_files_hold() -> None:
+    """Addresses have brackets of their own; numbers keep their units, and plugins their form."""
+    loaded = load_config(
+        overrides=["namesrv.addresses=[::1]:9876;[::2]:9876", "plugins=[shop.audit:plugin, shop.quota]"], environ={}
+    )
+    assert loaded.config.namesrv.addresses == ("[::1]:9876", "[::2]:9876")
+    assert load_config(overrides=['namesrv.addresses=["[::1]:9876", "h:1"]'], environ={}).config.namesrv.addresses == (
+        "[::1]:9876",
+        "h:1",
+    )
+    assert loaded.config.plugins == (PluginRef("shop.audit:plugin"), PluginRef("shop.quota"))
+
+
+@pytest.mark.parametrize("text", ["[a, {b]", "[a, &x b]", "[a, 'b]", "[[a], b]"])
+def test_a_bracketed_list_that_is_none_names_its_key(text: str) -> None:
+    """The message of the YAML parser alone would speak of a file that nobody wrote."""
+    with pytest.raises(ConfigError, match=r"command line.*'dispatchers"):
+        load_config(overrides=[f"dispatchers={text}"], environ={})
+
+
 def test_overrides_can_be_added_later() -> None:
     """The command line starts a second broker from the first one's configuration."""
     first = load_config(None, ["broker.name=a"], {})
