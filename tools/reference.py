@@ -55,11 +55,19 @@ def cli_reference() -> str:
         "",
         "What every `--help` says. Exit codes: 0 ok, 1 failed, 2 wrong usage or configuration, 3 store, 4 network,",
         "5 store fenced. Commands of plugins are not here. Written by `tools/docs.py`.",
+        "",
+        "Your shell completes commands, options and their values once its configuration has a line:",
+        "",
+        "| shell | file | line |",
+        "|---|---|---|",
+        '| bash 4.4 or later | `~/.bashrc` | `eval "$(_FLINTMQ_COMPLETE=bash_source flintmq)"` |',
+        '| zsh | `~/.zshrc` | `eval "$(_FLINTMQ_COMPLETE=zsh_source flintmq)"` |',
+        "| fish | `~/.config/fish/completions/flintmq.fish` | `_FLINTMQ_COMPLETE=fish_source flintmq \\| source` |",
     ]
     access: dict[str, str] = {}
     root = LazyGroup(COMMANDS)
     for words, command in _commands(root, click.Context(root, info_name="flintmq")):
-        context = click.Context(command, info_name=words)
+        context = click.Context(command, info_name=words, show_default=True)
         lines += ["", f"## `{words}`", "", *_paragraphs(command.help or "")]
         rows = []
         for parameter in command.params:

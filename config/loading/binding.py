@@ -213,7 +213,7 @@ def _is_bracketed(text: str) -> bool:
 def _is_ipv6(text: str) -> bool:
     if ":" not in text:
         return False
-    import ipaddress  # few configurations get here
+    import ipaddress
 
     try:
         return bool(ipaddress.IPv6Address(text).packed)

@@ -27,7 +27,7 @@ _SIGNS = (ACCESS_KEY, SECRET_KEY, SECRET_KEY_FILE)
 @click.command(cls=Command)
 @options.name_servers
 @click.option("--host", default="127.0.0.1", metavar="HOST", help="The address to listen at.")
-@options.port
+@options.port("console.port")
 @click.option("--host-name", "host_names", multiple=True, metavar="NAME", help="A name browsers use. May be repeated.")
 @click.option("--certificate", metavar="FILE", help="Serve HTTPS with this certificate chain (PEM).")
 @click.option("--key", metavar="FILE", help="Its private key; else in the same file.")

@@ -17,6 +17,8 @@ from flintmq.plugins.cli.parser import LazyGroup
 from flintmq.remoting.wire.codes import MQ_VERSION, version_name
 
 PLUGINS_VARIABLE: Final = "FLINTMQ_PLUGINS"
+COMPLETE_VARIABLE: Final = "_FLINTMQ_COMPLETE"
+"""By which a shell asks for completions, as click names it."""
 
 
 class _Flintmq(LazyGroup):
@@ -124,5 +126,21 @@ def _usage(error: Exception) -> int | None:
 
 
 def main() -> None:
-    """Run the command of this process's command line, and exit the process."""
-    sys.exit(run_command_line())
+    """Run the command of this process's command line, or answer the shell that completes one, and exit the process."""
+    asked = os.environ.get(COMPLETE_VARIABLE)
+    sys.exit(run_command_line() if asked is None else complete(asked))
+
+
+def complete(asked: str) -> int:
+    """Print the function by which a shell completes command lines, or the words that go on in one; return the exit code.
+
+    Args:
+        asked: ``bash_source`` and ``bash_complete``, likewise of ``zsh`` and ``fish``: what the variable holds.
+    """
+    from click.shell_completion import get_completion_class, shell_complete
+
+    shell = asked.partition("_")[0]
+    if get_completion_class(shell) is None or asked not in (f"{shell}_source", f"{shell}_complete"):
+        exits.complain(f"{COMPLETE_VARIABLE} is bash_source, zsh_source or fish_source, not '{asked[:40]}'")
+        return exits.ExitCode.USAGE
+    return shell_complete(app, {}, "flintmq", COMPLETE_VARIABLE, asked)

@@ -33,9 +33,49 @@ settings = click.option(
     metavar="KEY=VALUE",
     help="A setting, by our name or RocketMQ's. May be repeated.",
 )
-store = click.option("--store", metavar="DIR", help="The store's folder.")
-port = click.option("--port", type=click.IntRange(min=0, max=65535), metavar="N", help="0 takes a free port.")
-host = click.option("--host", metavar="HOST", help="The address to listen at.")
+
+
+class SettingOption(click.Option):
+    """An option that stands for a setting, whose default help shows.
+
+    Args:
+        setting: the dotted key; the option itself has no default, so that a file or the environment may set it.
+    """
+
+    def __init__(self, *names: Any, setting: str, **attributes: Any) -> None:
+        super().__init__(*names, **attributes)
+        self.setting = setting
+
+    def get_help_extra(self, ctx: click.Context) -> click.types.OptionHelpExtra:
+        """Return what help says in brackets: the setting's default among it."""
+        from flintmq.config.loading.schema import KEYS  # only help needs it
+        from flintmq.config.loading.show import display
+        from flintmq.config.sections.models import BrokerConfig
+
+        key = KEYS[self.setting]
+        return {"default": display(key.value_of(BrokerConfig()), key.spec), **super().get_help_extra(ctx)}
+
+
+store = click.option("--store", cls=SettingOption, setting="store.path", metavar="DIR", help="The store's folder.")
+
+
+def port(setting: str) -> Callable[[F], F]:
+    """Give a command ``--port``, which stands for a setting."""
+    return click.option(
+        "--port",
+        cls=SettingOption,
+        setting=setting,
+        type=click.IntRange(min=0, max=65535),
+        metavar="N",
+        help="0 takes a free port.",
+    )
+
+
+def host(setting: str) -> Callable[[F], F]:
+    """Give a command ``--host``, which stands for a setting."""
+    return click.option("--host", cls=SettingOption, setting=setting, metavar="HOST", help="The address to listen at.")
+
+
 role = click.option(
     "--role",
     type=click.Choice(["broker", "namesrv"]),

@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import Any, Final
 
 import click
+from click.shell_completion import CompletionItem
 
 from flintmq.plugins.cli.examples import EXAMPLES
 
@@ -51,6 +52,17 @@ class Group(Command, click.Group):
     """A group of such commands."""
 
     command_class = Command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that a word names. An unknown word's error suggests commands that are not imported yet, too."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.exceptions.NoSuchCommand as error:
+            raise click.exceptions.NoSuchCommand(
+                error.command_name, possibilities=self.list_commands(ctx), ctx=ctx
+            ) from None
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names in the order in which the commands were added."""
@@ -112,6 +124,11 @@ class LazyGroup(Group):
         """Write the names and lines of the table; nothing is imported for that."""
         with formatter.section("Commands"):
             formatter.write_dl(self.rows(ctx))
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Return the commands, or the options, that begin so. No command is imported for that."""
+        rows = [CompletionItem(name, help=line) for name, line in self.rows(ctx) if name.startswith(incomplete)]
+        return rows + click.Command.shell_complete(self, ctx, incomplete)
 
     def rows(self, ctx: click.Context) -> list[tuple[str, str]]:
         """Return the names of all commands with the line that says what each does."""

@@ -17,6 +17,7 @@ from flintmq.core.broker.address import host_port
 from flintmq.plugins.broker.addresses import reachable_host
 from flintmq.plugins.cli import log_output, options
 from flintmq.plugins.cli.exits import warn
+from flintmq.plugins.cli.options import SettingOption
 from flintmq.plugins.cli.parser import Command, uncollected
 from flintmq.plugins.cli.serving import FenceWatch, Start, load, ready_word, serve, store_folder
 from flintmq.plugins.cli.serving_output import SERVING_OUTPUT
@@ -39,17 +40,25 @@ BROKERS_MAX: Final = 26
 """Brokers of one command are told apart by a letter."""
 
 
-def serving_options(command: F) -> F:
-    """Give a command the options of everything that serves."""
-    for option in (
-        options.log_level("info", with_file=True),
-        options.settings,
-        options.host,
-        options.port,
-        options.config_file,
-    ):
-        command = option(command)
-    return command
+def serving_options(section: str) -> Callable[[F], F]:
+    """Give a command the options of everything that serves.
+
+    Args:
+        section: of the settings that say where it listens.
+    """
+
+    def given(command: F) -> F:
+        for option in (
+            options.log_level("info", with_file=True),
+            options.settings,
+            options.host(f"{section}.host"),
+            options.port(f"{section}.port"),
+            options.config_file,
+        ):
+            command = option(command)
+        return command
+
+    return given
 
 
 def usable_cores(cgroups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> int:
@@ -78,18 +87,29 @@ class BrokerCount(click.ParamType[int]):
 
 
 @click.command(cls=Command)
-@serving_options
+@serving_options("listen")
 @options.store
 @click.option(
-    "--namesrv-port", type=click.IntRange(min=0, max=65535), metavar="N", help="The name server's; 0 a free one."
+    "--namesrv-port",
+    cls=SettingOption,
+    setting="nameserver.port",
+    type=click.IntRange(min=0, max=65535),
+    metavar="N",
+    help="The name server's; 0 a free one.",
 )
-@click.option("--namesrv-host", metavar="HOST", help="The name server's address.")
+@click.option(
+    "--namesrv-host",
+    cls=SettingOption,
+    setting="nameserver.host",
+    metavar="HOST",
+    help="The name server's address.",
+)
 @click.option(
     "--brokers",
     "count",
     type=BrokerCount(),
     metavar="N|auto",
-    help="Run N brokers, each in a process of its own; auto: one for each core.",
+    help="Run N brokers, each in a process of its own; auto: one for each core. Without it one, in this process.",
 )
 @click.option("--console", "with_console", is_flag=True, help="Show it in a browser; the same as console.enable=true.")
 def run(
@@ -181,7 +201,7 @@ def _by_our_name(setting: str) -> str:
 
 
 @click.command(cls=Command)
-@serving_options
+@serving_options("nameserver")
 @click.option("--kv-path", metavar="FILE", help="Keeps the key-value configuration; else in memory.")
 def namesrv(
     config: Path | None, port: int | None, host: str | None, kv_path: str | None, settings: tuple[str, ...]
@@ -204,7 +224,7 @@ def namesrv(
 
 
 @click.command(cls=Command)
-@serving_options
+@serving_options("listen")
 @click.option(
     "--namesrv",
     "-n",

@@ -17,8 +17,8 @@ from flintmq.plugins.cli.exits import CommandError, ExitCode, warn
 from flintmq.plugins.cli.output import print_done, print_json, print_rows, when
 from flintmq.plugins.cli.parser import Command, ListingGroup
 from flintmq.plugins.cli.queue_nums import MakeTopic, Waiting, in_words, resize, waiting_in
-from flintmq.remoting.client.admin import NEW_TOPIC_QUEUES, AdminClient
-from flintmq.remoting.client.route import MASTER_ID
+from flintmq.remoting.client.admin import AdminClient
+from flintmq.remoting.client.route import MASTER_ID, NEW_TOPIC_QUEUES
 from flintmq.remoting.wire.bodies import TopicOffset
 
 PERMISSIONS: Final = {"rw": READ_WRITE, "r": READ, "w": WRITE}

@@ -21,7 +21,7 @@ from flintmq.remoting.client.admin_broker import LONG_TIMEOUT_MS, BrokerQuestion
 from flintmq.remoting.client.broker_api import QueueOffsets
 from flintmq.remoting.client.instance import ClientInstance, InstanceOptions, InstanceUser, checked
 from flintmq.remoting.client.message import UNKNOWN_PLACE, MessageExt, decode_messages
-from flintmq.remoting.client.route import MASTER_ID, NameServers
+from flintmq.remoting.client.route import MASTER_ID, NEW_TOPIC_QUEUES, NameServers
 from flintmq.remoting.wire.bodies import (
     ConsumeStats,
     ResetOffsetBody,
@@ -47,8 +47,6 @@ from flintmq.remoting.wire.headers_route import DeleteTopicFromNamesrvRequestHea
 from flintmq.remoting.wire.json_body import decode_body, dumps
 
 ALL_TIME_MS: Final = 2**63 - 1
-NEW_TOPIC_QUEUES: Final = 8
-"""Queues of a topic that is made without a number."""
 
 
 class AdminClient(BrokerQuestions, QueueOffsets, InstanceUser):
@@ -140,7 +138,7 @@ class AdminClient(BrokerQuestions, QueueOffsets, InstanceUser):
 
         Args:
             topic: its name.
-            queues: how many can be read, and written to; 8 of a new topic.
+            queues: how many can be read, and written to; 4 of a new topic, as where sending makes it.
             write_queues: how many can be written to where those are fewer: a topic gets fewer queues without a loss when those
                 that go are written to no more first, and taken away when they are consumed.
             perm: bits of :mod:`flintmq.core.broker.perm`; read and write of a new topic.

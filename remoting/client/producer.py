@@ -13,7 +13,7 @@ from flintmq.remoting.client.linger import LINGER_MAX_BYTES, Gatherer
 from flintmq.remoting.client.message import Message, MessageExt
 from flintmq.remoting.client.prepared import MESSAGE_MAX_BYTES, Preparer
 from flintmq.remoting.client.request_reply import make_reply
-from flintmq.remoting.client.route import NameServers
+from flintmq.remoting.client.route import NEW_TOPIC_QUEUES, NameServers
 from flintmq.remoting.client.send_result import PartlySentError, SendResult
 from flintmq.remoting.client.sending import LatencyBackoff, Sender
 from flintmq.remoting.client.trace import Tracer
@@ -66,7 +66,7 @@ class Producer(InstanceUser):
         retries: int = 2,
         compress_over_bytes: int | None = None,
         max_message_bytes: int = MESSAGE_MAX_BYTES,
-        default_topic_queue_nums: int = 4,
+        default_topic_queue_nums: int = NEW_TOPIC_QUEUES,
         latency_backoff: bool = False,
         retry_when_not_durable: bool = False,
         trace: str | bool = False,

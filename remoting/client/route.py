@@ -28,6 +28,8 @@ DOUBT_S: Final = 0.5
 ROUTE_MAX_AGE_S: Final = 30.0
 """RocketMQ's clients ask again every 30 s."""
 MASTER_ID: Final = 0
+NEW_TOPIC_QUEUES: Final = 4
+"""Queues of a topic that is made without a number, whether by sending to it or by an administrator."""
 _COUNT_DIGITS_MAX: Final = 10
 """Of a number of queues: one that is longer is not even converted."""
 

@@ -16,7 +16,7 @@ from flintmq.core.errors import InvalidArgumentError, RefusedError, RemotingErro
 from flintmq.core.io.clock import Clock
 from flintmq.remoting.client.instance import ClientInstance
 from flintmq.remoting.client.prepared import Prepared
-from flintmq.remoting.client.route import TopicRoute, make_topic_route
+from flintmq.remoting.client.route import NEW_TOPIC_QUEUES, TopicRoute, make_topic_route
 from flintmq.remoting.client.send_result import STORED, SendResult, send_result
 from flintmq.remoting.wire.codes import ResponseCode
 from flintmq.remoting.wire.command import RemotingCommand, request
@@ -80,7 +80,7 @@ class Sender:
     group: str
     retries: int = 2
     """Further brokers to try when a send fails."""
-    default_topic_queue_nums: int = 4
+    default_topic_queue_nums: int = NEW_TOPIC_QUEUES
     """Queues asked for when sending creates the topic."""
     backoff: LatencyBackoff | None = None
     retry_when_not_durable: bool = False

@@ -109,8 +109,17 @@ def test_the_client_keeps_what_it_is_not_given(ask: Ask) -> None:
     kept, narrower, fresh, never = ask(work)
     assert (kept.read_queue_nums, kept.write_queue_nums, kept.perm, kept.order) == (3, 3, 4, True)
     assert (narrower.read_queue_nums, narrower.write_queue_nums, narrower.perm) == (3, 1, 4)
-    assert (fresh.read_queue_nums, fresh.write_queue_nums, fresh.perm, fresh.order) == (8, 8, 6, False)
+    assert (fresh.read_queue_nums, fresh.write_queue_nums, fresh.perm, fresh.order) == (4, 4, 6, False)
     assert never is None
+
+
+def test_a_topic_is_the_same_whoever_makes_it(cli: RunCommand, name_server: str, ask: Ask) -> None:
+    """``topics create`` once made 8 queues where sending makes 4: chance decided how many consumers a topic takes."""
+    where = ("-n", name_server)
+    assert cli("topics", "create", "ByHand", *where).code == 0
+    assert cli("send", "BySending", "x", *where).code == 0
+    by_hand, by_sending = ask(lambda admin: topic_of(admin, "ByHand")), ask(lambda admin: topic_of(admin, "BySending"))
+    assert by_hand.read_queue_nums == by_hand.write_queue_nums == by_sending.read_queue_nums == 4
 
 
 def test_retries_reset_nothing_else_of_a_group(cli: RunCommand, name_server: str, ask: Ask) -> None:
