@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("flintmq.console")
 
+LOOKS_AT_ONCE_MAX: Final = 2
+DOWNLOADS_MAX: Final = 8
+"""Bodies that are sent at a time: each has up to 4 MiB in memory as it is stored, for as long as its reader takes."""
 FOLDER: Final = Path(__file__).parent
 
 
@@ -58,6 +62,9 @@ class Console:
         self.confirmations = Confirmations(clock)
         self.throttle = Throttle(clock)
         self.logins_under_way = 0
+        self.looking = asyncio.Semaphore(LOOKS_AT_ONCE_MAX)
+        """Held by pages while they have bodies of messages in memory."""
+        self.downloading = asyncio.Semaphore(DOWNLOADS_MAX)
         self.audit = AuditLog(clock, audit_file)
         self.templates = _templates()
 

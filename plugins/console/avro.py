@@ -9,11 +9,16 @@ from __future__ import annotations
 
 import json
 import struct
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 VALUES_MAX: Final = 50_000
 DEPTH_MAX: Final = 64
+NAME_MAX_CHARS: Final = 1_000
+TIME_MAX_S: Final = 1.0
+"""Of the processor, for a body; it is looked at every :data:`_LOOKED_EACH` values."""
+_LOOKED_EACH: Final = 1_024
 SCHEMA_MAX_CHARS: Final = 200_000
 _CONFLUENT_BYTES: Final = 5
 """A zero and the schema's number, which serializers with a registry put before a body."""
@@ -71,6 +76,17 @@ class Schema:
         self._body = b""
         self._at = 0
         self._left = 0
+        self._until_s = 0.0
+        self._readers: dict[str, Callable[[], Any]] = {
+            "null": lambda: None,
+            "boolean": lambda: self._take(1) != b"\x00",
+            "int": self._long,
+            "long": self._long,
+            "float": lambda: struct.unpack("<f", self._take(4))[0],
+            "double": lambda: struct.unpack("<d", self._take(8))[0],
+            "bytes": lambda: self._take(self._long()).hex(),
+            "string": self._string,
+        }
         if text.strip() in _PRIMITIVES:
             self._schema: Any = text.strip()
             return
@@ -83,7 +99,11 @@ class Schema:
     def read(self, body: bytes) -> Any:
         """Return the value of a whole body. Raises :class:`AvroError`."""
         self._body, self._at, self._left = body, 0, VALUES_MAX
-        found = self._value(self._schema, "", 0)
+        self._until_s = time.thread_time() + TIME_MAX_S
+        try:
+            found = self._value(self._schema, "", 0)
+        finally:
+            self._body = b""
         if self._at != len(body):
             raise AvroError(f"the body goes on for {len(body) - self._at:,} bytes behind its value")
         return found
@@ -103,7 +123,9 @@ class Schema:
             for inner in (schema.get("items"), schema.get("values"), kind if isinstance(kind, (dict, list)) else None):
                 self._note_names(inner, space, depth + 1)
             fields = schema.get("fields", [])
-            if not isinstance(fields, list) or not all(isinstance(field, dict) and "name" in field for field in fields):
+            if not isinstance(fields, list) or not all(
+                isinstance(field, dict) and isinstance(field.get("name"), str) for field in fields
+            ):
                 raise AvroError("fields of a record are a list of objects with a name and a type")
             for field in fields:
                 self._note_names(field.get("type"), space, depth + 1)
@@ -113,6 +135,8 @@ class Schema:
         if not isinstance(name, str) or not name:
             raise AvroError(f"a {schema['type']} without a name")
         own = schema.get("namespace", space)
+        if not isinstance(own, str) or len(name) + len(own) > NAME_MAX_CHARS:
+            raise AvroError(f"a name and its namespace are texts of at most {NAME_MAX_CHARS} characters together")
         full = name if "." in name or not own else f"{own}.{name}"
         self._named[full] = schema
         schema["_space"] = full.rpartition(".")[0]
@@ -121,16 +145,14 @@ class Schema:
     # --- the body ---
 
     def _value(self, schema: Any, space: str, depth: int) -> Any:
-        self._left -= 1
-        if self._left < 0:
-            raise AvroError(f"the body has more than {VALUES_MAX:,} values: download it")
+        self._count()
         if depth > DEPTH_MAX:
             raise AvroError(f"the body nests deeper than {DEPTH_MAX}")
         if isinstance(schema, list):
             return self._value(self._branch(schema), space, depth + 1)
         if isinstance(schema, dict):
             return self._complex(schema, space, depth)
-        read = self._readers().get(schema) if isinstance(schema, str) else None
+        read = self._readers.get(schema) if isinstance(schema, str) else None
         if read is not None:
             return read()
         named = self._named.get(f"{space}.{schema}", self._named.get(schema)) if isinstance(schema, str) else None
@@ -138,12 +160,18 @@ class Schema:
             raise AvroError(f"the schema names a type {str(schema)[:80]!r} that it does not have")
         return self._complex(named, space, depth)
 
+    def _count(self) -> None:
+        """Count a value. Raises :class:`AvroError` where they are too many, or take too long."""
+        self._left -= 1
+        if self._left < 0:
+            raise AvroError(f"the body has more than {VALUES_MAX:,} values: download it")
+        if not self._left % _LOOKED_EACH and time.thread_time() > self._until_s:
+            raise AvroError("it takes too long to be decoded: download it")
+
     def _complex(self, schema: Mapping[str, Any], space: str, depth: int) -> Any:
         kind, space = schema.get("type"), schema.get("_space", space)
         if kind in ("record", "error"):
-            return {
-                str(one["name"]): self._value(one.get("type"), space, depth + 1) for one in schema.get("fields", ())
-            }
+            return {one["name"]: self._value(one.get("type"), space, depth + 1) for one in schema.get("fields", ())}
         if kind == "enum":
             symbols, index = schema.get("symbols", ()), self._long()
             if not 0 <= index < len(symbols):
@@ -178,22 +206,8 @@ class Schema:
             if not count:
                 return
             for _ in range(count):
-                self._left -= 1
-                if self._left < 0:
-                    raise AvroError(f"the body has more than {VALUES_MAX:,} values: download it")
+                self._count()
                 yield None
-
-    def _readers(self) -> dict[str, Callable[[], Any]]:
-        return {
-            "null": lambda: None,
-            "boolean": lambda: self._take(1) != b"\x00",
-            "int": self._long,
-            "long": self._long,
-            "float": lambda: struct.unpack("<f", self._take(4))[0],
-            "double": lambda: struct.unpack("<d", self._take(8))[0],
-            "bytes": lambda: self._take(self._long()).hex(),
-            "string": self._string,
-        }
 
     def _string(self) -> str:
         return self._take(self._long()).decode("utf-8", "replace")

@@ -188,6 +188,7 @@ class Clusters:
         if access is None:
             hooks = () if signer is None else (signer,)
             client = ClientInstance(self.name_servers, hooks=hooks, ssl_context=self._ssl_context, clock=self._clock)
+            client.bodies_stay_packed = True
             access = self._open[key] = ClusterAccess(self, key, account, client)
             if not key:
                 access.hold()

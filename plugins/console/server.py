@@ -19,11 +19,10 @@ from flintmq.config.sections.console import ConsoleSection
 from flintmq.core.broker.address import host_port
 from flintmq.core.errors import FlintError, RemotingConnectError
 from flintmq.plugins.console.app import Console, make_app
+from flintmq.plugins.console.connection import Connection
 
 log = logging.getLogger("flintmq.console")
 
-REQUESTS_MAX: Final = 128
-"""Under way at once; more are answered 503."""
 STOP_TIMEOUT_S: Final = 3
 
 
@@ -78,11 +77,10 @@ class ConsoleServer:
                 access_log=False,
                 lifespan="off",
                 ws="none",
-                http="h11",
+                http=Connection,
                 server_header=False,
                 date_header=True,
                 proxy_headers=False,
-                limit_concurrency=REQUESTS_MAX,
                 timeout_keep_alive=15,
                 timeout_graceful_shutdown=STOP_TIMEOUT_S,
                 ssl_certfile=self._settings.certificate,

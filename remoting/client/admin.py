@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import asyncio
+from collections.abc import Callable, Iterable
 from typing import Final, Unpack
 
 from msgspec.structs import replace
@@ -242,8 +243,12 @@ class AdminClient(BrokerQuestions, QueueOffsets, InstanceUser):
         begin_timestamp_ms: int = 0,
         end_timestamp_ms: int = ALL_TIME_MS,
         unique: bool = False,
+        keep: Callable[[MessageExt], MessageExt] | None = None,
     ) -> list[MessageExt]:
-        """Messages of a topic by one of their keys (with ``unique`` by their UNIQ_KEY), stored within a time, oldest first."""
+        """Messages of a topic by one of their keys (with ``unique`` by their UNIQ_KEY), stored within a time, oldest first.
+
+        ``keep`` makes what is kept of each message, in a thread, before the next broker is asked.
+        """
         header = QueryMessageRequestHeader(
             topic=topic,
             key=key,
@@ -253,13 +258,17 @@ class AdminClient(BrokerQuestions, QueueOffsets, InstanceUser):
             unique_key_query=unique,
         )
         found: dict[str, MessageExt] = {}
+        kept: dict[str, MessageExt] = {}
         for answer in await self._ask_topic(topic, RequestCode.QUERY_MESSAGE, header, ResponseCode.QUERY_NOT_FOUND):
-            for message in decode_messages(answer.body):
+            for message in decode_messages(answer.body, packed=self.client.bodies_stay_packed):
                 if message.queue_offset == UNKNOWN_PLACE:  # damaged: the broker has found it by the key
-                    found[f"damaged {len(found)}"] = message
+                    found[f"damaged {len(kept)} {len(found)}"] = message
                 elif message.topic == topic and _has_key(message, key, unique=unique):  # brokers compare hashes
                     found[message.offset_msg_id] = message
-        return sorted(found.values(), key=lambda message: message.store_timestamp_ms)
+            if keep is not None:
+                kept |= zip(found, await asyncio.to_thread(list, map(keep, found.values())), strict=True)
+                found.clear()
+        return sorted((kept | found).values(), key=lambda message: message.store_timestamp_ms)
 
     async def view_message(self, offset_msg_id: str) -> MessageExt:
         """Return the message with a broker's id; the id says which broker is asked. Raises ``ValueError`` when it is
@@ -268,7 +277,7 @@ class AdminClient(BrokerQuestions, QueueOffsets, InstanceUser):
         header = ViewMessageRequestHeader(commit_log_offset_bytes=message_id.commit_log_offset_bytes)
         address = host_port(message_id.ip, message_id.port)
         answer = await self.client.ask(address, request(RequestCode.VIEW_MESSAGE_BY_ID, header))
-        messages = decode_messages(answer.body)
+        messages = decode_messages(answer.body, packed=self.client.bodies_stay_packed)
         if len(messages) != 1:
             raise RemotingError(f"{address} has answered with {len(messages)} messages for the id {offset_msg_id}")
         return messages[0]

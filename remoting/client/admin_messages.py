@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, TypeVar
 
 import attrs
@@ -20,8 +20,8 @@ from flintmq.core.record.sys_flag import COMPRESSED
 from flintmq.remoting.client.admin import AdminClient
 from flintmq.remoting.client.admin_broker import LONG_TIMEOUT_MS
 from flintmq.remoting.client.broker_api import BrokerApi
-from flintmq.remoting.client.compression import DECOMPRESSED_MAX_BYTES, METHOD_MASK, UnreadableError
-from flintmq.remoting.client.message import UNKNOWN_PLACE, Message, MessageExt, decode_messages
+from flintmq.remoting.client.compression import METHOD_MASK, CompressionError, UnreadableError
+from flintmq.remoting.client.message import UNKNOWN_PLACE, Message, MessageExt, body_beginning, decode_messages
 from flintmq.remoting.client.producer import SEND_TIMEOUT_MS, Producer
 from flintmq.remoting.client.send_result import SendResult
 from flintmq.remoting.wire.bodies import ConsumeMessageDirectlyResult, ResetOffsetBody
@@ -37,7 +37,19 @@ TOOLS_GROUP: Final = "TOOLS_CONSUMER"
 """The group as which RocketMQ's own tools read queues; every broker has it."""
 MASTERS_ASKED_MAX: Final = 32
 AT_ONCE_MAX: Final = 16
-"""Queues that are read at a time."""
+"""Queues that are asked for an offset at a time."""
+READ_AT_ONCE_MAX: Final = 4
+"""Queues whose messages are read at a time: an answer has up to 4 MiB, and one message more."""
+READ_QUEUES_MAX: Final = 256
+READ_MAX_BYTES: Final = 8 * 1024 * 1024
+"""Stored bytes of bodies that are kept of one queue."""
+READ_MESSAGES_MAX: Final = 1_000
+"""Of all queues together."""
+TRACE_MAX_BYTES: Final = 256 * 1024
+"""What is read of a message of the trace topic: clients send them at 128,000 bytes."""
+TRACES_MAX: Final = 200
+Keep = Callable[[MessageExt], MessageExt]
+"""Makes what is kept of a message that was read, in a thread."""
 MOVE_TRIES: Final = 3
 """How often an offset is written that a member may overwrite just then."""
 _OF_THE_FIRST_SEND: Final = frozenset(
@@ -100,7 +112,7 @@ async def view_message(admin: AdminClient, offset_msg_id: str) -> MessageExt:
         except (RefusedError, RemotingError) as error:
             failure = error
             continue
-        for message in decode_messages(answer.body):
+        for message in decode_messages(answer.body, packed=admin.client.bodies_stay_packed):
             is_damaged = own in registered and message.queue_offset == UNKNOWN_PLACE
             if is_damaged or message.offset_msg_id.upper() == offset_msg_id.upper():
                 return message
@@ -121,44 +133,63 @@ async def queues_of(admin: AdminClient, topic: str) -> dict[MessageQueue, tuple[
     return {queue: (ends.min_queue_offset, ends.max_queue_offset) for queue, ends in sorted(stats.items())}
 
 
-async def read_queue(admin: AdminClient, queue: MessageQueue, queue_offset: int, count: int) -> list[MessageExt]:
-    """Return messages of a queue from an offset on, at most so many; fewer where it ends, an answer is full, or the bodies are
-    longer together than one may be."""
+async def read_queue(
+    admin: AdminClient, queue: MessageQueue, queue_offset: int, count: int, keep: Keep | None = None
+) -> list[MessageExt]:
+    """Return messages of a queue from an offset on, at most so many; fewer where it ends, an answer is full, or the bodies take
+    more than 8 MiB.
+
+    Args:
+        admin: asks.
+        queue, queue_offset, count: where from, and how many.
+        keep: called with each message as soon as it is there; what it returns is kept.
+    """
     api = BrokerApi(admin.client, TOOLS_GROUP)
     subscription = SubscriptionData(topic=queue.topic)
     found: list[MessageExt] = []
-    while len(found) < count and sum(len(one.body) for one in found) < DECOMPRESSED_MAX_BYTES:
+    while len(found) < count and sum(len(one.body) for one in found) < READ_MAX_BYTES:
         pulled = await api.pull(
             queue, queue_offset, subscription=subscription, max_messages=min(32, count - len(found))
         )
         if not pulled.messages or pulled.next_begin_queue_offset <= queue_offset:
             break
-        found += pulled.messages
+        found += pulled.messages if keep is None else await asyncio.to_thread(list, map(keep, pulled.messages))
         queue_offset = pulled.next_begin_queue_offset
     return found[:count]
 
 
 async def read_times(
-    admin: AdminClient, topic: str, begin_ms: int, end_ms: int, count: int
+    admin: AdminClient, topic: str, begin_ms: int, end_ms: int, count: int, keep: Keep | None = None
 ) -> tuple[list[MessageExt], tuple[str, ...]]:
     """Return messages of a topic that were stored within a time, at most so many of each queue, in the order of their times.
 
+    Of all queues together they are at most a thousand, of the first 256 queues.
+
+    Args:
+        admin: asks.
+        topic, begin_ms, end_ms, count: whose messages, of which time, and how many of each queue.
+        keep: as for :func:`read_queue`.
+
     Returns:
-        The messages, and in sentences which queues could not be read.
+        The messages, and in sentences which queues were not read, and why.
     """
-    room = asyncio.Semaphore(AT_ONCE_MAX)
+    room = asyncio.Semaphore(READ_AT_ONCE_MAX)
 
     async def read(queue: MessageQueue, low: int, high: int) -> list[MessageExt]:
         async with room:
             first = max(low, await admin.search_offset(queue, begin_ms)) if begin_ms else low
             if first >= high:
                 return []
-            return await read_queue(admin, queue, first, min(count, high - first))
+            return await read_queue(admin, queue, first, min(count, high - first), keep)
 
-    queues = [(queue, low, high) for queue, (low, high) in (await queues_of(admin, topic)).items() if high > low]
+    filled = [(queue, low, high) for queue, (low, high) in (await queues_of(admin, topic)).items() if high > low]
+    queues = filled[:READ_QUEUES_MAX]
+    count = min(count, max(1, READ_MESSAGES_MAX // max(1, len(queues))))
     answers, errors = await _of_each({queue: read(queue, low, high) for queue, low, high in queues})
     found = [one for answer in answers for one in answer if begin_ms <= one.store_timestamp_ms <= end_ms]
     found.sort(key=lambda one: (one.store_timestamp_ms, one.queue_id, one.queue_offset))
+    if len(filled) > len(queues):
+        errors += (f"only the first {len(queues)} of {len(filled)} queues with messages were read",)
     return found, errors
 
 
@@ -205,7 +236,7 @@ async def consume_directly(
 async def send_copy(admin: AdminClient, message: MessageExt, topic: str, **more: str) -> SendResult:
     """Send a message's body, tags, keys and the user's properties as a new message. It has an id of its own.
 
-    A body that cannot be decompressed here is sent as it is stored, for those who can.
+    A body that is still compressed, or cannot be decompressed here, is sent as it is stored, for those who can.
 
     Args:
         admin: its client sends.
@@ -362,5 +393,18 @@ async def delay_positions(admin: AdminClient, address: str) -> dict[int, int]:
 async def traces_of(admin: AdminClient, topic: str, msg_id: str, max_num: int = 64) -> Sequence[Sequence[str]]:
     """Return the lines that clients wrote about a message to a trace topic: each as its fields (see :mod:`.trace`)."""
     found = await admin.query_by_key(topic, msg_id, max_num=max_num)
-    lines = (line for message in found for line in message.body.decode("utf-8", "replace").split("\x02"))
-    return [fields for fields in (line.strip().split("\x01") for line in lines) if msg_id in fields]
+    return await asyncio.to_thread(_traces_in, found, msg_id)
+
+
+def _traces_in(found: Sequence[MessageExt], msg_id: str) -> list[list[str]]:
+    lines: list[list[str]] = []
+    for message in found:
+        try:
+            body, _ = body_beginning(message, TRACE_MAX_BYTES)
+        except CompressionError:
+            continue  # no line can be read; the page of this message says why
+        fields = (line.strip().split("\x01") for line in body.decode("utf-8", "replace").split("\x02"))
+        lines += (one for one in fields if msg_id in one)
+        if len(lines) >= TRACES_MAX:
+            break
+    return lines[:TRACES_MAX]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import enum
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -14,7 +15,15 @@ from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.errors import RemotingError
 from flintmq.core.record.record import RecordError
 from flintmq.remoting.client.instance import REQUEST_TIMEOUT_MS, ClientInstance
-from flintmq.remoting.client.message import NO_ROOM, UNKNOWN_PLACE, MessageExt, Unpacking, messages_apart, messages_of
+from flintmq.remoting.client.message import (
+    NO_ROOM,
+    UNKNOWN_PLACE,
+    MessageExt,
+    Unpacking,
+    keep_packed,
+    messages_apart,
+    messages_of,
+)
 from flintmq.remoting.client.route import MASTER_ID
 from flintmq.remoting.wire.bodies import ConsumerIdList, LockBatchRequestBody, LockBatchResponseBody
 from flintmq.remoting.wire.codes import RequestCode, ResponseCode
@@ -33,6 +42,8 @@ from flintmq.remoting.wire.headers_message import (
     UpdateConsumerOffsetRequestHeader,
 )
 
+UNPACKED_AT_ONCE_MAX_BYTES: Final = 4 * 1024 * 1024
+"""What the loop itself unpacks of an answer: some 10 ms."""
 FLAG_SUSPEND: Final = 2
 FLAG_SUBSCRIPTION: Final = 4
 
@@ -150,12 +161,12 @@ class BrokerApi(QueueOffsets):
         found = await self.pull_records(
             queue, queue_offset, subscription=subscription, max_messages=max_messages, suspend_ms=suspend_ms
         )
-        unpack = Unpacking()
         try:
-            messages = messages_of(found.records, queue.broker_name, unpack)
+            messages, is_cut = await self._unpacked(found.records, queue.broker_name)
         except RecordError:
             found, messages = await self._pulled_apart(queue, queue_offset, subscription, max_messages, found)
-        if unpack.is_full:
+            is_cut = False
+        if is_cut:
             found, messages = _as_far_as_there_is_room(found, messages)
         if self.client.namespace.name:
             messages = list(map(self.client.namespace.unwrap_message, messages))
@@ -167,6 +178,20 @@ class BrokerApi(QueueOffsets):
             max_queue_offset=found.max_queue_offset,
             suggested_broker_id=found.suggested_broker_id,
         )
+
+    async def _unpacked(self, records: bytes, broker_name: str) -> tuple[list[MessageExt], bool]:
+        """Return the messages of an answer, and whether there was no room for some body. Raises ``RecordError``.
+
+        A thread unpacks bodies that would keep the loop.
+        """
+        if self.client.bodies_stay_packed:
+            return messages_of(records, broker_name, keep_packed), False
+        unpack = Unpacking(UNPACKED_AT_ONCE_MAX_BYTES)
+        messages = messages_of(records, broker_name, unpack)
+        if unpack.is_full:
+            unpack = Unpacking()
+            messages = await asyncio.to_thread(messages_of, records, broker_name, unpack)
+        return messages, unpack.is_full
 
     async def _pulled_apart(
         self,
@@ -181,9 +206,9 @@ class BrokerApi(QueueOffsets):
         The place of a record that cannot be read is known only where it is all that was asked for: an answer ends before it,
         and the next one has it alone.
         """
-        unpack = Unpacking()
-        messages = messages_apart(found.records, queue.broker_name, unpack)
-        if unpack.is_full:
+        is_packed = self.client.bodies_stay_packed
+        messages = messages_apart(found.records, queue.broker_name, keep_packed if is_packed else Unpacking())
+        if any(message.body_error == NO_ROOM for message in messages):
             found, messages = _as_far_as_there_is_room(found, messages)
         at = next((at for at, one in enumerate(messages) if one.queue_offset == UNKNOWN_PLACE), None)
         if at is None:

@@ -115,6 +115,9 @@ class ClientInstance:
         self._heartbeat_interval_s = heartbeat_interval_s
         self._group_handlers: dict[tuple[int, str], RequestHandler] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self.bodies_stay_packed: bool = False
+        """Whether messages that are read have compressed bodies as they are stored (``body_error`` is
+        :data:`~flintmq.remoting.client.message.PACKED`): for views, which show a part of them."""
         self.is_closed: bool = False
         """Whether :meth:`close` was called: nothing is asked any more."""
 

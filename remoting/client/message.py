@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any, Final
@@ -26,7 +26,13 @@ from flintmq.core.record.record import (
     decode_records,
 )
 from flintmq.core.record.sys_flag import COMPRESSED
-from flintmq.remoting.client.compression import DECOMPRESSED_MAX_BYTES, CompressionError, TooLongError, decompress
+from flintmq.remoting.client.compression import (
+    DECOMPRESSED_MAX_BYTES,
+    CompressionError,
+    TooLongError,
+    decompress,
+    decompressed_parts,
+)
 from flintmq.remoting.client.timing import with_timer
 
 DELAY_LEVEL_MAX: Final = 18
@@ -243,14 +249,64 @@ UNKNOWN_PLACE: Final = -1
 """The queue offset of a message whose record cannot be read."""
 
 
+PACKED: Final = "it is still compressed"
+"""The ``body_error`` of a message that was asked for as it is stored."""
+
+
+def keep_packed(message: MessageExt) -> MessageExt:
+    """Return a message with its body as it is stored. :func:`body_parts` gives what was sent, as much of it as is wanted."""
+    return replace(message, body_error=PACKED) if message.sys_flag & COMPRESSED and message.body else message
+
+
+def body_parts(message: MessageExt) -> Iterator[bytes]:
+    """Yield what was sent in parts of at most 128 KiB, also of a message that is still compressed; of one that cannot be read
+    what is stored.
+
+    Raises:
+        CompressionError: it cannot be decompressed; parts may have come before.
+    """
+    return decompressed_parts(message.body, message.sys_flag if message.body_error == PACKED else 0)
+
+
+def body_beginning(message: MessageExt, max_bytes: int) -> tuple[bytes, bool]:
+    """Return the beginning of what was sent, and whether it is all of it; see :func:`body_parts`. No more of it is made."""
+    found = b""
+    parts = body_parts(message)
+    for part in parts:
+        found += part
+        if len(found) > max_bytes:
+            return found[:max_bytes], False
+    return found, True
+
+
+CUT: Final = "only its beginning was read"
+"""The ``body_error`` of a message that :func:`shortened` made."""
+
+
+def shortened(message: MessageExt, max_bytes: int) -> MessageExt:
+    """Return a message with the beginning of what was sent in place of its body, and the reason why it is not all of it."""
+    if message.body_error == CUT or not message.body:
+        return message
+    try:
+        body, is_whole = body_beginning(message, max_bytes)
+    except CompressionError as failure:
+        return replace(message, body=message.body[:max_bytes], body_error=str(failure))
+    if message.body_error and message.body_error != PACKED:
+        return replace(message, body=body)
+    return replace(message, body=body, body_error="" if is_whole else CUT)
+
+
 class Unpacking:
     """Decompresses the bodies of one answer. Together they get no longer than one may be, however many there are.
 
     A few kilobytes of an answer can become gigabytes.
+
+    Args:
+        max_bytes: how long they get; None, and at most: as long as one may be.
     """
 
-    def __init__(self) -> None:
-        self._left_bytes = DECOMPRESSED_MAX_BYTES
+    def __init__(self, max_bytes: int | None = None) -> None:
+        self._left_bytes = min(DECOMPRESSED_MAX_BYTES, max_bytes or DECOMPRESSED_MAX_BYTES)
         self.is_full = False
         """Whether there was no room for a body: its message has the ``body_error`` :data:`NO_ROOM`."""
 
@@ -272,7 +328,11 @@ class Unpacking:
 NO_ROOM: Final = "the messages before it in the answer take the memory that there is for an answer: ask for it alone"
 
 
-def message_of(record: Record, broker_name: str = "", unpack: Unpacking | None = None) -> MessageExt:
+Unpack = Callable[[MessageExt], MessageExt]
+"""Makes what a reader gets of a message whose body is compressed: :class:`Unpacking`, or :func:`keep_packed`."""
+
+
+def message_of(record: Record, broker_name: str = "", unpack: Unpack | None = None) -> MessageExt:
     """Return the message in a record, with the stored body where it cannot be decompressed.
 
     Args:
@@ -302,7 +362,7 @@ def message_of(record: Record, broker_name: str = "", unpack: Unpacking | None =
     return (unpack or Unpacking())(message) if sys_flag & COMPRESSED else message
 
 
-def messages_of(records: bytes, broker_name: str, unpack: Unpacking) -> list[MessageExt]:
+def messages_of(records: bytes, broker_name: str, unpack: Unpack) -> list[MessageExt]:
     """Return the messages in consecutive records, see :func:`message_of`.
 
     Raises:
@@ -311,7 +371,7 @@ def messages_of(records: bytes, broker_name: str, unpack: Unpacking) -> list[Mes
     return [message_of(record, broker_name, unpack) for record in decode_records(records)]
 
 
-def messages_apart(records: bytes, broker_name: str, unpack: Unpacking) -> list[MessageExt]:
+def messages_apart(records: bytes, broker_name: str, unpack: Unpack) -> list[MessageExt]:
     """Return the messages in consecutive records, of which some may be damaged.
 
     One whose checksum is wrong has the stored body. Of a record that cannot be read, nothing is known but its bytes, which are
@@ -339,15 +399,20 @@ def messages_apart(records: bytes, broker_name: str, unpack: Unpacking) -> list[
     return messages
 
 
-def decode_messages(records: bytes, broker_name: str = "") -> list[MessageExt]:
+def decode_messages(records: bytes, broker_name: str = "", *, packed: bool = False) -> list[MessageExt]:
     """Return the messages in the records of a pull's or a query's answer, each decoded by itself.
 
     One that cannot be read has the stored bytes and the reason in :attr:`MessageExt.body_error`.
+
+    Args:
+        records: the answer's body.
+        broker_name: who answered, if that is known.
+        packed: leave bodies as they are stored, for who looks at a part of them (:func:`body_parts`).
     """
     try:
-        return messages_of(records, broker_name, Unpacking())
+        return messages_of(records, broker_name, keep_packed if packed else Unpacking())
     except RecordError:
-        return messages_apart(records, broker_name, Unpacking())
+        return messages_apart(records, broker_name, keep_packed if packed else Unpacking())
 
 
 def _stated_size(view: memoryview, position: int) -> int:

@@ -15,7 +15,7 @@ from flintmq.core.errors import FlintError, RefusedError
 from flintmq.core.record import properties as props
 from flintmq.plugins.cluster_view.progress import lag_of
 from flintmq.plugins.console.lists import listed
-from flintmq.plugins.console.pages.messages import address, preview
+from flintmq.plugins.console.pages.messages import address, preview, previewed
 from flintmq.plugins.console.web import FormError, Visitor, page, to
 from flintmq.remoting.client import admin_messages
 from flintmq.remoting.client.message import MessageExt
@@ -92,7 +92,10 @@ async def dead_letters(visitor: Visitor) -> Response:
     queue, low, high = await _queue(visitor, group, visitor.query("queue"))
     first = visitor.number("The offset", visitor.query("from") or str(low), 0, 2**62)
     first = min(max(first, low), high)
-    rows = await admin_messages.read_queue(visitor.access.admin, queue, first, SHOWN_MAX) if first < high else []
+    rows: list[MessageExt] = []
+    if first < high:
+        async with visitor.console.looking:
+            rows = await admin_messages.read_queue(visitor.access.admin, queue, first, SHOWN_MAX, previewed)
     return visitor.render(
         "dead_letters.html",
         group=group,
@@ -127,9 +130,13 @@ async def replay(visitor: Visitor) -> Response:
     subject = f"{count} dead letters of {group} from {queue.broker_name}:{queue.queue_id} offset {first} on"
     sent, problem = 0, ""
     try:
-        for one in await admin_messages.read_queue(visitor.access.admin, queue, first, count):
-            await admin_messages.send_copy(visitor.access.admin, one, retry_topic(group), RETRY_TOPIC=_origin(one))
-            sent += 1
+        async with visitor.console.looking:
+            while part := await admin_messages.read_queue(visitor.access.admin, queue, first + sent, count - sent):
+                for one in part:
+                    await admin_messages.send_copy(
+                        visitor.access.admin, one, retry_topic(group), RETRY_TOPIC=_origin(one)
+                    )
+                    sent += 1
     except (FlintError, ValueError) as error:
         problem = str(error)
     visitor.audit("replay", subject, f"failed after {sent}: {problem}" if problem else f"done: {sent} sent")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC
-from typing import Final
+from typing import Any, Final
 
 import attrs
-from starlette.responses import Response
+from msgspec.structs import replace
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from flintmq.config.errors import ConfigError
 from flintmq.config.rocketmq.system_topics import TRACE_TOPIC
@@ -16,16 +19,20 @@ from flintmq.config.timestamps import parse_timestamp
 from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.errors import FlintError, RefusedError
 from flintmq.plugins.cluster_view.values import GroupView
-from flintmq.plugins.console.bodies import FORMS, Form, shown_body
+from flintmq.plugins.console.bodies import FORMS, READ_MAX_BYTES, Form, shown_body
 from flintmq.plugins.console.clusters import is_denied
+from flintmq.plugins.console.texts import size
 from flintmq.plugins.console.web import FormError, Visitor, page, to
 from flintmq.remoting.client import admin_messages
-from flintmq.remoting.client.message import MessageExt
+from flintmq.remoting.client.compression import CompressionError
+from flintmq.remoting.client.message import CUT, PACKED, MessageExt, body_parts, shortened
 
 FOUND_MAX: Final = 64
 """Messages of one answer by key or id."""
 READ_MAX: Final = 32
 """Messages that are read of each queue."""
+PROPERTIES_MAX: Final = 200
+"""Of a message that are shown; a message may have ten thousand."""
 _PREVIEW_BYTES: Final = 200
 _OFFSET_ID: Final = re.compile(r"[0-9A-Fa-f]{32}|[0-9A-Fa-f]{56}")
 
@@ -41,20 +48,8 @@ def time_ms(text: str) -> int:
 async def search(visitor: Visitor) -> Response:
     """Show the form, and what it finds."""
     topic, by, text = visitor.query("topic"), visitor.query("by", "time"), visitor.query("text")
-    found: Sequence[MessageExt] | None = None
-    errors: tuple[str, ...] = ()
-    if by == "id" and text:
-        found = await _by_id(visitor, topic, text)
-    elif by == "key" and text and topic:
-        found = await visitor.access.admin.query_by_key(topic, text, max_num=FOUND_MAX)
-    elif by == "time" and topic:
-        begin_ms = time_ms(visitor.query("from")) if visitor.query("from") else 0
-        end_ms = time_ms(visitor.query("until")) if visitor.query("until") else 2**62
-        found, errors = await admin_messages.read_times(visitor.access.admin, topic, begin_ms, end_ms, READ_MAX)
-    elif text:
-        raise FormError(
-            "A key is looked for in a topic: name it." if by == "key" else "Messages are found by time, key or id."
-        )
+    async with visitor.console.looking:
+        found, errors = await _found(visitor, topic, by, text)
     topics = [one.name for one in await visitor.view.topics() if one.kind == "user"][:1000]
     rows = [(one, preview(one), address(one)) for one in found or ()]
     return visitor.render(
@@ -71,11 +66,36 @@ async def search(visitor: Visitor) -> Response:
     )
 
 
+async def _found(
+    visitor: Visitor, topic: str, by: str, text: str
+) -> tuple[Sequence[MessageExt] | None, tuple[str, ...]]:
+    """Return what was looked for, with the beginnings of the bodies (None: nothing was), and what could not be read."""
+    if by == "id" and text:
+        return await _by_id(visitor, topic, text), ()
+    if by == "key" and text and topic:
+        return await visitor.access.admin.query_by_key(topic, text, max_num=FOUND_MAX, keep=previewed), ()
+    if by == "time" and topic:
+        begin_ms = time_ms(visitor.query("from")) if visitor.query("from") else 0
+        end_ms = time_ms(visitor.query("until")) if visitor.query("until") else 2**62
+        admin = visitor.access.admin
+        return await admin_messages.read_times(admin, topic, begin_ms, end_ms, READ_MAX, previewed)
+    if text:
+        raise FormError(
+            "A key is looked for in a topic: name it." if by == "key" else "Messages are found by time, key or id."
+        )
+    return None, ()
+
+
+def previewed(message: MessageExt) -> MessageExt:
+    """Return a message with as much of its body as :func:`preview` shows."""
+    return shortened(message, _PREVIEW_BYTES)
+
+
 async def _by_id(visitor: Visitor, topic: str, text: str) -> Sequence[MessageExt]:
     """Return the message of a sender's id, which needs the topic, or of a broker's. Ids of both kinds may look alike."""
     admin = visitor.access.admin
     if topic:
-        found = await admin.query_by_key(topic, text, max_num=FOUND_MAX, unique=True)
+        found = await admin.query_by_key(topic, text, max_num=FOUND_MAX, unique=True, keep=previewed)
         if found:
             return found
     if not _OFFSET_ID.fullmatch(text):
@@ -84,7 +104,8 @@ async def _by_id(visitor: Visitor, topic: str, text: str) -> Sequence[MessageExt
             raise FormError(f"No message of the topic has this id, and {problem}.", 404)
         raise FormError(f"{problem}; for a sender's id name the topic, too.")
     try:
-        return [await admin_messages.view_message(admin, text)]
+        one = await admin_messages.view_message(admin, text)
+        return [await asyncio.to_thread(previewed, one)]
     except RefusedError as error:
         if is_denied(error):
             raise
@@ -95,7 +116,7 @@ async def _by_id(visitor: Visitor, topic: str, text: str) -> Sequence[MessageExt
 
 def preview(message: MessageExt) -> str:
     """Return the beginning of a body, on one line; of one that cannot be read, the reason."""
-    if message.body_error:
+    if message.body_error not in ("", CUT):
         return f"cannot be read: {message.body_error}"
     part = message.body[:_PREVIEW_BYTES]
     text = part.decode("utf-8", "replace")
@@ -132,16 +153,25 @@ async def with_schema(visitor: Visitor) -> Response:
 
 
 async def _show(visitor: Visitor, message_id: str, form: str, schema: str) -> Response:
-    found = await found_message(visitor, message_id)
     wanted: Form = form if form in FORMS else "auto"
-    if found.body_error and wanted == "auto":
-        wanted = "hex"
+    async with visitor.console.looking:
+        found = await found_message(visitor, message_id)
+        size_bytes = 0 if found.body_error == PACKED else len(found.body)  # 0: only all of it would tell
+        found = await asyncio.to_thread(shortened, found, READ_MAX_BYTES)
+        is_read = found.body_error in ("", CUT)
+        shown_as: Form = "hex" if wanted == "auto" and not is_read else wanted
+        body = await asyncio.to_thread(shown_body, found.body, shown_as, schema)
+    if is_read and not found.body_error:
+        size_bytes = len(found.body)
     groups = {one.name: one for one in await visitor.view.groups()}
     return visitor.render(
         "message.html",
         message=found,
-        body=shown_body(found.body, wanted, schema),
-        wanted=wanted,
+        body=body,
+        size_text=size(size_bytes) if size_bytes else f"more than {size(READ_MAX_BYTES - 1)}",
+        body_error="" if is_read else found.body_error,
+        properties=list(found.properties.items())[:PROPERTIES_MAX],
+        wanted=shown_as,
         schema=schema,
         consumers=await _consumers(visitor, found, groups),
         traces=await _traces(visitor, found),
@@ -223,12 +253,40 @@ def _trace(fields: Sequence[str], groups: dict[str, str]) -> tuple[str, str] | N
 
 async def body(visitor: Visitor) -> Response:
     """Send the whole body as a file, whose name and kind nothing in the message decides."""
-    found = await found_message(visitor, visitor.query("id"))
-    return Response(
-        found.body,
+    async with visitor.console.looking:
+        found = await found_message(visitor, visitor.query("id"))
+        try:
+            size_bytes = await asyncio.to_thread(lambda: sum(map(len, body_parts(found))))
+        except CompressionError as error:
+            found, size_bytes = replace(found, body_error=str(error)), len(found.body)
+    if visitor.console.downloading.locked():
+        raise FormError(
+            "As many downloads as the console has room for are under way: try again when one has ended.", 503
+        )
+    await visitor.console.downloading.acquire()
+    return _Download(
+        body_parts(found),  # a thread makes each part when the one before it is taken
+        visitor.console.downloading.release,
         media_type="application/octet-stream",
-        headers={"content-disposition": f'attachment; filename="{found.offset_msg_id}.bin"'},
+        headers={
+            "content-disposition": f'attachment; filename="{found.offset_msg_id}.bin"',
+            "content-length": str(size_bytes),
+        },
     )
+
+
+class _Download(StreamingResponse):
+    """A body that is sent as its reader takes it."""
+
+    def __init__(self, parts: Iterator[bytes], ended: Callable[[], None], **more: Any) -> None:
+        super().__init__(parts, **more)
+        self._ended = ended
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self.stream_response(send)  # its length has a bound, and the connection cuts who does not take it
+        finally:
+            self._ended()
 
 
 ROUTES: Final = (

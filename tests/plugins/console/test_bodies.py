@@ -60,3 +60,23 @@ def test_any_body_has_a_form(body: bytes, form: bodies.Form) -> None:
     """And nothing in it steers the reader's screen."""
     text = shown_body(body, form, "bytes").text
     assert all(one.isprintable() or one in "\n\t" for one in text)
+
+
+def test_json_that_nests_is_shown_within_bounds() -> None:
+    """Each level indents every line in it, so 256 KiB of it once became 500 MB."""
+    one = b"[" * 900 + b"]" * 900
+    body = b"[" + b",".join([one] * 140) + b"]"
+    for form in ("auto", "json"):
+        found = shown_body(body, form)
+        assert (found.form, found.is_cut) == ("text", True)
+        assert found.problem == "it is JSON that nests deeper than 64"
+    found = shown_body(b"[" * 60 + b"1" + b"]" * 60)
+    assert (found.form, found.is_cut) == ("json", False)
+
+
+def test_what_is_made_of_a_short_body_is_cut() -> None:
+    """A body of marks or of deep lists makes many times as much text."""
+    for body in ("\u202e".encode() * 80_000, b"[" * 60 + b"0," * 100_000 + b"0" + b"]" * 60):
+        found = shown_body(body)
+        assert found.is_cut
+        assert len(found.text) <= 256 * 1024

@@ -9,7 +9,14 @@ from typing import Any
 import pytest
 
 from flintmq.remoting.client import compression
-from flintmq.remoting.client.compression import CompressionError, compress, decompress
+from flintmq.remoting.client.compression import (
+    CompressionError,
+    TooLongError,
+    compress,
+    decompress,
+    decompressed_parts,
+)
+from flintmq.remoting.client.message import CUT, PACKED, MessageExt, body_parts, keep_packed, shortened
 
 
 def test_what_was_compressed_comes_back() -> None:
@@ -101,3 +108,45 @@ def test_what_the_java_client_compresses(flags: int) -> None:
     for length in range(1, len(packed)):
         with pytest.raises(CompressionError):
             decompress(packed[:length], flags)
+
+
+@pytest.mark.parametrize(("package", "flags"), [("", 0x301), ("lz4.frame", 0x101), ("zstandard", 0x201)])
+def test_a_body_is_made_part_by_part(package: str, flags: int) -> None:
+    """Of a long one no more is made than what is looked at; damage is found at the end, as by :func:`decompress`."""
+    body = bytes(range(256)) * 4_000 + bytes(100_000_000)
+    packed = packed_with(package, body) if package else zlib.compress(body)
+    tracemalloc.start()
+    parts = decompressed_parts(packed, flags)
+    assert next(parts)[:256] == body[:256]
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak_bytes < 1024 * 1024
+    with pytest.raises(TooLongError):
+        list(parts)
+    short = body[:1_000_000]
+    packed = packed_with(package, short) if package else zlib.compress(short)
+    assert b"".join(decompressed_parts(packed, flags)) == short
+    with pytest.raises(CompressionError, match="cut off"):
+        list(decompressed_parts(packed[:-5], flags))
+
+
+def message_with(body: bytes, sys_flag: int) -> MessageExt:
+    return MessageExt("T", body, b"", 0, 0, "", 0, 0, 0, sys_flag, 0, b"", 0, b"", 0, 0)
+
+
+def test_a_message_that_stays_packed_says_so() -> None:
+    """Its bytes must not pass for what was sent; its parts, its beginning and a copy with that do not unpack twice."""
+    packed, flags = compress(b"x" * 300_000)
+    message = keep_packed(message_with(packed, flags))
+    assert (message.body, message.body_error) == (packed, PACKED)
+    assert b"".join(body_parts(message)) == b"x" * 300_000
+    assert shortened(message, 1_000_000).body_error == ""
+    cut = shortened(message, 10)
+    assert (cut.body, cut.body_error) == (b"x" * 10, CUT)
+    assert shortened(cut, 10) is cut
+    assert shortened(keep_packed(message_with(b"junk", flags)), 10).body_error.startswith(
+        "the body is not a zlib stream"
+    )
+    plain = message_with(b"plain", 0)
+    assert keep_packed(plain) is plain
+    assert shortened(plain, 3).body == b"pla"
