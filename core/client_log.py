@@ -1,4 +1,5 @@
-"""Loggers for lines that strangers provoke: a stranger chooses neither where a line ends nor how many there are."""
+"""Lines of a log, and of a terminal, with text of somebody else in them: that text chooses neither where a line ends nor what a
+terminal does, and strangers do not choose how many lines there are."""
 
 from __future__ import annotations
 
@@ -10,7 +11,13 @@ from typing import Final
 LINES_PER_S: Final = 20
 """Lines of one kind (one template) a second. More tell nothing new, and would fill a disk."""
 LINE_MAX_CHARS: Final = 2_000
-_UNPRINTABLE: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+_ESCAPED_MAX_CHARS: Final = 20_000
+"""Of a line that nobody provokes at will; some of them list much."""
+_UNPRINTABLE: Final = re.compile(
+    "[\x00-\x1f\x7f-\x9f"  # C0 and C1 controls
+    "\xad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"  # direction, lines, no width
+    "\ud800-\udfff\U000e0000-\U000e007f]"  # halves of characters, invisible tags
+)
 
 
 def client_log(name: str) -> logging.Logger:
@@ -23,14 +30,49 @@ def client_log(name: str) -> logging.Logger:
     return logger
 
 
+def escaped_log(name: str) -> logging.Logger:
+    """Return the logger of that name. What is logged through it has its control characters escaped, also in a traceback."""
+    logger = logging.getLogger(name)
+    if ESCAPE not in logger.filters:
+        logger.addFilter(ESCAPE)
+    return logger
+
+
 def printable(text: str, max_chars: int = LINE_MAX_CHARS) -> str:
-    """Text on one line, cut, with control characters as ``\\xNN``."""
+    """Return text on one line, cut, with what ends a line, steers a terminal or turns the direction of writing as ``\\xNN``."""
     if len(text) > max_chars:
         text = f"{text[:max_chars]}..."
     return _UNPRINTABLE.sub(lambda match: ascii(match.group())[1:-1], text)
 
 
-class _Gate(logging.Filter):
+def escape_all(text: str, keep: str = "") -> str:
+    """Return text of any length as :func:`printable` does, but for the characters to keep."""
+    return _UNPRINTABLE.sub(lambda match: match.group() if match.group() in keep else ascii(match.group())[1:-1], text)
+
+
+def traceback_lines(text: str) -> str:
+    """Return a traceback with its control characters escaped, and indented: no line of it looks like one of the log."""
+    return "\n".join(f"  {escape_all(line)}" for line in text.split("\n"))
+
+
+class _Escape(logging.Filter):
+    """Puts lines together, escaped, and lets all of them pass. Any thread."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        self._write(record, record.getMessage(), _ESCAPED_MAX_CHARS)
+        return True
+
+    def _write(self, record: logging.LogRecord, text: str, max_chars: int) -> None:
+        record.msg, record.args = printable(text, max_chars), ()
+        if record.exc_info and not record.exc_text:
+            record.exc_text = traceback_lines(_TRACEBACKS.formatException(record.exc_info))
+
+
+ESCAPE: Final = _Escape()
+_TRACEBACKS: Final = logging.Formatter()
+
+
+class _Gate(_Escape):
     """Counts lines by template. Thread-safe enough: a race may let a line too many pass."""
 
     def __init__(self) -> None:
@@ -50,5 +92,5 @@ class _Gate(logging.Filter):
                 return False
             if left_out:
                 text = f"{text} ({left_out} more like it were left out)"
-        record.msg, record.args = printable(text), ()
+        self._write(record, text, LINE_MAX_CHARS)
         return True

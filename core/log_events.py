@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Final
 
-from flintmq.core.client_log import printable
+from flintmq.core.client_log import escaped_log, printable
 
 EVENTS: Final[Mapping[str, str]] = {
     "the accounts stay as they are: %s": "acl.not_read_again error",
@@ -324,11 +324,13 @@ _NAMES: Final = _Names()
 
 
 def name_events() -> None:
-    """Have every line of FlintMQ's loggers carry its id, from now on. Idempotent; servers and clients do it when they start."""
+    """Have every line of FlintMQ's loggers carry its id, and be escaped, from now on. Idempotent; servers and clients do it when
+    they start."""
     for name in LOGGERS:
         filters = logging.getLogger(name).filters
         if _NAMES not in filters:
             filters.insert(0, _NAMES)  # before the one that puts a line together for good
+        escaped_log(name)
 
 
 class JsonFormatter(logging.Formatter):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+from flintmq.core.client_log import escape_all, traceback_lines
 
 _FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
@@ -23,4 +25,16 @@ class OwnOutput(logging.Handler):
 
             self.setFormatter(JsonFormatter(name))
         else:
-            self.setFormatter(logging.Formatter(_FORMAT.replace("%(name)s", f"{name} %(name)s") if name else _FORMAT))
+            self.setFormatter(_Lines(_FORMAT.replace("%(name)s", f"{name} %(name)s") if name else _FORMAT))
+
+
+class _Lines(logging.Formatter):
+    """Escapes lines of libraries, whose loggers do not: asyncio's tell of errors in whose text a peer may have a part."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the base class's name
+        return escape_all(super().formatMessage(record), "" if record.name.startswith("flintmq") else "\n").replace(
+            "\n", "\n  "
+        )
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802 - the base class's name
+        return traceback_lines(super().formatException(ei))

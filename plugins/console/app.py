@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -17,6 +16,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from flintmq import __version__
+from flintmq.core.client_log import escaped_log
 from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
 from flintmq.plugins.console import texts
 from flintmq.plugins.console.audit import AuditLog
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Sequence
 
-log = logging.getLogger("flintmq.console")
+log = escaped_log("flintmq.console")
 
 LOOKS_AT_ONCE_MAX: Final = 2
 DOWNLOADS_MAX: Final = 8

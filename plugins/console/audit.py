@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from pathlib import Path
 from typing import Final
@@ -10,9 +9,10 @@ from typing import Final
 import attrs
 import msgspec
 
+from flintmq.core.client_log import escaped_log
 from flintmq.core.io.clock import Clock
 
-log = logging.getLogger("flintmq.console")
+log = escaped_log("flintmq.console")
 
 KEPT_MAX: Final = 500
 FILE_MAX_BYTES: Final = 1024 * 1024

@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from flintmq.config.errors import ConfigError
-from flintmq.core.client_log import printable
+from flintmq.core.client_log import escaped_log, printable
 from flintmq.core.errors import FlintError
 from flintmq.core.io.child_process import end_process, read_ready_words
 from flintmq.plugins.cli.exits import CommandError, passed_on
@@ -30,7 +30,7 @@ from flintmq.plugins.cli.log_output import log_arguments
 if TYPE_CHECKING:
     from flintmq.config.sections.models import BrokerConfig
 
-log = logging.getLogger("flintmq.console")
+log = escaped_log("flintmq.console")
 
 PAUSES_S: Final = (1.0, 60.0)
 STEADY_S: Final = 60.0

@@ -1,4 +1,4 @@
-"""One browser's connection: the console waits a bounded time for its peer, and cuts the longest silent one where room is needed.
+"""One browser's connection: the console waits a bounded time for its peer, and cuts the longest silent one to make room.
 
 =======================================  ==============================================================================
 no request, half a head, half a form     20 s from the first byte that is missing, then the connection is cut

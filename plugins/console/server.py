@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import socket
 import ssl
 from collections.abc import Iterator
@@ -17,11 +16,12 @@ import uvicorn
 from flintmq.config.errors import ConfigError
 from flintmq.config.sections.console import ConsoleSection
 from flintmq.core.broker.address import host_port
+from flintmq.core.client_log import escaped_log
 from flintmq.core.errors import FlintError, RemotingConnectError
 from flintmq.plugins.console.app import Console, make_app
 from flintmq.plugins.console.connection import Connection
 
-log = logging.getLogger("flintmq.console")
+log = escaped_log("flintmq.console")
 
 STOP_TIMEOUT_S: Final = 3
 

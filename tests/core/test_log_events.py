@@ -16,6 +16,7 @@ import pytest
 import flintmq
 from flintmq.core.client_log import client_log
 from flintmq.core.log_events import EVENTS, EVENTS_OF, LOGGERS, JsonFormatter, name_events
+from flintmq.plugins.cli.log_lines import OwnOutput
 
 ROOT = Path(str(flintmq.__file__)).resolve().parent
 EVENT = re.compile(r"[a-z][a-z_]*\.[a-z][a-z_]*")
@@ -105,3 +106,39 @@ def test_a_broker_names_its_events(tmp_path: Path, caplog: pytest.LogCaptureFixt
     assert events["topic.created"]["topic"] == "T"
     assert "broker.stopped" in events
     assert "" not in events
+
+
+HOSTILE = "a\n2026-01-01 00:00:00,000 INFO flintmq.broker: all is well\r\x1b[2J\x9b31m\u202e\u2028"
+STEERS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e]")
+
+
+@pytest.mark.parametrize("logger", LOGGERS)
+def test_no_value_forges_a_line(logger: str, caplog: pytest.LogCaptureFixture) -> None:
+    """In no line of any logger: which values come from peers changes with every feature."""
+    name_events()
+    caplog.set_level(logging.DEBUG, logger)
+    for text in (*EVENTS, *AMBIGUOUS, "what no table knows: %s"):
+        values = [HOSTILE if one.endswith(("s", "r")) else 7 for one in VALUE.findall(text)]
+        logging.getLogger(logger).error(text, *values)
+        assert not STEERS.search(caplog.messages[-1]), text
+    try:
+        raise ValueError(HOSTILE)
+    except ValueError:
+        logging.getLogger(logger).exception("failed")
+    told = logging.Formatter("%(levelname)s %(message)s").format(caplog.records[-1])
+    assert [line for line in told.split("\n") if not line.startswith("  ")] == ["ERROR failed"]
+    assert not STEERS.search(told.replace("\n", ""))
+
+
+def test_a_library_forges_no_line_in_our_output() -> None:
+    """asyncio's lines are of several lines, and tell of errors in whose text a peer may have a part."""
+    output = OwnOutput()
+    output.name_lines("")
+    for name in ("asyncio", "flintmq.test.without_a_filter"):
+        try:
+            raise ValueError(HOSTILE)
+        except ValueError:
+            record = logging.LogRecord(name, logging.ERROR, "f", 1, "task failed\n%s", (HOSTILE,), sys.exc_info())
+        told = output.format(record).split("\n")
+        assert all(line.startswith("  ") for line in told[1:])
+        assert not [line for line in told if STEERS.search(line)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from typing import TYPE_CHECKING, Final
 
@@ -10,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
+from flintmq.core.client_log import escaped_log
 from flintmq.core.errors import FlintError, RefusedError
 from flintmq.plugins.console.clusters import is_denied
 from flintmq.plugins.console.web import (
@@ -28,7 +28,7 @@ from flintmq.plugins.console.web import (
 if TYPE_CHECKING:
     from flintmq.plugins.console.app import Console
 
-log = logging.getLogger("flintmq.console")
+log = escaped_log("flintmq.console")
 
 _KEY_MAX_CHARS: Final = 256
 LOGINS_AT_ONCE_MAX: Final = 8

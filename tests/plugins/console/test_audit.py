@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import pytest
@@ -44,3 +45,18 @@ def test_a_disk_that_takes_nothing_is_logged_and_the_page_goes_on(
     log.note("admin", "::1", "reset", "G", "done")
     assert [one.subject for one in log.entries()] == ["G"]
     assert "audit.jsonl is not written" in caplog.text
+
+
+def test_no_field_forges_a_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """Names come from messages and forms: an access key, the REAL_TOPIC of a message, the answer of a client."""
+    caplog.set_level(logging.INFO, "flintmq.console")
+    forged = "x\n2026-01-01 INFO flintmq.console: admin at 127.0.0.1: all is well\x1b[2J\u202e"
+    audit = AuditLog(ManualClock())
+    for at in range(5):
+        fields = ["-"] * 5
+        fields[at] = forged
+        audit.note(*fields)
+        assert caplog.messages[-1].isprintable()
+        assert "\\n2026" in caplog.messages[-1]
+    (entry, *_) = audit.entries()
+    assert entry.result == forged  # the page escapes by itself

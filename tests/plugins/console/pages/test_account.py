@@ -112,7 +112,7 @@ def test_an_account_that_may_little_is_told_so(guarded: EmbeddedCluster) -> None
 
 @pytest.mark.parametrize(
     ("access_key", "secret"),
-    [(ADMIN, "wrong"), ("nobody", SECRET), ("<b>", "x"), ("a\nb", "c\x00d"), ("ü", "ü")],
+    [(ADMIN, "wrong"), ("nobody", SECRET), ("<b>", "x"), ("a\nb\x1b[2Jc", "c\x00d"), ("ü", "ü")],
 )
 def test_wrong_keys_are_refused(
     guarded: EmbeddedCluster, access_key: str, secret: str, caplog: pytest.LogCaptureFixture
@@ -129,7 +129,11 @@ def test_wrong_keys_are_refused(
             assert (await browser.log_in("x" * 300, "y")).status == 400
 
     asyncio.run(run())
-    assert secret not in [record.getMessage() for record in caplog.records]
+    lines = [record.getMessage() for record in caplog.records]
+    assert secret not in lines
+    refused = [line for line in lines if "was refused" in line]
+    assert len(refused) == 1
+    assert refused[0].isprintable()  # an access key forges no line
 
 
 def test_guessing_is_slowed_down(guarded: EmbeddedCluster) -> None:
