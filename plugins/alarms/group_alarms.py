@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 from flintmq.core.broker.alarms import ALARMS_MAX, client_id_shared, conflict
 from flintmq.core.broker.conflicts import describe_conflicts, odd_members
+from flintmq.core.broker.group_lag import member_count, positions, read_topics
 from flintmq.core.broker.groups import is_system_group
-from flintmq.core.broker.lag_watch import LagWatch, lag_messages
+from flintmq.core.broker.lag_watch import LagWatch
 from flintmq.core.broker.unread_queues import unread_alarms
 
 if TYPE_CHECKING:
@@ -25,8 +26,8 @@ _SLICE_S: Final = 0.001
 class GroupAlarms:
     """Looks at the lag of every group in rounds, slice by slice. Loop thread.
 
-    A group's lag is what it has not consumed by its stored offsets, whether it has members or not; queues without an offset do
-    not count, nor do system topics and system groups. A slave tells no lags: it has its master's offsets, later.
+    A group's lag is that of :mod:`flintmq.core.broker.group_lag`, whether it has members or not; system topics and groups do
+    not count. A slave tells no lags: it has its master's offsets, later.
 
     Args:
         api: the broker.
@@ -51,7 +52,7 @@ class GroupAlarms:
         """Do nothing: the timer has ended."""
 
     def _rest_s(self) -> float:
-        return 0.0 if self._api.offsets.entries or len(self._watch) else math.inf
+        return 0.0 if self._api.offsets.entries or len(self._api.consumers) or len(self._watch) else math.inf
 
     def tick(self) -> float:
         """Do a slice of the round under way, or begin one; return the seconds until the next call."""
@@ -67,26 +68,12 @@ class GroupAlarms:
     def _steps(self, at_s: float) -> Iterator[None]:
         """Note the lag of each group in each topic, and what follows from it."""
         api, watch = self._api, self._watch
-        for topic in api.offsets.topics():
-            if api.topics.is_system_topic(topic):
-                continue
-            ends: dict[int, int] = {}
-            for group in api.offsets.which_group_by_topic(topic):
-                if is_system_group(group):
-                    continue
-                lag = 0
-                for queue_id, consumer_offset in api.offsets.query_all(topic, group).items():
-                    if queue_id not in ends:
-                        ends[queue_id] = api.store.reader.max_queue_offset(topic, queue_id)
-                    lag += lag_messages(ends[queue_id], consumer_offset)
-                watch.note(at_s, group, topic, lag)
-                yield
+        for topic, group in read_topics(api):
+            if not api.topics.is_system_topic(topic) and not is_system_group(group):
+                watch.note(at_s, group, topic, sum(position.lag for position in positions(api, group, topic)))
+            yield
         watch.forget_before(at_s)
-        self._lags = list(islice(watch.alarms(self._members), ALARMS_MAX))
-
-    def _members(self, group: str) -> int:
-        info = self._api.consumers.find(group)
-        return len(info.members) if info is not None else 0
+        self._lags = list(islice(watch.alarms(lambda group: member_count(api, group)), ALARMS_MAX))
 
     def alarms(self) -> list[Alarm]:
         """Return the groups whose lag grew by the last round, those whose members contradict each other or share an id now, and

@@ -11,14 +11,13 @@ import attrs
 import click
 
 from flintmq.config import load_config
-from flintmq.core.errors import RefusedError, RemotingError
+from flintmq.core.errors import RemotingError
 from flintmq.plugins.cli.exits import CommandError, ExitCode, warn
 from flintmq.plugins.cli.options import DEFAULT_NAME_SERVER, given_access
 from flintmq.remoting.client.access import Access, AclSigner, access_of
 from flintmq.remoting.client.admin import AdminClient
 from flintmq.remoting.client.instance import ClientInstance
 from flintmq.remoting.server.tls import client_context
-from flintmq.remoting.wire.codes import ResponseCode
 
 T = TypeVar("T")
 
@@ -143,13 +142,3 @@ async def until_first(*work: Coroutine[Any, Any, object]) -> None:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def is_missing(error: RefusedError) -> bool:
-    """Return whether what was asked for does not exist."""
-    return error.code in (
-        ResponseCode.TOPIC_NOT_EXIST,
-        ResponseCode.QUERY_NOT_FOUND,
-        ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-        ResponseCode.CONSUMER_NOT_ONLINE,
-    )

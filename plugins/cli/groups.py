@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -9,15 +11,18 @@ import click
 from msgspec.structs import replace
 
 from flintmq.core.broker.groups import SubscriptionGroupConfig
-from flintmq.core.broker.topic_name import RETRY_PREFIX
-from flintmq.core.errors import RefusedError
 from flintmq.plugins.cli import options
-from flintmq.plugins.cli.connect import Silent, is_missing, with_admin
+from flintmq.plugins.cli.connect import Silent, with_admin
 from flintmq.plugins.cli.exits import CommandError, ExitCode, warn
 from flintmq.plugins.cli.options import where
-from flintmq.plugins.cli.output import print_done, print_json, print_rows
+from flintmq.plugins.cli.output import lag_text, print_done, print_json, print_rows
 from flintmq.plugins.cli.parser import Command, ListingGroup
+from flintmq.plugins.cluster_view.detail import find_group
+from flintmq.plugins.cluster_view.memory import BrokerMemory, registered, speakers
 from flintmq.plugins.cluster_view.names import kind_of_group
+from flintmq.plugins.cluster_view.poll import Pace, Poller
+from flintmq.plugins.cluster_view.rows import group_rows
+from flintmq.plugins.cluster_view.values import GroupView
 from flintmq.remoting.client.admin import AdminClient
 from flintmq.remoting.client.consume_from import FROM_FIRST, FROM_LAST
 
@@ -29,14 +34,15 @@ group_argument = click.argument("group", help="The consumer group.")
 @click.option("--all", "all_", is_flag=True, help="Also the system's groups.")
 @options.as_json
 def list_(all_: bool, as_json: bool) -> None:
-    """List the groups that brokers know, with their members."""
+    """List the groups that brokers know: whether they are online, how far they are behind, what they read."""
     silent = Silent()
     found = with_admin(lambda admin: _groups(admin, all_, silent))
     if as_json:
         print_json(found)
     else:
-        counted = (row | {"members": len(row["members"])} for row in found)
-        print_rows(counted, {"group": "group", "members#": "members", "topics": "topics", "brokers": "brokers"})
+        counted = (row | {"members": len(row["members"]), "lag": lag_text(row["lag"])} for row in found)
+        columns = {"group": "group", "state": "state", "members#": "members", "lag#": "lag"}
+        print_rows(counted, columns | {"topics": "topics", "brokers": "brokers"})
         for row in found:
             _warn_of_contradictions(row)
     silent.end()
@@ -52,63 +58,70 @@ def _warn_of_contradictions(row: dict[str, Any]) -> None:
 
 
 async def _groups(admin: AdminClient, everything: bool, silent: Silent) -> list[dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {}
-    for broker_name, address in (await admin.masters()).items():
-        for group in await silent.ask(address, partial(admin.group_configs, address)) or ():
-            if not everything and kind_of_group(group) == "system":
-                continue
-            row = found.setdefault(
-                group, {"group": group, "members": [], "topics": [], "brokers": [], "contradictions": []}
-            )
-            row["brokers"].append(broker_name)
-            told = await silent.ask(address, partial(_members, admin, group, address))
-            members, topics, contradictions = told or ([], [], "")
-            row["contradictions"] += [f"{broker_name}: {contradictions}"] if contradictions else []
-            row["members"] = sorted({*row["members"], *members})
-            row["topics"] = sorted({*row["topics"], *topics})
+    def is_wanted(group: str) -> bool:
+        return everything or kind_of_group(group) != "system"
+
+    poller = Poller(admin, Pace())
+    known = speakers(registered(await admin.cluster_info()))
+    answered = [one for one in known if await silent.ask(one.address, partial(_look, poller, one, is_wanted))]
     silent.check()
-    return [found[group] for group in sorted(found)]
+    rows = group_rows(answered, 0.0, 0.0)
+    return [_listed(row, answered) for row in rows.values() if is_wanted(row.name)]
 
 
-async def _members(admin: AdminClient, group: str, address: str) -> tuple[list[str], list[str], str]:
-    """Return client ids and subscribed topics of the members that a broker knows, and how they contradict each other."""
-    try:
-        connections, contradictions = await admin.connected_group(group, address)
-    except RefusedError as error:
-        if not is_missing(error):
-            raise
-        return [], [], ""
-    topics = [topic for topic in connections.subscription_table if not topic.startswith(RETRY_PREFIX)]
-    return [connection.client_id for connection in connections.connection_set], topics, contradictions
+async def _look(poller: Poller, broker: BrokerMemory, wanted: Callable[[str], bool]) -> bool:
+    await poller.look(broker, wanted)
+    return True
+
+
+def _listed(row: GroupView, brokers: Sequence[BrokerMemory]) -> dict[str, Any]:
+    known = [(broker, broker.connected[row.name]) for broker in brokers if row.name in broker.connected]
+    return {
+        "group": row.name,
+        "state": row.state,
+        "members": sorted({client_id for _, one in known for client_id in one.client_ids}),
+        "lag": row.lag,
+        "topics": list(row.topics),
+        "brokers": list(row.brokers),
+        "contradictions": [f"{broker.name}: {one.conflict}" for broker, one in known if one.conflict],
+    }
 
 
 @groups.command()
 @group_argument
-@click.argument("topic", required=False, help="Only this topic; else all that members subscribe to.")
+@click.argument("topic", required=False, help="Only this topic; else all that the group reads.")
 @options.name_servers
 @options.as_json
 def show(group: str, topic: str | None, as_json: bool) -> None:
-    """Show how far a group has come in each queue, and how far it lags behind."""
+    """Show how far a group has come in each queue, and how far it lags behind, whether it has members or not."""
     silent = Silent()
 
-    async def work(admin: AdminClient) -> dict[str, Any]:
-        row = next((row for row in await _groups(admin, True, silent) if row["group"] == group), None)
-        members = row["members"] if row is not None else []
-        topics = [topic] if topic is not None else row["topics"] if row is not None else []
-        queues: list[dict[str, Any]] = []
-        for name in topics:
-            queues += await _lags(admin, group, name, silent)
-        return {
-            "group": group,
-            "members": members,
-            "contradictions": row["contradictions"] if row is not None else [],
-            "lag": sum(queue["lag"] for queue in queues),
-            "queues": queues,
-        }
+    async def work(admin: AdminClient) -> GroupView:
+        if topic is not None:
+            await admin.client.routes.route(topic)  # says so where there is no such topic
+        return await known_group(admin, group, silent, topic or "")
 
     found = with_admin(work)
+    row: dict[str, Any] = {
+        "group": found.name,
+        "state": found.state,
+        "members": [one.client_id for one in found.member_list or ()],
+        "contradictions": [found.conflict] if found.conflict else [],
+        "lag": found.lag,
+        "queues": [
+            {
+                "topic": queue.topic,
+                "broker": queue.broker,
+                "queue_id": queue.queue_id,
+                "consumer_offset": queue.consumer_offset,
+                "broker_queue_offset": queue.max_queue_offset,
+                "lag": queue.lag,
+            }
+            for queue in found.queues or ()
+        ],
+    }
     if as_json:
-        print_json(found)
+        print_json(row)
     else:
         columns = {
             "topic": "topic",
@@ -117,31 +130,41 @@ def show(group: str, topic: str | None, as_json: bool) -> None:
             "next offset#": "broker_queue_offset",
             "lag#": "lag",
         }
-        print_rows(found["queues"], columns, title=f"{group}: {len(found['members'])} members, lag {found['lag']:,}")
-        _warn_of_contradictions(found)
+        members = "1 member" if found.members == 1 else f"{found.members or 0} members"
+        print_rows(row["queues"], columns, title=f"{group}: {found.state}, {members}, lag {lag_text(found.lag)}")
+        if found.state == "broadcasting":
+            warn("each member gets every message and keeps its offsets itself: how far they lag is not known here")
+        _warn_of_contradictions(row)
+    for error in found.errors:
+        warn(error)
     silent.end()
+    if found.errors:
+        raise click.exceptions.Exit(ExitCode.FAILED)
 
 
-async def _lags(admin: AdminClient, group: str, topic: str, silent: Silent) -> list[dict[str, Any]]:
-    """Return how far a group has come in the queues that a topic has at the brokers that answer."""
-    route = await admin.client.routes.route(topic)
-    told = [
-        await silent.ask(address, partial(admin.consume_stats_at, group, address, topic))
-        for address in map(route.address, route.broker_addrs)
-    ]
+async def known_group(admin: AdminClient, group: str, silent: Silent, topic: str = "") -> GroupView:
+    """Return a group with its queues and members, as ``flintmq top`` and the console show it.
+
+    Args:
+        admin: asks.
+        group: its name.
+        silent: takes note of brokers that do not answer.
+        topic: only of this topic; empty for all that the group reads.
+
+    Raises:
+        CommandError: no broker that answers has such a group.
+    """
+    brokers = speakers(registered(await admin.cluster_info()))
+    for broker in brokers:
+        config = await silent.ask(broker.address, partial(admin.group_config, group, broker.address))
+        broker.groups = {group: config} if config is not None else {}
     silent.check()
-    entries = [entry for stats in told if stats is not None for entry in stats.offset_table.items()]
-    return [
-        {
-            "topic": queue.topic,
-            "broker": queue.broker_name,
-            "queue_id": queue.queue_id,
-            "consumer_offset": entry.consumer_offset,
-            "broker_queue_offset": entry.broker_queue_offset,
-            "lag": entry.broker_queue_offset - max(0, entry.consumer_offset),
-        }
-        for queue, entry in sorted(entries)
-    ]
+    found = await find_group(admin, group, brokers, topic)
+    if found is None:
+        with contextlib.suppress(click.exceptions.Exit):  # the error below ends the command
+            silent.end()
+        raise CommandError(f"there is no group {group}; flintmq groups lists those that there are")
+    return found
 
 
 @groups.command()
@@ -207,9 +230,7 @@ def delete(group: str, offsets: bool, as_json: bool) -> None:
 
     async def work(admin: AdminClient) -> None:
         silent = Silent()
-        if group not in {row["group"] for row in await _groups(admin, True, silent)}:
-            silent.end()
-            raise CommandError(f"there is no group {group}")
+        await known_group(admin, group, silent)
         await admin.delete_group(group, remove_offset=offsets)
 
     with_admin(work)

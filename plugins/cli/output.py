@@ -66,6 +66,11 @@ def _cell(value: object) -> str:
     return ", ".join(value) if isinstance(value, list) else str(value)
 
 
+def lag_text(lag: int | None) -> str:
+    """Return a lag in messages for people; ``-`` where it is not known."""
+    return "-" if lag is None else f"{lag:,}"
+
+
 def print_done(text: str, as_json: bool, **done: object) -> None:
     """Print what was done, as a sentence or as JSON."""
     if as_json:

@@ -8,20 +8,20 @@ from typing import Any
 import click
 
 from flintmq.config.units import size_text
+from flintmq.core.broker.groups import SubscriptionGroupConfig
 from flintmq.core.errors import FlintError
 from flintmq.core.kernel.ports.alarm import CRITICAL
 from flintmq.plugins.broker.plugin_figures import plugins_of
 from flintmq.plugins.cli import options
 from flintmq.plugins.cli.connect import with_admin
 from flintmq.plugins.cli.exits import ExitCode
-from flintmq.plugins.cli.output import print_json, print_rows, print_table
+from flintmq.plugins.cli.output import lag_text, print_json, print_rows, print_table
 from flintmq.plugins.cli.parser import Command
 from flintmq.plugins.cluster_view.alarms import all_alarms, told_alarms
-from flintmq.plugins.cluster_view.detail import report_of
+from flintmq.plugins.cluster_view.detail import find_group, report_of
 from flintmq.plugins.cluster_view.figures import main_figures, number, replication_of
-from flintmq.plugins.cluster_view.memory import BrokerMemory
+from flintmq.plugins.cluster_view.memory import BrokerMemory, registered, speakers
 from flintmq.plugins.cluster_view.poll import is_flintmq
-from flintmq.plugins.cluster_view.progress import lag_of
 from flintmq.plugins.cluster_view.reports import in_a_line, needs_a_look
 from flintmq.plugins.cluster_view.rows import broker_row
 from flintmq.plugins.cluster_view.values import PlacedAlarm, plain
@@ -47,7 +47,7 @@ def status(topic: str | None, as_json: bool) -> None:
         }
         if topic is not None:
             found["topic"] = topic
-            found["groups"] = await _groups(admin, topic, {broker.address for broker in brokers if broker.error})
+            found["groups"] = await _groups(admin, topic, brokers)
         return found
 
     found = with_admin(work)
@@ -60,13 +60,7 @@ def status(topic: str | None, as_json: bool) -> None:
 
 
 async def _brokers(admin: AdminClient) -> list[tuple[BrokerMemory, BrokerReport | None]]:
-    info = await admin.cluster_info()
-    clusters = {name: cluster for cluster, names in info.cluster_addr_table.items() for name in names}
-    found = [
-        BrokerMemory(clusters.get(name, ""), name, number, address)
-        for name, data in sorted(info.broker_addr_table.items())
-        for number, address in sorted(data.broker_addrs.items())
-    ]
+    found = registered(await admin.cluster_info())
     reports = await asyncio.gather(*(_ask(admin, broker) for broker in found))
     return list(zip(found, reports, strict=True))
 
@@ -141,17 +135,16 @@ def _feed(info: dict[str, str]) -> dict[str, Any]:
     return {"feed": feed}
 
 
-async def _groups(admin: AdminClient, topic: str, away: set[str]) -> list[dict[str, Any]]:
+async def _groups(admin: AdminClient, topic: str, brokers: list[BrokerMemory]) -> list[dict[str, Any]]:
     """Return the groups that consume a topic, with their lag over all queues but those of brokers that do not answer."""
     route = await admin.client.routes.route(topic)
-    addresses = [address for address in map(route.address, route.broker_addrs) if address not in away]
-    groups = {group for address in addresses for group in await admin.topic_groups(topic, address)}
-    lags = dict.fromkeys(sorted(groups), 0)
-    for group in lags:
-        for address in addresses:
-            stats = await admin.consume_stats_at(group, address, topic)
-            lags[group] += sum(map(lag_of, stats.offset_table.values()))
-    return [{"group": group, "lag": lag} for group, lag in lags.items()]
+    holding = [broker for broker in speakers(brokers) if not broker.error and broker.name in route.broker_addrs]
+    for broker in holding:
+        groups = await admin.topic_groups(topic, broker.address)
+        broker.groups = {group: SubscriptionGroupConfig(group_name=group) for group in groups}
+    names = sorted({group for broker in holding for group in broker.groups})
+    found = [await find_group(admin, group, holding, topic) for group in names]
+    return [{"group": one.name, "lag": one.lag} for one in found if one is not None]
 
 
 def _show(found: dict[str, Any]) -> None:
@@ -188,7 +181,8 @@ def _show(found: dict[str, Any]) -> None:
         print_rows(found["alarms"], columns, title="alarms")
     _show_troubles(brokers)
     if "groups" in found:
-        print_rows(found["groups"], {"group": "group", "lag#": "lag"}, title=f"groups of {found['topic']}")
+        rows = [row | {"lag": lag_text(row["lag"])} for row in found["groups"]]
+        print_rows(rows, {"group": "group", "lag#": "lag"}, title=f"groups of {found['topic']}")
 
 
 def _show_troubles(brokers: list[dict[str, Any]]) -> None:

@@ -8,13 +8,16 @@ from typing import Final, TypeVar
 
 import attrs
 
-from flintmq.core.broker.conflicts import BROADCASTING, describe_conflicts
+from flintmq.core.broker.conflicts import describe_conflicts
 from flintmq.core.broker.topic_config import MessageQueue
+from flintmq.core.broker.topic_name import RETRY_PREFIX
 from flintmq.core.errors import FlintError, RefusedError
 from flintmq.core.response_code import ResponseCode
+from flintmq.plugins.cluster_view.group_state import state_of
 from flintmq.plugins.cluster_view.members import Asked, ask_members, conflicts_of, subscriptions_of
-from flintmq.plugins.cluster_view.memory import BrokerMemory
-from flintmq.plugins.cluster_view.progress import lag_of
+from flintmq.plugins.cluster_view.memory import NOBODY, BrokerMemory, Connected
+from flintmq.plugins.cluster_view.progress import advance, lag_of
+from flintmq.plugins.cluster_view.rows import group_rows
 from flintmq.plugins.cluster_view.values import (
     BrokerView,
     GroupQueue,
@@ -25,7 +28,7 @@ from flintmq.plugins.cluster_view.values import (
     TopicView,
 )
 from flintmq.remoting.client.admin import AdminClient
-from flintmq.remoting.wire.bodies import Connection, OffsetWrapper
+from flintmq.remoting.wire.bodies import Connection, ConsumerConnection, ConsumeStats
 from flintmq.remoting.wire.broker_report import BrokerReport
 from flintmq.remoting.wire.codes import version_name
 
@@ -119,13 +122,22 @@ async def topic_detail(admin: AdminClient, row: TopicView, brokers: Sequence[Bro
     )
 
 
-async def group_detail(admin: AdminClient, row: GroupView, brokers: Sequence[BrokerMemory]) -> GroupView:
-    """Return a group with its queues, who holds them, its members, and how they contradict each other."""
+async def group_detail(
+    admin: AdminClient, row: GroupView, brokers: Sequence[BrokerMemory], topic: str = ""
+) -> GroupView:
+    """Return a group with its queues, who holds them, its members, and how they contradict each other.
+
+    Args:
+        admin: asks.
+        row: is filled in.
+        brokers: those that know the group.
+        topic: only of this one, whether the group reads it or not; else of all that it reads.
+    """
     connected, errors = await ask_each(
         brokers, lambda broker: admin.connected_group(row.name, broker.address), ResponseCode.CONSUMER_NOT_ONLINE
     )
-    wanted = {topic for _, (found, _) in connected for topic in found.subscription_table}
-    stats, more_errors = await ask_each(brokers, lambda broker: _progress(admin, row.name, broker, wanted))
+    wanted = {name for _, (found, _) in connected for name in found.subscription_table}
+    stats, more_errors = await ask_each(brokers, lambda broker: _progress(admin, row.name, broker, wanted, topic))
     connections = {one.client_id: one for _, (found, _) in connected for one in found.connection_set}
     addresses = {one.client_id: broker.address for broker, (found, _) in connected for one in found.connection_set}
     asked = await ask_members(admin, row.name, addresses, MEMBERS_MAX)
@@ -136,7 +148,9 @@ async def group_detail(admin: AdminClient, row: GroupView, brokers: Sequence[Bro
         for queue, held in one.info.mq_table.items()
         if not held.dropped
     }
-    is_broadcast = any(found.message_model == BROADCASTING for _, (found, _) in connected)
+    told = [advance(None, [found], 0.0) for _, found in stats]
+    known = [_connected(found, words) for _, (found, words) in connected]
+    state = state_of(told, known if known or errors else [Connected(*NOBODY, 0.0)])
     queues = [
         GroupQueue(
             topic=queue.topic,
@@ -146,42 +160,68 @@ async def group_detail(admin: AdminClient, row: GroupView, brokers: Sequence[Bro
             max_queue_offset=figures.broker_queue_offset,
             lag=lag_of(figures),
             last_timestamp_ms=figures.last_timestamp_ms,
-            client_id=None if is_broadcast else holders.get(queue),
+            client_id=holders.get(queue),
         )
-        for _, told in stats
-        for queue, figures in sorted(told.items(), key=lambda entry: (entry[0].topic, entry[0]))
+        for one in state.progress
+        for queue, figures in sorted(one.queues.items(), key=lambda entry: (entry[0].topic, entry[0]))
     ]
     members = tuple(_member(connections[one.client_id], one, queues) for one in asked)
     found_conflicts = conflicts_of(asked)
     words = next((words for _, (_, words) in connected if words), "")
-    online = next((found for _, (found, _) in connected if found.connection_set), None)
     return attrs.evolve(
         row,
         queues=tuple(queues),
         member_list=members,
-        members=len(connections) if connected or not errors else row.members,
-        consume_type=online.consume_type if online is not None else "",
-        message_model=online.message_model if online is not None else "",
+        state=state.state,
+        members=state.members if state.members is not None else row.members,
+        consume_type=state.online.consume_type if state.online is not None else "",
+        message_model=state.online.message_model if state.online is not None else "",
+        topics=tuple(sorted({queue.topic for queue in queues if not queue.topic.startswith(RETRY_PREFIX)})),
         conflicts=found_conflicts,
         conflict=words or describe_conflicts(found_conflicts),
-        lag=sum(queue.lag for queue in queues),
+        lag=state.lag,
+        retry_lag=state.retry_lag,
+        get_per_s=state.get_per_s,
         stuck=tuple(
             attrs.evolve(one, client_id=holders.get(MessageQueue(one.broker, one.queue_id, one.topic)))
-            for one in (row.stuck if connections else ())
+            for one in (row.stuck if state.state == "online" else ())
         ),
         errors=tuple(dict.fromkeys((*errors, *more_errors))),
     )
 
 
+def _connected(found: ConsumerConnection, words: str) -> Connected:
+    client_ids = tuple(sorted({one.client_id for one in found.connection_set}))
+    return Connected(client_ids, found.consume_type, found.message_model, words, 0.0)
+
+
 async def _progress(
-    admin: AdminClient, group: str, broker: BrokerMemory, wanted: Collection[str]
-) -> dict[MessageQueue, OffsetWrapper]:
+    admin: AdminClient, group: str, broker: BrokerMemory, wanted: Collection[str], topic: str
+) -> ConsumeStats:
     """Return how far a group has come at a broker: where it has offsets, and where it only subscribes so far."""
-    found = (await admin.consume_stats_at(group, broker.address)).offset_table
-    known = {queue.topic for queue in found}
-    for topic in sorted(topic for topic in wanted if topic in broker.topics and topic not in known)[:TOPICS_MAX]:
-        found |= (await admin.consume_stats_at(group, broker.address, topic)).offset_table
+    found = await admin.consume_stats_at(group, broker.address, topic)
+    known = {queue.topic for queue in found.offset_table}
+    missing = sorted(one for one in wanted if one not in known) if not topic else []
+    for one in missing[:TOPICS_MAX]:
+        found.offset_table |= (await admin.consume_stats_at(group, broker.address, one)).offset_table
     return found
+
+
+async def find_group(
+    admin: AdminClient, name: str, brokers: Sequence[BrokerMemory], topic: str = ""
+) -> GroupView | None:
+    """Return a group as :func:`group_detail` does, for a look that comes once; None where no broker knows it.
+
+    Args:
+        admin: asks.
+        name: of the group.
+        brokers: those that answer, one of each set; their ``groups`` say which of them know it.
+        topic: see :func:`group_detail`.
+    """
+    knowing = [broker for broker in brokers if name in broker.groups]
+    if not knowing:
+        return None
+    return await group_detail(admin, group_rows(knowing, 0.0, 0.0)[name], knowing, topic)
 
 
 def _member(connection: Connection, asked: Asked, queues: Sequence[GroupQueue]) -> Member:

@@ -9,6 +9,7 @@ from typing import Final
 import attrs
 
 from flintmq.plugins.cluster_view import figures
+from flintmq.plugins.cluster_view.group_state import remembered_state
 from flintmq.plugins.cluster_view.memory import BrokerMemory
 from flintmq.plugins.cluster_view.names import kind_of_group
 
@@ -59,13 +60,8 @@ class History:
         telling = [broker for broker in speakers if broker.answers and broker.info]
         told = [(broker, figures.main_figures(broker.info)) for broker in answering]
         latencies = [figures.put_latency_99_ms(broker.info) for broker in answering]
-        lags = [
-            progress.lag
-            for broker in telling
-            for group in broker.groups
-            if kind_of_group(group) == "user"
-            for progress in broker.progress_of(group)
-        ]
+        groups = {group for broker in telling for group in broker.groups if kind_of_group(group) == "user"}
+        lags = [state.lag for group in groups if (state := remembered_state(group, telling)).lag is not None]
         cluster = Sample(
             now_s,
             sum(each["put_per_s"] for broker, each in told if broker.is_master) if told else None,
@@ -75,10 +71,8 @@ class History:
         )
         _keep(self._cluster, cluster)
         for name, samples in self._groups.items():
-            all_progress = [one for broker in telling for one in broker.progress_of(name)]
-            is_known = bool(all_progress)
-            rate = sum(one.per_s for one in all_progress) if is_known else None
-            _keep(samples, Sample(now_s, None, rate, sum(one.lag for one in all_progress) if is_known else None))
+            state = remembered_state(name, telling)
+            _keep(samples, Sample(now_s, None, state.get_per_s, state.lag))
 
     def cluster(self) -> tuple[Sample, ...]:
         """Return the samples of all brokers together, oldest first."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import attrs
@@ -11,7 +11,7 @@ from flintmq.config.sections.service import AlarmsSection
 from flintmq.core.broker.groups import SubscriptionGroupConfig
 from flintmq.core.broker.lag_watch import LagWatch
 from flintmq.core.broker.topic_config import MessageQueue, TopicConfig
-from flintmq.core.route.route_data import MASTER_ID
+from flintmq.core.route.route_data import MASTER_ID, ClusterInfo
 from flintmq.plugins.cluster_view.progress import GroupProgress, Meters
 from flintmq.remoting.wire.bodies import TopicOffset
 
@@ -41,6 +41,7 @@ class Connected:
 
 
 NOBODY: Final = ((), "", "", "")
+"""Who is connected where nobody is: of :class:`Connected` all but the time."""
 
 
 @attrs.define
@@ -107,3 +108,21 @@ class BrokerMemory:
         """Return how many messages a topic gets a second; None where that is not known yet."""
         rate = self.consumed_rates.per_s(topic)
         return self.topic_rates.per_s(topic) if rate is None else rate
+
+
+def registered(info: ClusterInfo) -> list[BrokerMemory]:
+    """Return every broker that name servers name; nothing was asked of them yet."""
+    clusters = {name: cluster for cluster, names in info.cluster_addr_table.items() for name in names}
+    return [
+        BrokerMemory(clusters.get(name, data.cluster), name, number, address)
+        for name, data in sorted(info.broker_addr_table.items())
+        for number, address in sorted(data.broker_addrs.items())
+    ]
+
+
+def speakers(brokers: Iterable[BrokerMemory]) -> list[BrokerMemory]:
+    """Return of each set the broker that tells of topics and groups: the master, or the first slave that is registered."""
+    found: dict[str, BrokerMemory] = {}
+    for broker in sorted(brokers, key=lambda one: (not one.is_registered, one.broker_id)):
+        found.setdefault(broker.name, broker)
+    return [found[name] for name in sorted(found)]

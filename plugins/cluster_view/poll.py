@@ -6,14 +6,15 @@ What a request costs a FlintMQ broker was measured: runtime figures 0.9 ms; an e
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import attrs
 
 from flintmq.core.broker.conflicts import CLUSTERING, describe_conflicts
-from flintmq.core.broker.topic_name import RETRY_PREFIX
 from flintmq.core.errors import FlintError, RefusedError
 from flintmq.core.response_code import ResponseCode
+from flintmq.plugins.cluster_view.group_state import remembered_state
 from flintmq.plugins.cluster_view.members import ask_members, conflicts_of
 from flintmq.plugins.cluster_view.memory import NEVER, NOBODY, BrokerMemory, Connected, TopicEnds
 from flintmq.plugins.cluster_view.names import kind_of_group
@@ -104,6 +105,22 @@ class Poller:
     def _now_s(self) -> float:
         return self._admin.client.clock.monotonic_s()
 
+    async def look(self, broker: BrokerMemory, wanted: Callable[[str], bool]) -> None:
+        """Ask for everything about topics and groups, but for the ends of topics, for a look that comes once.
+
+        Args:
+            broker: is asked, and remembers.
+            wanted: which groups are asked for their members.
+
+        Raises:
+            RefusedError: the account may not see that.
+            RemotingError: the broker does not answer.
+        """
+        broker.info = await self._admin.runtime_info(broker.address)
+        await self._poll_tables(broker, all_due=True)
+        for group in filter(wanted, broker.groups):
+            await self._look_up_group(broker, group)
+
     async def _poll_tables(self, broker: BrokerMemory, *, all_due: bool) -> None:
         now_s, pace = self._now_s(), self._pace
         if all_due or broker.due(TABLES, now_s, pace.tables_due_s(broker)):
@@ -188,7 +205,7 @@ class Poller:
         without = {
             topic
             for topic in found.subscription_table
-            if topic in broker.topics and not topic.startswith(RETRY_PREFIX) and not (known and topic in known.topics)
+            if topic in broker.topics and not (known and topic in known.topics)
         }
         if not without or found.message_model != CLUSTERING:
             broker.beginning.pop(group, None)
@@ -204,10 +221,11 @@ class Poller:
 
 def _note_lags(broker: BrokerMemory, now_s: float) -> None:
     """Note how far users' groups are behind in each topic, so that a lag that grows is seen."""
-    for group, progress in broker.progress.items():
+    for group in {*broker.progress, *broker.beginning}:
         if kind_of_group(group) == "user":
-            for topic, lag in progress.lag_by_topic().items():
-                broker.lags.note(now_s, group, topic, lag)
+            for progress in remembered_state(group, [broker]).progress:
+                for topic, lag in progress.lag_by_topic().items():
+                    broker.lags.note(now_s, group, topic, lag)
     broker.lags.forget_before(now_s)
 
 

@@ -8,6 +8,7 @@ from flintmq.core.broker.perm import perm_text
 from flintmq.core.broker.topic_name import RETRY_PREFIX
 from flintmq.plugins.broker.plugin_figures import plugins_of
 from flintmq.plugins.cluster_view import figures
+from flintmq.plugins.cluster_view.group_state import remembered_state
 from flintmq.plugins.cluster_view.memory import BrokerMemory
 from flintmq.plugins.cluster_view.names import kind_of_group, kind_of_topic
 from flintmq.plugins.cluster_view.poll import FIGURES, PROGRESS, TABLES, is_flintmq
@@ -52,8 +53,8 @@ def topic_rows(speakers: Sequence[BrokerMemory], now_s: float) -> dict[str, Topi
             holders.setdefault(topic, []).append(broker)
     consumers: dict[str, set[str]] = {}
     lags: dict[str, int] = {}
-    for broker in speakers:
-        for group, progress in (*broker.progress.items(), *broker.beginning.items()):
+    for group in {group for broker in speakers for group in (*broker.progress, *broker.beginning)}:
+        for progress in remembered_state(group, speakers).progress:
             for topic in progress.topics:
                 consumers.setdefault(topic, set()).add(group)
             for topic, lag in progress.lag_by_topic().items():
@@ -109,27 +110,26 @@ def group_rows(speakers: Sequence[BrokerMemory], now_s: float, stuck_s: float) -
 
 
 def _group_row(group: str, brokers: Sequence[BrokerMemory], odd: str, now_s: float, stuck_s: float) -> GroupView:
-    told = [one for broker in brokers for one in broker.progress_of(group)]
-    asked = [broker.connected[group] for broker in brokers if group in broker.connected]
-    client_ids = {client_id for one in asked for client_id in one.client_ids}
-    online = next((one for one in asked if one.client_ids), None)
-    conflict = next((one.conflict for one in asked if one.conflict), "")
+    state = remembered_state(group, brokers)
+    conflict = next((one.conflict for broker in brokers if (one := broker.connected.get(group)) and one.conflict), "")
     if odd and not conflict:
         conflict = f"{odd} differ from the others"
+    topics = {topic for one in state.progress for topic in one.topics if not topic.startswith(RETRY_PREFIX)}
     return GroupView(
         name=group,
         kind=kind_of_group(group),
         brokers=tuple(broker.name for broker in brokers),
         missing=tuple(broker.name for broker in brokers if not broker.answers),
-        members=len(client_ids) if asked else None,
-        consume_type=online.consume_type if online is not None else "",
-        message_model=online.message_model if online is not None else "",
-        topics=tuple(sorted({topic for one in told for topic in one.topics if not topic.startswith(RETRY_PREFIX)})),
-        lag=sum(one.lag for one in told) if told else None,
-        retry_lag=sum(one.retry_lag for one in told) if told else None,
-        get_per_s=sum(one.per_s for one in told) if told else None,
+        state=state.state,
+        members=state.members,
+        consume_type=state.online.consume_type if state.online is not None else "",
+        message_model=state.online.message_model if state.online is not None else "",
+        topics=tuple(sorted(topics)),
+        lag=state.lag,
+        retry_lag=state.retry_lag,
+        get_per_s=state.get_per_s,
         conflict=conflict,
-        stuck=_stuck(group, brokers, now_s, stuck_s) if client_ids else (),
+        stuck=_stuck(group, brokers, now_s, stuck_s) if state.state == "online" else (),
         age_s=_oldest(broker.age_s(PROGRESS, now_s) for broker in brokers),
         queues=None,
         member_list=None,

@@ -16,6 +16,8 @@ from flintmq.core.broker.conflicts import Conflict
 from flintmq.remoting.wire.broker_report import BrokerReport
 
 Kind = Literal["user", "retry", "dead_letter", "system"]
+State = Literal["online", "offline", "broadcasting", "unknown"]
+"""Of a group: it has members; has none; has members of which each gets every message; that was not asked yet."""
 
 
 def as_json(value: Any) -> Any:
@@ -268,3 +270,4 @@ class GroupView:
     member_list: tuple[Member, ...] | None
     conflicts: tuple[Conflict, ...] | None
     errors: tuple[str, ...] = ()
+    state: State = "unknown"

@@ -10,7 +10,7 @@ from flintmq.core.errors import FlintError
 from flintmq.plugins.cluster_view import detail, rows
 from flintmq.plugins.cluster_view.alarms import all_alarms, told_alarms
 from flintmq.plugins.cluster_view.history import History
-from flintmq.plugins.cluster_view.memory import NEVER, BrokerMemory
+from flintmq.plugins.cluster_view.memory import NEVER, BrokerMemory, registered, speakers
 from flintmq.plugins.cluster_view.poll import PROGRESS, Pace, Poller
 from flintmq.plugins.cluster_view.values import BrokerView, GroupView, Overview, TopicView
 from flintmq.remoting.client.admin import AdminClient
@@ -149,10 +149,10 @@ class ClusterView:
             now_s = self._now_s()
             if all_due or now_s - self._registry_s >= self._pace.figures_s:
                 await self._ask_name_server()
-            speakers = {(one.name, one.broker_id) for one in self._speakers()}
+            speaking = {(one.name, one.broker_id) for one in self._speakers()}
             for key, broker in self._brokers.items():
                 if broker.is_registered and key not in self._polls:
-                    poll = self._poller.poll(broker, speaks=key in speakers, all_due=all_due)
+                    poll = self._poller.poll(broker, speaks=key in speaking, all_due=all_due)
                     self._polls[key] = asyncio.create_task(poll, name=f"poll {broker.address}")
             if self._polls:
                 await asyncio.wait(self._polls.values(), timeout=PATIENCE_S)
@@ -181,8 +181,8 @@ class ClusterView:
         if now_s - self._refreshed_s >= good_s:
             await self.refresh()
         if self._rows is None:
-            now_s, speakers = self._now_s(), self._speakers()
-            topics, groups = rows.topic_rows(speakers, now_s), rows.group_rows(speakers, now_s, self._pace.stuck_s)
+            now_s, telling = self._now_s(), self._speakers()
+            topics, groups = rows.topic_rows(telling, now_s), rows.group_rows(telling, now_s, self._pace.stuck_s)
             self._rows = (now_s, topics, groups)
         return self._rows[1], self._rows[2]
 
@@ -194,16 +194,13 @@ class ClusterView:
             self._registry_error = f"name servers: {error}"
             return
         self._registry_error = ""
-        clusters = {name: cluster for cluster, names in info.cluster_addr_table.items() for name in names}
         for broker in self._brokers.values():
             broker.is_registered = False
-        for name, data in info.broker_addr_table.items():
-            for broker_id, address in data.broker_addrs.items():
-                known = self._brokers.get((name, broker_id))
-                if known is None or known.address != address:
-                    known = BrokerMemory(clusters.get(name, data.cluster), name, broker_id, address)
-                    self._brokers[name, broker_id] = known
-                known.is_registered, known.seen_s = True, now_s
+        for told in registered(info):
+            known = self._brokers.setdefault((told.name, told.broker_id), told)
+            if known.address != told.address:
+                known = self._brokers[told.name, told.broker_id] = told
+            known.is_registered, known.seen_s = True, now_s
         self._brokers = {
             key: broker
             for key, broker in self._brokers.items()
@@ -211,11 +208,7 @@ class ClusterView:
         }
 
     def _speakers(self) -> Sequence[BrokerMemory]:
-        """Return of each set the broker that tells of topics and groups: the master, or the first slave that answers."""
-        found: dict[str, BrokerMemory] = {}
-        for broker in sorted(self._brokers.values(), key=lambda one: (not one.is_registered, one.broker_id)):
-            found.setdefault(broker.name, broker)
-        return [found[name] for name in sorted(found)]
+        return speakers(self._brokers.values())
 
     def _now_s(self) -> float:
         return self._admin.client.clock.monotonic_s()

@@ -95,9 +95,9 @@ class Gatherer:
 
     def _gather_many(self, series_max: int) -> Generator[None, None, Samples]:
         """Gather the figures of topics and groups, and return them."""
-        many, ends = Samples(series_max), dict[str, list[int]]()
+        many = Samples(series_max)
         many.begun_s, begun_s = monotonic(), thread_time()
-        for _ in chain(gather_topics(self._api, many, ends), self._groups.steps(many, ends)):
+        for _ in chain(gather_topics(self._api, many), self._groups.steps(many)):
             many.spent_s += thread_time() - begun_s
             yield
             begun_s = thread_time()

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
+from flintmq.core.broker.group_lag import member_count, positions, read_topics
 from flintmq.core.broker.topic_name import DLQ_PREFIX, RETRY_PREFIX
 from flintmq.plugins.metrics.gather_topics import is_system
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from flintmq.core.broker.api import BrokerApi
     from flintmq.plugins.metrics.samples import Labels, Samples
@@ -39,51 +40,26 @@ class GroupGatherer:
         self._times_ms: dict[tuple[str, int, int], int] = {}
         """(topic, queue, offset) → store time, of the last round: a group that stands still costs no look into the log."""
 
-    def steps(self, samples: Samples, ends: Mapping[str, Sequence[int]]) -> Iterator[None]:
-        """Fill in the figures of each group in each topic; other work of the loop may come at each step.
-
-        Args:
-            samples: filled in.
-            ends: topic → the ends of its queues.
-        """
-        api, before = self._api, self._times_ms
-        self._times_ms = {}
-        offsets = {(topic, group): queues for topic, group, queues in api.offsets.all()}
-        online = dict.fromkeys(
-            (topic, info.group_name)
-            for info in api.consumers
-            if not info.is_broadcasting
-            for topic in info.subscriptions
-        )
-        for number, key in enumerate(dict.fromkeys((*offsets, *online))):
+    def steps(self, samples: Samples) -> Iterator[None]:
+        """Fill in the figures of each group in each topic; other work of the loop may come at each step."""
+        before, self._times_ms = self._times_ms, {}
+        for number, (topic, group) in enumerate(read_topics(self._api)):
             if number % _EACH == 0:
                 yield
-            if key[0] in ends:
-                self._one(samples, before, key, ends[key[0]], offsets.get(key, {}))
+            self._one(samples, before, topic, group)
 
-    def _one(
-        self,
-        samples: Samples,
-        before: Mapping[tuple[str, int, int], int],
-        key: tuple[str, str],
-        ends: Sequence[int],
-        offsets: Mapping[int, int],
-    ) -> None:
-        (topic, group), api = key, self._api
+    def _one(self, samples: Samples, before: Mapping[tuple[str, int, int], int], topic: str, group: str) -> None:
+        api = self._api
         pulled_to = api.stats.figures.pulled.get(topic, {}) if api.stats.figures is not None else {}
-        lag = ready = consumed = diff = 0
+        lag = ready = consumed = 0
         oldest_ms = oldest_ready_ms = now_ms = api.clock.now_ms()
-        for queue_id, end in enumerate(ends):
-            offset = offsets.get(queue_id)
-            if offset is None:  # it has not begun: where is its own affair
-                diff += end
-                continue
-            diff += end - offset
+        for position in positions(api, group, topic):
+            queue_id, offset, end = position
             consumed += offset
-            if offset >= end:
+            if not position.lag:
                 continue
             pulled = min(end, max(offset, pulled_to.get((queue_id, group), offset)))
-            lag += end - offset
+            lag += position.lag
             ready += end - pulled
             oldest_ms = min(oldest_ms, self._stored_ms(before, topic, queue_id, offset) or now_ms)
             if pulled < end:
@@ -92,9 +68,8 @@ class GroupGatherer:
         is_special = topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
         if not samples.takes(3 if is_special else 3 + len(_LAGS)):
             return
-        info = api.consumers.find(group)
-        labels: Labels = (group, topic, str(len(info.members) if info is not None else 0), _CLUSTERING)
-        samples.rows(_diff_name(topic)).append((labels, diff))
+        labels: Labels = (group, topic, str(member_count(api, group)), _CLUSTERING)
+        samples.rows(_diff_name(topic)).append((labels, lag))
         labels = topic, group
         samples.rows("rocketmq_consumer_offset").append((labels, consumed))
         samples.rows("rocketmq_group_get_latency_by_storetime").append((labels, age_ms))

@@ -33,13 +33,12 @@ _GET: Final = {
 }
 
 
-def gather_topics(api: BrokerApi, samples: Samples, ends: dict[str, list[int]]) -> Iterator[None]:
+def gather_topics(api: BrokerApi, samples: Samples) -> Iterator[None]:
     """Fill in what was stored, what was handed out, and where the queues of each topic end.
 
     Args:
         api: the broker.
         samples: filled in.
-        ends: filled in, too: topic → the ends of its queues, and of those that it has lost.
     """
     for number, (name, key, total, per_s) in enumerate(api.stats.table.rows()):
         if number % _EACH == 0:
@@ -59,9 +58,7 @@ def gather_topics(api: BrokerApi, samples: Samples, ends: dict[str, list[int]]) 
         if number % _EACH == 0:
             yield
         topic, queue_nums = config.topic_name, config.write_queue_nums
-        found = [end(topic, queue_id) for queue_id in api.topics.widths.queue_ids(topic)]
-        ends[topic] = found
-        total = sum(found[:queue_nums])
+        total = sum(end(topic, queue_id) for queue_id in range(queue_nums))
         if topic.startswith(DLQ_PREFIX):
             samples.add("rocketmq_topic_dlq_offset", total, topic.removeprefix(DLQ_PREFIX))
         else:

@@ -97,6 +97,8 @@ def _group_state(group: GroupView) -> str:
     words = ["conflict"] if group.conflict else []
     words += [f"{len(group.stuck)} stuck"] if group.stuck else []
     words += ["away"] if group.missing else []
+    if not words and group.state == "broadcasting":
+        words = ["broadcasting"]
     if not words and group.members == 0:
         words = ["offline"]
     return ", ".join(words)

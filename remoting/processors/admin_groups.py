@@ -6,10 +6,10 @@ from datetime import datetime
 
 import msgspec
 
+from flintmq.core.broker.group_lag import has_left, positions
 from flintmq.core.broker.groups import SubscriptionGroupConfig, SubscriptionGroupConfigOf5
 from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.broker.topic_name import RETRY_PREFIX, check_group_name
-from flintmq.core.broker.unread_queues import NOBODY, waiting_messages
 from flintmq.core.kernel.ports.access import ADMIN, Need, Permission
 from flintmq.core.kernel.ports.processor import Request, Response, handles
 from flintmq.core.limits import GROUP_MAX_BYTES, TOPIC_MAX_BYTES
@@ -128,34 +128,16 @@ class AdminGroupProcessor(StateProcessor):
         return Response(body=consume_stats(tps, table))
 
     async def _add_stats(self, table: OffsetTable, group: str, topic: str) -> tuple[float, int]:
-        """Add a topic's queues; return how fast the group consumes it, and how many messages it is behind.
-
-        A queue that is not read any more is added while messages of it wait for the group, or have never been read by any.
-        """
-        config = self._state.topics.select(topic)
-        if config is None or self._has_left(group, topic):
+        """Add a topic's queues; return how fast the group consumes it, and how many messages it is behind."""
+        if topic not in self._state.topics or has_left(self._state, group, topic):
             return 0.0, 0
-        store, offsets, behind = self._state.store, self._state.offsets, 0
-        async for queue_id in sliced(self._state.topics.widths.queue_ids(topic)):
-            consumer_offset = max(0, offsets.query(topic, group, queue_id))
-            if queue_id >= config.read_queue_nums:
-                waiting = waiting_messages(self._state, topic, queue_id)
-                if group not in waiting and NOBODY not in waiting:
-                    continue
-                consumer_offset = max(consumer_offset, store.reader.min_queue_offset(topic, queue_id))
-            last_ms = store.reader.message_store_time(topic, queue_id, consumer_offset - 1) if consumer_offset else 0
-            end = max(0, store.reader.max_queue_offset(topic, queue_id))
-            behind += end - consumer_offset
-            table.add(
-                MessageQueue(self._state.config.broker.name, queue_id, topic),
-                bodies.OffsetWrapper(end, consumer_offset, max(0, last_ms)),
-            )
+        reader, name, behind = self._state.store.reader, self._state.config.broker.name, 0
+        async for position in sliced(positions(self._state, group, topic)):
+            queue_id, consumer_offset, end = position
+            last_ms = reader.message_store_time(topic, queue_id, consumer_offset - 1) if consumer_offset else 0
+            behind += position.lag
+            table.add(MessageQueue(name, queue_id, topic), bodies.OffsetWrapper(end, consumer_offset, max(0, last_ms)))
         return self._state.stats.consume_tps(group, topic), behind
-
-    def _has_left(self, group: str, topic: str) -> bool:
-        """Return True when a group is online and no longer subscribes to a topic it still has offsets in."""
-        info = self._state.consumers.find(group)
-        return info is not None and bool(info.subscriptions) and topic not in info.subscriptions
 
     @handles(RequestCode.GET_BROKER_CONSUME_STATS, header=GetBrokerConsumeStatsRequestHeader, needs=ADMIN)
     async def broker_consume_stats(self, request: Request) -> Response:
@@ -184,7 +166,7 @@ class AdminGroupProcessor(StateProcessor):
         header = request.header(CloneGroupOffsetRequestHeader)
         topics = {header.topic} if header.topic else self._state.offsets.which_topic_by_consumer(header.src_group)
         for topic in topics:
-            if topic in self._state.topics and (header.offline or not self._has_left(header.src_group, topic)):
+            if topic in self._state.topics and (header.offline or not has_left(self._state, header.src_group, topic)):
                 self._state.offsets.clone(header.src_group, header.dest_group, topic)
         return Response()
 

@@ -128,7 +128,8 @@ def test_a_group_that_contradicts_itself_is_named(cli: RunCommand, name_server: 
     (alarm,) = [one for one in state.json["alarms"] if one["id"] == "group.conflict"]
     assert (alarm["subject"], alarm["value"], odd_id in alarm["message"]) == ("Torn", 1, True)
     assert f"subscription to {topic}: 'A' of most, but 'B' of {odd_id}" in told
-    assert cli("groups", "show", "Readers", "-n", name_server).err == ""
+    assert cli("groups", "create", "Agreed", "-n", name_server).code == 0
+    assert cli("groups", "show", "Agreed", "-n", name_server).err == ""
 
 
 def test_a_broker_that_does_not_answer_hides_nothing_of_the_others(cli: RunCommand, tmp_path: Path) -> None:
