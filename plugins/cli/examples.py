@@ -41,7 +41,10 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "groups list": ("flintmq groups list --all",),
     "groups show": ("flintmq groups show billing Orders",),
     "groups create": ("flintmq groups create billing --retries 3",),
-    "groups reset": ("flintmq groups reset billing Orders --to 2026-01-31T12:00",),
+    "groups reset": (
+        "flintmq groups reset billing Orders --to 2026-01-31T12:00 --dry-run",
+        "flintmq groups reset billing Orders --queue broker-a:0 --offset 120 --yes",
+    ),
     "groups delete": ("flintmq groups delete billing --offsets",),
     "status": ("flintmq status --topic Orders",),
     "ping": ("flintmq ping", "flintmq ping 127.0.0.1:9876 127.0.0.1:10911 --timeout 500ms"),

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import click
 from msgspec.structs import replace
 
 from flintmq.core.broker.groups import SubscriptionGroupConfig
+from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.plugins.cli import options
 from flintmq.plugins.cli.connect import Silent, with_admin
 from flintmq.plugins.cli.exits import CommandError, ExitCode, warn
@@ -24,8 +26,23 @@ from flintmq.plugins.cluster_view.poll import Pace, Poller
 from flintmq.plugins.cluster_view.rows import group_rows
 from flintmq.plugins.cluster_view.values import GroupView
 from flintmq.remoting.client.admin import AdminClient
+from flintmq.remoting.client.admin_messages import (
+    Move,
+    Moved,
+    move_group,
+    move_queue,
+    plan_moves,
+    plan_queue_move,
+)
 from flintmq.remoting.client.consume_from import FROM_FIRST, FROM_LAST
 
+MOVE_COLUMNS: Final = {
+    "queue": "{broker}:{queue_id}",
+    "now at#": "consumer_offset",
+    "then at#": "new_consumer_offset",
+    "again#": "again",
+    "skipped#": "skipped",
+}
 group_argument = click.argument("group", help="The consumer group.")
 
 
@@ -202,22 +219,115 @@ def create(group: str, retries: int | None, as_json: bool) -> None:
 @groups.command()
 @group_argument
 @click.argument("topic", help="The topic.")
-@click.option("--to", required=True, metavar="first|last|TIME", help=f"Where the members go on. {options.NEAREST_HELP}")
+@click.option("--to", metavar="first|last|TIME", help=f"Where the group goes on. {options.NEAREST_HELP}")
+@click.option("--queue", metavar="BROKER:QUEUE", help="Move it in this queue only.")
+@click.option(
+    "--offset", type=click.IntRange(min=0), metavar="N", help="Where it goes on in that queue, instead of --to."
+)
+@click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
+@click.option("--yes", is_flag=True, help="Move it without a question.")
 @options.name_servers
 @options.as_json
-def reset(group: str, topic: str, to: str, as_json: bool) -> None:
-    """Send a group's online members back or forward in a topic."""
-    begin, timestamp_ms = where(to, "--to")
+def reset(
+    group: str,
+    topic: str,
+    to: str | None,
+    queue: str | None,
+    offset: int | None,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Send a group back or forward in a topic, whether it has members or not.
+
+    Members that are online are told; else the brokers' offsets are written. What would change is shown first.
+    """
+    if (to is None) == (offset is None) or (offset is not None and queue is None):
+        raise CommandError("say where the group goes on: --to, or --offset with --queue", ExitCode.USAGE)
+    begin, timestamp_ms = where(to, "--to") if to is not None else (FROM_LAST, 0)
     time_ms = {FROM_FIRST: 0, FROM_LAST: -1}.get(begin, timestamp_ms)
-    offsets = with_admin(lambda admin: admin.reset_offset(topic, group, time_ms))
-    queues = [
-        {"broker": queue.broker_name, "queue_id": queue.queue_id, "consumer_offset": offset}
-        for queue, offset in sorted(offsets.items())
+    place = _place(topic, queue) if queue is not None else None
+    silent = Silent()
+
+    async def work(admin: AdminClient) -> tuple[Sequence[Move], Moved]:
+        known = await known_group(admin, group, silent)
+        if place is not None:
+            moves: Sequence[Move] = [await plan_queue_move(admin, place, group, time_ms, offset)]
+            errors: Sequence[str] = ()
+        else:
+            moves, errors = await plan_moves(admin, topic, group, time_ms)
+        if not moves:
+            raise CommandError(f"{group} cannot be moved in {topic}: {'; '.join(errors)}")
+        if dry_run:
+            return moves, Moved({}, 0, tuple(errors))
+        if not yes:
+            _ask_to_move(known, topic, moves)
+        if place is None:
+            return moves, await move_group(admin, topic, group, time_ms)
+        told = await move_queue(admin, group, place, moves[0].new_offset)
+        return moves, Moved({place: moves[0].new_offset}, told, ())
+
+    moves, moved = with_admin(work)
+    _print_moved(group, topic, moves, moved, dry_run=dry_run, as_json=as_json)
+    silent.end()
+    if moved.errors:
+        raise click.exceptions.Exit(ExitCode.FAILED)
+
+
+def _place(topic: str, text: str) -> MessageQueue:
+    """Return the queue that ``BROKER:QUEUE`` names. Raises ``CommandError``."""
+    broker, _, number = text.rpartition(":")
+    if not broker or not (number.isascii() and number.isdecimal() and len(number) < 10):
+        raise CommandError(f"--queue '{text[:80]}' is not BROKER:QUEUE, such as broker-a:0", ExitCode.USAGE)
+    return MessageQueue(broker, int(number), topic)
+
+
+def _ask_to_move(known: GroupView, topic: str, moves: Sequence[Move]) -> None:
+    """Show what would change, and ask. Raises ``CommandError`` where the answer is no, or nobody is there to answer."""
+    text = f"{known.name} in {topic}: {_in_words(moves)}"
+    if not sys.stdin.isatty():
+        raise CommandError(f"{text}; --yes says that this is meant, --dry-run shows each queue", ExitCode.USAGE)
+    print_rows(_rows(moves), MOVE_COLUMNS, stderr=True)
+    if not click.confirm(f"{text}. Go on?", err=True):
+        raise CommandError(f"{known.name} stays where it is")
+
+
+def _in_words(moves: Sequence[Move]) -> str:
+    again = sum(max(0, move.again) for move in moves)
+    skipped = sum(max(0, -move.again) for move in moves)
+    return f"{again:,} messages would be consumed again, {skipped:,} would never be consumed"
+
+
+def _rows(moves: Sequence[Move]) -> list[dict[str, Any]]:
+    return [
+        {
+            "broker": move.queue.broker_name,
+            "queue_id": move.queue.queue_id,
+            "consumer_offset": max(0, move.consumer_offset),
+            "new_consumer_offset": move.new_offset,
+            "again": max(0, move.again),
+            "skipped": max(0, -move.again),
+        }
+        for move in moves
     ]
+
+
+def _print_moved(group: str, topic: str, moves: Sequence[Move], moved: Moved, *, dry_run: bool, as_json: bool) -> None:
+    """Print where a group goes on, or would."""
+    if dry_run:
+        rows, columns, title = _rows(moves), MOVE_COLUMNS, f"{group} in {topic}: {_in_words(moves)}"
+    else:
+        rows = [
+            {"broker": queue.broker_name, "queue_id": queue.queue_id, "consumer_offset": offset}
+            for queue, offset in sorted(moved.offsets.items())
+        ]
+        columns, title = {"queue": "{broker}:{queue_id}", "goes on at#": "consumer_offset"}, ""
     if as_json:
-        print_json({"group": group, "topic": topic, "queues": queues})
-        return
-    print_rows(queues, {"queue": "{broker}:{queue_id}", "goes on at#": "consumer_offset"})
+        print_json({"group": group, "topic": topic, "queues": rows} | ({"dry_run": True} if dry_run else {}))
+    else:
+        print_rows(rows, columns, title=title)
+    for error in moved.errors:
+        warn(f"not moved: {error}")
 
 
 @groups.command()

@@ -33,31 +33,39 @@ def console(*, stderr: bool = False) -> Console:
     return Console(stderr=stderr, width=width, markup=False, highlight=False)
 
 
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str = "") -> None:
+def print_table(
+    columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str = "", stderr: bool = False
+) -> None:
     """Print a table; columns whose name ends with ``#`` hold numbers. What looks like markup is text."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=Text(title) if title else None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for column in columns:
         number = column.endswith("#")
         table.add_column(column.removesuffix("#"), justify="right" if number else "left", no_wrap=number)
     for row in rows:
         table.add_row(*(Text(_cell(value)) for value in row))
-    console().print(table)
+    target = console(stderr=stderr)
+    if title:
+        target.print(Text(title), soft_wrap=True)  # as a title of the table it would be as narrow as its columns
+    target.print(table)
 
 
-def print_rows(rows: Iterable[Mapping[str, Any]], columns: Mapping[str, str], *, title: str = "") -> None:
+def print_rows(
+    rows: Iterable[Mapping[str, Any]], columns: Mapping[str, str], *, title: str = "", stderr: bool = False
+) -> None:
     """Print a table of what ``--json`` prints.
 
     Args:
         rows: the values of each row by name.
         columns: heading → the name of a value, or a text with names of values in braces.
         title: what stands above the table.
+        stderr: print it there, as what belongs to a question.
     """
     cells = ([what.format_map(row) if "{" in what else row[what] for what in columns.values()] for row in rows)
-    print_table(tuple(columns), cells, title=title)
+    print_table(tuple(columns), cells, title=title, stderr=stderr)
 
 
 def _cell(value: object) -> str:

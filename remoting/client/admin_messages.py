@@ -21,13 +21,23 @@ from flintmq.remoting.client.admin import AdminClient
 from flintmq.remoting.client.admin_broker import LONG_TIMEOUT_MS
 from flintmq.remoting.client.broker_api import BrokerApi
 from flintmq.remoting.client.compression import METHOD_MASK, CompressionError, UnreadableError
+from flintmq.remoting.client.consume_from import FROM_FIRST
 from flintmq.remoting.client.message import UNKNOWN_PLACE, Message, MessageExt, body_beginning, decode_messages
 from flintmq.remoting.client.producer import SEND_TIMEOUT_MS, Producer
 from flintmq.remoting.client.send_result import SendResult
-from flintmq.remoting.wire.bodies import ConsumeMessageDirectlyResult, ResetOffsetBody
+from flintmq.remoting.wire.bodies import (
+    ConsumeMessageDirectlyResult,
+    ConsumerConnection,
+    GetConsumerStatusBody,
+    ResetOffsetBody,
+)
 from flintmq.remoting.wire.codes import RequestCode, ResponseCode
 from flintmq.remoting.wire.command import request
-from flintmq.remoting.wire.headers_admin import ConsumeMessageDirectlyRequestHeader, ResetOffsetRequestHeader
+from flintmq.remoting.wire.headers_admin import (
+    ConsumeMessageDirectlyRequestHeader,
+    GetConsumerStatusRequestHeader,
+    ResetOffsetRequestHeader,
+)
 from flintmq.remoting.wire.headers_message import ViewMessageRequestHeader
 from flintmq.remoting.wire.json_body import Body, decode_body
 
@@ -82,6 +92,18 @@ class Move:
     def again(self) -> int:
         """Return how many messages it gets once more; less than 0: so many it does not get at all."""
         return max(self.consumer_offset, self.min_queue_offset) - self.new_offset
+
+
+@attrs.frozen
+class Moved:
+    """What became of a group that was moved."""
+
+    offsets: Mapping[MessageQueue, int]
+    """Where it goes on."""
+    members: int
+    """How many were told."""
+    errors: tuple[str, ...]
+    """In sentences, what could not be moved."""
 
 
 class _DelayOffsets(Body):
@@ -277,19 +299,36 @@ async def plan_moves(
         timestamp_ms: of the first message that it is to get; 0: the first there is; -1: the next one that is sent.
 
     Returns:
-        The moves, and in sentences which queues could not be asked.
+        The moves, and in sentences which queues and brokers cannot be asked.
+
+    Raises:
+        RefusedError: there is no such topic.
     """
-    ends, stats = await asyncio.gather(queues_of(admin, topic), admin.consume_stats(group, topic))
     room = asyncio.Semaphore(AT_ONCE_MAX)
 
-    async def plan(queue: MessageQueue, low: int, high: int) -> Move:
-        known = stats.offset_table.get(queue)
+    async def plan(queue: MessageQueue, low: int, high: int, consumer_offset: int) -> Move:
         async with room:
             new = await _offset_at(admin, queue, (low, high), timestamp_ms)
-        return Move(queue, low, high, known.consumer_offset if known is not None else -1, new)
+        return Move(queue, low, high, consumer_offset, new)
 
-    moves, errors = await _of_each({queue: plan(queue, *both) for queue, both in ends.items()})
-    return tuple(moves), errors
+    masters = await admin.masters()
+    work: dict[MessageQueue, Awaitable[Move]] = {}
+    errors: list[str] = []
+    for name in (await admin.client.routes.route(topic, max_age_s=0)).broker_addrs:
+        if name not in masters:
+            errors.append(f"{name}: it has no master now, and only a master takes offsets")
+            continue
+        try:
+            ends = await admin.topic_stats_at(topic, masters[name])
+            known = (await admin.consume_stats_at(group, masters[name], topic)).offset_table
+        except (RefusedError, RemotingError) as error:
+            errors.append(f"{name}: {error}")
+            continue
+        for queue, end in sorted(ends.items()):
+            offset = known[queue].consumer_offset if queue in known else -1
+            work[queue] = plan(queue, end.min_queue_offset, end.max_queue_offset, offset)
+    moves, more_errors = await _of_each(work)
+    return tuple(moves), (*errors, *more_errors)
 
 
 async def plan_queue_move(
@@ -307,15 +346,16 @@ async def plan_queue_move(
         RefusedError: the topic has no such queue, or the queue no such offset.
         RemotingError: the broker does not answer.
     """
-    ends = await queues_of(admin, queue.topic)
-    if queue not in ends:
+    address = (await admin.masters()).get(queue.broker_name)
+    ends = await admin.topic_stats_at(queue.topic, address) if address is not None else {}
+    if address is None or queue not in ends:
         text = f"{queue.topic} has no queue {queue.broker_name}:{queue.queue_id}"
         raise RefusedError(ResponseCode.QUERY_NOT_FOUND, text, reason="queue.unknown")
-    low, high = ends[queue]
+    low, high = ends[queue].min_queue_offset, ends[queue].max_queue_offset
     if queue_offset is not None and not low <= queue_offset <= high:
         text = f"the queue has the offsets from {low} to {high}, not {queue_offset}"
         raise RefusedError(ResponseCode.QUERY_NOT_FOUND, text, reason="offset.unknown")
-    known = (await admin.consume_stats(group, queue.topic)).offset_table.get(queue)
+    known = (await admin.consume_stats_at(group, address, queue.topic)).offset_table.get(queue)
     consumer_offset = known.consumer_offset if known is not None else -1
     new = queue_offset if queue_offset is not None else await _offset_at(admin, queue, (low, high), timestamp_ms)
     return Move(queue, low, high, consumer_offset, new)
@@ -328,52 +368,109 @@ async def _offset_at(admin: AdminClient, queue: MessageQueue, ends: tuple[int, i
     return max(low, await admin.search_offset(queue, timestamp_ms)) if timestamp_ms else low
 
 
-async def move_group(admin: AdminClient, topic: str, group: str, timestamp_ms: int) -> Mapping[MessageQueue, int]:
-    """Reset a group to a time: its members are told where they are online, else the brokers' offsets are written.
+async def move_group(admin: AdminClient, topic: str, group: str, timestamp_ms: int) -> Moved:
+    """Move a group to a time, online or not, broker by broker.
+
+    Where members are online that consume the topic they are told, and go on there; offsets that the group does not have yet are
+    written before, because a broker tells nobody without them. Elsewhere the brokers' offsets are written.
 
     Returns:
-        Where each queue goes on.
+        Where each queue goes on, and in sentences what could not be moved.
+
+    Raises:
+        RefusedError: there is no such topic.
     """
-    try:
-        return await admin.reset_offset(topic, group, timestamp_ms)
-    except RefusedError as error:
-        if error.code != ResponseCode.CONSUMER_NOT_ONLINE:
-            raise
-    moves, _ = await plan_moves(admin, topic, group, timestamp_ms)
-    await set_offsets(admin, group, {move.queue: move.new_offset for move in moves})
-    return {move.queue: move.new_offset for move in moves}
+    moves, errors = await plan_moves(admin, topic, group, timestamp_ms)
+    by_broker: dict[str, list[Move]] = {}
+    for move in moves:
+        by_broker.setdefault(move.queue.broker_name, []).append(move)
+    offsets: dict[MessageQueue, int] = {}
+    told, problems = 0, list(errors)
+    for name, own in by_broker.items():
+        header = ResetOffsetRequestHeader(topic=topic, group=group, timestamp_ms=timestamp_ms, is_force=True)
+        try:
+            members = await _readers_at(admin, group, topic, name)
+            # What is told as 0 may be no offset at all. In queues that members are not told of, the offset is all there is.
+            new = {move.queue: move.new_offset for move in own if members is None or move.consumer_offset <= 0}
+            await set_offsets(admin, group, new)
+            if members is not None:
+                address = await admin.master(name)
+                answer = await admin.client.ask(
+                    address, request(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header), LONG_TIMEOUT_MS
+                )
+                obeyed = ResetOffsetBody.decode(answer.body).offset_table
+                left = {move.queue: move.new_offset for move in own if move.queue not in obeyed}
+                await set_offsets(admin, group, left)
+                new = left | obeyed
+                told = max(told, len(members.connection_set))
+        except (RefusedError, RemotingError) as error:
+            problems.append(f"{name}: {error}")
+            continue
+        offsets |= new
+    return Moved(offsets, told, tuple(problems))
 
 
 async def move_queue(admin: AdminClient, group: str, queue: MessageQueue, queue_offset: int) -> int:
     """Have a group go on at an offset of one queue; where it goes on in the others stays.
 
     The broker's offset is written. Members that are online would write theirs over it within seconds: they are told to go on in
-    the broker's queues of the topic where its offsets stand, which is all that RocketMQ 4.9 has for one queue.
+    the broker's queues of the topic where its offsets stand, which is all that RocketMQ 4.9 has for one queue. So offsets of
+    other queues that are not stored yet are written, too, as far as members have come.
 
     Returns:
         How many members were told.
 
     Raises:
-        RefusedError: the broker refuses; where members are online that have no offset in some queue yet, they cannot be told.
+        RefusedError: the broker refuses.
         RemotingError: the broker does not answer, or members went on writing their offset over it.
     """
     address = await admin.master(queue.broker_name)
-    try:
-        members = len((await admin.consumer_connections(group, address)).connection_set)
-    except RefusedError as error:
-        if error.code != ResponseCode.CONSUMER_NOT_ONLINE:
-            raise
-        members = 0
+    members = await _readers_at(admin, group, queue.topic, queue.broker_name)
     header = ResetOffsetRequestHeader(topic=queue.topic, group=group, timestamp_ms=-1, is_force=False)
     for _ in range(MOVE_TRIES):
         await set_offsets(admin, group, {queue: queue_offset})
-        if not members:
+        if members is None:
             return 0
+        await _store_missing(admin, group, queue, members)
         # Without force nobody goes forward, and the end is never before an offset: everybody goes on at the broker's offsets.
         answer = await admin.client.ask(address, request(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header))
         if ResetOffsetBody.decode(answer.body).offset_table.get(queue) == queue_offset:
-            return members
+            return len(members.connection_set)
     raise RemotingError(f"a member of {group} wrote its offset over the new one {MOVE_TRIES} times: try again")
+
+
+async def _readers_at(admin: AdminClient, group: str, topic: str, broker: str) -> ConsumerConnection | None:
+    """Return the members of a group that are connected with a broker's master, if they consume a topic; else None."""
+    try:
+        members = await admin.consumer_connections(group, await admin.master(broker))
+    except RefusedError as error:
+        if error.code != ResponseCode.CONSUMER_NOT_ONLINE:
+            raise
+        return None
+    return members if members.connection_set and topic in members.subscription_table else None
+
+
+async def _store_missing(admin: AdminClient, group: str, moved: MessageQueue, members: ConsumerConnection) -> None:
+    """Write a group's offsets in the other queues of a topic at a broker where it has none: as far as its members have come in
+    them, else where it would begin."""
+    address, api = await admin.master(moved.broker_name), BrokerApi(admin.client, group)
+    ends = await admin.topic_stats_at(moved.topic, address)
+    told = (await admin.consume_stats_at(group, address, moved.topic)).offset_table
+    unsure = [queue for queue in ends if queue != moved and (queue not in told or told[queue].consumer_offset <= 0)]
+    if not unsure:
+        return
+    header = GetConsumerStatusRequestHeader(topic=moved.topic, group=group)
+    answer = await admin.client.ask(
+        address, request(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, header), LONG_TIMEOUT_MS
+    )
+    come_to: dict[MessageQueue, int] = {}
+    for table in GetConsumerStatusBody.decode(answer.body).consumer_table.values():
+        come_to |= table
+    for queue in unsure:
+        stored = await api.committed(queue)
+        end = ends[queue]
+        begin = end.min_queue_offset if members.consume_from_where == FROM_FIRST else end.max_queue_offset
+        await api.commit(queue, come_to.get(queue, begin if stored is None else stored))
 
 
 async def set_offsets(admin: AdminClient, group: str, offsets: Mapping[MessageQueue, int]) -> None:

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.broker.topic_name import DLQ_PREFIX, RETRY_PREFIX
-from flintmq.core.errors import FlintError
+from flintmq.core.errors import FlintError, RefusedError
 from flintmq.core.record import properties as props
 from flintmq.plugins.console.pages.messages import found_message, time_ms
 from flintmq.plugins.console.web import FormError, Visitor, page, to
@@ -65,20 +65,28 @@ async def reset(visitor: Visitor) -> Response:
         if place:
             queue, at = _queue(topic, place), int(visitor.field("offset"))
             told = await admin_messages.move_queue(admin, group, queue, at)
+            moved = admin_messages.Moved({queue: at}, told, ())
             text = f"{group} goes on at offset {at} of {topic} {place}."
-            text += f" Its {told} members at that broker were told." if told else ""
-            places = f"{place} to {at}"
         else:
-            offsets = await admin_messages.move_group(admin, topic, group, int(visitor.field("to_ms")))
-            queues = f"{len(offsets)} queue{'' if len(offsets) == 1 else 's'}"
+            moved = await admin_messages.move_group(admin, topic, group, int(visitor.field("to_ms")))
+            queues = f"{len(moved.offsets)} queue{'' if len(moved.offsets) == 1 else 's'}"
             text = f"{group} goes on elsewhere in {queues} of {topic}."
-            places = ", ".join(f"{queue.broker_name}:{queue.queue_id} to {at}" for queue, at in sorted(offsets.items()))
     except FlintError as error:
-        visitor.audit("reset", subject, f"failed: {error}")
-        raise
-    visitor.audit("reset", subject, f"done: {places}")
+        if isinstance(error, RefusedError) and "AclException" in error.remark:
+            visitor.audit("reset", subject, f"failed: {error}")
+            raise
+        moved, text = admin_messages.Moved({}, 0, (str(error),)), ""
+    if moved.members:
+        text += f" Its {moved.members} members at that broker were told." if place else ""
+    places = ", ".join(f"{one.broker_name}:{one.queue_id} to {at}" for one, at in sorted(moved.offsets.items()))
+    problem = "; ".join(moved.errors)
+    outcome = [f"done: {places}"] if moved.offsets else []
+    visitor.audit("reset", subject, "; ".join([*outcome, *([f"failed: {problem}"] if problem else [])]))
     await visitor.view.refresh(all_due=True)
-    return visitor.render("done.html", what="Moved", text=text, back=to("/group", name=group))
+    if problem:
+        text = f"{text if moved.offsets else f'{group} was not moved.'} What failed: {problem}"
+    what = "Moved" if not problem else "Moved in part" if moved.offsets else "Not moved"
+    return visitor.render("done.html", what=what, text=text, back=to("/group", name=group))
 
 
 def _queue(topic: str, place: str) -> MessageQueue:

@@ -178,11 +178,11 @@ def test_a_broker_that_does_not_answer_hides_nothing_of_the_others(cli: RunComma
     assert cli("topics", *where).code == 4, "where nobody answers there is nothing to show"
 
 
-def test_reset_needs_online_members(cli: RunCommand, name_server: str, topic: str) -> None:
-    """Offsets are moved by members: without any, nothing is claimed to have happened."""
+def test_an_unknown_group_is_not_moved(cli: RunCommand, name_server: str, topic: str) -> None:
+    """A misspelled name is no new group; nor is what is no time."""
     outcome = cli("groups", "reset", "Nobody", topic, "--to", "first", "-n", name_server)
     assert outcome.code == 1
-    assert outcome.err.startswith("flintmq: error: ")
+    assert outcome.err.startswith("flintmq: error: there is no group Nobody")
     assert cli("groups", "reset", "Nobody", topic, "--to", "soon", "-n", name_server).code == 2
 
 
