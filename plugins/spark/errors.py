@@ -41,6 +41,10 @@ class DataLossError(SparkPluginError):
     """Messages that should be read are gone: retention took them, or the log was cut."""
 
 
+class OutOfRangeError(OptionError, DataLossError):
+    """An option names a place that holds no messages: they are gone, or are not there yet."""
+
+
 class CheckpointError(SparkPluginError):
     """An offset that belongs to another transport, another store, or another history of this one."""
 

@@ -259,6 +259,15 @@ class ReadOptions:
         start, end = self.starting_timestamp_ms, self.ending_timestamp_ms
         return Range(ANY.low if start is None else start, ANY.high if end is None else end - 1)
 
+    def check_stream(self) -> None:
+        """Check that a stream can have these options. Raises OptionError."""
+        for attribute in ("ending_offsets", "ending_timestamp_ms"):
+            if getattr(self, attribute) is not None:
+                raise OptionError(
+                    f"option {READ_OPTIONS[attribute].name} only goes with a batch read: a stream has no end. Leave it out, or "
+                    "read with spark.read; the trigger AvailableNow ends a stream with what is there"
+                )
+
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> ReadOptions:
         """Read the options of a ``spark.read`` or ``spark.readStream``.

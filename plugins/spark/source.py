@@ -67,6 +67,7 @@ class FlintMQDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """Return a stream reader of the columns of a schema. Raises OptionError, SchemaError."""
         options = self._options(schema)
+        options.check_stream()
         return StreamReader(transport_of(options), options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:

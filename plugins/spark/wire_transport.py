@@ -16,26 +16,21 @@ import attrs
 
 from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.plugins.spark.decoder import Decoder, RowFilter
-from flintmq.plugins.spark.errors import (
-    CheckpointError,
-    DataLossError,
-    SparkPluginError,
-)
+from flintmq.plugins.spark.errors import SparkPluginError
 from flintmq.plugins.spark.option_values import Place
 from flintmq.plugins.spark.options import ReadOptions
 from flintmq.plugins.spark.ports import Bounds, Limit, Offset
 from flintmq.plugins.spark.wire.client import DEFAULT_GROUP, WireClient
+from flintmq.plugins.spark.wire.offsets import Edges, WireOffset
 from flintmq.plugins.spark.wire.pulling import Puller, batches
-from flintmq.plugins.spark.wire.queue_edges import QueueEdges, placed, queue_name
+from flintmq.plugins.spark.wire.queue_edges import QueueEdges, placed
+from flintmq.plugins.spark.wire.queue_lives import QueueLives
 from flintmq.plugins.spark.wire.ranges import (
     QueueRange,
     limited_rows,
     narrowed,
-    offset_of,
-    ordered,
     packed,
     parts_wanted,
-    queues_of,
     ranges_between,
 )
 
@@ -62,6 +57,11 @@ class WireTransport:
         self.bounds = bounds or Bounds()
         self._client: WireClient | None = None
         self._queues = QueueEdges(options, self._open)
+        self._lives = QueueLives(options, self._open)
+        self._fresh_edges: Edges | None = None
+        """What :meth:`latest` has just found, for the one :meth:`limited` that follows it."""
+        self._planned: Offset | None = None
+        """The end of the batch that this object has planned itself."""
         self._average_bytes: int | None = None
         self._committed: Mapping[MessageQueue, int] = {}
 
@@ -73,61 +73,62 @@ class WireTransport:
     def initial(self, default: Literal["earliest", "latest"]) -> Offset:
         edges = self._queues.edges()
         if self.options.starting_timestamp_ms is not None:
-            return offset_of(self._queues.since(edges, self.options.starting_timestamp_ms))
+            return WireOffset.at(self._queues.since(edges, self.options.starting_timestamp_ms), edges).to_json()
         place = self.options.starting_offsets or Place(default)
-        return offset_of(placed("startingOffsets", place, edges, unnamed=default))
+        return WireOffset.at(placed("startingOffsets", place, edges, self.options, unnamed=default), edges).to_json()
 
     def final(self) -> Offset:
         edges = self._queues.edges()
         if self.options.ending_timestamp_ms is not None:
-            return offset_of(self._queues.before(edges, self.options.ending_timestamp_ms))
+            return WireOffset.at(self._queues.before(edges, self.options.ending_timestamp_ms), edges).to_json()
         place = self.options.ending_offsets or Place("latest")
-        return offset_of(placed("endingOffsets", place, edges, unnamed="latest"))
+        return WireOffset.at(placed("endingOffsets", place, edges, self.options, unnamed="latest"), edges).to_json()
 
     def latest(self) -> Offset:
-        return offset_of({queue: edge.max_queue_offset for queue, edge in self._queues.edges().items()})
+        self._fresh_edges = edges = self._queues.edges(self.options.subscribe)
+        return WireOffset.at({queue: edge.max_queue_offset for queue, edge in edges.items()}, edges).to_json()
 
     def limited(self, start: Offset, end: Offset, limit: Limit) -> Offset:
         """Bytes by the size of some messages."""
-        # A broker that is away takes its queues from the route; forgotten here, they would be read again when it is back.
-        ends = {**queues_of(start), **queues_of(end)}
-        ranges = self._between(start, end)
+        edges = self._fresh_edges if self._fresh_edges is not None else self._queues.edges(self.options.subscribe)
+        self._fresh_edges = None  # the next batch may find others
+        known = WireOffset.from_json(start)
+        first = self._lives.settled(known, edges)
+        last = {
+            queue: min(place, edges[queue].max_queue_offset) if queue in edges else place
+            for queue, place in WireOffset.from_json(end).queues.items()
+        }
+        new = {queue: edge.min_queue_offset for queue, edge in edges.items() if queue not in first.queues}
+        ranges = ranges_between({**first.queues, **new}, last, {})
+        if not ranges:
+            # Nothing new: also where a broker is away, whose queues are in no route, or a new queue is empty.
+            return start if first == known else first.to_json()
         rows = [one for one in (limit.max_rows, self._rows_in(limit.max_bytes, ranges)) if one is not None]
-        if not ranges or not rows:
-            return offset_of(ends)
-        return offset_of({**ends, **limited_rows(ranges, min(rows))})
+        ends = limited_rows(ranges, min(rows)) if rows else {one.queue: one.end for one in ranges}
+        begun = {one.queue: one.start for one in ranges if known.queues.get(one.queue) != one.start}
+        again = {queue: place for queue, place in first.began.items() if first.queues.get(queue) == place}
+        found = first.moved(ends, edges, {**again, **begun}).to_json()
+        self._planned = found
+        return found
 
     def rows_between(self, start: Offset, end: Offset, enough: int) -> int:
         """Messages of other tags count."""
         return sum(one.rows for one in self._between(start, end))
 
     def checked(self, offset: Offset) -> Offset:
-        queues = queues_of(offset)
-        edges = self._queues.edges(sorted({queue.topic for queue in queues}) or None)
-        found = {}
-        for queue in ordered(queues):
-            place, edge = queues[queue], edges.get(queue)
-            if edge is None:
-                self.options.lost(f"{queue_name(queue)} does not exist any more", CheckpointError)
-                continue
-            if place > edge.max_queue_offset:
-                self.options.lost(
-                    f"{queue_name(queue)}: the checkpoint stands at {place}, the queue ends at {edge.max_queue_offset}: its "
-                    "broker lost its end, or the topic was deleted and created again",
-                    CheckpointError,
-                )
-            if place < edge.min_queue_offset:
-                self.options.lost(
-                    f"{queue_name(queue)}: messages {place} to {edge.min_queue_offset - 1} are gone", DataLossError
-                )
-            found[queue] = min(max(place, edge.min_queue_offset), edge.max_queue_offset)
-        return offset_of(found)
+        found = WireOffset.from_json(offset)
+        known = {queue.topic for queue in found.queues}
+        self._queues.check_names(known)
+        edges = self._queues.edges(self._queues.read_of(known))
+        settled = self._lives.settled(found, edges)
+        self._lives.check_missing(found, [queue for queue in found.queues if self._queues.reads(queue)], edges)
+        return offset if settled == found else settled.to_json()
 
     def commit(self, end: Offset) -> None:
         """Tell brokers how far it is, as ``commitGroup``, for their lag display; what goes wrong with that is logged."""
         if self.options.commit_group is None:
             return
-        queues = queues_of(end)
+        queues = WireOffset.from_json(end).queues
         changed = {queue: place for queue, place in queues.items() if self._committed.get(queue) != place}
         client = self._open()
 
@@ -147,7 +148,10 @@ class WireTransport:
         return WireTransport(self.options, bounds)
 
     def plan(self, start: Offset, end: Offset) -> Sequence[tuple[QueueRange, ...]]:
-        ranges = narrowed(self._between(start, end), self.bounds)
+        ranges = self._between(start, end)
+        if end != self._planned:  # planned in another life of this query, and brokers have gone on
+            ranges = self._lives.still_there(ranges, WireOffset.from_json(end))
+        ranges = narrowed(ranges, self.bounds)
         if not ranges or (self.bounds.tags is not None and not self._tags()):
             return []
         total_bytes = sum(one.rows for one in ranges) * self._message_bytes(ranges)
@@ -205,10 +209,10 @@ class WireTransport:
         return WireClient(self.options.name_server, self.options.broker_addr, group)
 
     def _between(self, start: Offset, end: Offset) -> list[QueueRange]:
-        starts, ends = queues_of(start), queues_of(end)
-        new = sorted({queue.topic for queue in ends if queue not in starts})
-        first = {queue: edge.min_queue_offset for queue, edge in self._queues.edges(new).items()} if new else {}
-        return ranges_between(starts, ends, first)
+        first, last = WireOffset.from_json(start), WireOffset.from_json(end)
+        new = sorted({queue.topic for queue in last.queues if queue not in first.queues and queue not in last.began})
+        edges = self._queues.edges(new) if new else {}
+        return first.ranges_to(last, {queue: edge.min_queue_offset for queue, edge in edges.items()})
 
     def _rows_in(self, max_bytes: int | None, ranges: Sequence[QueueRange]) -> int | None:
         if max_bytes is None or not ranges:

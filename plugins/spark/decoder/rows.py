@@ -58,6 +58,8 @@ class RowFilter:
     physical_offset: Range = ANY
     lives: tuple[Life, ...] = ()
     """Messages of an earlier life of these topics and queues are left out."""
+    without: tuple[RowFilter, ...] = ()
+    """What these choose by topics and queues is left out."""
 
     def narrowed(self, bounds: Bounds) -> RowFilter:
         """Return a filter that also drops what lies outside some bounds."""
@@ -96,6 +98,9 @@ class RowFilter:
 
     def wants(self, topic: str) -> bool:
         """Return whether messages of a topic can become rows."""
+        return self._wants(topic) and not any(one.wants(topic) and not one.queues for one in self.without)
+
+    def _wants(self, topic: str) -> bool:
         if self.topics is not None:
             return topic in self.topics
         if self.topic_pattern is not None and self.topic_pattern.fullmatch(topic) is None:
@@ -107,7 +112,9 @@ class RowFilter:
         if not self.wants(topic) or not self.queue_id.holds(queue_id):
             return False
         chosen = dict(self.queues)
-        return not chosen or queue_id in chosen.get(topic, ())
+        if chosen and queue_id not in chosen.get(topic, ()):
+            return False
+        return not any(one.wants_queue(topic, queue_id) for one in self.without)
 
     @property
     def _asks_for_topics(self) -> bool:
@@ -118,6 +125,7 @@ class RowFilter:
             or bool(self.queues)
             or bool(self.queue_offsets)
             or bool(self.lives)
+            or bool(self.without)
         )
 
     def _topic_mask(self, data: npt.NDArray[np.uint8], heads: Heads) -> Bools:
@@ -126,13 +134,18 @@ class RowFilter:
         codes = encoded.indices.to_numpy(zero_copy_only=True)
         wanted = np.array([self.wants(topic) for topic in topics], np.bool_)
         keep: Bools = wanted[codes]
-        if not self.queues and not self.queue_offsets and not self.lives:
+        of_queues = [one for one in self.without if one.queues]
+        if not self.queues and not self.queue_offsets and not self.lives and not of_queues:
             return keep
         queue_id = heads.raw["queue_id"].astype(np.int32)
         chosen = dict(self.queues)
         for code, topic in enumerate(topics):
             if chosen and wanted[code]:
                 keep &= (codes != code) | np.isin(queue_id, list(chosen.get(topic, ())))
+        for code, topic in enumerate(topics):
+            for one in of_queues if wanted[code] else ():
+                left_out = dict(one.queues).get(topic, ()) if one.wants(topic) else ()
+                keep &= (codes != code) | ~np.isin(queue_id, list(left_out))
         queue_offset = heads.raw["queue_offset"].astype(np.int64)
         for topic, number, offsets in self.queue_offsets:
             if topic in topics:

@@ -15,8 +15,7 @@ from flintmq.core.record.record import (
     store_timestamp_at,
 )
 from flintmq.plugins.spark.decoder import RowFilter, chain
-from flintmq.plugins.spark.decoder.rows import Life
-from flintmq.plugins.spark.ports import Limit, Range
+from flintmq.plugins.spark.ports import Limit
 from flintmq.plugins.spark.store.log_files import LogFile, LogFiles, map_file
 from flintmq.plugins.spark.store.queue_units import STEP_UNITS, Ints, QueueUnits, merged
 
@@ -50,10 +49,8 @@ class StorePart:
     """What one task reads, in the order of the log."""
 
     pieces: tuple[Piece, ...]
-    queue_offsets: tuple[tuple[str, int, Range], ...] = ()
-    """Topic, queue and which queue offsets of it are read, of queues that have a start or end of their own."""
-    lives: tuple[Life, ...] = ()
-    """Messages of earlier lives of these are not read."""
+    rows: RowFilter = attrs.field(factory=RowFilter)
+    """Which messages of them become rows."""
 
 
 def whole_pieces(log: LogFiles, start: int, end: int, *, by_units_to: int) -> list[Piece]:

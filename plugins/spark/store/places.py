@@ -11,10 +11,11 @@ import attrs
 
 from flintmq.core.log.epochs import Epochs
 from flintmq.plugins.spark.decoder import RowFilter
-from flintmq.plugins.spark.errors import CheckpointError, OptionError
+from flintmq.plugins.spark.errors import CheckpointError, OptionError, OutOfRangeError
 from flintmq.plugins.spark.option_values import EARLIEST_QUEUE_OFFSET, LATEST_QUEUE_OFFSET, Place
 from flintmq.plugins.spark.options import ReadOptions
 from flintmq.plugins.spark.ports import ANY, OFFSET_VERSION, Offset, Range, check_offset
+from flintmq.plugins.spark.store.choices import Choice, Stretch, joined, read_up_to
 from flintmq.plugins.spark.store.pieces import first_place, first_place_from, splitters
 from flintmq.plugins.spark.store.queue_units import QueueUnits, list_queues
 from flintmq.plugins.spark.store.visible_end import StoreView
@@ -39,7 +40,7 @@ class Places:
             return self._from_timestamp(options.starting_timestamp_ms)
         place = options.starting_offsets or Place(default)
         if place.kind == "queues":
-            return self._from_queues(place)
+            return self._from_queues(place, default)
         start = self._place(place, "startingOffsets")
         return StoreOffset.at(start, self.view.epochs)
 
@@ -73,20 +74,27 @@ class Places:
             start = self.view.end.end
         return StoreOffset.at(start, self.view.epochs)
 
-    def _from_queues(self, place: Place) -> StoreOffset:
-        """Return the first of all places at which a queue begins. Each queue's own start goes along, for all batches to
-        come."""
+    def _from_queues(self, place: Place, default: Literal["earliest", "latest"]) -> StoreOffset:
+        """Return the first of all places at which a queue begins; queues that are not named begin as without the option.
+
+        Where each queue begins goes along up to the end that the log has now: what lies behind is read of all.
+        """
         resolved = self._resolved(place, "startingOffsets")
-        start = self.view.end.end
+        start = end = self.view.end.end
         limits: dict[str, dict[str, int]] = {}
         for queue in list_queues(self.root, self.rows.wants_queue):
-            first = resolved.get((queue.topic, queue.queue_id), queue.first_unit)
-            unit = queue.unit(queue.behind_fillers(max(first, queue.first_unit), queue.end_unit))
+            name = queue.topic, queue.queue_id
+            if name not in resolved and default == "latest":
+                resolved[name] = queue.first_at(end)
+            first = max(resolved.get(name, 0), queue.first_unit)
+            unit = queue.unit(queue.behind_fillers(first, queue.end_unit))
             if unit is not None:
                 start = min(start, max(unit[0], self.view.log.start))
-            if (queue.topic, queue.queue_id) in resolved:
+            if name in resolved:
                 limits.setdefault(queue.topic, {})[str(queue.queue_id)] = first
-        return StoreOffset.at(start, self.view.epochs, limits)
+        if start >= end:
+            return StoreOffset.at(end, self.view.epochs)
+        return attrs.evolve(StoreOffset.at(start, self.view.epochs, limits), starts_until=end)
 
     def _resolved(self, place: Place, option: str) -> dict[tuple[str, int], int]:
         """Queue offsets of a place, with earliest and latest found out."""
@@ -102,8 +110,10 @@ class Places:
             queue = queues.get((topic, queue_id))
             if queue is None:
                 if queue_offset > 0:
-                    raise OptionError(
-                        f"option {option} names queue {queue_id} of {topic!r}, which the store does not have"
+                    self.options.lost(
+                        f"{self.root}: option {option} names queue offset {queue_offset} of queue {queue_id} of {topic!r}, "
+                        "which the store does not have",
+                        OutOfRangeError,
                     )
                 found[topic, queue_id] = 0
                 continue
@@ -120,7 +130,8 @@ class Places:
             return queue_offset
         self.options.lost(
             f"{self.root}: option {option} names queue offset {queue_offset} of queue {queue.queue_id} of {queue.topic!r}, "
-            f"which holds {low} to {high}"
+            f"which holds {low} to {high}",
+            OutOfRangeError,
         )
         return low if queue_offset < low else high
 
@@ -135,10 +146,12 @@ class Places:
             raise OptionError(f"option {option} must name this store's broker alone{f', {name!r}' if name else ''}")
         (position,) = brokers.values()
         if not self.view.log.start <= position <= self.view.end.end:
-            raise OptionError(
+            self.options.lost(
                 f"{self.root}: option {option} names physical offset {position}, the log holds {self.view.log.start} to "
-                f"{self.view.end.end}"
+                f"{self.view.end.end}",
+                OutOfRangeError,
             )
+            position = min(max(position, self.view.log.start), self.view.end.end)
         if position not in (self.view.log.start, self.view.end.end) and not self._is_boundary(position):
             raise OptionError(f"{self.root}: option {option} names physical offset {position}, where no record begins")
         return position
@@ -151,10 +164,10 @@ class Places:
         return first_place(self.view.log, list(list_queues(self.root)), position) == position
 
 
-def queue_ranges(first: StoreOffset, last: StoreOffset) -> tuple[tuple[str, int, Range], ...]:
+def queue_ranges(starts: QueueLimits, last: StoreOffset) -> tuple[tuple[str, int, Range], ...]:
     """Return the queue offsets of queues that begin or end at ones of their own."""
     found: dict[tuple[str, int], Range] = {}
-    for topic, queues in first.queue_starts.items():
+    for topic, queues in starts.items():
         for queue_id, low in queues.items():
             found[topic, int(queue_id)] = Range(low=low)
     for topic, queues in last.queue_ends.items():
@@ -180,7 +193,8 @@ class StoreOffset:
     Store id and epoch are those of ``flint/epochs`` (:mod:`flintmq.core.log.epochs`): the epoch that holds the last byte before
     the place. A crash may cut the log's end and other messages may be written there; then the epoch tells that what was read
     is not what lies there now. Stores that the Java broker wrote have neither. ``"queues"``, where a query began at queue
-    offsets of its own, holds them: ``{"topic": {"0": 23}}``.
+    offsets of its own, holds them: ``{"topic": {"0": 23}}``, and ``"queuesTo"`` the end of the log at that time. ``"of"`` is
+    what the query reads, and ``"read"``, where that was changed, what was read of which part of the log.
     """
 
     physical_offset: int
@@ -191,6 +205,13 @@ class StoreOffset:
     """Topic to queue id to the queue offset with which this query began; goes along from batch to batch."""
     queue_ends: QueueLimits = attrs.field(factory=dict)
     """Topic to queue id to the queue offset with which a batch read ends."""
+    starts_until: int = _INT64_MAX
+    """Physical offset from which on :attr:`queue_starts` say nothing: the topics may have other messages of these offsets
+    there, as they may have been deleted and made again."""
+    choice: Choice | None = None
+    """What the query reads; None in offsets that are no stream's, and of an earlier FlintMQ."""
+    read: tuple[Stretch, ...] = ()
+    """What was read of which part of the log, where that is not all the same choice."""
 
     @classmethod
     def at(
@@ -215,6 +236,12 @@ class StoreOffset:
         for name, limits in (("queues", self.queue_starts), ("until", self.queue_ends)):
             if limits:
                 found[name] = {topic: dict(queues) for topic, queues in limits.items()}
+        if self.queue_starts and self.starts_until != _INT64_MAX:
+            found["queuesTo"] = self.starts_until
+        if self.choice is not None:
+            found["of"] = self.choice.to_json()
+        if self.read:
+            found["read"] = [{"to": one.end, "of": [choice.to_json() for choice in one.choices]} for one in self.read]
         return found
 
     @classmethod
@@ -228,13 +255,54 @@ class StoreOffset:
         place = offset.get("phys")
         if type(place) is not int or not 0 <= place <= _INT64_MAX:
             raise CheckpointError(f"the checkpoint's physical offset is {str(place)[:80]!r}")
-        return cls(
-            place, offset.get("store"), offset.get("epoch"), offset.get("queues") or {}, offset.get("until") or {}
-        )
+        try:
+            return cls(
+                place,
+                offset.get("store"),
+                offset.get("epoch"),
+                offset.get("queues") or {},
+                offset.get("until") or {},
+                int(offset.get("queuesTo", _INT64_MAX)),
+                Choice.from_json(offset["of"]) if "of" in offset else None,
+                tuple(
+                    Stretch(int(one["to"]), tuple(map(Choice.from_json, one["of"]))) for one in offset.get("read", ())
+                ),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise CheckpointError(f"the checkpoint's offset is none: {str(offset)[:200]}") from error
+
+    @property
+    def stretches(self) -> tuple[Stretch, ...]:
+        """What has been read of which part of the log before its place."""
+        if self.read or self.choice is None:
+            return self.read
+        return joined([Stretch(self.physical_offset, (self.choice,))])
+
+    def of(self, choice: Choice) -> StoreOffset:
+        """Return the offset of a query that reads something else from now on."""
+        if self.choice is None or self.choice == choice:
+            return attrs.evolve(self, choice=choice)
+        return attrs.evolve(self, choice=choice, read=self.stretches)
+
+    def read_up_to(self, physical_offset: int) -> StoreOffset:
+        """Return the offset when what is read now has been caught up with to a place before its own."""
+        assert self.choice is not None
+        return self._with(read_up_to(self.stretches, physical_offset, self.choice))
+
+    def _with(self, stretches: tuple[Stretch, ...]) -> StoreOffset:
+        """Return the offset with what has been read, in the shortest form."""
+        assert self.choice is not None
+        plain = len(stretches) <= 1 and all(one.choices == (self.choice,) for one in stretches)
+        return attrs.evolve(self, read=() if plain else stretches)
 
     def moved_to(self, physical_offset: int, epochs: Epochs | None) -> StoreOffset:
         """Return the offset of the same query at a later position."""
-        return StoreOffset.at(physical_offset, epochs, self.queue_starts)
+        starts = self.queue_starts if physical_offset < self.starts_until else {}
+        until = self.starts_until if starts else _INT64_MAX
+        found = attrs.evolve(StoreOffset.at(physical_offset, epochs, starts), starts_until=until, choice=self.choice)
+        if self.choice is None or not self.read:
+            return found
+        return found._with(joined([*self.read, Stretch(physical_offset, (self.choice,))]))
 
 
 def check_reached(offset: StoreOffset, end: int, where: object) -> None:

@@ -146,6 +146,14 @@ class QueueUnits:
                 low = at + 1
         return self.behind_fillers(low, self.end_unit)
 
+    def may_have_had(self, start: int, end: int) -> bool:
+        """Return whether messages of it may lie in [start, end) of the log, also if their units are gone."""
+        first = self.first_at(start)
+        if first < self.first_at(end):
+            return True
+        oldest = self.behind_fillers(self.first_unit, self.end_unit)
+        return first <= oldest and oldest > 0
+
     def range(self, first: int, end: int, tags_codes: Ints | None = None) -> Units:
         """Return the messages of queue offsets [first, end); with tags codes, without those that surely have
         another."""

@@ -16,8 +16,9 @@ from flintmq.plugins.spark.decoder import Decoder, RowFilter
 from flintmq.plugins.spark.decoder.rows import Life
 from flintmq.plugins.spark.errors import UnknownTopicError
 from flintmq.plugins.spark.options import ReadOptions
-from flintmq.plugins.spark.ports import ANY, Bounds, Limit, Offset
+from flintmq.plugins.spark.ports import ANY, Bounds, Limit, Offset, Range
 from flintmq.plugins.spark.schema import nearest
+from flintmq.plugins.spark.store.choices import Choice, newly_read, unread
 from flintmq.plugins.spark.store.lives import lives
 from flintmq.plugins.spark.store.piece_reader import PieceReader
 from flintmq.plugins.spark.store.pieces import (
@@ -46,6 +47,8 @@ _QUEUES_BY_UNITS_MAX: Final = 4_096
 """Beyond this many queues reading all of the log is cheaper than asking each queue."""
 BY_UNITS_FROM_BYTES: Final = 4 * 1024 * 1024
 """Less of the log than this is read sooner than its queues are asked: a stream's small batches."""
+QUIET_MAX_BYTES: Final = 1024 * 1024 * 1024
+"""A stream of which no message comes stays where it is, until so many bytes of other messages have come."""
 _SPARSE: Final = 4
 """How much larger a part may be when only some of the messages in it are read …"""
 _UNITS_ALONE: Final = 16
@@ -63,42 +66,57 @@ class StoreTransport:
 
     def initial(self, default: Literal["earliest", "latest"]) -> Offset:
         self._check_topics()
-        return self._places().start(default).to_json()
+        return self._places().start(default).of(Choice.of(self.options)).to_json()
 
     def final(self) -> Offset:
         return self._places().end().to_json()
 
     def latest(self) -> Offset:
         view = self._view()
-        return StoreOffset.at(view.end.end, view.epochs).to_json()
+        return StoreOffset.at(view.end.end, view.epochs).of(Choice.of(self.options)).to_json()
 
     # a stream's batches
 
     def limited(self, start: Offset, end: Offset, limit: Limit) -> Offset:
-        first, last = StoreOffset.from_json(start), StoreOffset.from_json(end)
+        """Empty batches come once in :data:`QUIET_MAX_BYTES` of other messages only."""
+        first = StoreOffset.from_json(start).of(Choice.of(self.options))
+        last = StoreOffset.from_json(end).physical_offset
         view = self._view()
         check_history(first, view.epochs, self.root)
-        if first.physical_offset >= last.physical_offset:
+        for part in unread(first.stretches, Choice.of(self.options)):
+            told = self._told(view, part.read)
+            low = max(part.start, view.log.start)
+            if low < part.end and told.count(low, part.end, 1):
+                return first.read_up_to(told.cut(low, part.end, limit)).to_json()
+        here = first.physical_offset
+        if here >= last:
             return start  # also when a broker that starts again does not show yet how far its log goes
-        place = last.physical_offset
-        if not always_fits(first.physical_offset, place, limit):
-            place = self._told(view).cut(first.physical_offset, place, limit)
+        told = self._told(view)
+        if last - here < QUIET_MAX_BYTES and not told.count(here, last, 1):
+            return start
+        place = last if always_fits(here, last, limit) else told.cut(here, last, limit)
         return first.moved_to(place, view.epochs).to_json()
 
     def rows_between(self, start: Offset, end: Offset, enough: int) -> int:
-        first, last = StoreOffset.from_json(start).physical_offset, StoreOffset.from_json(end).physical_offset
-        return self._told(self._view()).count(first, last, enough)
+        first, last = StoreOffset.from_json(start), StoreOffset.from_json(end).physical_offset
+        view = self._view()
+        rows = 0
+        for part in unread(first.of(Choice.of(self.options)).stretches, Choice.of(self.options)):
+            rows += self._told(view, part.read).count(max(part.start, view.log.start), part.end, enough)
+        return rows + self._told(view).count(first.physical_offset, last, enough)
 
     def checked(self, offset: Offset) -> Offset:
         view = self._view()
         found = StoreOffset.from_json(offset)
         check_history(found, view.epochs, self.root)
         check_reached(found, view.end.end, self.root)
-        if found.physical_offset < view.log.start:
+        self._check_topics(found)
+        if found.physical_offset < view.log.start and self._may_hold(view, found.physical_offset, view.log.start):
             self.options.lost(
                 f"{self.root}: the query stands at {found.physical_offset}, the log begins at {view.log.start}: retention has "
                 "deleted what lay between; keep messages longer (fileReservedTime)"
             )
+        if found.physical_offset < view.log.start:
             return found.moved_to(view.log.start, view.epochs).to_json()
         return offset
 
@@ -120,23 +138,37 @@ class StoreTransport:
             check_history(offset, view.epochs, self.root)
         if last.store_id is None:
             check_reached(last, view.end.end, self.root)
+        choice = last.choice or Choice.of(self.options)
+        parts: list[StorePart] = []
+        for part in newly_read(first.stretches, last.of(choice).stretches, first.physical_offset):
+            low = max(part.start, view.log.start)
+            if low < part.end:
+                parts += self._parts(view, low, part.end, self._rows(choice, part.read), queue_ranges({}, last))
         low, high = self._within_bounds(view, first.physical_offset, last.physical_offset)
+        if low < high:
+            low = self._without_gone(view, low, high)
+        border = min(max(first.starts_until, low), high) if first.queue_starts else low
+        rows = self._rows(choice)
+        parts += self._parts(view, low, border, rows, queue_ranges(first.queue_starts, last))
+        return [*parts, *self._parts(view, border, high, rows, queue_ranges({}, last))]
+
+    def _parts(
+        self, view: StoreView, low: int, high: int, rows: RowFilter, queue_offsets: tuple[tuple[str, int, Range], ...]
+    ) -> list[StorePart]:
+        """Return the tasks that read a part of the log."""
         if low >= high:
             return []
-        low = self._without_gone(view, low, high)
         by_units = high - low >= BY_UNITS_FROM_BYTES and self._reads_by_units()
         by_units_to = view.end.units_complete_to if by_units else 0
         pieces = whole_pieces(view.log, low, high, by_units_to=by_units_to)
         wanted = self._target_bytes(pieces)
-        limits = queue_ranges(first, last)
         several = sum(piece.size for piece in pieces) > wanted
         parts = parted(view.log, splitters(self._queues()) if several else [], pieces, wanted)
-        present = _lives(view, self.root, self._rows())
-        return [StorePart(part, limits, present) for part in parts]
+        present = _lives(view, self.root, rows)
+        return [StorePart(part, attrs.evolve(rows, queue_offsets=queue_offsets, lives=present)) for part in parts]
 
     def read(self, part: StorePart) -> Iterator[pyarrow.RecordBatch]:
-        rows = attrs.evolve(self._rows(), queue_offsets=part.queue_offsets, lives=part.lives)
-        reader = PieceReader(self.root, self.options, self._decoder(rows))
+        reader = PieceReader(self.root, self.options, self._decoder(part.rows))
         for piece in part.pieces:
             yield from reader.read(piece)
 
@@ -159,6 +191,8 @@ class StoreTransport:
         if borders[-1] < high:
             holes.append((borders[-1], high))
         for hole_start, hole_end in holes:
+            if not self._may_hold(view, hole_start, hole_end):
+                continue
             self.options.lost(
                 f"{self.root}: the log has no file for {hole_start} to {hole_end}, which should be read: retention has "
                 "deleted it; keep messages longer (fileReservedTime)"
@@ -221,18 +255,21 @@ class StoreTransport:
         """Return every queue of the store."""
         return list(list_queues(self.root))
 
-    def _rows(self) -> RowFilter:
-        options, bounds = self.options, self.bounds
-        topics = frozenset(options.subscribe) if options.subscribe is not None else None
-        tags = frozenset(options.tags) if options.tags else None
-        return RowFilter(
-            topics=topics,
-            topic_pattern=options.subscribe_pattern,
-            system_topics=options.include_system_topics,
-            queues=tuple((options.queues or {}).items()),
-            tags=tags,
+    def _rows(self, choice: Choice | None = None, read: tuple[Choice, ...] = ()) -> RowFilter:
+        """Return which messages become rows: those of a choice, else of the options, without those that were read."""
+        options = self.options
+        rows = (Choice.of(options) if choice is None else choice).rows()
+        return attrs.evolve(
+            rows,
+            tags=frozenset(options.tags) if options.tags else None,
             store_timestamp_ms=options.stored_ms,
-        ).narrowed(bounds)
+            without=tuple(one.rows() for one in read),
+        ).narrowed(self.bounds)
+
+    def _may_hold(self, view: StoreView, start: int, end: int) -> bool:
+        """Return whether a part of the log that is gone may have held messages that are read, as far as queues tell."""
+        queues = list(list_queues(self.root, self._rows().wants_queue))
+        return not queues or any(queue.may_have_had(start, end) for queue in queues)
 
     def _decoder(self, rows: RowFilter) -> Decoder:
         options = self.options
@@ -246,21 +283,34 @@ class StoreTransport:
             bad_records=options.bad_records,
         )
 
-    def _told(self, view: StoreView) -> Told:
-        rows = self._rows()
+    def _told(self, view: StoreView, read: tuple[Choice, ...] = ()) -> Told:
+        rows = self._rows(read=read)
         rows = attrs.evolve(rows, lives=_lives(view, self.root, rows))
         return Told(view.log, list(list_queues(self.root, rows.wants_queue)), view.end.units_complete_to, rows)
 
-    def _check_topics(self) -> None:
-        """Check that every topic exists that was asked for by name. Raises UnknownTopicError."""
-        known = {*list_topics(self.root), *self._configured_topics()}
-        for option, names in (("subscribe", self.options.subscribe), ("queues", self.options.queues)):
-            for name in names or ():
-                if name not in known:
-                    raise UnknownTopicError(
-                        f"{self.root}: option {option} names the topic {name!r}, which the store does not have"
-                        f"{nearest(name, sorted(known))}"
-                    )
+    def _check_topics(self, offset: StoreOffset | None = None) -> None:
+        """Check that every topic exists that was asked for by name, but for those that an offset knows.
+
+        Raises:
+            UnknownTopicError: one does not.
+        """
+        asked = [
+            (option, name)
+            for option, names in (("subscribe", self.options.subscribe), ("queues", self.options.queues))
+            for name in names or ()
+        ]
+        if offset is not None:
+            known = [one.rows() for part in offset.stretches for one in part.choices]
+            asked = [(option, name) for option, name in asked if known and not any(one.wants(name) for one in known)]
+        if not asked:
+            return
+        there = {*list_topics(self.root), *self._configured_topics()}
+        for option, name in asked:
+            if name not in there:
+                raise UnknownTopicError(
+                    f"{self.root}: option {option} names the topic {name!r}, which the store does not have"
+                    f"{nearest(name, sorted(there))}"
+                )
 
     def _configured_topics(self) -> list[str]:
         """Topics that were created, with or without messages."""

@@ -25,6 +25,10 @@ from flintmq.remoting.client.broker_api import BrokerApi
 from flintmq.remoting.client.instance import ClientInstance
 from flintmq.remoting.client.route import RouteCache
 from flintmq.remoting.wire.bodies import TopicOffset
+from flintmq.remoting.wire.codes import RequestCode
+from flintmq.remoting.wire.command import request
+from flintmq.remoting.wire.header_codec import decode_header
+from flintmq.remoting.wire.headers_message import GetEarliestMsgStoretimeResponseHeader, QueueRequestHeader
 
 T = TypeVar("T")
 
@@ -114,6 +118,40 @@ class WireClient:
         found = await again(lambda: self.admin.topic_stats(topic))
         return {queue: found.get(queue, TopicOffset()) for queue in route.read_queues}
 
+    async def earliest_ms(self, queue: MessageQueue) -> int:
+        """Return when the first message of a queue was stored, in ms; -1 without any. Raises RemotingError, RefusedError."""
+        route = await self.instance.routes.route(queue.topic)
+        header = QueueRequestHeader(topic=queue.topic, queue_id=queue.queue_id, broker_name=queue.broker_name)
+        asked = request(RequestCode.GET_EARLIEST_MSG_STORETIME, header)
+        answer = await self.instance.ask(route.address(queue.broker_name), asked)
+        return decode_header(GetEarliestMsgStoretimeResponseHeader, answer.ext_fields).timestamp_ms
+
+    async def registered(self) -> frozenset[str]:
+        """Return the names of the brokers that are there. Raises RemotingError, RefusedError."""
+        if isinstance(self.instance.routes, DirectRoutes):
+            return self.instance.routes.broker_names
+        return frozenset((await again(self.admin.cluster_info)).broker_addr_table)
+
+    async def is_gone(self, queue: MessageQueue) -> bool:
+        """Return whether a queue was deleted, or its topic: its broker is there and does not have it. Raises as above."""
+        try:
+            route = await again(lambda: self.instance.routes.route(queue.topic, max_age_s=0))
+        except RefusedError as refused:
+            if refused.code != ResponseCode.TOPIC_NOT_EXIST:
+                raise
+        else:
+            if queue in route.read_queues and not await self._is_unknown(queue.topic, route.address(queue.broker_name)):
+                return False
+        return queue.broker_name in await self.registered()
+
+    async def _is_unknown(self, topic: str, address: str) -> bool:
+        """Return whether a broker says that it has no such topic, whatever its name server still says."""
+        try:
+            await again(lambda: self.admin.topic_stats_at(topic, address))
+        except RefusedError as refused:
+            return refused.code == ResponseCode.TOPIC_NOT_EXIST
+        return False
+
     def close(self) -> None:
         """Close connections and end the thread. Idempotent."""
         if not self._thread.is_stopped:
@@ -148,6 +186,11 @@ class DirectRoutes(RouteCache):
         self._admin = AdminClient(client=instance)
         self._address = address
         self._broker_name: str | None = None
+
+    @property
+    def broker_names(self) -> frozenset[str]:
+        """The broker's name, once it has told it."""
+        return frozenset() if self._broker_name is None else frozenset({self._broker_name})
 
     async def topics(self) -> list[str]:
         """Return every topic of the broker."""

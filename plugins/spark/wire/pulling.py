@@ -19,7 +19,7 @@ import numpy as np
 
 from flintmq.core.broker.subscription import SubscriptionData, build_subscription
 from flintmq.core.broker.topic_config import MessageQueue
-from flintmq.core.errors import RefusedError
+from flintmq.core.errors import RefusedError, RemotingError
 from flintmq.plugins.spark.decoder import Decoder
 from flintmq.plugins.spark.decoder.chain import walk
 from flintmq.plugins.spark.decoder.slices import Ints
@@ -105,7 +105,13 @@ class Puller:
         size_bytes = 0
         impatience = 0
         while wanted.rows and size_bytes < STRETCH_BYTES:
-            answer = await self._ask(wanted, subscription)
+            try:
+                answer = await self._ask(wanted, subscription)
+            except (RefusedError, RemotingError) as error:
+                if not await self.client.is_gone(wanted.queue):
+                    raise
+                self._lost(wanted, wanted.end, f"the queue does not exist any more ({error})")
+                return _Stretch(attrs.evolve(wanted, start=wanted.end), tuple(found))
             if answer.status is PullStatus.NO_NEW_MESSAGE:
                 impatience += 1
                 if impatience > PATIENCE:

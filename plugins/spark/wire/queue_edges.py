@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+import logging
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Literal
 
 from flintmq.core.broker.topic_config import MessageQueue
@@ -11,17 +12,17 @@ from flintmq.core.errors import RefusedError
 from flintmq.core.response_code import ResponseCode
 from flintmq.plugins.spark.decoder import Decoder, RowFilter
 from flintmq.plugins.spark.decoder.rows import is_system_topic
-from flintmq.plugins.spark.errors import OptionError, UnknownTopicError
+from flintmq.plugins.spark.errors import OptionError, OutOfRangeError, UnknownTopicError
 from flintmq.plugins.spark.option_values import EARLIEST_QUEUE_OFFSET, LATEST_QUEUE_OFFSET, Place
 from flintmq.plugins.spark.options import ReadOptions
 from flintmq.plugins.spark.ports import Range
 from flintmq.plugins.spark.wire.client import WireClient, again
+from flintmq.plugins.spark.wire.offsets import Edges
 from flintmq.plugins.spark.wire.pulling import Puller, batches
 from flintmq.plugins.spark.wire.ranges import QueueRange
 from flintmq.remoting.wire.bodies import TopicOffset
 
-Edges = Mapping[MessageQueue, TopicOffset]
-"""Queues with their first and last offsets."""
+log = logging.getLogger("flintmq.spark")
 
 
 class QueueEdges:
@@ -38,7 +39,7 @@ class QueueEdges:
             topics: the topics, of which missing ones are skipped; None for those that the options name.
 
         Raises:
-            UnknownTopicError: a topic that the options name is missing, or no topic fits the pattern.
+            UnknownTopicError: a topic that the options name is missing.
         """
         client = self._client()
         wanted = self._topics() if topics is None else topics
@@ -70,14 +71,41 @@ class QueueEdges:
         assert pattern is not None
         client = self._client()
         known = client.run(client.topics())
-        found = [
-            topic
-            for topic in sorted(known)
-            if pattern.fullmatch(topic) and (options.include_system_topics or not is_system_topic(topic))
-        ]
+        found = [topic for topic in sorted(known) if self._reads_topic(topic)]
         if not found:
-            raise UnknownTopicError(f"{client.where}: no topic fits the option subscribePattern {pattern.pattern!r}")
+            log.info("%s: no topic fits the option subscribePattern %r yet", client.where, pattern.pattern)
         return found
+
+    def check_names(self, known: Container[str]) -> None:
+        """Check that every topic exists that the option subscribe names, but for those that were known once.
+
+        Raises:
+            UnknownTopicError: one does not.
+        """
+        new = [topic for topic in self._options.subscribe or () if topic not in known]
+        if not new:
+            return
+        client = self._client()
+        there = set(client.run(client.topics()))
+        for topic in new:
+            if topic not in there:
+                raise UnknownTopicError(f"{client.where}: there is no topic {topic}; see the option subscribe")
+
+    def read_of(self, topics: Iterable[str]) -> list[str]:
+        """Return those of some topics that the options name."""
+        return sorted(topic for topic in topics if self._reads_topic(topic))
+
+    def reads(self, queue: MessageQueue) -> bool:
+        """Return whether the options name a queue."""
+        return self._reads_topic(queue.topic) and self._wants(queue)
+
+    def _reads_topic(self, topic: str) -> bool:
+        options = self._options
+        if options.subscribe is not None:
+            return topic in options.subscribe
+        pattern = options.subscribe_pattern
+        fits = pattern is None or pattern.fullmatch(topic) is not None
+        return fits and (options.include_system_topics or not is_system_topic(topic))
 
     def _wants(self, queue: MessageQueue) -> bool:
         chosen = self._options.queues
@@ -136,9 +164,15 @@ class QueueEdges:
 
 
 def placed(
-    option: str, place: Place, edges: Edges, *, unnamed: Literal["earliest", "latest"]
+    option: str, place: Place, edges: Edges, options: ReadOptions, *, unnamed: Literal["earliest", "latest"]
 ) -> dict[MessageQueue, int]:
-    """Return the queue offsets that an option names; other queues are at ``unnamed``. Raises OptionError."""
+    """Return the queue offsets that an option names; other queues are at ``unnamed``.
+
+    Raises:
+        OptionError: it names a queue that is not read.
+        OutOfRangeError: it names an offset that a queue does not hold; with ``failOnDataLoss`` switched off the nearest one
+            counts.
+    """
     if place.kind == "physical":
         raise OptionError(f"option {option}: places in the commit log only go with load('/data/store')")
     named = {MessageQueue(broker, queue_id, topic): at for (topic, broker, queue_id), at in place.queue_offsets.items()}
@@ -152,8 +186,8 @@ def placed(
         at = named.get(queue, EARLIEST_QUEUE_OFFSET if kind == "earliest" else LATEST_QUEUE_OFFSET)
         at = {EARLIEST_QUEUE_OFFSET: first, LATEST_QUEUE_OFFSET: last}.get(at, at)
         if not first <= at <= last:
-            raise OptionError(f"option {option}: {queue_name(queue)} has {first} to {last}, not {at}")
-        found[queue] = at
+            options.lost(f"option {option}: {queue_name(queue)} has {first} to {last}, not {at}", OutOfRangeError)
+        found[queue] = min(max(at, first), last)
     return found
 
 

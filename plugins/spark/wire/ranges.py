@@ -118,16 +118,21 @@ def queues_of(offset: Mapping[str, Any]) -> dict[MessageQueue, int]:
         CheckpointError: it is another transport's, of a later version, or no offset.
     """
     check_offset(offset, "broker")
+    return queue_numbers(offset.get("queues"))
+
+
+def queue_numbers(topics: Any) -> dict[MessageQueue, int]:
+    """Read a number for each queue: topic to broker to queue id to number. Raises CheckpointError."""
     queues = {}
     try:
-        for topic, brokers in offset["queues"].items():
+        for topic, brokers in topics.items():
             for broker_name, numbers in brokers.items():
-                for queue_id, queue_offset in numbers.items():
-                    if type(queue_offset) is not int or not 0 <= queue_offset <= _INT64_MAX:
-                        raise ValueError(queue_offset)
-                    queues[MessageQueue(broker_name, int(queue_id), topic)] = queue_offset
-    except (KeyError, AttributeError, ValueError) as error:
-        raise CheckpointError(f"the checkpoint's offset is none: {str(offset)[:200]}") from error
+                for queue_id, number in numbers.items():
+                    if type(number) is not int or not 0 <= number <= _INT64_MAX:
+                        raise ValueError(number)
+                    queues[MessageQueue(broker_name, int(queue_id), topic)] = number
+    except (AttributeError, ValueError) as error:
+        raise CheckpointError(f"the checkpoint's offset is none: {str(topics)[:200]}") from error
     return queues
 
 

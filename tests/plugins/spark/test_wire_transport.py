@@ -228,21 +228,28 @@ def test_checkpoints_of_others_are_refused(served: Served) -> None:
             with pytest.raises(CheckpointError, match=says):
                 one.checked(bad)
     with contextlib.closing(transport(served, failOnDataLoss="false")) as one:
-        assert places(one.checked(offset(101, 0, 0, 0, 9))) == [100, 0, 0, 0]
+        assert places(one.checked(offset(101, 0, 0, 0, 9))) == [100, 0, 0, 0, 9]
 
 
-def test_a_topic_that_is_gone_is_a_loss(served: Served) -> None:
-    """Deleting a topic under a query must stop it, or be passed over when that was asked for."""
+def test_a_topic_that_is_gone_is_a_loss_where_messages_of_it_waited(served: Served) -> None:
+    """It must stop the query, or be passed over when that was asked for; its places stay in any case."""
     served.create_topic("other")
     names = f"{TOPIC},other"
-    one = transport(served, subscribe=names)
-    before = one.latest()
-    served.delete_topic("other")
-    with pytest.raises(CheckpointError, match=r"of topic other .* does not exist any more"):
-        one.checked(before)
-    with pytest.raises(UnknownTopicError, match="there is no topic other"):
-        one.latest()
-    one.close()
+    served.send("other", bodies(0, 10), 0)
+    with contextlib.closing(transport(served, subscribe=names)) as one:
+        start = one.initial("earliest")
+        some = one.limited(start, one.latest(), Limit(max_rows=10))
+        everything = one.limited(some, one.latest(), Limit())
+        served.delete_topic("other")
+        with pytest.raises(CheckpointError, match=r"of topic other .* does not exist any more: messages \d to 9 .* not read"):
+            one.checked(some)
+        assert one.checked(everything) == everything
+        assert list(one.latest()["queues"]) == [TOPIC]
+        assert one.limited(everything, one.latest(), Limit()) == everything
+        with pytest.raises(UnknownTopicError, match="there is no topic other"):
+            one.initial("earliest")
+    with contextlib.closing(transport(served, subscribe=names, failOnDataLoss="false")) as lenient:
+        assert lenient.checked(some) == some
 
 
 def test_messages_that_are_gone_are_told(
@@ -275,15 +282,14 @@ def test_a_group_is_told_how_far_it_is_when_asked(served: Served) -> None:
     ("options", "kind", "says"),
     [
         ({"subscribe": "nope"}, UnknownTopicError, "no topic nope; see the option subscribe"),
-        ({"subscribePattern": "nope.*"}, UnknownTopicError, "subscribePattern"),
         ({"subscribe": TOPIC, "nameServer": "nowhere"}, SparkPluginError, "nameServer nowhere"),
     ],
 )
 def test_mistakes_name_the_option(served: Served, options: dict[str, str], kind: type[Exception], says: str) -> None:
-    """A topic nobody knows, a pattern that fits nothing, an address where nobody answers."""
+    """A topic nobody knows, an address where nobody answers."""
     with contextlib.closing(WireTransport(ReadOptions.parse({"nameServer": served.namesrv, **options}))) as one:  # noqa: SIM117
         with pytest.raises(kind, match=says):
-            one.latest()
+            one.initial("latest")
 
 
 def test_credentials_of_the_environment_count(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,165 @@
+"""Whether the queues of a checkpoint are still those that were read: topics are deleted, made again, shrunk, and lose messages.
+
+One rule holds for all of it: a place is never dropped, messages that are known to have waited and are gone are a loss, and a
+queue that was read to its end is none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Sequence
+
+from flintmq.core.broker.topic_config import MessageQueue
+from flintmq.core.errors import FlintError
+from flintmq.plugins.spark.errors import CheckpointError, DataLossError
+from flintmq.plugins.spark.options import ReadOptions
+from flintmq.plugins.spark.wire.client import WireClient, again
+from flintmq.plugins.spark.wire.offsets import Edges, WireOffset
+from flintmq.plugins.spark.wire.queue_edges import queue_name
+from flintmq.plugins.spark.wire.ranges import QueueRange, ordered
+from flintmq.remoting.wire.bodies import TopicOffset
+
+log = logging.getLogger("flintmq.spark")
+
+
+class QueueLives:
+    """Compares offsets with what brokers have. Not to be used by two threads at once."""
+
+    def __init__(self, options: ReadOptions, client: Callable[[], WireClient]) -> None:
+        self._options = options
+        self._client = client
+
+    def settled(self, offset: WireOffset, edges: Edges) -> WireOffset:
+        """Return an offset with places that the queues have: a queue of a topic that was made again begins at its first
+        message.
+
+        With ``failOnDataLoss`` switched off, what is gone is passed over.
+
+        Raises:
+            CheckpointError: a queue ends before its place, and it is not known to be another one.
+            DataLossError: messages that follow a place are gone.
+        """
+        known = [queue for queue in ordered(offset.queues) if queue in edges]
+        read_and_empty = [queue for queue in known if offset.queues[queue] and not edges[queue].max_queue_offset]
+        ends = self._ask(read_and_empty, lambda client, queue: client.api.max_offset(queue))
+        # Brokers leave queues out of a topic's numbers that are written no more and have no message.
+        known = [queue for queue in known if not ends.get(queue)]
+        remade = self._remade(offset, {queue: edges[queue] for queue in known})
+        moved: dict[MessageQueue, int] = {}
+        for queue in known:
+            place, edge = offset.queues[queue], edges[queue]
+            if queue in remade:
+                self._tell_remade(offset, queue)
+                place = 0
+            elif place > edge.max_queue_offset:
+                self._options.lost(
+                    f"{queue_name(queue)}: the checkpoint stands at {place}, the queue ends at {edge.max_queue_offset}: its "
+                    "broker lost its end, or the topic was deleted and created again",
+                    CheckpointError,
+                )
+            if place < edge.min_queue_offset:
+                self._options.lost(
+                    f"{queue_name(queue)}: messages {place} to {edge.min_queue_offset - 1} are gone", DataLossError
+                )
+            place = min(max(place, edge.min_queue_offset), edge.max_queue_offset)
+            if place != offset.queues[queue]:
+                moved[queue] = place
+        return offset.moved(moved, {queue: edges[queue] for queue in moved}, moved) if moved else offset
+
+    def check_missing(self, offset: WireOffset, queues: Collection[MessageQueue], edges: Edges) -> None:
+        """Check that nothing was waiting in queues that are not there any more; they keep their places.
+
+        A queue whose broker is away has lost nothing.
+
+        Raises:
+            CheckpointError: messages were waiting, or the checkpoint does not say it.
+        """
+        missing = [queue for queue in ordered(offset.queues) if queue in queues and queue not in edges]
+        if not missing:
+            return
+        client = self._client()
+        here = client.run(client.registered())
+        for queue in missing:
+            place, end = offset.queues[queue], offset.waiting.get(queue, 0)
+            if queue.broker_name not in here:
+                log.warning("%s is away; the query goes on at %d when it is back", queue_name(queue), place)
+            elif offset.seen_ms is None:
+                self._options.lost(f"{queue_name(queue)} does not exist any more", CheckpointError)
+            elif end > place:
+                self._options.lost(
+                    f"{queue_name(queue)} does not exist any more: messages {place} to {end - 1} of it were not read",
+                    CheckpointError,
+                )
+
+    def still_there(self, ranges: Sequence[QueueRange], end: WireOffset) -> list[QueueRange]:
+        """Return the ranges of a planned batch without those whose messages are gone, as queues were made again since.
+
+        Raises:
+            DataLossError: one is, unless ``failOnDataLoss`` is off.
+        """
+        earliest_ms = self._earliest_ms([one.queue for one in ranges if end.has_seen_ms(one.queue) is not None])
+        found = []
+        for one in ranges:
+            seen_ms = end.has_seen_ms(one.queue)
+            if seen_ms is not None and earliest_ms.get(one.queue, 0) > seen_ms:
+                self._options.lost(
+                    f"{queue_name(one.queue)}: messages {one.start} to {one.end - 1} are gone since the batch was planned: the "
+                    "topic was deleted and created again, or retention has deleted them"
+                )
+            else:
+                found.append(one)
+        return found
+
+    def _tell_remade(self, offset: WireOffset, queue: MessageQueue) -> None:
+        place, end = offset.queues[queue], offset.waiting.get(queue, 0)
+        if end > place:
+            self._options.lost(
+                f"{queue_name(queue)}: the topic was deleted and created again, and messages {place} to {end - 1} of before "
+                "were not read"
+            )
+        log.warning("%s: the topic was deleted and created again; it is read from its first message", queue_name(queue))
+
+    def _remade(self, offset: WireOffset, edges: Edges) -> set[MessageQueue]:
+        """Return the queues that are not those that were read, but others of the same name."""
+        read = {queue: edge for queue, edge in edges.items() if offset.queues[queue] > 0}
+        suspects = [
+            queue for queue, edge in read.items() if edge.max_queue_offset and _has_changed(offset, queue, edge)
+        ]
+        earliest_ms = self._earliest_ms(suspects)
+        emptied = {queue for queue, edge in read.items() if not edge.max_queue_offset and offset.seen_ms is not None}
+        return emptied | {queue for queue in suspects if earliest_ms.get(queue, 0) > (offset.has_seen_ms(queue) or 0)}
+
+    def _earliest_ms(self, queues: Sequence[MessageQueue]) -> dict[MessageQueue, int]:
+        """Return when the first message of queues was stored, in ms; of those whose broker says it."""
+        return self._ask(queues, lambda client, queue: client.earliest_ms(queue))
+
+    def _ask(
+        self, queues: Sequence[MessageQueue], what: Callable[[WireClient, MessageQueue], Awaitable[int]]
+    ) -> dict[MessageQueue, int]:
+        """Return a number that brokers say of each of some queues, without those of which they do not say it."""
+        if not queues:
+            return {}
+        client = self._client()
+        found: dict[MessageQueue, int] = {}
+
+        async def ask(queue: MessageQueue) -> None:
+            try:
+                found[queue] = await again(lambda: what(client, queue))
+            except FlintError as error:
+                # Not known, then; what follows asks for its messages, and tells what is wrong.
+                log.info("%s: its broker does not answer a question: %s", queue_name(queue), error)
+
+        async def ask_all() -> None:
+            await asyncio.gather(*map(ask, queues))
+
+        client.run(ask_all())
+        return found
+
+
+def _has_changed(offset: WireOffset, queue: MessageQueue, edge: TopicOffset) -> bool:
+    """Return whether a queue that has been read has had messages since, or fewer: where not, it is the same one."""
+    seen_ms = offset.has_seen_ms(queue)
+    if seen_ms is None:
+        return False
+    return edge.last_update_timestamp_ms > seen_ms or edge.max_queue_offset < offset.queues[queue]
