@@ -6,17 +6,18 @@ import asyncio
 from collections import defaultdict
 from typing import Any, Final
 
+from flintmq.core.broker.groups import SubscriptionGroupConfig
 from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.broker.topic_name import RETRY_PREFIX
 from flintmq.core.record.batch import decode_batch
 from flintmq.core.record.properties import CORRELATION_ID, REPLY_TO_CLIENT, string_to_properties
 from flintmq.core.route.route_data import BrokerData, ClusterInfo, QueueData, TopicRouteData
 from flintmq.remoting.client.message import decode_messages
-from flintmq.remoting.wire.bodies import HeartbeatData
+from flintmq.remoting.wire.bodies import HeartbeatData, ResetOffsetBody, TopicList
 from flintmq.remoting.wire.codes import RequestCode, ResponseCode
 from flintmq.remoting.wire.command import RemotingCommand, encode_command, request, response
 from flintmq.remoting.wire.headers_message import ReplyMessageRequestHeader
-from flintmq.remoting.wire.json_body import dumps
+from flintmq.remoting.wire.json_body import decode_body, dumps
 from flintmq.testing.choices import Choices
 from flintmq.testing.seeded_loop import SeededClock, SeededLoop
 from flintmq.testing.simulated_network import SimulatedNetwork
@@ -62,6 +63,8 @@ class FakeCluster:
         """Listen at every address."""
         self.name_server.answers[RequestCode.GET_ROUTEINFO_BY_TOPIC] = self._route
         self.name_server.answers[RequestCode.GET_BROKER_CLUSTER_INFO] = self._cluster
+        self.name_server.answers[RequestCode.DELETE_TOPIC_IN_NAMESRV] = self._forget_topic
+        self.name_server.answers[RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER] = self._topic_list
         await self.name_server.__aenter__()
         for broker in self.brokers.values():
             await broker.peer.__aenter__()
@@ -126,6 +129,13 @@ class FakeCluster:
         ]
         return response(asked, 0, body=dumps(TopicRouteData(broker_datas=brokers, queue_datas=queues), "standard"))
 
+    def _forget_topic(self, asked: RemotingCommand) -> RemotingCommand:
+        self.topics.discard((asked.ext_fields or {})["topic"])
+        return response(asked, 0)
+
+    def _topic_list(self, asked: RemotingCommand) -> RemotingCommand:
+        return response(asked, 0, body=TopicList(topic_list=sorted(self.topics)).encode())
+
     def _cluster(self, asked: RemotingCommand) -> RemotingCommand:
         brokers = {one.broker_name: one for one in self._brokers()}
         return response(
@@ -171,11 +181,23 @@ class ClusterBroker(FakeBroker):
         """How many half messages were stored so far."""
         self.asking_of: dict[int, asyncio.Transport | None] = {}
         """The connection of each held pull."""
+        self.created: dict[str, int] = {}
+        """Topics that an admin client has created → their queues."""
+        self.created_groups: set[str] = set()
+        """Likewise."""
+        self.replies: list[tuple[str, bytes]] = []
+        """The correlation ids and the bodies of replies to requests."""
         self.peer.answers.update(
             {
                 RequestCode.UNREGISTER_CLIENT: self.unregister,
                 RequestCode.CONSUMER_SEND_MSG_BACK: self.send_back,
                 RequestCode.END_TRANSACTION: self.end_transaction,
+                RequestCode.UPDATE_AND_CREATE_TOPIC: self.create_topic,
+                RequestCode.DELETE_TOPIC_IN_BROKER: self.delete_topic,
+                RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self.create_group,
+                RequestCode.DELETE_SUBSCRIPTIONGROUP: self.delete_group,
+                RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self.reset_offset,
+                RequestCode.SEND_REPLY_MESSAGE_V2: self.take_reply,
             }
         )
 
@@ -224,6 +246,44 @@ class ClusterBroker(FakeBroker):
                 push = request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group})
                 push.flag |= 2
                 self.connections[client_id].write(encode_command(push))
+
+    # --- what admin clients change ---
+
+    def create_topic(self, asked: RemotingCommand) -> RemotingCommand:
+        header = self._header(asked)
+        self.created[header.topic] = header.read_queue_nums
+        self.servers.topics.add(header.topic)
+        return response(asked, 0)
+
+    def delete_topic(self, asked: RemotingCommand) -> RemotingCommand:
+        self.created.pop(self._header(asked).topic, None)
+        return response(asked, 0)
+
+    def create_group(self, asked: RemotingCommand) -> RemotingCommand:
+        self.created_groups.add(decode_body(asked.body, SubscriptionGroupConfig).group_name)
+        return response(asked, 0)
+
+    def delete_group(self, asked: RemotingCommand) -> RemotingCommand:
+        header = self._header(asked)
+        self.created_groups.discard(header.group_name)
+        if header.remove_offset:
+            self.offsets = {key: at for key, at in self.offsets.items() if key[0] != header.group_name}
+        return response(asked, 0)
+
+    def reset_offset(self, asked: RemotingCommand) -> RemotingCommand:
+        """Reset a group to the end of each queue (-1), or to its begin."""
+        header = self._header(asked)
+        table: dict[MessageQueue, int] = {}
+        for queue_id in range(self.servers.queue_nums):
+            at = len(self.records[header.topic, queue_id]) if header.timestamp_ms < 0 else 0
+            self.offsets[header.group, header.topic, queue_id] = at
+            table[MessageQueue(self.name, queue_id, header.topic)] = at
+        return response(asked, 0, body=ResetOffsetBody(table).encode())
+
+    def take_reply(self, asked: RemotingCommand) -> RemotingCommand:
+        header = self._header(asked)
+        self.replies.append((string_to_properties(header.properties)[CORRELATION_ID], asked.body))
+        return self.stored(asked, header, f"{0x7F000001:08X}{10_911:08X}{len(self.replies):016X}", 0)
 
     # --- locks ---
 

@@ -16,8 +16,10 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from flintmq.config.rocketmq.system_topics import AUTO_CREATE_TOPIC
 from flintmq.core.broker.topic_config import MessageQueue
+from flintmq.core.broker.topic_name import reply_topic
 from flintmq.core.errors import RefusedError, RemotingTimeoutError
 from flintmq.core.record.batch import decode_batch
+from flintmq.core.record.properties import properties_to_string
 from flintmq.remoting.client.message import Message, decode_messages
 from flintmq.remoting.client.producer import Producer
 from flintmq.remoting.client.send_result import STORED, PartlySentError, SendResult
@@ -25,6 +27,7 @@ from flintmq.remoting.wire.codes import RequestCode, ResponseCode
 from flintmq.remoting.wire.command import RemotingCommand
 from flintmq.tests.support.client_machine import Call, OneProducerMachine, run_machine
 from flintmq.tests.support.effort import examples
+from flintmq.tests.support.fake_broker import FakeBroker, FakePeer
 
 TOPICS = ("T", "New")
 TIMEOUTS_MS = (300, 1_000, 3_000)
@@ -87,7 +90,7 @@ class ProducerMachine(OneProducerMachine):
     gathers: ClassVar[bool] = False
 
     async def start_client(self) -> None:
-        self.cluster.topics.add(AUTO_CREATE_TOPIC)
+        self.cluster.topics |= {AUTO_CREATE_TOPIC, reply_topic("C")}
         self.sends: dict[bytes, Send] = {}
         """By the bodies of the messages."""
         self.order: list[Send] = []
@@ -223,6 +226,22 @@ class ProducerMachine(OneProducerMachine):
         if not sent:
             self.failures.append(f"the reply {reply.body!r} answers another request than {message.body!r}")
 
+    @rule(at=st.integers(0, 1), timeout_ms=st.sampled_from(TIMEOUTS_MS))
+    def reply(self, at: int, timeout_ms: int) -> None:
+        """Answer a request that was consumed at a broker: the reply goes there, where the requester is known."""
+        self.call("reply", self._reply(list(self.cluster.brokers)[at], timeout_ms), timeout_ms / 1000)
+
+    async def _reply(self, broker_name: str, timeout_ms: int) -> None:
+        correlation_id = f"id-{next(self.number)}"
+        named = {"CORRELATION_ID": correlation_id, "REPLY_TO_CLIENT": "requester", "CLUSTER": "C"}
+        (asked,) = decode_messages(record_with(named), broker_name)
+        was_there = broker_name not in self.cluster.gone
+        await self.producer.reply(asked, b"the answer", timeout_ms=timeout_ms)
+        if was_there and not self.is_disturbed:
+            taken = [(name, *one) for name, broker in self.cluster.brokers.items() for one in broker.replies]
+            if taken.count((broker_name, correlation_id, b"the answer")) != 1:
+                self.failures.append(f"the reply {correlation_id} to {broker_name} is not among {taken}")
+
     @rule(topic=st.sampled_from(TOPICS))
     def queues(self, topic: str) -> None:
         self.call("queues", self.producer.queues(topic), 2 * QUESTION_S)  # for a topic and the auto-create topic
@@ -305,12 +324,20 @@ class ProducerMachine(OneProducerMachine):
             self.send_many(topic, -1, 3_000, False, 2, True)
             self.send_oneway(topic, -1)
         self.request(3_000)
+        self.reply(0, 3_000)
         self.pass_time(20.0)
         for call in self.calls:
             assert call.task.done(), call
             assert not call.task.cancelled(), call
             assert call.task.exception() is None, f"after the faults {call.name} fails: {call.task.exception()!r}"
         assert all(self.stored()[body] for body, send in self.sends.items() if send.call in self.calls)
+
+
+def record_with(properties: dict[str, str]) -> bytes:
+    """Return the record of a message that has these properties."""
+    broker = FakeBroker(FakePeer())
+    broker.put("T", 0, b"x", properties_to_string(properties))
+    return broker.by_place[0]
 
 
 def results_of(send: Send) -> list[tuple[SendResult, Message]]:
