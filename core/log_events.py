@@ -53,6 +53,7 @@ EVENTS: Final[Mapping[str, str]] = {
     "%s failed": "client.work_failed work",
     "%s asks about a transaction whose half message is damaged; it will ask again: %s": "client.check_damaged broker reason",
     "no heartbeat to %s: %s": "client.no_heartbeat broker error",
+    "%s was dropped without close(), and is closed now": "client.dropped client",
     "no route of %s yet: %s": "client.no_route topic error",
     "no rebalance of %s for %s: %s": "client.not_rebalanced topic group error",
     "%s was not sent back, it is tried again here: %s": "client.not_sent_back message error",

@@ -10,9 +10,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final, Unpack
+from typing import Final, Unpack
 
 from flintmq.core.broker.subscription import TAG, SubscriptionData, build_subscription
 from flintmq.core.broker.topic_config import MessageQueue
@@ -22,23 +22,19 @@ from flintmq.core.running_loop import running_loop
 from flintmq.remoting.client.broker_api import BrokerApi
 from flintmq.remoting.client.callbacks import ended
 from flintmq.remoting.client.codec import Codec
-from flintmq.remoting.client.consume_from import begin_of
 from flintmq.remoting.client.consume_service import ConsumeService
 from flintmq.remoting.client.consumer_requests import ConsumerRequests
 from flintmq.remoting.client.consumer_settings import BROADCASTING, BatchListener, ConsumerSettings, Listener
 from flintmq.remoting.client.instance import ClientInstance, InstanceOptions, InstanceUser, log, repeat
 from flintmq.remoting.client.membership import Membership
 from flintmq.remoting.client.message import MessageExt
-from flintmq.remoting.client.offset_store import BrokerOffsetStore, FileOffsetStore, OffsetStore, commit_offsets
+from flintmq.remoting.client.offset_store import BrokerOffsetStore, FileOffsetStore, OffsetStore
 from flintmq.remoting.client.process_queue import ProcessQueue
 from flintmq.remoting.client.rebalancer import Rebalancer
 from flintmq.remoting.client.route import NameServers
 from flintmq.remoting.client.trace import Tracer
 from flintmq.remoting.client.unique_id import make_client_id
-from flintmq.remoting.wire.bodies import (
-    CheckClientRequestBody,
-    ConsumerData,
-)
+from flintmq.remoting.wire.bodies import CheckClientRequestBody
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.command import request
 
@@ -98,25 +94,32 @@ class Consumer(InstanceUser):
             tracer=Tracer(self.client, group, trace) if trace else None,
         )
         self.started_at_ms: int = 0
-        self._tasks: set[asyncio.Task[None]] = set()
         self._started = False
         self._is_leaving = False
         """Whether :meth:`close` has begun, and may have been cancelled before its end."""
-        self._closing = asyncio.Lock()
         self._offsets = offset_store or self._default_offset_store()
-        self.consumption: ConsumeService = ConsumeService(self.member, listener, batch_listener, self._start, codec)
+        self.consumption: ConsumeService = ConsumeService(
+            self.member, listener, batch_listener, self.member.start_task, codec
+        )
         self.rebalancer: Rebalancer = Rebalancer(self.member, self._offsets, self.consumption.run)
 
     # --- life ---
 
     async def start(self) -> None:
-        """Join the group and begin to consume.
+        """Join the group and begin to consume; also again, after :meth:`close`, with the subscriptions as they are.
 
         Raises:
             ValueError: the ``client`` that it shares with others has another member of the group.
+            RemotingConnectError: that client is closed.
         """
-        if self._started:
-            return
+        async with self._changes:
+            if self._is_leaving:
+                await self._leave()  # a close was cancelled
+            if not self._started:
+                self._open()
+                await self._join()
+
+    async def _join(self) -> None:
         if self.group in self.client.consumers:
             raise InvalidArgumentError(
                 f"group {self.group} has a member on this client already, and brokers would take the two for one: "
@@ -124,24 +127,19 @@ class Consumer(InstanceUser):
             )
         self._started = True
         self.started_at_ms = self.client.clock.now_ms()
-        ConsumerRequests(self).register()
+        ConsumerRequests(self.member, self.rebalancer, self.consumption, self.started_at_ms).register()
         if self.member.is_clustering:
             await self.subscribe(RETRY_PREFIX + self.group)
-        self.client.consumers[self.group] = self._describe
+        self.client.consumers[self.group] = self.member.describe
         self.client.start_heartbeats()
         settings = self.settings
         self.rebalancer.begin()
         self.consumption.start()
-        self._start(repeat(settings.commit_interval_s, self.commit), "commit")
+        start_task = self.member.start_task
+        start_task(repeat(settings.commit_interval_s, self.rebalancer.commit), "commit")
         if settings.orderly and self.member.is_clustering:
-            self._start(repeat(settings.lock_interval_s, self.rebalancer.renew_locks), "locks")
-        self._start(self.rebalancer.run(), "rebalance")
-
-    def _start(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        task = self.client.start_task(work, f"{self.group}-{name}")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
+            start_task(repeat(settings.lock_interval_s, self.rebalancer.renew_locks), "locks")
+        start_task(self.rebalancer.run(), "rebalance")
 
     async def close(self) -> None:
         """Stop consuming, commit, leave the group and close the connections. Idempotent.
@@ -154,24 +152,24 @@ class Consumer(InstanceUser):
             RuntimeError: called by its own listener, for whose end it would wait.
         """
         refuse_own_callers([self])
-        async with self._closing:  # a second call returns when all is done, too
+        async with self._changes:  # a second call returns when all is done, too
             if self._started or self._is_leaving:
-                self._started, self._is_leaving = False, True
                 await self._leave()
-                self._is_leaving = False
             if self.member.tracer is not None:
                 await self.member.tracer.close()
-            await super().close()
+            await self._shut()
 
     async def _leave(self) -> None:
         """Stop consuming, commit and leave the group; again from the start where that was cancelled before."""
+        self._started, self._is_leaving = False, True
+        tasks = self.member.tasks
         try:
             await self.consumption.iteration.settle()
             await self.consumption.drain(self.settings.close_timeout_s)
         finally:
-            for task in self._tasks:
+            for task in tasks:
                 task.cancel()
-        left = await ended(self._tasks)
+        left = await ended(tasks)
         if left:
             log.warning("%s is closed, these tasks go on although they were cancelled: %s", self.group, ", ".join(left))
         self.consumption.iteration.end()
@@ -180,6 +178,7 @@ class Consumer(InstanceUser):
         self.client.consumers.pop(self.group, None)
         self.client.forget_group(self.group)
         await self.client.unregister(consumer_group=self.group)
+        self._is_leaving = False
 
     async def subscribe(self, topic: str, expression: str = "*", expression_type: str = TAG) -> None:
         """Consume the messages of a topic that fit an expression (``*``, ``A || B``, or SQL92).
@@ -231,7 +230,7 @@ class Consumer(InstanceUser):
 
     def __aiter__(self) -> AsyncIterator[MessageExt]:
         """Iterate over the messages; see :meth:`~flintmq.remoting.client.iteration.Iteration.messages`."""
-        return self.consumption.iteration.messages()
+        return self.messages()
 
     def messages(self, timeout_ms: int | None = None) -> AsyncIterator[MessageExt]:
         """Iterate over the messages as ``async for message in consumer`` does, until none came for so long.
@@ -242,7 +241,7 @@ class Consumer(InstanceUser):
         Raises:
             TypeError: there is a listener.
         """
-        return self.consumption.iteration.messages(timeout_ms)
+        return self.consumption.iteration.messages(timeout_ms, owner=self)
 
     async def rebalance(self) -> None:
         """Compute which queues are this member's, begin those it gained and give up those it lost."""
@@ -250,7 +249,7 @@ class Consumer(InstanceUser):
 
     async def commit(self) -> None:
         """Store how far each queue has been consumed. Raises ``FlintError``."""
-        await commit_offsets(self._offsets, list(self.process_queues.values()))
+        await self.rebalancer.commit()
 
     # --- inside ---
 
@@ -258,26 +257,16 @@ class Consumer(InstanceUser):
         if self.member.is_clustering:
             return BrokerOffsetStore(self.member.api)
         folder = self.settings.offset_folder or _home() / ".rocketmq_offsets"
-        return FileOffsetStore(folder / self.client.client_id / self._wrapped_group / "offsets.json")
-
-    def _describe(self) -> ConsumerData:
-        return ConsumerData(
-            consume_from_where=begin_of(self.settings.consume_from)[0],
-            consume_type="CONSUME_PASSIVELY",
-            group_name=self._wrapped_group,
-            message_model=self.settings.message_model,
-            subscription_data_set=list(map(self.client.namespace.wrap_subscription, self.subscriptions.values())),
-        )
+        return FileOffsetStore(folder / self.client.client_id / self.member.wrapped_group / "offsets.json")
 
     @property
-    def _wrapped_group(self) -> str:
-        """The group as servers know it."""
-        return self.client.namespace.wrap(self.group)
+    def _is_in_use(self) -> bool:
+        return self._started or super()._is_in_use
 
     async def _check(self, subscription: SubscriptionData) -> None:
         route = await self.client.routes.route(subscription.topic)
         wrapped = self.client.namespace.wrap_subscription(subscription)
-        body = CheckClientRequestBody(self.client.client_id, self._wrapped_group, None, wrapped)
+        body = CheckClientRequestBody(self.client.client_id, self.member.wrapped_group, None, wrapped)
         if not route.broker_addrs:
             raise RefusedError(17, f"topic {subscription.topic} has no broker", reason="route.no-broker")
         command = request(RequestCode.CHECK_CLIENT_CONFIG, body=body.encode())
@@ -301,6 +290,6 @@ def refuse_own_callers(consumers: Iterable[Consumer]) -> None:
     """
     task = asyncio.current_task() if running_loop() is not None else None
     for consumer in consumers:
-        is_own = task is not None and (task in consumer._tasks or consumer.rebalancer.has_task(task))
+        is_own = task is not None and (task in consumer.member.tasks or consumer.rebalancer.has_task(task))
         if is_own or consumer.consumption.is_listening:
             raise RuntimeError(CLOSED_BY_LISTENER)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from flintmq.remoting.client.callbacks import is_of_task, told
 from flintmq.remoting.client.consume_from import begin_of
+from flintmq.remoting.client.consume_service import ConsumeService
+from flintmq.remoting.client.membership import Membership
 from flintmq.remoting.client.message import decode_messages
+from flintmq.remoting.client.rebalancer import Rebalancer
 from flintmq.remoting.client.transport import RequestHandler
 from flintmq.remoting.wire.bodies import (
     ConsumeMessageDirectlyResult,
@@ -20,15 +21,17 @@ from flintmq.remoting.wire.command import RemotingCommand, response
 from flintmq.remoting.wire.header_codec import decode_header
 from flintmq.remoting.wire.headers_admin import ConsumeMessageDirectlyRequestHeader, GetConsumerStatusRequestHeader
 
-if TYPE_CHECKING:
-    from flintmq.remoting.client.consumer import Consumer
-
 
 class ConsumerRequests:
-    """Answers pushed requests for one consumer. Loop thread only."""
+    """Answers pushed requests for one member of a group. Loop thread only."""
 
-    def __init__(self, consumer: Consumer) -> None:
-        self._consumer = consumer
+    def __init__(
+        self, member: Membership, rebalancer: Rebalancer, consumption: ConsumeService, started_at_ms: int
+    ) -> None:
+        self._member = member
+        self._rebalancer = rebalancer
+        self._consumption = consumption
+        self._started_at_ms = started_at_ms
 
     def register(self) -> None:
         """Register the handlers of these requests with the consumer's client."""
@@ -40,54 +43,52 @@ class ConsumerRequests:
             RequestCode.CONSUME_MESSAGE_DIRECTLY: self._consume_directly,
         }
         for code, handler in handlers.items():
-            self._consumer.client.register_group_processor(code, self._consumer.group, handler)
+            self._member.client.register_group_processor(code, self._member.group, handler)
 
     def _members_changed(self, command: RemotingCommand, address: str) -> None:
-        self._consumer.rebalancer.soon()
+        self._rebalancer.soon()
 
     async def _reset_offset(self, command: RemotingCommand, address: str) -> None:
         table = ResetOffsetBody.decode(command.body).offset_table
-        unwrap = self._consumer.client.namespace.unwrap_queue
-        await self._consumer.rebalancer.reset_offsets(
-            {unwrap(queue): queue_offset for queue, queue_offset in table.items()}
-        )
+        unwrap = self._member.client.namespace.unwrap_queue
+        await self._rebalancer.reset_offsets({unwrap(queue): queue_offset for queue, queue_offset in table.items()})
 
     def _status(self, command: RemotingCommand, address: str) -> RemotingCommand:
         header = decode_header(GetConsumerStatusRequestHeader, command.ext_fields)
-        namespace = self._consumer.client.namespace
+        namespace = self._member.client.namespace
         offsets = {
             namespace.wrap_queue(queue): held.commit_offset
-            for queue, held in self._consumer.process_queues.items()
+            for queue, held in self._rebalancer.process_queues.items()
             if queue.topic == namespace.unwrap(header.topic)
         }
         return response(command, ResponseCode.SUCCESS, body=GetConsumerStatusBody({}, offsets).encode())
 
     def _running_info(self, command: RemotingCommand, address: str) -> RemotingCommand:
-        consumer = self._consumer
-        namespace = consumer.client.namespace
+        member = self._member
+        namespace = member.client.namespace
         info = ConsumerRunningInfo(
             mq_table={
-                namespace.wrap_queue(queue): held.info(locked=consumer.settings.orderly)
-                for queue, held in consumer.process_queues.items()
+                namespace.wrap_queue(queue): held.info(locked=member.settings.orderly)
+                for queue, held in self._rebalancer.process_queues.items()
             },
             properties={
-                "PROP_NAMESERVER_ADDR": ";".join(consumer.client.routes.name_servers),
+                "PROP_NAMESERVER_ADDR": ";".join(member.client.routes.name_servers),
                 "PROP_CONSUME_TYPE": "CONSUME_PASSIVELY",
-                "messageModel": consumer.settings.message_model,
-                "consumeFromWhere": begin_of(consumer.settings.consume_from)[0],
-                "PROP_CONSUMEORDERLY": str(consumer.settings.orderly).lower(),
-                "PROP_THREADPOOL_CORE_SIZE": str(consumer.settings.concurrency),
+                "messageModel": member.settings.message_model,
+                "consumeFromWhere": begin_of(member.settings.consume_from)[0],
+                "PROP_CONSUMEORDERLY": str(member.settings.orderly).lower(),
+                "PROP_THREADPOOL_CORE_SIZE": str(member.settings.concurrency),
                 "PROP_CLIENT_VERSION": version_name(MQ_VERSION),
-                "PROP_CONSUMER_START_TIMESTAMP": str(consumer.started_at_ms),
+                "PROP_CONSUMER_START_TIMESTAMP": str(self._started_at_ms),
             },
-            status_table={namespace.wrap(topic): self._statistics(topic) for topic in consumer.subscriptions},
-            subscription_set=list(map(namespace.wrap_subscription, consumer.subscriptions.values())),
+            status_table={namespace.wrap(topic): self._statistics(topic) for topic in member.subscriptions},
+            subscription_set=list(map(namespace.wrap_subscription, member.subscriptions.values())),
         )
         return response(command, ResponseCode.SUCCESS, body=info.encode())
 
     def _statistics(self, topic: str) -> ConsumeStatus:
-        counts = self._consumer.member.counts[topic]
-        seconds = max((self._consumer.client.clock.now_ms() - self._consumer.started_at_ms) / 1000, 0.001)
+        counts = self._member.counts[topic]
+        seconds = max((self._member.client.clock.now_ms() - self._started_at_ms) / 1000, 0.001)
         return ConsumeStatus(
             consume_failed_msgs=counts.failed,
             consume_failed_tps=round(counts.failed / seconds, 3),
@@ -99,13 +100,13 @@ class ConsumerRequests:
 
     async def _consume_directly(self, command: RemotingCommand, address: str) -> RemotingCommand:
         header = decode_header(ConsumeMessageDirectlyRequestHeader, command.ext_fields)
-        consumer = self._consumer
-        begin_s = consumer.client.clock.monotonic_s()
-        result = ConsumeMessageDirectlyResult(order=consumer.settings.orderly, consume_result="CR_SUCCESS")
+        member = self._member
+        begin_s = member.client.clock.monotonic_s()
+        result = ConsumeMessageDirectlyResult(order=member.settings.orderly, consume_result="CR_SUCCESS")
         (stored,) = decode_messages(command.body, header.broker_name or "")
-        message = consumer.client.namespace.unwrap_message(stored)
+        message = member.client.namespace.unwrap_message(stored)
         try:
-            outcome = await consumer.consumption.consume(message)
+            outcome = await self._consumption.consume(message)
         except BaseException as failure:  # it is the answer, whatever the listener raised
             if is_of_task(failure):
                 raise
@@ -114,5 +115,5 @@ class ConsumerRequests:
         else:
             if outcome.value != "success":
                 result.consume_result = "CR_LATER"
-        result.spent_time_ms = int((consumer.client.clock.monotonic_s() - begin_s) * 1000)
+        result.spent_time_ms = int((member.client.clock.monotonic_s() - begin_s) * 1000)
         return response(command, ResponseCode.SUCCESS, body=result.encode())

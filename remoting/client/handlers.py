@@ -187,15 +187,20 @@ class Consumers(InstanceUser):
 
     async def start(self) -> None:
         """Join every group and begin to consume. Raises as :meth:`Consumer.subscribe`; nothing runs then."""
-        async with AsyncExitStack() as running:
-            consumers: list[Consumer] = []
-            for group in self._groups.values():
-                consumer = await running.enter_async_context(group.consumer(self._options(group)))
-                consumers.append(consumer)
-                for topic, expression, expression_type in group.subscriptions:
-                    await consumer.subscribe(topic, expression, expression_type)
-            self._running, self._consumers = running.pop_all(), consumers
-        self._closed.clear()
+        async with self._changes:
+            if self._consumers and all(consumer.is_started for consumer in self._consumers):
+                return
+            await self._leave()  # where a close was cancelled
+            self._open()
+            async with AsyncExitStack() as running:
+                consumers: list[Consumer] = []
+                for group in self._groups.values():
+                    consumer = await running.enter_async_context(group.consumer(self._options(group)))
+                    consumers.append(consumer)
+                    for topic, expression, expression_type in group.subscriptions:
+                        await consumer.subscribe(topic, expression, expression_type)
+                self._running, self._consumers = running.pop_all(), consumers
+            self._closed.clear()
 
     def _options(self, group: _Group) -> dict[str, Any]:
         if (
@@ -211,9 +216,17 @@ class Consumers(InstanceUser):
             RuntimeError: called by one of the functions, for whose end it would wait. Nothing was closed.
         """
         refuse_own_callers(self._consumers)
+        async with self._changes:
+            await self._leave()
+            self._closed.set()
+            await self._shut()
+
+    async def _leave(self) -> None:
+        """Leave every group; again from the start where that was cancelled before."""
         await self._running.aclose()
-        self._closed.set()
-        await super().close()
+        for consumer in self._consumers:
+            await consumer.close()
+        self._consumers = []
 
     async def run(self) -> None:
         """Consume until :meth:`close`, or until this is cancelled; then in good order. It catches no signal."""

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Final, Self, Unpack
 
-from flintmq.core.errors import FlintError, InvalidArgumentError, RefusedError
+from flintmq.core.errors import FlintError, InvalidArgumentError, RefusedError, RemotingConnectError
 from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
 from flintmq.core.log_events import name_events
 from flintmq.remoting.client.callbacks import ended, told
@@ -19,6 +19,7 @@ from flintmq.remoting.client.namespace import Namespace
 from flintmq.remoting.client.request_reply import Requests
 from flintmq.remoting.client.route import ROUTE_MAX_AGE_S, NameServers, RouteCache, parse_name_servers
 from flintmq.remoting.client.transport import InProcessServer, RemotingClient, RemotingOptions, RequestHandler, RpcHook
+from flintmq.remoting.client.troubles import Troubles
 from flintmq.remoting.client.unique_id import make_client_id
 from flintmq.remoting.wire.bodies import ConsumerData, HeartbeatData, ProducerData
 from flintmq.remoting.wire.codes import RequestCode, ResponseCode
@@ -118,6 +119,8 @@ class ClientInstance:
         self.bodies_stay_packed: bool = False
         """Whether messages that are read have compressed bodies as they are stored (``body_error`` is
         :data:`~flintmq.remoting.client.message.PACKED`): for views, which show a part of them."""
+        self._silent = Troubles(clock)
+        """The addresses of brokers that take no heartbeat."""
         self.is_closed: bool = False
         """Whether :meth:`close` was called: nothing is asked any more."""
 
@@ -150,7 +153,7 @@ class ClientInstance:
 
     def start_heartbeats(self) -> None:
         """Start telling brokers regularly. Further calls do nothing."""
-        if not any(task.get_name() == "heartbeats" for task in self._tasks):
+        if not any(task.get_name() == "heartbeats" and not task.cancelling() for task in self._tasks):
             self.start_task(repeat(self._heartbeat_interval_s, self.send_heartbeats), "heartbeats")
             # Apart: name servers that do not answer would hold up every heartbeat by their timeout, once for each topic.
             self.start_task(repeat(self._heartbeat_interval_s, self._refresh_routes), "routes")
@@ -162,7 +165,7 @@ class ClientInstance:
             addresses: the brokers; every known broker by default, masters only while there are no consumers.
 
         Returns:
-            How many brokers answered. The others are logged, and tried again next time.
+            How many brokers answered. The others are tried again next time; each is logged at once, then with growing pauses.
         """
         heartbeat = HeartbeatData(
             self.client_id,
@@ -174,15 +177,20 @@ class ClientInstance:
         body = heartbeat.encode()
         if addresses is None:
             addresses = self.routes.broker_addresses(masters_only=not heartbeat.consumer_data_set)
+            for gone in self._silent.reasons().keys() - set(addresses):
+                self._silent.over(gone)
         outcomes = await asyncio.gather(
             *(self.ask(address, request(RequestCode.HEART_BEAT, body=body)) for address in addresses),
             return_exceptions=True,
         )
         for address, outcome in zip(addresses, outcomes, strict=True):
             if isinstance(outcome, FlintError):
-                log.warning("no heartbeat to %s: %s", address, outcome)
+                if self._silent.met(address, outcome):
+                    log.warning("no heartbeat to %s: %s", address, outcome)
             elif isinstance(outcome, BaseException):
                 raise outcome
+            else:
+                self._silent.over(address)
         return sum(isinstance(outcome, RemotingCommand) for outcome in outcomes)
 
     async def unregister(self, *, producer_group: str | None = None, consumer_group: str | None = None) -> None:
@@ -215,6 +223,11 @@ class ClientInstance:
         """Return the loop on which it has work or connections now; None where it has neither."""
         return next((task.get_loop() for task in self._tasks), None) or self.remoting.loop
 
+    def open(self) -> None:
+        """Ask again, after :meth:`close`. What ran in the background is started by those who need it."""
+        self.is_closed = False
+        self.remoting.open()
+
     async def close(self) -> None:
         """End background work and close every connection. Idempotent."""
         self.is_closed = True
@@ -232,20 +245,29 @@ class ClientInstance:
 
 
 async def repeat(interval_s: float, work: Callable[[], Awaitable[object]]) -> None:
-    """Do work every so often, for good; what it raises is logged and does not end it."""
+    """Do work every so often, for good; what it raises is logged, at once and then with growing pauses, and does not end it."""
+    troubles = Troubles(SYSTEM_CLOCK)
     while True:
         await asyncio.sleep(interval_s)
         try:
             await work()
+            troubles.over("")
         except (FlintError, OSError) as failure:
-            log.warning("%s: %s", getattr(work, "__qualname__", work), failure)
+            if troubles.met("", failure):
+                log.warning("%s: %s", getattr(work, "__qualname__", work), failure)
         except Exception:  # of a user's offset store, say: other work, and the next time, must not suffer
             log.exception("%s failed", getattr(work, "__qualname__", work))
 
 
-def _close_soon(client: ClientInstance) -> None:
-    """Close a client that nobody has any more, on its loop."""
-    closing = asyncio.ensure_future(client.close())
+def _name(user: InstanceUser) -> str:
+    group = f" of group {user.group}" if hasattr(user, "group") else ""
+    return f"{type(user).__name__}{group} ({user.client.client_id})"
+
+
+def _close_soon(user: InstanceUser) -> None:
+    """Close a client that nobody has any more, on its loop. The log has it, too: few programs show a ``ResourceWarning``."""
+    log.warning("%s was dropped without close(), and is closed now", _name(user))
+    closing = asyncio.ensure_future(user.close())
     _CLOSING.add(closing)
     closing.add_done_callback(_CLOSING.discard)
 
@@ -280,30 +302,54 @@ class InstanceUser:
             )
         self.client: ClientInstance = client or ClientInstance(name_servers, **instance_options)
         self._owns_client = client is None
+        self._changes = asyncio.Lock()
+        """Held by :meth:`start` and :meth:`close`: they take effect in the order of the calls."""
         self._process = os.getpid()
 
     def __del__(self) -> None:
         """Warn of a client that is dropped without ``close()``, and close it: it has connections, and tasks that never end."""
-        if not getattr(self, "_owns_client", False) or self._process != os.getpid():
+        if not hasattr(self, "_process") or self._process != os.getpid() or not self._is_in_use:
             return
         loop = self.client.loop
         if loop is None:
             return
-        group = f" of group {self.group}" if hasattr(self, "group") else ""
         warnings.warn(
-            f"{type(self).__name__}{group} ({self.client.client_id}) was dropped without close(): use it in a with statement",
+            f"{_name(self)} was dropped without close(): use it in a with statement",
             ResourceWarning,
             stacklevel=2,
             source=self,
         )
         if not loop.is_closed():
-            loop.call_soon_threadsafe(_close_soon, self.client)
+            loop.call_soon_threadsafe(_close_soon, self)
+
+    @property
+    def _is_in_use(self) -> bool:
+        """Return whether it has to be closed."""
+        return self._owns_client
 
     async def start(self) -> None:
-        """Do nothing when an ``async with`` begins: connections open when they are used."""
+        """Allow calls again after :meth:`close`. Connections open when they are used.
+
+        Raises:
+            RemotingConnectError: the ``client`` that it shares with others is closed.
+        """
+        async with self._changes:
+            self._open()
 
     async def close(self) -> None:
         """Close the connections, unless they are shared. Idempotent."""
+        async with self._changes:
+            await self._shut()
+
+    def _open(self) -> None:
+        if self.client.is_closed:
+            if not self._owns_client:
+                raise RemotingConnectError(
+                    f"the client that this {type(self).__name__} shares is closed: start the one that it is of, or make another"
+                )
+            self.client.open()
+
+    async def _shut(self) -> None:
         if self._owns_client:
             await self.client.close()
 

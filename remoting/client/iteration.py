@@ -81,20 +81,21 @@ class Iteration:
         while self._settling:  # noqa: ASYNC110 - the next iterations of the loop end it
             await asyncio.sleep(0)
 
-    def messages(self, timeout_ms: int | None = None) -> LoopMessages:
+    def messages(self, timeout_ms: int | None = None, *, owner: object = None) -> LoopMessages:
         """Return an iterator for one loop; a message counts as consumed when the loop asks for the next one.
 
         The message that a loop had when it ended, by ``break`` or by an exception, is the next one of another loop.
 
         Args:
             timeout_ms: the loop ends when no message came for so long; None: only when the consumer is closed.
+            owner: is not collected while the iterator lives.
 
         Raises:
             TypeError: there is a listener.
         """
         if self._has_listener:
             raise TypeError("a consumer with a listener gives its messages to the listener")
-        return LoopMessages(self, timeout_ms)
+        return LoopMessages(self, timeout_ms, owner)
 
     async def next_of(self, loop: LoopMessages) -> MessageExt | None:
         """Return the loop's next message, which makes the one that it had consumed; None once the consumer is closed."""
@@ -127,7 +128,8 @@ class Iteration:
 class LoopMessages(AsyncIterator[MessageExt]):
     """The iterator of one ``async for`` loop. Loop thread only."""
 
-    def __init__(self, iteration: Iteration, timeout_ms: int | None = None) -> None:
+    def __init__(self, iteration: Iteration, timeout_ms: int | None = None, owner: object = None) -> None:
+        self._owner = owner
         self._timeout_s = None if timeout_ms is None else timeout_ms / 1000
         self.handed: Handed | None = None
         """The message that the loop has."""

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
+from collections.abc import Coroutine
+from typing import Any
 
 import attrs
 
 from flintmq.core.broker.subscription import SubscriptionData
 from flintmq.remoting.client.broker_api import BrokerApi
+from flintmq.remoting.client.consume_from import begin_of
 from flintmq.remoting.client.consumer_settings import CLUSTERING, ConsumerSettings
 from flintmq.remoting.client.instance import ClientInstance
 from flintmq.remoting.client.trace import Tracer
 from flintmq.remoting.client.troubles import Troubles
+from flintmq.remoting.wire.bodies import ConsumerData
 
 
 @attrs.define
@@ -29,7 +34,10 @@ class Counts:
 
 @attrs.frozen(kw_only=True)
 class Membership:
-    """A member of a group, as the parts of a consumer share it. Loop thread only."""
+    """A member of a group, as the parts of a consumer share it. Loop thread only.
+
+    No part, and no task of it, knows the consumer itself: one that a program has dropped is collected, and closed.
+    """
 
     group: str
     settings: ConsumerSettings
@@ -42,6 +50,8 @@ class Membership:
     """What keeps the member from consuming, by topic or by broker."""
     counts: defaultdict[str, Counts] = attrs.field(factory=lambda: defaultdict(Counts))
     """By topic."""
+    tasks: set[asyncio.Task[None]] = attrs.field(factory=set)
+    """What runs until the member leaves its group."""
 
     @troubles.default
     def _no_troubles(self) -> Troubles:
@@ -51,3 +61,25 @@ class Membership:
     def is_clustering(self) -> bool:
         """Return whether the members share the queues."""
         return self.settings.message_model == CLUSTERING
+
+    @property
+    def wrapped_group(self) -> str:
+        """Return the group as servers know it."""
+        return self.client.namespace.wrap(self.group)
+
+    def start_task(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        """Run work, under a name, until it ends or the member leaves its group."""
+        task = self.client.start_task(work, f"{self.group}-{name}")
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+        return task
+
+    def describe(self) -> ConsumerData:
+        """Return what heartbeats say of the member."""
+        return ConsumerData(
+            consume_from_where=begin_of(self.settings.consume_from)[0],
+            consume_type="CONSUME_PASSIVELY",
+            group_name=self.wrapped_group,
+            message_model=self.settings.message_model,
+            subscription_data_set=list(map(self.client.namespace.wrap_subscription, self.subscriptions.values())),
+        )

@@ -94,28 +94,37 @@ class Producer(InstanceUser):
         )
 
     async def start(self) -> None:
-        """Start the heartbeats. Sending works before, but transactions and replies find the producer only after."""
-        if self._gatherer is not None:
-            self._gatherer.is_closed = False
-        if not self._is_member:
-            self._is_member = True
-            self.client.producers[self.group] += 1
-            self.client.producer_groups.add(self.group)
-        self.client.start_heartbeats()
+        """Start the heartbeats. Sending works before, but transactions and replies find the producer only after.
+
+        After :meth:`close` it sends again.
+
+        Raises:
+            RemotingConnectError: the ``client`` that it shares with others is closed.
+        """
+        async with self._changes:
+            self._open()
+            if self._gatherer is not None:
+                self._gatherer.is_closed = False
+            if not self._is_member:
+                self._is_member = True
+                self.client.producers[self.group] += 1
+                self.client.producer_groups.add(self.group)
+            self.client.start_heartbeats()
 
     async def close(self) -> None:
         """Send what was gathered, leave the group and close the connections. Idempotent."""
-        if self._gatherer is not None:
-            await self._gatherer.close()
-        if self._tracer is not None:
-            await self._tracer.close()
-        if self._is_member:
-            self._is_member = False
-            self.client.producers[self.group] -= 1
-            if not self.client.producers[self.group]:
-                self.client.producer_groups.discard(self.group)
-                await self.client.unregister(producer_group=self.group)
-        await super().close()
+        async with self._changes:
+            if self._gatherer is not None:
+                await self._gatherer.close()
+            if self._tracer is not None:
+                await self._tracer.close()
+            if self._is_member:
+                self._is_member = False
+                self.client.producers[self.group] -= 1
+                if not self.client.producers[self.group]:
+                    self.client.producer_groups.discard(self.group)
+                    await self.client.unregister(producer_group=self.group)
+            await self._shut()
 
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """Return the queues of a topic that can be written to. Raises as :meth:`send`."""

@@ -75,8 +75,8 @@ class PullConsumer(QueueOffsets, InstanceUser):
 
     async def start(self) -> None:
         """Allow polls again after :meth:`close`."""
-        self._is_closed = False
         await super().start()
+        self._is_closed = False
 
     async def close(self) -> None:
         """End the pulls that are under way and close the connections. Idempotent; nothing is committed.

@@ -250,6 +250,10 @@ class Rebalancer:
             await self._offsets.save(mine)
         self.soon()
 
+    async def commit(self) -> None:
+        """Store how far each queue has been consumed. Raises ``FlintError``."""
+        await commit_offsets(self._offsets, list(self.process_queues.values()))
+
     async def renew_locks(self) -> None:
         """Renew this member's locks; a queue whose lock is lost is given up until the next rebalance."""
         queues = list(self.process_queues)

@@ -87,6 +87,7 @@ class TransactionProducer(Producer):
         super().__init__(group, name_servers, **options)
         self._check = check
         self._known_to: set[str] = set()
+        self._losses_seen = 0
 
     async def start(self) -> None:
         """Start as :meth:`Producer.start` does, and answer what brokers ask.
@@ -105,9 +106,11 @@ class TransactionProducer(Producer):
         client.remoting.register_processor(RequestCode.CHECK_TRANSACTION_STATE, partial(_dispatch_check, client))
 
     async def close(self) -> None:
-        if self.client.transaction_checks.get(self.group) == self._asked:
-            del self.client.transaction_checks[self.group]
-        await super().close()
+        try:
+            await super().close()
+        finally:  # last, as a start that is under way enters the check
+            if self.client.transaction_checks.get(self.group) == self._asked and not self._is_member:
+                del self.client.transaction_checks[self.group]
 
     async def send_in_transaction(
         self,
@@ -183,7 +186,10 @@ class TransactionProducer(Producer):
         return TransactionResult(sent, state)
 
     async def _introduce(self, topic: str, timeout_ms: float) -> None:
-        """Tell brokers that the group has a member before they may have to ask it."""
+        """Tell brokers that the group has a member before they may have to ask it; again where a connection was lost."""
+        if self._losses_seen != self.client.remoting.connections_lost:
+            self._losses_seen = self.client.remoting.connections_lost
+            self._known_to.clear()
         route = await self._sender.route(topic, timeout_ms)
         addresses = {route.address(queue.broker_name) for queue in route.write_queues}
         if not addresses <= self._known_to:

@@ -185,6 +185,10 @@ class RemotingClient:
         connection = next(iter(self._connections.values()), None)
         return connecting.get_loop() if connecting is not None else connection.loop if connection is not None else None
 
+    def open(self) -> None:
+        """Connect again when asked, after :meth:`close`."""
+        self._closed = False
+
     async def close(self) -> None:
         """Close every connection; pending calls raise ``RemotingError``. Idempotent."""
         self._closed = True

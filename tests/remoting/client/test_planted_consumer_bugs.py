@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from flintmq.remoting.client import consume_service, consumer, rebalancer
+from flintmq.remoting.client import consume_service, rebalancer
 from flintmq.remoting.client.consume_service import ConsumeService
 from flintmq.remoting.client.iteration import Iteration, LoopMessages
 from flintmq.remoting.client.process_queue import ProcessQueue
@@ -125,7 +125,6 @@ def nothing_is_committed(patch: pytest.MonkeyPatch) -> None:
     async def commit_offsets(store: Any, held_queues: Any) -> None:
         pass
 
-    patch.setattr(consumer, "commit_offsets", commit_offsets)
     patch.setattr(rebalancer, "commit_offsets", commit_offsets)
 
 
