@@ -196,7 +196,7 @@ class AdminMachine(ClientMachine):
             self.admin, self.is_closed = AdminClient(self.cluster.address, clock=self.cluster.clock), False
         self.ends(self._create_topic("New", 3, -2))
         self.ends(self._create_group("group"))
-        assert all(broker.created["New"] == 3 for broker in self.cluster.brokers.values())
+        assert all(broker.created.get("New") == 3 for broker in self.cluster.brokers.values())
         self.ends(self._reset_offset("group", -1))
         self.ends(self._delete_group("group", True))
         self.ends(self._delete_topic("New"))
