@@ -117,6 +117,7 @@ class ConsumeService:
     def start(self) -> None:
         """Start the workers; orderly messages are consumed by the tasks that pull them."""
         self._is_ending = False
+        self._begun.clear()  # what was abandoned before comes again by itself
         self.iteration.begin()
         self._brokers.begin()
         timeout_s = self._settings.consume_timeout_s

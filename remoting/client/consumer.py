@@ -117,6 +117,8 @@ class Consumer(InstanceUser):
                 await self._leave()  # a close was cancelled
             if not self._started:
                 self._open()
+                if self.member.tracer is not None:
+                    self.member.tracer.begin()
                 await self._join()
 
     async def _join(self) -> None:

@@ -105,6 +105,8 @@ class Producer(InstanceUser):
             self._open()
             if self._gatherer is not None:
                 self._gatherer.is_closed = False
+            if self._tracer is not None:
+                self._tracer.begin()
             if not self._is_member:
                 self._is_member = True
                 self.client.producers[self.group] += 1

@@ -75,19 +75,21 @@ class PullConsumer(QueueOffsets, InstanceUser):
 
     async def start(self) -> None:
         """Allow polls again after :meth:`close`."""
-        await super().start()
-        self._is_closed = False
+        async with self._changes:
+            self._open()
+            self._is_closed = False
 
     async def close(self) -> None:
         """End the pulls that are under way and close the connections. Idempotent; nothing is committed.
 
         A poll, ``assign`` or ``seek`` that is under way raises ``RemotingConnectError``.
         """
-        self._is_closed = True
-        self._replace({})
-        if self._ending:
-            await asyncio.wait(self._ending)
-        await super().close()
+        async with self._changes:
+            self._is_closed = True
+            self._replace({})
+            if self._ending:
+                await asyncio.wait(self._ending)
+            await self._shut()
 
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """Return the queues of a topic that can be read."""

@@ -76,6 +76,8 @@ class Tracer:
         self._task: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
         self._lost = 0
+        self._is_closed = False
+        """Whether only :meth:`close` writes what still comes."""
 
     def sent(
         self, prepared: Prepared, queue: MessageQueue, address: str, answer: RemotingCommand, begin_ms: int
@@ -153,8 +155,13 @@ class Tracer:
             )
             self._put(line, message.msg_id, keys)
 
+    def begin(self) -> None:
+        """Write traces, also after :meth:`close`."""
+        self._is_closed = False
+
     async def close(self) -> None:
-        """Write what waits, within 3 s."""
+        """Write what waits, within 3 s, and what comes meanwhile; what comes later waits for :meth:`begin`."""
+        self._is_closed = True
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
@@ -175,7 +182,7 @@ class Tracer:
             return
         self._waiting.append((line, f"{msg_id} {keys}" if keys else msg_id))
         self._wake.set()
-        if self._task is None:
+        if self._task is None and not self._is_closed:
             self._task = self._client.start_task(self._run(), f"{self._group}-trace")
 
     async def _run(self) -> None:

@@ -87,7 +87,6 @@ class TransactionProducer(Producer):
         super().__init__(group, name_servers, **options)
         self._check = check
         self._known_to: set[str] = set()
-        self._losses_seen = 0
 
     async def start(self) -> None:
         """Start as :meth:`Producer.start` does, and answer what brokers ask.
@@ -101,6 +100,8 @@ class TransactionProducer(Producer):
                 f"group {self.group} has a transaction producer on this client already, which brokers ask: "
                 "give this producer a client of its own"
             )
+        if client.is_closed:
+            self._known_to.clear()
         await super().start()
         client.transaction_checks[self.group] = self._asked
         client.remoting.register_processor(RequestCode.CHECK_TRANSACTION_STATE, partial(_dispatch_check, client))
@@ -186,10 +187,7 @@ class TransactionProducer(Producer):
         return TransactionResult(sent, state)
 
     async def _introduce(self, topic: str, timeout_ms: float) -> None:
-        """Tell brokers that the group has a member before they may have to ask it; again where a connection was lost."""
-        if self._losses_seen != self.client.remoting.connections_lost:
-            self._losses_seen = self.client.remoting.connections_lost
-            self._known_to.clear()
+        """Tell brokers that the group has a member before they may have to ask it. Heartbeats tell them again."""
         route = await self._sender.route(topic, timeout_ms)
         addresses = {route.address(queue.broker_name) for queue in route.write_queues}
         if not addresses <= self._known_to:

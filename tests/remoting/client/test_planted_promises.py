@@ -157,14 +157,15 @@ def a_closed_client_says_that_it_is_started_again(patch: pytest.MonkeyPatch) -> 
 
 @bug(BUGS, lambda _caplog: instances.test_a_closed_client_is_started_again("transactions"))
 def brokers_are_told_once_of_a_transaction_producer(patch: pytest.MonkeyPatch) -> None:
-    """After a lost connection they cannot ask it until its next heartbeat."""
-    original = TransactionProducer._introduce
+    """After a close and a start they cannot ask it until its next heartbeat."""
+    original = TransactionProducer.start
 
-    async def introduce(self: Any, topic: str, timeout_ms: float) -> None:
-        self._losses_seen = self.client.remoting.connections_lost
-        await original(self, topic, timeout_ms)
+    async def start(self: Any) -> None:
+        before = set(self._known_to)
+        await original(self)
+        self._known_to |= before
 
-    patch.setattr(TransactionProducer, "_introduce", introduce)
+    patch.setattr(TransactionProducer, "start", start)
 
 
 @bug(BUGS, lambda _caplog: promises.test_two_members_of_one_group_cannot_share_a_client(FakePeer, FakeBroker))

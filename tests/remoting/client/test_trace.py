@@ -10,10 +10,13 @@ import pytest
 
 from flintmq.remoting.client.consumer import Consumer
 from flintmq.remoting.client.consumer_settings import ConsumerSettings
+from flintmq.remoting.client.instance import ClientInstance
 from flintmq.remoting.client.message import Message, MessageExt, decode_messages
 from flintmq.remoting.client.producer import Producer
 from flintmq.remoting.client.transaction_producer import TransactionProducer, TransactionState
 from flintmq.remoting.wire.command import RemotingCommand, response
+from flintmq.testing.choices import Choices
+from flintmq.tests.support.fake_cluster import FakeCluster
 
 TRACE = "RMQ_SYS_TRACE_TOPIC"
 
@@ -153,3 +156,40 @@ def test_nothing_is_traced_unasked(fake_peer: Any, fake_broker: Any) -> None:
         assert len(traces(broker)) == 1
 
     run(fake_peer, fake_broker, test)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_sends_that_end_while_the_producer_closes_are_traced_once(seed: int) -> None:
+    """Two tasks that write the same lines would take them, and others, out of the line of those that wait."""
+    cluster = FakeCluster(Choices(seed), topics=("T", TRACE))
+
+    async def main() -> list[str]:
+        await cluster.start()
+        client = ClientInstance(cluster.address, clock=cluster.clock)
+        producer = Producer("pg", client=client, trace=True)
+        await producer.start()
+        sends = []
+        for _ in range(20):
+            sends.append(asyncio.create_task(producer.send(Message("T", b"x"))))
+            await asyncio.sleep(0.001)
+        await asyncio.sleep(cluster.choices.below(150) / 1000)
+        sends += [asyncio.create_task(producer.send(Message("T", b"x"))) for _ in range(20)]
+        closing = asyncio.create_task(producer.close())
+        for _ in range(20):
+            await asyncio.sleep(cluster.choices.below(10) / 1000)
+            sends.append(asyncio.create_task(producer.send(Message("T", b"x"))))
+        await closing
+        stored = [(await send).msg_id for send in sends]
+        await producer.start()
+        stored.append((await producer.send(Message("T", b"x"))).msg_id)
+        await producer.close()
+        assert len(asyncio.all_tasks()) == 1 + sum(
+            task.get_name() in ("heartbeats", "routes") for task in asyncio.all_tasks()
+        )
+        await client.close()
+        return stored
+
+    stored = cluster.loop.run(main())
+    assert not cluster.loop.errors, cluster.loop.errors
+    found = [fields[5] for broker in cluster.brokers.values() for fields, _ in traces(broker)]
+    assert sorted(found) == sorted(stored)
