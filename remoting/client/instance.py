@@ -193,6 +193,10 @@ class ClientInstance:
                 self._silent.over(address)
         return sum(isinstance(outcome, RemotingCommand) for outcome in outcomes)
 
+    def is_silent(self, address: str) -> bool:
+        """Return whether a broker did not take the latest heartbeat."""
+        return address in self._silent.reasons()
+
     async def unregister(self, *, producer_group: str | None = None, consumer_group: str | None = None) -> None:
         """Tell every known broker that a group has lost this member. Brokers that do not answer are logged."""
         header = UnregisterClientRequestHeader(

@@ -111,6 +111,7 @@ class Producer(InstanceUser):
                 self._is_member = True
                 self.client.producers[self.group] += 1
                 self.client.producer_groups.add(self.group)
+                self.client.requests.forget_announced()
             self.client.start_heartbeats()
 
     async def close(self) -> None:
@@ -241,7 +242,8 @@ class Producer(InstanceUser):
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 route = await self._sender.route(message.topic)
-                await requests.announce(route.address(name) for name in route.broker_addrs)
+                left_ms = (deadline_s - clock.monotonic_s()) * 1000
+                await requests.announce([route.address(name) for name in route.broker_addrs], left_ms)
                 left_ms = max(1.0, (deadline_s - clock.monotonic_s()) * 1000)
                 if sharding_key is not None:
                     queue, left_ms = await self._sender.chosen(message.topic, queue, sharding_key, left_ms)

@@ -71,6 +71,8 @@ class Requests:
         self._client = client
         self._waiting: dict[str, asyncio.Future[MessageExt]] = {}
         self._announced: set[str] = set()
+        self._telling: dict[str, asyncio.Task[None]] = {}
+        """Address → the latest heartbeat of :meth:`announce`."""
         self._losses_seen = 0
 
     def __len__(self) -> int:
@@ -94,14 +96,36 @@ class Requests:
         """Stop waiting for the request's reply."""
         self._waiting.pop(message.properties[props.CORRELATION_ID], None)
 
-    async def announce(self, addresses: Iterable[str]) -> None:
-        """Send heartbeats to brokers that do not know this client yet, so that they can forward a reply."""
+    async def announce(self, addresses: Iterable[str], timeout_ms: float) -> None:
+        """Send heartbeats to brokers that do not know this client yet, so that they can forward a reply, or ask a check.
+
+        One that does not answer is waited for until half of the time is over, and not again while it is silent: what goes to
+        another broker is not held up.
+        """
         if self._losses_seen != self._client.remoting.connections_lost:
             self._losses_seen = self._client.remoting.connections_lost
             self._announced.clear()
-        unknown = [address for address in addresses if address not in self._announced]
-        if unknown and await self._client.send_heartbeats(unknown) == len(unknown):
-            self._announced.update(unknown)
+        waited = []
+        for address in addresses:
+            if address not in self._announced:
+                telling = self._telling.get(address)
+                if telling is None or telling.done():
+                    telling = self._client.start_task(self._tell(address), f"announce-{address}")
+                    self._telling[address] = telling
+                if not self._client.is_silent(address):
+                    waited.append(telling)
+        if waited:
+            await asyncio.wait(waited, timeout=timeout_ms / 2_000)
+
+    def forget_announced(self) -> None:
+        """Send heartbeats again: the client has another group."""
+        self._announced.clear()
+
+    async def _tell(self, address: str) -> None:
+        losses, groups = self._losses_seen, set(self._client.producer_groups)
+        answered = await self._client.send_heartbeats([address])
+        if answered and (losses, groups) == (self._losses_seen, self._client.producer_groups):
+            self._announced.add(address)
 
     def _replied(self, command: RemotingCommand, _address: str) -> RemotingCommand:
         """326. Also a reply that comes too late is taken, so that the broker does not try to tell the replier."""

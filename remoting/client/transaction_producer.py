@@ -86,7 +86,6 @@ class TransactionProducer(Producer):
     ) -> None:
         super().__init__(group, name_servers, **options)
         self._check = check
-        self._known_to: set[str] = set()
 
     async def start(self) -> None:
         """Start as :meth:`Producer.start` does, and answer what brokers ask.
@@ -100,8 +99,6 @@ class TransactionProducer(Producer):
                 f"group {self.group} has a transaction producer on this client already, which brokers ask: "
                 "give this producer a client of its own"
             )
-        if client.is_closed:
-            self._known_to.clear()
         await super().start()
         client.transaction_checks[self.group] = self._asked
         client.remoting.register_processor(RequestCode.CHECK_TRANSACTION_STATE, partial(_dispatch_check, client))
@@ -187,13 +184,11 @@ class TransactionProducer(Producer):
         return TransactionResult(sent, state)
 
     async def _introduce(self, topic: str, timeout_ms: float) -> None:
-        """Tell brokers that the group has a member before they may have to ask it. Heartbeats tell them again."""
+        """Tell brokers that the group has a member before they may have to ask it."""
         route = await self._sender.route(topic, timeout_ms)
         addresses = {route.address(queue.broker_name) for queue in route.write_queues}
-        if not addresses <= self._known_to:
-            # Named: a topic that is not there yet has no route of its own with brokers to notify.
-            await self.client.send_heartbeats(sorted(addresses))
-            self._known_to |= addresses
+        # Named: a topic that is not there yet has no route of its own with brokers to notify.
+        await self.client.requests.announce(sorted(addresses), timeout_ms)
 
     async def _end(self, sent: SendResult, state: TransactionState) -> None:
         header = EndTransactionRequestHeader(

@@ -18,8 +18,8 @@ from flintmq.remoting.client.instance import ClientInstance, InstanceUser
 from flintmq.remoting.client.linger import Gatherer
 from flintmq.remoting.client.offset_store import FileOffsetStore
 from flintmq.remoting.client.producer import Producer
+from flintmq.remoting.client.request_reply import Requests
 from flintmq.remoting.client.route import RouteCache
-from flintmq.remoting.client.transaction_producer import TransactionProducer
 from flintmq.remoting.client.troubles import Troubles
 from flintmq.remoting.client.unreadable import UnreadableMessages
 from flintmq.remoting.wire.codes import RequestCode
@@ -158,14 +158,25 @@ def a_closed_client_says_that_it_is_started_again(patch: pytest.MonkeyPatch) -> 
 @bug(BUGS, lambda _caplog: instances.test_a_closed_client_is_started_again("transactions"))
 def brokers_are_told_once_of_a_transaction_producer(patch: pytest.MonkeyPatch) -> None:
     """After a close and a start they cannot ask it until its next heartbeat."""
-    original = TransactionProducer.start
 
-    async def start(self: Any) -> None:
-        before = set(self._known_to)
-        await original(self)
-        self._known_to |= before
+    async def announce(self: Any, addresses: Any, timeout_ms: float) -> None:
+        told = self.__dict__.setdefault("told", set())
+        for address in set(addresses) - told:
+            await self._tell(address)
+            told.add(address)
 
-    patch.setattr(TransactionProducer, "start", start)
+    patch.setattr(Requests, "announce", announce)
+
+
+@bug(BUGS, lambda _caplog: timeouts.test_a_broker_that_hangs_does_not_hold_up_what_goes_to_another_one("transaction"))
+def a_transaction_waits_for_a_broker_that_hangs(patch: pytest.MonkeyPatch) -> None:
+    """All of its time, each time, although it goes to another one."""
+    original = Requests.announce
+
+    async def announce(self: Any, addresses: Any, timeout_ms: float) -> None:
+        await original(self, addresses, 2 * timeout_ms)
+
+    patch.setattr(Requests, "announce", announce)
 
 
 @bug(BUGS, lambda _caplog: promises.test_two_members_of_one_group_cannot_share_a_client(FakePeer, FakeBroker))

@@ -247,3 +247,36 @@ def test_a_linger_that_is_longer_than_the_timeout_leaves_time_to_send() -> None:
             await long
 
     cluster.loop.run(run())
+
+
+@pytest.mark.parametrize("kind", ["request", "transaction"])
+def test_a_broker_that_hangs_does_not_hold_up_what_goes_to_another_one(kind: str) -> None:
+    """All brokers of the topic are told of this client before a request, and before a transaction."""
+    cluster = FakeCluster(Choices(1), brokers=2)
+
+    async def run() -> None:
+        await cluster.start()
+        works, hangs = cluster.queues("T")[0], cluster.queues("T")[-1]
+        cluster.network.silent.add(cluster.addresses[2])
+        async with TransactionProducer("p", cluster.address, check=check, clock=cluster.clock) as producer:
+
+            async def call(queue: Any) -> float:
+                begin_s = cluster.loop.time()
+                if kind == "request":
+                    await producer.request(MESSAGE, queue)
+                else:
+                    await producer.send_in_transaction(MESSAGE, lambda *_: TransactionState.COMMIT, queue)
+                return cluster.loop.time() - begin_s
+
+            longest_s = 1.0 if kind == "request" else 0.1  # the fake broker takes its time to reply
+            assert await call(works) <= 1.5 + longest_s
+            await asyncio.sleep(3)
+            assert await call(works) <= longest_s
+            with pytest.raises(RemotingError):
+                await call(hangs)
+            cluster.heal()
+            await asyncio.sleep(5)
+            await call(works)
+            assert await call(hangs) <= longest_s
+
+    cluster.loop.run(run())
