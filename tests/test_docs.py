@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
+import attrs
 import pytest
 
 import flintmq
+import flintmq.client
+from flintmq.client import ConsumerSettings
+from flintmq.config import BrokerConfig
+from flintmq.config.loading.schema import KEYS
+from flintmq.config.units import parse_quantity
 from flintmq.tests.support.effort import first
 from flintmq.tests.support.extras import extras
 from flintmq.tests.support.snippet_runner import PageRunner, commands, is_printed
@@ -53,6 +60,43 @@ def test_what_a_page_shows_works_as_it_stands(page: str, tmp_path: Path) -> None
                 except Exception as error:
                     error.add_note(f"{snippet}: as it stands there")
                     raise
+
+
+PAGES = ("README.md", "SECURITY.md", *sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs").rglob("*.md")))
+NAMED = re.compile(r"`([a-z_]+(?:\.[a-z_]+)+)(?:: [^`]*)?`(?: \((?:`\w+`, )?(?P<default>[\d,.]+ ?(?:%|[a-zA-Z]+)?)\))?")
+OF_FILES = (".py", ".md", ".conf", ".json", ".yml", ".yaml", ".log")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_settings_that_a_page_names_exist_and_have_the_defaults_it_tells(page: str) -> None:
+    """`store.disk_full_ratio` (90 %) is a promise of the default; a key that was renamed is found nowhere."""
+    sections = {key.rpartition(".")[0] for key in KEYS}
+    tops = {section.partition(".")[0] for section in sections if section}
+    ids = "".join((ROOT / "docs" / name).read_text() for name in ("refusals.md", "alarms.md", "log-events.md"))
+    for named in NAMED.finditer((ROOT / page).read_text()):
+        key, told = named[1], named["default"]
+        top, leaf = key.split(".", 1)
+        is_else = key.endswith(OF_FILES) or f"`{key}`" in ids or (top == "broker" and hasattr(flintmq.Broker, leaf))
+        if top not in tops or is_else:
+            continue
+        assert key in KEYS or key in sections, f"{page} names a setting {key!r}"
+        if key in KEYS and told is not None:
+            default = KEYS[key].value_of(BrokerConfig())
+            quantity = told.replace(" ", "").replace(",", "").removesuffix("%")
+            promised = parse_quantity(quantity, KEYS[key].spec.unit) if isinstance(default, int) else quantity
+            assert promised == default, f"{page}: {named[0]}"
+
+
+def test_the_defaults_of_the_client_are_those_that_its_page_tells() -> None:
+    """A program is written by the page: retries, what is cached, how long a listener may take."""
+    producer = inspect.signature(flintmq.client.Producer.__init__).parameters
+    consumer = attrs.fields_dict(ConsumerSettings)
+    told = re.findall(r"`([a-z_]+)` \(([\d,]+)(?: (MiB|KiB|minutes))?\)", (ROOT / "docs" / "client.md").read_text())
+    told += re.findall(r"\*\*`([a-z_]+)`\*\* \(([\d,]+)()\)", (ROOT / "docs" / "client.md").read_text())
+    for name, number, unit in told:
+        default = consumer[name].default if name in consumer else producer[name].default
+        assert int(number.replace(",", "")) * {"MiB": 2**20, "KiB": 2**10, "minutes": 60, "": 1}[unit] == default, name
+    assert len(told) >= 7
 
 
 def test_the_list_of_snippets_names_what_exists() -> None:
