@@ -21,7 +21,7 @@ COMMANDS: Final[Table] = {
     "groups": ("groups:groups", "List, show, create, reset and delete groups. Without a command: list."),
     "status": (
         "status:status",
-        "Show clusters, brokers, rates, totals and disks. Ends with 1 when something is wrong with a broker's store.",
+        "Show clusters, brokers, rates, totals and disks. Ends with 1 when one of its alarms is critical.",
     ),
     "ping": (
         "ping:ping",
