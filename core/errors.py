@@ -30,12 +30,14 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 _REMARK_MAX_CHARS: Final = 4_000
 """Many messages repeat a name of the request's, which may be as long as its header."""
+_IN_REMARK: Final = re.compile(r"\[([a-z_]+\.[a-z_.-]+)(?:; measured ([^\[\]]*?))?(?:; see ([^\[\]]*))?\]\Z")
 _NO_BRACKETS: Final = str.maketrans("[]", "()")
 
 
@@ -160,6 +162,18 @@ class RefusedError(FlintError):
         self.measured = measured
         self.key = key
 
+    @classmethod
+    def of_answer(cls, code: int, remark: str | None) -> RefusedError:
+        """Return what a server refused: its remark is the message, and says reason, measured value and key if it is FlintMQ's.
+
+        Args:
+            code: of the answer.
+            remark: of the answer.
+        """
+        told = _IN_REMARK.search(remark or "")
+        reason, measured, key = told.groups("") if told is not None else ("broker.refused", "", "")
+        return cls(code, remark or f"response code {code}", reason=reason, measured=measured, key=key)
+
     @property
     def remark(self) -> str:
         """The answer's remark: the message, then ``[reason; measured …; see key]`` as far as known.
@@ -174,7 +188,7 @@ class RefusedError(FlintError):
             extra += f"; measured {self.measured.translate(_NO_BRACKETS)}"
         if self.key:
             extra += f"; see {self.key.translate(_NO_BRACKETS)}"
-        return f"{text} [{extra}]"
+        return text if text.endswith(f"[{extra}]") else f"{text} [{extra}]"
 
 
 def is_exhausted(error: OSError) -> bool:

@@ -440,11 +440,15 @@ async def move_queue(admin: AdminClient, group: str, queue: MessageQueue, queue_
 
 
 async def _readers_at(admin: AdminClient, group: str, topic: str, broker: str) -> ConsumerConnection | None:
-    """Return the members of a group that are connected with a broker's master, if they consume a topic; else None."""
+    """Return the members of a group that are connected with a broker's master, if they consume a topic; else None.
+
+    Raises:
+        RefusedError: members from before the broker's start have not come back, who would write their offsets over new ones.
+    """
     try:
         members = await admin.consumer_connections(group, await admin.master(broker))
     except RefusedError as error:
-        if error.code != ResponseCode.CONSUMER_NOT_ONLINE:
+        if error.code != ResponseCode.CONSUMER_NOT_ONLINE or error.reason == "group.returning":
             raise
         return None
     return members if members.connection_set and topic in members.subscription_table else None

@@ -36,11 +36,11 @@ def checked(answer: RemotingCommand, *accepted: int) -> RemotingCommand:
     """Return the answer itself when its code is SUCCESS or among those accepted.
 
     Raises:
-        RefusedError: with the answer's code and remark.
+        RefusedError: with the answer's code, its remark, and what that says of reason, measured value and key.
     """
     if answer.code == ResponseCode.SUCCESS or answer.code in accepted:
         return answer
-    raise RefusedError(answer.code, answer.remark or f"response code {answer.code}", reason="broker.refused")
+    raise RefusedError.of_answer(answer.code, answer.remark)
 
 
 class InstanceOptions(RemotingOptions, total=False):

@@ -54,10 +54,16 @@ class AdminClientProcessor(StateProcessor):
         """Return a consumer group's members and subscriptions."""
         group = request.header(ConsumerGroupRequestHeader).consumer_group
         info = self._state.consumers.find(group)
-        if info is None or not info.members:
+        if info is not None and info.kept and not info.members:
             raise RefusedError(
                 ResponseCode.CONSUMER_NOT_ONLINE,
                 f"the consumer group[{group}] not online{_returning(info)}",
+                reason="group.returning",
+            )
+        if info is None or not info.members:
+            raise RefusedError(
+                ResponseCode.CONSUMER_NOT_ONLINE,
+                f"the consumer group[{group}] not online",
                 reason="group.not_online",
             )
         connections = [_connection(member) for member in info.members.values()]

@@ -165,6 +165,7 @@ def test_tools_are_told_that_members_have_not_come_back(broker: EmbeddedBroker) 
         listed = one.ask(RequestCode.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": "billing"})
         assert listed.code == ResponseCode.CONSUMER_NOT_ONLINE
         assert "2 members from before the broker's start have not registered again" in (listed.remark or "")
+        assert (listed.remark or "").endswith("[group.returning]")
         heartbeat(one, "one")
         reset = {"topic": TOPIC, "group": "billing", "timestamp": "-1", "isForce": "true"}
         refused = one.ask(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, reset)

@@ -12,6 +12,7 @@ from flintmq.core.broker.groups import SubscriptionGroupConfig
 from flintmq.core.broker.topic_config import MessageQueue, TopicConfigSerializeWrapper
 from flintmq.core.errors import RefusedError
 from flintmq.remoting.client.admin import AdminClient
+from flintmq.remoting.client.admin_messages import move_queue
 from flintmq.remoting.wire.bodies import (
     ConsumerConnection,
     ConsumeStats,
@@ -112,5 +113,18 @@ def test_messages_are_found_by_key_and_by_id(fake_peer: Any, fake_broker: Any) -
         broker.peer.answers[RequestCode.VIEW_MESSAGE_BY_ID] = broker.view
         found = await admin.view_message(f"7F000001{broker.peer.port:08X}{msg_id[-16:]}")
         assert (found.body, found.offset_msg_id) == (b"two", msg_id)
+
+    run(fake_peer, fake_broker, test)
+
+
+def test_no_group_is_moved_while_its_members_have_not_come_back(fake_peer: Any, fake_broker: Any) -> None:
+    """After a restart of their broker: they are not online yet, and would write their old offsets over the new ones."""
+
+    async def test(broker: Any, admin: AdminClient) -> None:
+        away = "the consumer group[g] not online: 2 members have not registered again [group.returning]"
+        broker.peer.answers[RequestCode.GET_CONSUMER_CONNECTION_LIST] = lambda asked: response(asked, 206, away)
+        with pytest.raises(RefusedError, match="have not registered again"):
+            await move_queue(admin, "g", Q0, 3)
+        assert not broker.peer.of_code(RequestCode.UPDATE_CONSUMER_OFFSET)
 
     run(fake_peer, fake_broker, test)
