@@ -13,11 +13,12 @@ LINES_PER_S: Final = 20
 LINE_MAX_CHARS: Final = 2_000
 _ESCAPED_MAX_CHARS: Final = 20_000
 """Of a line that nobody provokes at will; some of them list much."""
-_UNPRINTABLE: Final = re.compile(
+UNPRINTABLE: Final = re.compile(
     "[\x00-\x1f\x7f-\x9f"  # C0 and C1 controls
     "\xad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"  # direction, lines, no width
     "\ud800-\udfff\U000e0000-\U000e007f]"  # halves of characters, invisible tags
 )
+"""What ends a line, steers a terminal, turns the direction of writing, or cannot be written or seen."""
 
 
 def client_log(name: str) -> logging.Logger:
@@ -42,12 +43,12 @@ def printable(text: str, max_chars: int = LINE_MAX_CHARS) -> str:
     """Return text on one line, cut, with what ends a line, steers a terminal or turns the direction of writing as ``\\xNN``."""
     if len(text) > max_chars:
         text = f"{text[:max_chars]}..."
-    return _UNPRINTABLE.sub(lambda match: ascii(match.group())[1:-1], text)
+    return UNPRINTABLE.sub(lambda match: ascii(match.group())[1:-1], text)
 
 
 def escape_all(text: str, keep: str = "") -> str:
     """Return text of any length as :func:`printable` does, but for the characters to keep."""
-    return _UNPRINTABLE.sub(lambda match: match.group() if match.group() in keep else ascii(match.group())[1:-1], text)
+    return UNPRINTABLE.sub(lambda match: match.group() if match.group() in keep else ascii(match.group())[1:-1], text)
 
 
 def traceback_lines(text: str) -> str:

@@ -10,7 +10,7 @@ from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.plugins.cli import options
 from flintmq.plugins.cli.connect import until_first, with_client
 from flintmq.plugins.cli.exits import CommandError
-from flintmq.plugins.cli.output import message_json, message_text, print_json
+from flintmq.plugins.cli.message_output import print_message
 from flintmq.plugins.cli.parser import Command
 from flintmq.remoting.client.consumer import Consumer
 from flintmq.remoting.client.consumer_settings import (
@@ -28,6 +28,8 @@ READER_GROUP = "TOOLS_CONSUMER"
 """Named in the requests of a reader: every broker has this group, so none is created."""
 SUSPEND_MS = 1_000
 PULL_SIZE = 32
+IN_LOOP_MAX_BYTES = 64 * 1024
+"""Longer messages, and compressed ones, are printed in a thread."""
 
 
 @click.command(cls=Command)
@@ -46,6 +48,7 @@ PULL_SIZE = 32
 @click.option("--timeout", default="10s", metavar="10s", help="Stop when nothing came for so long; 0: never.")
 @click.option("--broadcast", is_flag=True, help="With --group: get every message, whatever other members get.")
 @options.as_json
+@options.raw
 def consume(
     topic: str,
     group: str | None,
@@ -55,17 +58,21 @@ def consume(
     timeout: str,
     broadcast: bool,
     as_json: bool,
+    raw: bool,
 ) -> None:
     """Print a topic's messages as they come.
 
-    One line each: broker:queue:offset, id, tags, keys, body. With --json a JSON object each. A body that cannot be read is
-    printed as it is stored, with the reason.
+    One line each: broker:queue:offset, id, tags, keys, body; characters that would steer the terminal are escaped, and of a
+    body the first 64 KiB are printed. With --json a JSON object each, with --raw the bodies alone, as they are. A body that
+    cannot be read is printed as it is stored, with the reason.
     """
 
+    options.check_form(as_json, raw)
     where, timestamp_ms = options.where(begin, "--from")
-    printer = Printer(count, options.timeout_s(timeout, "--timeout"), as_json)
+    printer = Printer(count, options.timeout_s(timeout, "--timeout"), "json" if as_json else "raw" if raw else "text")
 
     async def work(client: ClientInstance) -> None:
+        client.bodies_stay_packed = True
         if group is None:
             await _read(PullConsumer(READER_GROUP, client=client), topic, tags, where, timestamp_ms, printer)
             return
@@ -90,10 +97,11 @@ def consume(
 class Printer:
     """Prints messages until there are enough or nothing has come for too long. Loop thread."""
 
-    def __init__(self, count: int | None, timeout_s: float | None, as_json: bool) -> None:
+    def __init__(self, count: int | None, timeout_s: float | None, form: str) -> None:
         self._count = count
         self._timeout_s = timeout_s
-        self._as_json = as_json
+        self._form = form
+        self._turn = asyncio.Lock()
         self._came = asyncio.Event()
         self.printed = 0
 
@@ -102,20 +110,23 @@ class Printer:
         """Return whether as many were printed as were asked for."""
         return self._count is not None and self.printed >= self._count
 
-    def take(self, message: MessageExt) -> None:
-        """Print a message."""
-        if self._as_json:
-            print_json(message_json(message))
-        else:
-            print(message_text(message), flush=True)
-        self.printed += 1
-        self._came.set()
+    async def take(self, message: MessageExt) -> bool:
+        """Print a message, a long one in a thread; return whether there was still room for it."""
+        async with self._turn:
+            if self.is_full:
+                return False
+            if message.store_size_bytes > IN_LOOP_MAX_BYTES or message.body_error:
+                await asyncio.to_thread(print_message, message, self._form)
+            else:
+                print_message(message, self._form)
+            self.printed += 1
+            self._came.set()
+            return True
 
     async def take_unless_full(self, message: MessageExt) -> None:
         """Print a member's message; one too many waits until the consumer is closed, and stays unconsumed."""
-        if self.is_full:
+        if not await self.take(message):
             await asyncio.Event().wait()
-        self.take(message)
 
     async def wait(self) -> None:
         """Wait until it is full, or nothing has come for the timeout."""
@@ -143,9 +154,8 @@ async def _read(reader: PullConsumer, topic: str, tags: str, where: str, timesta
                 queue, queue_offset, max_messages=PULL_SIZE, suspend_ms=SUSPEND_MS, expression=tags
             )
             for message in pulled.messages:
-                if printer.is_full:
+                if not await printer.take(message):
                     return
-                printer.take(message)
             queue_offset = pulled.next_begin_queue_offset
 
     queues = await reader.queues(topic)

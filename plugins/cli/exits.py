@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 from flintmq.config.errors import ConfigError
+from flintmq.core.client_log import escape_all
 from flintmq.core.errors import FlintError, PluginError, RemotingError, StoreError, StoreFencedError
 
 
@@ -93,11 +94,18 @@ def finished(work: Callable[[], object], usage: Callable[[Exception], int | None
     return outcome if isinstance(outcome, int) else ExitCode.OK
 
 
+def take_any_text() -> None:
+    """Have stdout and stderr write what their encoding lacks as ``\\xNN``, instead of failing."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+
+
 def complain(text: str) -> None:
     """Write one line to stderr, marked as an error."""
-    print(f"flintmq: error: {text}", file=sys.stderr, flush=True)
+    print(f"flintmq: error: {escape_all(text)}", file=sys.stderr, flush=True)
 
 
 def warn(text: str) -> None:
     """Write one line to stderr, marked as a warning."""
-    print(f"flintmq: warning: {text}", file=sys.stderr, flush=True)
+    print(f"flintmq: warning: {escape_all(text)}", file=sys.stderr, flush=True)

@@ -87,6 +87,7 @@ def run_command_line(arguments: Sequence[str] | None = None) -> int:
         arguments: without the program's name; None for the process's own.
     """
     options.given_access.clear()
+    exits.take_any_text()
     words = list(sys.argv[1:] if arguments is None else arguments)
     code = exits.finished(lambda: _run(words), _usage)
     if "flintmq.plugins.cli.serving_output" in sys.modules:  # only what serves has imported it

@@ -23,6 +23,7 @@ DEFAULT_NAME_SERVER: Final = "127.0.0.1:9876"
 PATH: Final = click.Path(path_type=Path)
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
+raw = click.option("--raw", is_flag=True, help="Print bodies alone, byte by byte, a line feed behind each: for pipes.")
 config_file = click.option(
     "--config", "-c", type=PATH, metavar="FILE", help="The configuration: YAML, or RocketMQ's broker.conf."
 )
@@ -246,3 +247,9 @@ def timeout_s(text: str, option: str) -> float | None:
         return parse_duration(text, "ms", plain="s") / 1000 or None
     except ConfigError as error:
         raise CommandError(f"{option} {error.message}", ExitCode.USAGE) from error
+
+
+def check_form(as_json: bool, raw: bool) -> None:
+    """Raise ``CommandError`` where messages are to be printed in two forms."""
+    if as_json and raw:
+        raise CommandError("give one of: --json, --raw", ExitCode.USAGE)

@@ -1,27 +1,70 @@
-"""What commands print: tables for people, JSON for programs. Results go to stdout, remarks to stderr."""
+"""What commands print: tables for people, JSON for programs. Results go to stdout, remarks to stderr.
+
+Names, properties and bodies come from anybody. :func:`safe` makes of them what a terminal only shows. Everything that is
+printed here goes through it; JSON has such characters as ``\\uXXXX``. ``--raw`` alone prints bodies as they are
+(:mod:`.message_output`).
+"""
 
 from __future__ import annotations
 
-import base64
+import codecs
 import json
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
+
+from flintmq.core.client_log import UNPRINTABLE, escape_all
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import ProgressColumn, TaskID
 
-    from flintmq.remoting.client.message import MessageExt
-
 WIDTH_WITHOUT_TERMINAL = 160
+
+
+CELL_MAX_CHARS = 8_000
+"""Of a value in a table: to break longer ones into lines takes seconds."""
+LINE_MAX_CHARS = 64 * 1024
 
 
 def print_json(value: object) -> None:
     """Print one JSON document on one line, and flush it."""
-    print(json.dumps(value, ensure_ascii=False), flush=True)
+    print(json_text(value), flush=True)
+
+
+def json_text(value: object) -> str:
+    """Return a value as JSON that steers no terminal, and that the encoding of stdout can write."""
+    text = json.dumps(value, ensure_ascii=not _is_utf8())
+    return UNPRINTABLE.sub(_json_escape, text)
+
+
+def _json_escape(match: re.Match[str]) -> str:
+    return json.dumps(match.group())[1:-1]
+
+
+def _is_utf8() -> bool:
+    try:
+        return codecs.lookup(sys.stdout.encoding or "utf-8").name == "utf-8"
+    except LookupError:
+        return False
+
+
+def safe(text: object, max_chars: int = CELL_MAX_CHARS) -> str:
+    """Return text on one line, in which what steers a terminal or turns the direction of writing is escaped.
+
+    What is behind ``max_chars`` is left out, with a remark.
+    """
+    plain = str(text)
+    cut = escape_all(plain[:max_chars])
+    return cut if len(plain) <= max_chars else f"{cut}… ({len(plain):,} characters)"
+
+
+def print_line(text: object, *, file: TextIO | None = None) -> None:
+    """Print text on one line, see :func:`safe`, and flush it."""
+    print(safe(text, LINE_MAX_CHARS), file=file, flush=True)
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -49,7 +92,7 @@ def print_table(
         table.add_row(*(Text(_cell(value)) for value in row))
     target = console(stderr=stderr)
     if title:
-        target.print(Text(title), soft_wrap=True)  # as a title of the table it would be as narrow as its columns
+        target.print(Text(safe(title)), soft_wrap=True)  # as a title of the table it would be as narrow as its columns
     target.print(table)
 
 
@@ -71,7 +114,7 @@ def print_rows(
 def _cell(value: object) -> str:
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
-    return ", ".join(value) if isinstance(value, list) else str(value)
+    return safe(", ".join(value) if isinstance(value, list) else value)
 
 
 def lag_text(lag: int | None) -> str:
@@ -84,56 +127,7 @@ def print_done(text: str, as_json: bool, **done: object) -> None:
     if as_json:
         print_json(done)
     else:
-        print(text)
-
-
-def body_fields(body: bytes) -> dict[str, str]:
-    """Return a body as JSON can hold it: ``body`` where it is UTF-8, else ``body_base64``."""
-    try:
-        return {"body": body.decode("utf-8")}
-    except UnicodeDecodeError:
-        return {"body_base64": base64.b64encode(body).decode()}
-
-
-def message_body_fields(message: MessageExt) -> dict[str, str]:
-    """Return a message's body as :func:`body_fields` does; one that cannot be read as stored, with the reason."""
-    if not message.body_error:
-        return body_fields(message.body)
-    return {"body_error": message.body_error, "body_base64": base64.b64encode(message.body).decode()}
-
-
-def message_json(message: MessageExt) -> dict[str, Any]:
-    """Return a message as ``--json`` prints it. Times are milliseconds since 1970."""
-    return {
-        "topic": message.topic,
-        "broker": message.broker_name,
-        "queue_id": message.queue_id,
-        "queue_offset": message.queue_offset,
-        "msg_id": message.msg_id,
-        "offset_msg_id": message.offset_msg_id,
-        "tags": message.tags,
-        "keys": list(message.keys),
-        "born_timestamp_ms": message.born_timestamp_ms,
-        "store_timestamp_ms": message.store_timestamp_ms,
-        "born_host": message.born_host,
-        "store_host": message.store_host,
-        "reconsume_times": message.reconsume_times,
-        "size_bytes": message.store_size_bytes,
-        "properties": dict(message.properties),
-        **message_body_fields(message),
-    }
-
-
-def message_text(message: MessageExt) -> str:
-    """Return a message on one line, for people."""
-    body = message_body_fields(message)
-    text = body.get("body") or (f"base64:{body['body_base64']}" if "body_base64" in body else "")
-    labels = [f"tags={message.tags}"] if message.tags else []
-    labels += [f"keys={' '.join(message.keys)}"] if message.keys else []
-    labels += [f"reconsumed={message.reconsume_times}"] if message.reconsume_times else []
-    labels += [f"(cannot be read: {message.body_error})"] if message.body_error else []
-    place = f"{message.broker_name}:{message.queue_id}:{message.queue_offset}"
-    return " ".join([place, message.msg_id, *labels, text])
+        print_line(text)
 
 
 def when(timestamp_ms: int) -> str:
@@ -168,7 +162,7 @@ def print_found(found: dict[str, Any], as_json: bool) -> None:
         print_json(found)
         return
     for line in _lines(found):
-        print(line)
+        print_line(line)
 
 
 def _lines(value: Any, indent: str = "") -> Iterator[str]:

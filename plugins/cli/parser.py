@@ -33,7 +33,15 @@ class AccessOption(click.Option):
 
 
 class Command(click.Command):
-    """A command whose help lists its access options by themselves."""
+    """A command whose help lists its access options by themselves, and whose texts are UTF-8 in every locale."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Call the command. Raises ``UsageError`` for an option's text that is not UTF-8."""
+        for parameter in self.params:
+            name = parameter.name
+            if name in ctx.params and isinstance(parameter.type, click.types.StringParamType):
+                ctx.params[name] = _as_typed(ctx.params[name], parameter, ctx)
+        return super().invoke(ctx)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options, then the access options."""
@@ -46,6 +54,19 @@ class Command(click.Command):
             if records:
                 with formatter.section(title):
                     formatter.write_dl(records)
+
+
+def _as_typed(value: Any, parameter: click.Parameter, context: click.Context) -> Any:
+    """Return a text that the locale could not decode as the UTF-8 that it is."""
+    if isinstance(value, tuple):
+        return tuple(_as_typed(one, parameter, context) for one in value)
+    if not isinstance(value, str) or value.isascii():
+        return value
+    try:
+        return value.encode("utf-8", "surrogateescape").decode("utf-8")
+    except UnicodeError as error:
+        text = f"{parameter.opts[0]}: the text is not UTF-8"
+        raise click.UsageError(text, context) from error
 
 
 class Group(Command, click.Group):

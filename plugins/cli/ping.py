@@ -16,7 +16,7 @@ from flintmq.plugins.broker.addresses import EVERY_INTERFACE
 from flintmq.plugins.cli import options
 from flintmq.plugins.cli.connect import access, check_address
 from flintmq.plugins.cli.exits import ExitCode
-from flintmq.plugins.cli.output import print_json
+from flintmq.plugins.cli.output import print_json, print_line
 from flintmq.plugins.cli.parser import Command
 from flintmq.remoting.client.transport import RemotingClient
 from flintmq.remoting.wire.codes import RequestCode
@@ -40,7 +40,7 @@ def ping(addresses: tuple[str, ...], config: Path | None, timeout_text: str, as_
         print_json(found)
     else:
         for row in found:
-            print(f"{row['address']} " + (row["error"] or f"answered after {row['answered_ms']:.1f} ms"))
+            print_line(f"{row['address']} " + (row["error"] or f"answered after {row['answered_ms']:.1f} ms"))
     if any(row["error"] for row in found):
         raise click.exceptions.Exit(ExitCode.NETWORK)
 

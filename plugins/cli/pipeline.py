@@ -17,11 +17,12 @@ import attrs
 import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from flintmq.core.client_log import escape_all
 from flintmq.core.errors import RefusedError
 from flintmq.plugins.cli import options
 from flintmq.plugins.cli.child import ServedChild
 from flintmq.plugins.cli.exits import CommandError, ExitCode
-from flintmq.plugins.cli.output import console, print_json, print_table
+from flintmq.plugins.cli.output import console, print_json, print_table, safe
 from flintmq.plugins.cli.parser import Command
 from flintmq.plugins.spark.pipeline.load import load_pipeline
 from flintmq.plugins.spark.pipeline.planning import PlannedPipeline, check_source, pipeline_session, plan
@@ -67,7 +68,9 @@ def run(file: Path, master: str | None, explain: bool, dry_run: bool, settings: 
 
 def _run(planned: PlannedPipeline, *, as_json: bool) -> PipelineResult:
     def show(name: str, table: str) -> None:
-        print(f"{name}\n{table}", file=sys.stderr if as_json else sys.stdout, flush=True)
+        print(
+            f"{safe(name)}\n{escape_all(table, keep=chr(10))}", file=sys.stderr if as_json else sys.stdout, flush=True
+        )
 
     columns: tuple[Any, ...] = (TextColumn("{task.description}"), BarColumn())
     columns += (
@@ -112,7 +115,7 @@ def _describe(planned: PlannedPipeline, *, explain: bool, as_json: bool) -> None
         print_json(found | ({"plans": plans} if explain else {}))
         return
     for name, text in plans.items():
-        print(f"--- {name}\n{text}\n")
+        print(f"--- {safe(name)}\n{escape_all(text, keep=chr(10))}\n")
     if not explain:
         rows = [
             (name, f"{field['name']} {_type_text(field['type'])}") for name, fields in views.items() for field in fields

@@ -8,7 +8,8 @@ from flintmq.core.errors import RefusedError, RemotingError
 from flintmq.plugins.cli import options
 from flintmq.plugins.cli.connect import with_admin
 from flintmq.plugins.cli.exits import CommandError, ExitCode
-from flintmq.plugins.cli.output import message_body_fields, message_json, print_json, print_table, when
+from flintmq.plugins.cli.message_output import body_text, print_message
+from flintmq.plugins.cli.output import CELL_MAX_CHARS, print_table, when
 from flintmq.plugins.cli.parser import Command
 from flintmq.remoting.client import admin_messages
 from flintmq.remoting.client.admin import AdminClient
@@ -22,13 +23,16 @@ from flintmq.remoting.client.message import MessageExt
 @click.option("--id", "message_id", help="The sender's id (with TOPIC) or the broker's (offset msg id).")
 @click.option("--max", "max_num", type=click.IntRange(min=1), default=32, metavar="N", help="At most so many.")
 @options.as_json
-def query(topic: str | None, key: str | None, message_id: str | None, max_num: int, as_json: bool) -> None:
+@options.raw
+def query(topic: str | None, key: str | None, message_id: str | None, max_num: int, as_json: bool, raw: bool) -> None:
     if (key is None) == (message_id is None):
         raise CommandError("give one of: --key KEY, --id ID", ExitCode.USAGE)
     if topic is None and key is not None:
         raise CommandError("--key needs the topic: flintmq query TOPIC --key KEY", ExitCode.USAGE)
+    options.check_form(as_json, raw)
 
     async def work(admin: AdminClient) -> list[MessageExt]:
+        admin.client.bodies_stay_packed = True
         if message_id is None:
             assert topic is not None
             assert key is not None
@@ -50,8 +54,8 @@ def query(topic: str | None, key: str | None, message_id: str | None, max_num: i
 
     found = with_admin(work)
     for message in found:
-        if as_json:
-            print_json(message_json(message))
+        if as_json or raw:
+            print_message(message, "json" if as_json else "raw")
         else:
             _show(message)
     if not found:
@@ -70,7 +74,7 @@ async def _by_place(admin: AdminClient, message_id: str) -> MessageExt:
 
 
 def _show(message: MessageExt) -> None:
-    body = message_body_fields(message)
+    body, error = body_text(message, CELL_MAX_CHARS)
     print_table(
         ("message", message.msg_id),
         (
@@ -84,6 +88,7 @@ def _show(message: MessageExt) -> None:
             ("stored", f"{when(message.store_timestamp_ms)} at {message.store_host}"),
             ("reconsumed", message.reconsume_times),
             ("properties", " ".join(f"{name}={value}" for name, value in message.properties.items())),
-            *body.items(),
+            *([("cannot be read", error)] if error else []),
+            ("body", body),
         ),
     )

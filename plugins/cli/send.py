@@ -29,7 +29,7 @@ PATTERN = bytes(range(33, 127))
 
 @click.command(cls=Command)
 @click.argument("topic", help="Created by the first message where the broker allows it.")
-@click.argument("bodies", nargs=-1, metavar="[BODY]...", help="One message each.")
+@click.argument("bodies", nargs=-1, type=click.UNPROCESSED, metavar="[BODY]...", help="One message each.")
 @options.name_servers
 @click.option("--file", "-f", type=options.PATH, metavar="FILE", help="The body is this file's content; - is stdin.")
 @click.option("--lines", is_flag=True, help="With --file: each line is a message.")

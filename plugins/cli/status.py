@@ -15,7 +15,7 @@ from flintmq.plugins.broker.plugin_figures import plugins_of
 from flintmq.plugins.cli import options
 from flintmq.plugins.cli.connect import with_admin
 from flintmq.plugins.cli.exits import ExitCode
-from flintmq.plugins.cli.output import lag_text, print_json, print_rows, print_table
+from flintmq.plugins.cli.output import lag_text, print_json, print_line, print_rows, print_table
 from flintmq.plugins.cli.parser import Command
 from flintmq.plugins.cluster_view.alarms import all_alarms, told_alarms
 from flintmq.plugins.cluster_view.detail import find_group, report_of
@@ -168,7 +168,7 @@ def _show(found: dict[str, Any]) -> None:
     )
     for row in brokers:
         if "alarm" in row:
-            print(f"ALARM {row['broker']}:{row['id']} {row['address']}: {row['alarm']}")
+            print_line(f"ALARM {row['broker']}:{row['id']} {row['address']}: {row['alarm']}")
     if found["alarms"]:
         columns = {
             "broker": "broker",

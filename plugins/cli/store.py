@@ -17,7 +17,7 @@ from flintmq.config import LoadedConfig, load_config
 from flintmq.core.log.store_lock import is_locked
 from flintmq.plugins.cli import options
 from flintmq.plugins.cli.exits import CommandError, ExitCode, warn
-from flintmq.plugins.cli.output import print_found, print_json, print_table, progress_bars
+from flintmq.plugins.cli.output import print_found, print_json, print_line, print_table, progress_bars
 from flintmq.plugins.cli.parser import Command
 from flintmq.plugins.delay.delay_times import DelayLevels
 from flintmq.plugins.doctor import explain as doctor
@@ -49,7 +49,7 @@ def verify(store: Path, settings: tuple[str, ...], as_json: bool) -> None:
                 ("level", "where", "what", "what to do"),
                 [(found.level.value, found.where, found.what, found.advice) for found in report.findings],
             )
-        print(
+        print_line(
             f"{report.records:,} records up to {report.log_end_bytes:,}, {report.queues:,} queues with {report.units:,} units, "
             f"{report.index_entries:,} index entries: {'sound' if report.is_sound else 'NOT sound'}"
             + (f" ({report.more:,} more findings)" if report.more else "")
@@ -165,7 +165,7 @@ def cat(
     if parquet is not None:
         with _progress(f"writing {parquet}", files.log_bytes) as progress:
             count = to_parquet(files, wanted, parquet, progress, _warn_of_damage)
-        print(f"{count:,} messages in {parquet}")
+        print_line(f"{count:,} messages in {parquet}")
         return
     for record in messages(files, wanted, damaged=_warn_of_damage):
         print_json(record_json(record, whole_body=True))

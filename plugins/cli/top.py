@@ -11,7 +11,7 @@ import click
 from flintmq.plugins.cli import options
 from flintmq.plugins.cli.connect import with_admin
 from flintmq.plugins.cli.exits import CommandError, ExitCode
-from flintmq.plugins.cli.output import print_json, print_table
+from flintmq.plugins.cli.output import print_json, print_line, print_table
 from flintmq.plugins.cli.parser import Command
 from flintmq.plugins.cluster_view.poll import Pace
 from flintmq.plugins.cluster_view.values import as_json as values_json
@@ -79,9 +79,9 @@ def _json(seen: dict[str, Any]) -> dict[str, Any]:
 
 
 def _print(seen: dict[str, Any]) -> None:
-    print(tables.overview_text(seen["overview"], "now"))
+    print_line(tables.overview_text(seen["overview"], "now"))
     for line in tables.alarm_lines(seen["overview"], 1_000):
-        print(line)
+        print_line(line)
     kinds: tuple[Kind[Any], ...] = (BROKERS, TOPICS, GROUPS)
     for kind in kinds:
         shown = tables.chosen(kind, seen[kind.title])

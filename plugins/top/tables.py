@@ -189,7 +189,7 @@ def overview_text(overview: Overview, state: str) -> str:
 def alarm_text(alarm: PlacedAlarm) -> str:
     """Return an alarm on one line: its level first, in letters, so that it is read without colour."""
     place = f" {name_text(alarm.broker)}" if alarm.broker and alarm.broker != alarm.subject else ""
-    return f"{alarm.level.upper()} {alarm.id}{place}: {printable(alarm.message, 1_000)}"
+    return f"{printable(alarm.level.upper(), 20)} {printable(alarm.id, 200)}{place}: {printable(alarm.message, 1_000)}"
 
 
 def alarm_lines(overview: Overview, room: int) -> list[str]:

@@ -16,7 +16,7 @@ from flintmq.remoting.client import Message, Producer
 from flintmq.tests.support.console_visits import Browser, visiting
 from flintmq.tests.support.costs import memory, turns
 from flintmq.tests.support.damage import send_flagged
-from flintmq.tests.support.hostile_bodies import MIB, hostile_bodies, hostile_properties
+from flintmq.tests.support.hostile_bodies import MIB, hostile_body, hostile_names, hostile_properties
 
 TURN_MAX_MS = 50
 MEMORY_MAX_BYTES = 64 * MIB
@@ -34,7 +34,8 @@ def hostile(cluster: EmbeddedCluster) -> dict[str, str]:
             cluster["broker-a"].create_topic(topic, 8)
         async with Producer("p", cluster.name_server.address) as producer:
             for topic in (TOPIC, DEAD):
-                for name, body, sys_flag in hostile_bodies():
+                for name in hostile_names():
+                    body, sys_flag = hostile_body(name)
                     sent = await send_flagged(producer, Message(topic, body, keys="k"), sys_flag)
                     ids[name] = sent.offset_msg_id
                 sent = await producer.send(Message(topic, b"x", keys="k", properties=hostile_properties()))
