@@ -24,6 +24,7 @@ EVENTS: Final[Mapping[str, str]] = {
     "listening at %s without access control: anyone who reaches it may do everything (listen.insecure)": "broker.exposed host",
     "broker %s listens on %s, store %s": "broker.listens broker address store",
     "broker %s stopped": "broker.stopped broker",
+    "broker %s is left out: it is registered at '%s', which is not HOST:PORT": "client.broker_left_out broker address",
     "broker %s does not answer, its queues wait: %s": "client.broker_away broker error",
     "broker %s answers again, after %.1f s": "client.broker_back broker duration_s",
     "%s takes longer than consume_timeout_s and is sent back": "client.consume_timeout first_message",

@@ -12,6 +12,7 @@ Both are sent in one extra field of the registration, which RocketMQ's own name 
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Iterable, Mapping
 from typing import Final, Self
@@ -23,6 +24,10 @@ from flintmq.core.record.host import pack_host
 CLIENT: Final = "client"
 """``listen.advertised_host: client``, and the word for it in the registration."""
 _ENTRY: Final = re.compile(r"([A-Za-z0-9_-]{1,64})=([^\s;,=]{1,255}:\d{1,5})")
+_NAME: Final = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,252}[A-Za-z0-9_.])?")
+"""Of a host; with underscores, which containers have in theirs. An IPv4 address fits, too."""
+_PORT: Final = re.compile(r"[0-9]{1,5}")
+_PORT_MAX: Final = 65_535
 _ENTRIES_MAX: Final = 64
 
 
@@ -81,6 +86,20 @@ def host_port(host: str, port: int | str) -> str:
     """Return ``host:port``, with an IPv6 address in brackets and a mapped IPv4 address as an IPv4 address."""
     host = host.partition("%")[0].removeprefix("::ffff:") if "." in host else host.partition("%")[0]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def is_address(text: str) -> bool:
+    """Return whether text is ``host:port`` of a name, an IPv4 address, or an IPv6 address with or without brackets."""
+    host, _, port = text.rpartition(":")
+    if not (_PORT.fullmatch(port) and 0 < int(port) <= _PORT_MAX):
+        return False
+    if _NAME.fullmatch(host):
+        return True
+    try:
+        ipaddress.IPv6Address(host[1:-1] if host[:1] == "[" and host[-1:] == "]" else host)
+    except ValueError:
+        return False
+    return True
 
 
 class BrokerAddress(msgspec.Struct, frozen=True):

@@ -9,7 +9,7 @@ from typing import Final, Unpack
 from msgspec.structs import replace
 
 from flintmq.config.rocketmq.system_topics import AUTO_CREATE_TOPIC
-from flintmq.core.broker.address import host_port
+from flintmq.core.broker.address import host_port, is_address
 from flintmq.core.broker.groups import SubscriptionGroupConfig
 from flintmq.core.broker.topic_config import MessageQueue, TopicConfig, TopicFilterType
 from flintmq.core.broker.topic_name import dlq_topic, retry_topic
@@ -20,7 +20,7 @@ from flintmq.core.record.properties import UNIQ_KEY
 from flintmq.core.route.route_data import ClusterInfo, TopicRouteData
 from flintmq.remoting.client.admin_broker import LONG_TIMEOUT_MS, BrokerQuestions
 from flintmq.remoting.client.broker_api import QueueOffsets
-from flintmq.remoting.client.instance import ClientInstance, InstanceOptions, InstanceUser, checked
+from flintmq.remoting.client.instance import ClientInstance, InstanceOptions, InstanceUser, checked, log
 from flintmq.remoting.client.message import UNKNOWN_PLACE, MessageExt, decode_messages
 from flintmq.remoting.client.route import MASTER_ID, NEW_TOPIC_QUEUES, NameServers
 from flintmq.remoting.wire.bodies import (
@@ -93,16 +93,24 @@ class AdminClient(BrokerQuestions, QueueOffsets, InstanceUser):
         return TopicList.decode(answer.body).topic_list
 
     async def masters(self, cluster: str | None = None) -> dict[str, str]:
-        """Addresses of masters by broker name: a cluster's, or all."""
+        """Addresses of masters by broker name: a cluster's, or all.
+
+        One that is registered with what is no address is left out, with a warning: it can be asked nothing.
+        """
         info = await self.cluster_info()
         if cluster is not None and cluster not in info.cluster_addr_table:
             raise RefusedError(ResponseCode.SYSTEM_ERROR, f"no cluster {cluster}", reason="cluster.unknown")
         names = info.broker_addr_table if cluster is None else info.cluster_addr_table[cluster]
-        return {
+        found = {
             name: info.broker_addr_table[name].broker_addrs[MASTER_ID]
             for name in sorted(names)
             if name in info.broker_addr_table and MASTER_ID in info.broker_addr_table[name].broker_addrs
         }
+        for name in [name for name, address in found.items() if not is_address(address)]:
+            log.warning(
+                "broker %s is left out: it is registered at '%s', which is not HOST:PORT", name, found.pop(name)
+            )
+        return found
 
     async def master(self, broker: str, cluster: str | None = None) -> str:
         """Address of the master of that name, in a cluster or in any.
@@ -304,8 +312,19 @@ class AdminClient(BrokerQuestions, QueueOffsets, InstanceUser):
 async def _ask_all(
     client: ClientInstance, addresses: Iterable[str], code: int, header: CommandHeader | None = None, body: bytes = b""
 ) -> None:
+    """Ask each, also where one before does not answer. Raises the first error, which says how many did not do it."""
+    failures: list[RefusedError | RemotingError] = []
+    count = 0
     for address in addresses:
-        await client.ask(address, request(code, header, body), LONG_TIMEOUT_MS)
+        count += 1
+        try:
+            await client.ask(address, request(code, header, body), LONG_TIMEOUT_MS)
+        except (RefusedError, RemotingError) as error:
+            failures.append(error)
+    if failures and count > 1 and isinstance(failures[0], RemotingError):
+        raise RemotingError(f"{len(failures)} of {count} did not do it, the others did: {failures[0]}") from failures[0]
+    if failures:
+        raise failures[0]
 
 
 def _has_key(message: MessageExt, key: str, *, unique: bool) -> bool:

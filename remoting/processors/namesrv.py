@@ -5,13 +5,15 @@ See docs/internals/protocol.md, Request codes and Name server.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 from msgspec.structs import replace
 
 from flintmq.config.runtime import NAMESRV_RUNTIME_KEYS, evolve_namesrv, namesrv_as_properties
 from flintmq.config.sections.models import NamesrvConfig
-from flintmq.core.broker.address import Advertised, Viewpoint
+from flintmq.core.broker.address import Advertised, Viewpoint, is_address
+from flintmq.core.client_log import printable
 from flintmq.core.errors import RefusedError
 from flintmq.core.io.config_manager import DataVersion
 from flintmq.core.kernel.ports.access import ACCOUNT, ADMIN
@@ -48,6 +50,8 @@ from flintmq.remoting.wire.headers_route import (
 )
 from flintmq.remoting.wire.json_body import decode_request_body, dumps
 
+_NAME_MAX_CHARS: Final = 255
+
 
 class NamesrvRouteProcessor(DeclaredProcessor):
     """Answers about brokers and topics. Loop thread.
@@ -83,6 +87,7 @@ class NamesrvRouteProcessor(DeclaredProcessor):
         body = decode_register_broker_body(
             request.body, compressed=header.compressed, version=request.version, crc32=header.body_crc32
         )
+        _check_registration(header, body.filter_server_list)
         wrapper = body.topic_config_serialize_wrapper
         result = self._routes.register(
             cluster=header.cluster_name,
@@ -226,6 +231,30 @@ class NamesrvRouteProcessor(DeclaredProcessor):
     def topics_by_cluster(self, request: Request) -> Response:
         """List the topics of a cluster."""
         return _topic_list(self._routes.topics_by_cluster(request.header(GetTopicsByClusterRequestHeader).cluster))
+
+
+def _check_registration(header: RegisterBrokerRequestHeader, filter_servers: Sequence[str] | None) -> None:
+    """Raise ``RefusedError`` for what clients could not connect with or show: they get it from every route.
+
+    RocketMQ's name server takes anything; its brokers throw an ``MQBrokerException`` with the remark, and go on.
+    """
+    told = [("brokerAddr", header.broker_addr), *(("filterServerList", one) for one in filter_servers or ())]
+    told += [("haServerAddr", header.ha_server_addr)] if header.ha_server_addr else []
+    for field, address in told:
+        if not is_address(address):
+            raise RefusedError(
+                ResponseCode.SYSTEM_ERROR,
+                f"{field} '{printable(address, 100)}' is not HOST:PORT: register with an address that clients can connect with "
+                "(brokerIP1, listenPort; listen.advertised_host)",
+                reason="broker.address_wrong",
+            )
+    for field, name in (("brokerName", header.broker_name), ("clusterName", header.cluster_name)):
+        if not name or len(name) > _NAME_MAX_CHARS or printable(name) != name:
+            raise RefusedError(
+                ResponseCode.SYSTEM_ERROR,
+                f"{field} '{printable(name, 100)}' is empty, longer than {_NAME_MAX_CHARS}, or has control characters",
+                reason="broker.name_wrong",
+            )
 
 
 def _advertised(text: str | None, request: Request) -> Advertised:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flintmq.core.broker.address import HERE, Advertised, BrokerAddress, Viewpoint, host_port
+from flintmq.core.broker.address import HERE, Advertised, BrokerAddress, Viewpoint, host_port, is_address
 from flintmq.core.broker.topic_config import TopicConfig
 from flintmq.core.io.config_manager import DataVersion
 from flintmq.core.record.host import pack_host
@@ -95,3 +95,58 @@ def test_addresses_are_written_so_that_a_port_can_be_told_from_them() -> None:
     assert host_port("fe80::1%eth0", 1) == "[fe80::1]:1"
     assert host_port("::ffff:10.0.0.1", "2") == "10.0.0.1:2"
     assert host_port("mq.example.com", 3) == "mq.example.com:3"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "10.0.0.1:10911",
+        "broker-a.example.com:1",
+        "my_broker:65535",
+        "[::1]:9876",
+        "fe80::1:10911",
+        "[fe80::1%eth0]:1",
+        "h.:7",
+    ],
+)
+def test_what_clients_can_connect_with_is_an_address(text: str) -> None:
+    assert is_address(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(
+            "",
+            "h",
+            "h:",
+            ":1",
+            "h:0",
+            "h:65536",
+            "h:1x",
+            "h:-1",
+            "h:1:",
+            "a b:1",
+            "h\n:1",
+            "h:1\n",
+            "h:\u0661",
+            "<b>:1",
+            "a/b:1",
+        ),
+        *(
+            "[::1]",
+            "[::1:9",
+            "::g:1",
+            "http://h:1",
+            "a/b:1",
+            "h,g:1",
+            "h;g:1",
+            "\x1b[2J:1",
+            "-h:1",
+            "h" * 300 + ":1",
+            "null",
+        ),
+    ],
+)
+def test_anything_else_is_not(text: str) -> None:
+    assert not is_address(text)

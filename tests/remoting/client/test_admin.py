@@ -10,7 +10,8 @@ import pytest
 
 from flintmq.core.broker.groups import SubscriptionGroupConfig
 from flintmq.core.broker.topic_config import MessageQueue, TopicConfigSerializeWrapper
-from flintmq.core.errors import RefusedError
+from flintmq.core.errors import RefusedError, RemotingError
+from flintmq.core.route.route_data import BrokerData, ClusterInfo
 from flintmq.remoting.client.admin import AdminClient
 from flintmq.remoting.client.admin_messages import move_queue
 from flintmq.remoting.wire.bodies import (
@@ -126,5 +127,30 @@ def test_no_group_is_moved_while_its_members_have_not_come_back(fake_peer: Any, 
         with pytest.raises(RefusedError, match="have not registered again"):
             await move_queue(admin, "g", Q0, 3)
         assert not broker.peer.of_code(RequestCode.UPDATE_CONSUMER_OFFSET)
+
+    run(fake_peer, fake_broker, test)
+
+
+def test_one_bad_entry_keeps_nobody_from_creating_a_topic(
+    fake_peer: Any, fake_broker: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """RocketMQ's name server takes any address; the masters that have one get the topic."""
+
+    async def test(broker: Any, admin: AdminClient) -> None:
+        good = BrokerData(cluster="C", broker_name="broker-a", broker_addrs={0: broker.peer.address})
+        odd = {"aaa": "nonsense", "zzz": "h:99999", "mmm": "x y:1"}
+        table = {name: BrokerData(cluster="C", broker_name=name, broker_addrs={0: at}) for name, at in odd.items()}
+        info = ClusterInfo(broker_addr_table=table | {"broker-a": good}, cluster_addr_table={"C": [*odd, "broker-a"]})
+        broker.peer.answers[106] = lambda asked: response(asked, 0, body=dumps(info))
+        await admin.create_topic("new", queues=4, cluster="C")
+        await admin.create_group(SubscriptionGroupConfig(group_name="g"))
+        assert [len(broker.peer.of_code(code)) for code in (17, 200)] == [1, 1]
+        assert await admin.masters() == {"broker-a": broker.peer.address}
+        assert "'nonsense', which is not HOST:PORT" in caplog.text
+        table["aaa"] = BrokerData(cluster="C", broker_name="aaa", broker_addrs={0: "127.0.0.1:1"})
+        info = ClusterInfo(broker_addr_table=table | {"broker-a": good}, cluster_addr_table={"C": ["aaa", "broker-a"]})
+        with pytest.raises(RemotingError, match="1 of 2 did not do it, the others did: "):
+            await admin.create_topic("other", queues=4, cluster="C")
+        assert len(broker.peer.of_code(17)) == 2
 
     run(fake_peer, fake_broker, test)

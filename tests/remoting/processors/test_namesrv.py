@@ -49,11 +49,13 @@ class Names:
         crc: int | None = None,
         channel: Any = None,
         advertised: str | None = None,
+        filters: tuple[str, ...] = (),
+        more: dict[str, str] | None = None,
         **topics: int,
     ) -> Any:
         body = fastjson.dumps(
             {
-                "filterServerList": [],
+                "filterServerList": list(filters),
                 "topicConfigSerializeWrapper": {
                     "dataVersion": {"counter": 1, "timestamp": 2},
                     "topicConfigTable": {
@@ -63,13 +65,12 @@ class Names:
                 },
             }
         ).encode()
+        fields = {"brokerName": "a", "clusterName": "C", "haServerAddr": address + "0"} | (more or {})
         return self.ask(
             Code.REGISTER_BROKER,
             body,
-            brokerName="a",
+            **fields,
             brokerAddr=address,
-            clusterName="C",
-            haServerAddr=address + "0",
             brokerId=str(broker_id),
             compressed="false",
             bodyCrc32=str(zlib.crc32(body) & 0x7FFFFFFF if crc is None else crc),
@@ -229,3 +230,39 @@ def test_values_and_settings_by_the_kit() -> None:
     assert answers[1].ext_fields == {"value": "v"}
     assert settings.config.order_message_enable
     assert b"orderMessageEnable=true" in bytes(answers[-1].body)
+
+
+@pytest.mark.parametrize(
+    "address", ["nonsense", "h", "h:0", "a b:1", "h:1\n", "\x1b[2J:1", "http://h:1", "", "h:99999"]
+)
+def test_a_broker_without_an_address_is_refused(names: Names, address: str) -> None:
+    """Every client would be told it: creating a topic failed for everybody then."""
+    names.register(T=4)
+    refused = names.register(address=address, T=4)
+    assert refused.code == 1
+    assert refused.remark.isprintable()
+    assert "HOST:PORT" in refused.remark
+    assert refused.remark.endswith("[broker.address_wrong]")
+    info = fastjson.loads(names.ask(Code.GET_BROKER_CLUSTER_INFO).body)
+    assert info["brokerAddrTable"]["a"]["brokerAddrs"] == {0: "h:1"}
+
+
+@pytest.mark.parametrize(
+    ("more", "filters", "reason"),
+    [
+        ({"haServerAddr": "nonsense"}, (), "broker.address_wrong"),
+        ({}, ("h:1", "nonsense"), "broker.address_wrong"),
+        ({"brokerName": ""}, (), "broker.name_wrong"),
+        ({"brokerName": "a\x1b[2J"}, (), "broker.name_wrong"),
+        ({"clusterName": "x" * 256}, (), "broker.name_wrong"),
+        ({"clusterName": "a\u202eb"}, (), "broker.name_wrong"),
+    ],
+)
+def test_whatever_else_clients_are_told_is_checked(
+    names: Names, more: dict[str, str], filters: tuple[str, ...], reason: str
+) -> None:
+    refused = names.register(more=more, filters=filters, T=4)
+    assert (refused.code, refused.remark.endswith(f"[{reason}]")) == (1, True)
+    assert refused.remark.isprintable()
+    assert fastjson.loads(names.ask(Code.GET_BROKER_CLUSTER_INFO).body)["brokerAddrTable"] == {}
+    assert names.register(more={"haServerAddr": ""}, T=4).code == 0
