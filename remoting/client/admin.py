@@ -21,7 +21,7 @@ from flintmq.core.route.route_data import ClusterInfo, TopicRouteData
 from flintmq.remoting.client.admin_broker import LONG_TIMEOUT_MS, BrokerQuestions
 from flintmq.remoting.client.broker_api import QueueOffsets
 from flintmq.remoting.client.instance import ClientInstance, InstanceOptions, InstanceUser, checked, log
-from flintmq.remoting.client.message import UNKNOWN_PLACE, MessageExt, decode_messages
+from flintmq.remoting.client.message import UNKNOWN_PLACE, MessageExt, unpacked_messages
 from flintmq.remoting.client.route import MASTER_ID, NEW_TOPIC_QUEUES, NameServers
 from flintmq.remoting.wire.bodies import (
     ConsumeStats,
@@ -268,7 +268,7 @@ class AdminClient(BrokerQuestions, QueueOffsets, InstanceUser):
         found: dict[str, MessageExt] = {}
         kept: dict[str, MessageExt] = {}
         for answer in await self._ask_topic(topic, RequestCode.QUERY_MESSAGE, header, ResponseCode.QUERY_NOT_FOUND):
-            for message in decode_messages(answer.body, packed=self.client.bodies_stay_packed):
+            for message in await unpacked_messages(answer.body, packed=self.client.bodies_stay_packed):
                 if message.queue_offset == UNKNOWN_PLACE:  # damaged: the broker has found it by the key
                     found[f"damaged {len(kept)} {len(found)}"] = message
                 elif message.topic == topic and _has_key(message, key, unique=unique):  # brokers compare hashes
@@ -285,7 +285,7 @@ class AdminClient(BrokerQuestions, QueueOffsets, InstanceUser):
         header = ViewMessageRequestHeader(commit_log_offset_bytes=message_id.commit_log_offset_bytes)
         address = host_port(message_id.ip, message_id.port)
         answer = await self.client.ask(address, request(RequestCode.VIEW_MESSAGE_BY_ID, header))
-        messages = decode_messages(answer.body, packed=self.client.bodies_stay_packed)
+        messages = await unpacked_messages(answer.body, packed=self.client.bodies_stay_packed)
         if len(messages) != 1:
             raise RemotingError(f"{address} has answered with {len(messages)} messages for the id {offset_msg_id}")
         return messages[0]

@@ -22,7 +22,7 @@ from flintmq.remoting.client.admin_broker import LONG_TIMEOUT_MS
 from flintmq.remoting.client.broker_api import BrokerApi
 from flintmq.remoting.client.compression import METHOD_MASK, CompressionError, UnreadableError
 from flintmq.remoting.client.consume_from import FROM_FIRST
-from flintmq.remoting.client.message import UNKNOWN_PLACE, Message, MessageExt, body_beginning, decode_messages
+from flintmq.remoting.client.message import UNKNOWN_PLACE, Message, MessageExt, body_beginning, unpacked_messages
 from flintmq.remoting.client.producer import SEND_TIMEOUT_MS, Producer
 from flintmq.remoting.client.send_result import SendResult
 from flintmq.remoting.wire.bodies import (
@@ -134,7 +134,7 @@ async def view_message(admin: AdminClient, offset_msg_id: str) -> MessageExt:
         except (RefusedError, RemotingError) as error:
             failure = error
             continue
-        for message in decode_messages(answer.body, packed=admin.client.bodies_stay_packed):
+        for message in await unpacked_messages(answer.body, packed=admin.client.bodies_stay_packed):
             is_damaged = own in registered and message.queue_offset == UNKNOWN_PLACE
             if is_damaged or message.offset_msg_id.upper() == offset_msg_id.upper():
                 return message

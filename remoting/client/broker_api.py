@@ -18,6 +18,7 @@ from flintmq.remoting.client.instance import REQUEST_TIMEOUT_MS, ClientInstance
 from flintmq.remoting.client.message import (
     NO_ROOM,
     UNKNOWN_PLACE,
+    UNPACKED_AT_ONCE_MAX_BYTES,
     MessageExt,
     Unpacking,
     keep_packed,
@@ -42,8 +43,6 @@ from flintmq.remoting.wire.headers_message import (
     UpdateConsumerOffsetRequestHeader,
 )
 
-UNPACKED_AT_ONCE_MAX_BYTES: Final = 4 * 1024 * 1024
-"""What the loop itself unpacks of an answer: some 10 ms."""
 FLAG_SUSPEND: Final = 2
 FLAG_SUBSCRIPTION: Final = 4
 

@@ -6,7 +6,7 @@ from flintmq.remoting.client.callbacks import is_of_task, told
 from flintmq.remoting.client.consume_from import begin_of
 from flintmq.remoting.client.consume_service import ConsumeService
 from flintmq.remoting.client.membership import Membership
-from flintmq.remoting.client.message import decode_messages
+from flintmq.remoting.client.message import unpacked_messages
 from flintmq.remoting.client.rebalancer import Rebalancer
 from flintmq.remoting.client.transport import RequestHandler
 from flintmq.remoting.wire.bodies import (
@@ -103,7 +103,7 @@ class ConsumerRequests:
         member = self._member
         begin_s = member.client.clock.monotonic_s()
         result = ConsumeMessageDirectlyResult(order=member.settings.orderly, consume_result="CR_SUCCESS")
-        (stored,) = decode_messages(command.body, header.broker_name or "")
+        (stored,) = await unpacked_messages(command.body, header.broker_name or "")
         message = member.client.namespace.unwrap_message(stored)
         try:
             outcome = await self._consumption.consume(message)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -23,8 +23,8 @@ from flintmq.core.broker.topic_name import reply_topic
 from flintmq.core.errors import InvalidArgumentError
 from flintmq.core.record import properties as props
 from flintmq.core.record.host import pack_host
-from flintmq.remoting.client.compression import CompressionError, decompress
-from flintmq.remoting.client.message import Message, MessageExt
+from flintmq.remoting.client.compression import CompressionError, TooLongError, decompress
+from flintmq.remoting.client.message import UNPACKED_AT_ONCE_MAX_BYTES, Message, MessageExt
 from flintmq.remoting.wire.codes import RequestCode, ResponseCode
 from flintmq.remoting.wire.command import RemotingCommand, response
 from flintmq.remoting.wire.header_codec import decode_header
@@ -127,7 +127,7 @@ class Requests:
         if answered and (losses, groups) == (self._losses_seen, self._client.producer_groups):
             self._announced.add(address)
 
-    def _replied(self, command: RemotingCommand, _address: str) -> RemotingCommand:
+    def _replied(self, command: RemotingCommand, _address: str) -> RemotingCommand | Awaitable[RemotingCommand]:
         """326. Also a reply that comes too late is taken, so that the broker does not try to tell the replier."""
         header = decode_header(ReplyMessageRequestHeader, command.ext_fields)
         properties = props.string_to_properties(header.properties)
@@ -137,9 +137,31 @@ class Requests:
             log.info("a reply from %s came too late, or answers nothing", header.born_host)
             return response(command, ResponseCode.SUCCESS)
         try:
-            future.set_result(_message(header, properties, decompress(command.body, header.sys_flag)))
+            body = decompress(command.body, header.sys_flag, UNPACKED_AT_ONCE_MAX_BYTES)
+        except TooLongError:
+            return self._replied_at_length(command, header, properties, future)
         except CompressionError as failure:
             future.set_exception(failure)
+        else:
+            future.set_result(_message(header, properties, body))
+        return response(command, ResponseCode.SUCCESS)
+
+    async def _replied_at_length(
+        self,
+        command: RemotingCommand,
+        header: ReplyMessageRequestHeader,
+        properties: dict[str, str],
+        future: asyncio.Future[MessageExt],
+    ) -> RemotingCommand:
+        """Take a reply whose body would keep the loop: a thread unpacks it."""
+        try:
+            body = await asyncio.to_thread(decompress, command.body, header.sys_flag)
+        except CompressionError as failure:
+            if not future.done():
+                future.set_exception(failure)
+        else:
+            if not future.done():
+                future.set_result(_message(header, properties, body))
         return response(command, ResponseCode.SUCCESS)
 
 

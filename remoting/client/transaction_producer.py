@@ -27,7 +27,7 @@ from flintmq.core.record.sys_flag import TRANSACTION_COMMIT, TRANSACTION_NOT, TR
 from flintmq.core.record.sys_flag import TRANSACTION_PREPARED as PREPARED_FLAG
 from flintmq.remoting.client.callbacks import outcome_of, told
 from flintmq.remoting.client.instance import ClientInstance, log
-from flintmq.remoting.client.message import UNKNOWN_PLACE, Message, MessageExt, decode_messages
+from flintmq.remoting.client.message import UNKNOWN_PLACE, Message, MessageExt, unpacked_messages
 from flintmq.remoting.client.producer import SEND_TIMEOUT_MS, Producer, ProducerOptions
 from flintmq.remoting.client.route import NameServers
 from flintmq.remoting.client.send_result import SendResult, SendStatus
@@ -237,7 +237,7 @@ class TransactionProducer(Producer):
 
 async def _dispatch_check(client: ClientInstance, command: RemotingCommand, address: str) -> None:
     """Hand the question to the group that the half message names, also if its body cannot be read: the check may need none."""
-    messages = decode_messages(command.body)
+    messages = await unpacked_messages(command.body)
     if not messages or messages[0].queue_offset == UNKNOWN_PLACE:
         reason = messages[0].body_error if messages else "there is no record"
         log.warning("%s asks about a transaction whose half message is damaged; it will ask again: %s", address, reason)

@@ -21,11 +21,22 @@ _PLAIN_MAX_BYTES: Final = 4 * FRAME_MAX_BYTES
 """A few kilobytes can decompress to gigabytes."""
 
 
+BATCH_PLAIN_MAX_BYTES: Final = 32 * 1024 * 1024
+"""Of a batch's bodies together; a batch of one record may have one that is longer."""
+
+
+class BatchTooLargeError(Exception):
+    """The bodies of some records are too long together when they are decompressed: fewer records make a batch."""
+
+
 def body_column(data: npt.NDArray[np.uint8], heads: Heads, *, raw: bool) -> pa.Array:
     """Return the body of each record.
 
     A body whose record claims a compression that it does not have stays as it is stored: a client chooses the flag, and no
     client can stop a pipeline with it.
+
+    Raises:
+        BatchTooLargeError: see there.
     """
     bodies = take_slices(data, heads.body_at, heads.body_length)
     if raw:
@@ -33,12 +44,15 @@ def body_column(data: npt.NDArray[np.uint8], heads: Heads, *, raw: bool) -> pa.A
     rows = np.flatnonzero((heads.sys_flag & COMPRESSED != 0) & (heads.body_length > 0))
     if not len(rows):
         return bodies
-    plain = [
-        _decompressed(bytes(data[at : at + length]), flag & _METHOD_MASK)
-        for at, length, flag in zip(
-            heads.body_at[rows].tolist(), heads.body_length[rows].tolist(), heads.sys_flag[rows].tolist(), strict=True
-        )
-    ]
+    plain: list[bytes] = []
+    plain_bytes = 0
+    for at, length, flag in zip(
+        heads.body_at[rows].tolist(), heads.body_length[rows].tolist(), heads.sys_flag[rows].tolist(), strict=True
+    ):
+        plain.append(_decompressed(bytes(data[at : at + length]), flag & _METHOD_MASK))
+        plain_bytes += len(plain[-1])
+        if plain_bytes > BATCH_PLAIN_MAX_BYTES and len(heads) > 1:
+            raise BatchTooLargeError
     return replaced(bodies, rows, plain)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, Literal
 
 import attrs
@@ -14,7 +14,7 @@ import pyarrow as pa
 from flintmq.core.record import properties as props
 from flintmq.core.record.heads import Heads, read_heads
 from flintmq.core.record.record import RECORD_MIN_BYTES, RecordError, decode_record
-from flintmq.plugins.spark.decoder.bodies import body_column, wrong_crc
+from flintmq.plugins.spark.decoder.bodies import BatchTooLargeError, body_column, wrong_crc
 from flintmq.plugins.spark.decoder.property_map import PropertyMap
 from flintmq.plugins.spark.decoder.rows import RowFilter, has_tag
 from flintmq.plugins.spark.decoder.slices import (
@@ -83,6 +83,24 @@ class Decoder:
     verify_crc: bool = False
     bad_records: Literal["fail", "skip"] = "fail"
 
+    def batches(
+        self, buffer: Any, starts: Sequence[int] | Ints, where: str = "", first_offset_bytes: int | None = None
+    ) -> Iterator[tuple[pa.RecordBatch, int]]:
+        """Yield what :meth:`decode` returns, and of how many records; in parts where compressed bodies would take much memory.
+
+        Raises:
+            BadRecordError: as :meth:`decode`.
+        """
+        left = [np.asarray(starts, np.int64)]
+        while left:
+            some = left.pop()
+            try:
+                batch = self.decode(buffer, some, where, first_offset_bytes)
+            except BatchTooLargeError:
+                left += [some[len(some) // 2 :], some[: len(some) // 2]]
+            else:
+                yield batch, len(some)
+
     def decode(
         self, buffer: Any, starts: Sequence[int] | Ints, where: str = "", first_offset_bytes: int | None = None
     ) -> pa.RecordBatch:
@@ -99,6 +117,7 @@ class Decoder:
             One row for each record that :attr:`rows` lets through.
 
         Raises:
+            BatchTooLargeError: compressed bodies would take too much memory: :meth:`batches` takes fewer at a time.
             BadRecordError: at a position lies no record, or with :attr:`verify_crc` a body that was changed; not with
                 ``bad_records`` of ``skip``.
         """

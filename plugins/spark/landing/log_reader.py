@@ -76,12 +76,13 @@ class LogReader:
 
         batches = [self._decoder.decode(data, starts[:0], path)]
         done = taken = 0
-        for batch in in_batches(starts):
-            batches.append(self._decoder.decode(data, batch, path))
-            taken += batches[-1].nbytes
-            done += len(batch)
-            if taken > TABLE_BYTES_MAX:
-                break
+        for some in in_batches(starts):
+            for batch, count in self._decoder.batches(data, some, path):
+                batches.append(batch)
+                taken += batch.nbytes
+                done += count
+                if taken > TABLE_BYTES_MAX:
+                    return pa.Table.from_batches(batches), done
         return pa.Table.from_batches(batches), done
 
     def _file(self, position_bytes: int) -> LogFile:

@@ -149,8 +149,9 @@ def decoded(piece: Piece, decoder: Decoder, positions: Ints | None = None) -> It
     starts = chain.starts
     if positions is not None:
         starts = starts[np.isin(starts + piece.base, positions, assume_unique=True)]
-    for batch in in_batches(starts):
-        yield decoder.decode(data, batch, piece.path)
+    for some in in_batches(starts):
+        for batch, _ in decoder.batches(data, some, piece.path):
+            yield batch
 
 
 def first_store_time_ms(piece: Piece) -> int | None:

@@ -85,9 +85,9 @@ class PieceReader:
         """Yield the rows of a piece, from its records."""
         starts = self._named(piece) if piece.by_units else self._all(data, piece)
         for some in chain.in_batches(starts, self._options.batch_rows, self._options.batch_bytes):
-            batch = self._decoder.decode(data, some, piece.path, piece.file_start)
-            if batch.num_rows:
-                yield batch
+            for batch, _ in self._decoder.batches(data, some, piece.path, piece.file_start):
+                if batch.num_rows:
+                    yield batch
 
     def _named(self, piece: Piece) -> Ints:
         """Return where the messages begin that the consume queues name."""

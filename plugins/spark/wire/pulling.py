@@ -216,8 +216,7 @@ def _decoded(held: list[Pulled], decoder: Decoder) -> Iterator[pyarrow.RecordBat
     starts = np.concatenate([one.starts + begin for one, begin in zip(held, begins, strict=False)])
     records = held[0].records if len(held) == 1 else b"".join(one.records for one in held)
     queue = held[0].queue
-    batch = attrs.evolve(decoder, broker_name=queue.broker_name).decode(
-        records, starts, f"answers of {queue.broker_name}"
-    )
-    if batch.num_rows:
-        yield batch
+    named = attrs.evolve(decoder, broker_name=queue.broker_name)
+    for batch, _ in named.batches(records, starts, f"answers of {queue.broker_name}"):
+        if batch.num_rows:
+            yield batch

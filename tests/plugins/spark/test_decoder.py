@@ -203,3 +203,27 @@ def test_no_records_give_an_empty_batch_of_the_same_schema() -> None:
     batch = decode(b"", np.empty(0, np.int64))
     assert batch.num_rows == 0
     assert batch.schema.equals(arrow_schema(ALL_NAMES))
+
+
+def test_bodies_that_get_long_make_batches_of_fewer_records() -> None:
+    """A batch of 16 MiB of records could take gigabytes: the sender chooses how well a body compresses."""
+    body = zlib.compress(bytes(8 * 1024 * 1024))
+    records = [RecordFields(body=body, sys_flag=0x301, queue_offset=at) for at in range(21)]
+    records += [RecordFields(body=b"plain", queue_offset=21)]
+    log, starts = encode_all(records, 64 * 1024)
+    offsets: list[int] = []
+    before = pa.total_allocated_bytes()
+    for batch, count in Decoder(("body", "queueOffset")).batches(log, starts):
+        assert batch.num_rows == count
+        assert batch.nbytes < 40 * 1024 * 1024
+        assert pa.total_allocated_bytes() - before < 64 * 1024 * 1024
+        offsets += batch.column("queueOffset").to_pylist()
+    assert offsets == list(range(22))
+    (whole,) = Decoder(("queueOffset",)).batches(log, starts)
+    assert whole[1] == 22
+
+
+def test_a_single_long_body_is_a_batch() -> None:
+    log, starts = encode_all([RecordFields(body=zlib.compress(bytes(40 * 1024 * 1024)), sys_flag=0x301)], 64 * 1024)
+    ((batch, count),) = Decoder(("body",)).batches(log, starts)
+    assert (count, len(batch.column("body")[0].as_py())) == (1, 40 * 1024 * 1024)

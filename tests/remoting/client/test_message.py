@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import tracemalloc
 import zlib
 from typing import Any
@@ -16,7 +17,18 @@ from flintmq.remoting.client.compression import (
     decompress,
     decompressed_parts,
 )
-from flintmq.remoting.client.message import CUT, PACKED, MessageExt, body_parts, keep_packed, shortened
+from flintmq.remoting.client.message import (
+    CUT,
+    PACKED,
+    MessageExt,
+    body_parts,
+    decode_messages,
+    keep_packed,
+    shortened,
+    unpacked_messages,
+)
+from flintmq.tests.support.costs import turns
+from flintmq.tests.support.records import RecordFields, encode_all
 
 
 def test_what_was_compressed_comes_back() -> None:
@@ -150,3 +162,20 @@ def test_a_message_that_stays_packed_says_so() -> None:
     plain = message_with(b"plain", 0)
     assert keep_packed(plain) is plain
     assert shortened(plain, 3).body == b"pla"
+
+
+def test_long_bodies_are_unpacked_in_a_thread() -> None:
+    """The loop goes on meanwhile, and what comes of it is the same."""
+    bodies = [b"x", zlib.compress(bytes(40_000_000)), zlib.compress(b"y")]
+    fields = [RecordFields(body=body, sys_flag=0x301 if at else 0) for at, body in enumerate(bodies)]
+    records, _ = encode_all(fields)
+
+    async def run() -> list[MessageExt]:
+        with turns() as cost:
+            found = await unpacked_messages(records)
+        assert cost.turn_ms < 50
+        return found
+
+    found = asyncio.run(run())
+    assert found == decode_messages(records)
+    assert [len(one.body) for one in found] == [1, 40_000_000, 1]

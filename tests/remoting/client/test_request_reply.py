@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import zlib
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -171,5 +172,23 @@ def test_a_reply_that_cannot_be_read_is_an_error_of_its_request(tmp_path: Path) 
                 with pytest.raises(UnreadableError, match="unknown compression method 0x700"):
                     await asker.request(Message("Q", b"?"), timeout_ms=15_000)
             assert len(asker.client.requests) == 0
+
+    with_broker(tmp_path, work)
+
+
+def test_a_long_reply_is_unpacked_in_a_thread(tmp_path: Path) -> None:
+    """It comes whole, however well it is compressed."""
+
+    async def work(name_server: str, _broker: Broker) -> None:
+        async with Producer("askers", name_server) as asker, Producer("repliers", name_server) as replies:
+
+            async def listen(message: MessageExt) -> None:
+                await send_flagged(replies, make_reply(message, zlib.compress(bytes(20_000_000))), 0x301)
+
+            settings = ConsumerSettings(consume_from="CONSUME_FROM_FIRST_OFFSET", rebalance_interval_s=0.05)
+            async with Consumer("answerers", name_server, listen, settings=settings) as consumer:
+                await consumer.subscribe("Q")
+                reply = await asker.request(Message("Q", b"?"), timeout_ms=15_000)
+            assert reply.body == bytes(20_000_000)
 
     with_broker(tmp_path, work)
