@@ -1,8 +1,8 @@
 """JSON values as RocketMQ's types: what its broker could not take for an int, a long, a boolean or an enum is refused here.
 
 Bodies of requests and configuration files are structs whose fields have these types; :func:`read_as` is the one way from a
-value to a struct. As fastjson does, it takes a number or a boolean from its text, a null for what is not there, and leaves
-members alone that it does not know.
+value to a struct. As fastjson does, it takes a number or a boolean from its text, a null for what is not there, a number as the key of a map
+whose keys are text, and leaves members alone that it does not know.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def read_as(value: Any, model: type[T]) -> T:
     try:
         return msgspec.convert(value, model, strict=False)
     except _FAILURES:
-        plain = _without_nulls(value)
+        plain = _plain(value)
     try:
         return msgspec.convert(plain, model, strict=False)
     except _FAILURES as failure:
@@ -69,12 +69,18 @@ def of_file(path: Path | None) -> Iterator[None]:
         raise StoreFormatError(f"{path}: {error}") from error
 
 
-def _without_nulls(value: Any) -> Any:
+def _plain(value: Any) -> Any:
+    """Return a value without nulls, and with numbers among the keys as text: fastjson writes a key that is a number without
+    quotes, whatever the map is read as, and reads it as what the map is declared to have."""
     if isinstance(value, dict):
-        return {key: _without_nulls(member) for key, member in value.items() if member is not None}
+        return {_plain_key(key): _plain(member) for key, member in value.items() if member is not None}
     if isinstance(value, list):
-        return [_without_nulls(item) for item in value]
+        return [_plain(item) for item in value]
     return value
+
+
+def _plain_key(key: Any) -> Any:
+    return "null" if key is None else str(key) if isinstance(key, (int, float)) else key
 
 
 def _fits(value: Any, kind: Any) -> bool:

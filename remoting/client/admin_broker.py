@@ -100,7 +100,7 @@ class BrokerQuestions:
     async def broker_config(self, address: str) -> dict[str, str]:
         """Return a broker's settings."""
         answer = await self.client.ask(address, request(RequestCode.GET_BROKER_CONFIG))
-        lines = (line.partition("=") for line in answer.body.decode().splitlines() if "=" in line)
+        lines = (line.partition("=") for line in answer.body.decode("utf-8", "replace").splitlines() if "=" in line)
         return {key.strip(): value.strip() for key, _, value in lines if not key.startswith("#")}
 
     async def broker_report(self, address: str) -> BrokerReport:

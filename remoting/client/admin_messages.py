@@ -13,7 +13,7 @@ from flintmq.core.broker.address import host_port
 from flintmq.core.broker.subscription import SubscriptionData
 from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.errors import RefusedError, RemotingError
-from flintmq.core.io.typed_json import Long
+from flintmq.core.io.typed_json import Int, Long
 from flintmq.core.record import properties as props
 from flintmq.core.record.host import decode_message_id
 from flintmq.core.record.sys_flag import COMPRESSED
@@ -39,7 +39,7 @@ from flintmq.remoting.wire.headers_admin import (
     ResetOffsetRequestHeader,
 )
 from flintmq.remoting.wire.headers_message import ViewMessageRequestHeader
-from flintmq.remoting.wire.json_body import Body, decode_body
+from flintmq.remoting.wire.json_body import Body
 
 T = TypeVar("T")
 
@@ -106,8 +106,10 @@ class Moved:
     """In sentences, what could not be moved."""
 
 
-class _DelayOffsets(Body):
-    offset_table: dict[str, Long] = msgspec.field(default_factory=dict)
+class DelayOffsets(Body):
+    """The answer to GET_ALL_DELAY_OFFSET (45): by delay level up to where its messages are delivered."""
+
+    offset_table: dict[Int, Long] = msgspec.field(default_factory=dict)
 
 
 async def view_message(admin: AdminClient, offset_msg_id: str) -> MessageExt:
@@ -487,8 +489,7 @@ async def set_offsets(admin: AdminClient, group: str, offsets: Mapping[MessageQu
 async def delay_positions(admin: AdminClient, address: str) -> dict[int, int]:
     """Return up to which queue offset a broker has delivered each delay level."""
     answer = await admin.client.ask(address, request(RequestCode.GET_ALL_DELAY_OFFSET), LONG_TIMEOUT_MS)
-    table = decode_body(answer.body, _DelayOffsets).offset_table
-    return {int(level): queue_offset for level, queue_offset in table.items() if level.isdecimal()}
+    return DelayOffsets.decode(answer.body).offset_table
 
 
 async def traces_of(admin: AdminClient, topic: str, msg_id: str, max_num: int = 64) -> Sequence[Sequence[str]]:
