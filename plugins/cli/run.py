@@ -19,7 +19,16 @@ from flintmq.plugins.cli import log_output, options
 from flintmq.plugins.cli.exits import warn
 from flintmq.plugins.cli.options import SettingOption
 from flintmq.plugins.cli.parser import Command, uncollected
-from flintmq.plugins.cli.serving import FenceWatch, Start, load, ready_word, serve, store_folder
+from flintmq.plugins.cli.serving import (
+    FenceWatch,
+    Start,
+    load,
+    ready_word,
+    serve,
+    store_folder,
+    with_environment,
+    with_name_server,
+)
 from flintmq.plugins.cli.serving_output import SERVING_OUTPUT
 
 if TYPE_CHECKING:
@@ -144,16 +153,24 @@ def run(
         serve(_several(loaded, count, _as_arguments(config, given, settings)), loaded.config.listen.loop)
         return
 
+    _check_single(loaded)
+
     async def start(stack: AsyncExitStack, watch: FenceWatch) -> str:
         name_server = await stack.enter_async_context(NameServer(loaded))
-        own = _reached_from_here(name_server)
-        addresses = ";".join((own, *(address for address in loaded.config.namesrv.addresses if address != own)))
-        with_own = loaded.with_overrides([f"namesrv.addresses={addresses}"])
+        with_own = with_name_server(loaded, _reached_from_here(name_server))
         broker = await stack.enter_async_context(Broker(with_own, plugins=(watch, SERVING_OUTPUT)))
         own = f"broker={broker.address} store={ready_word(store_folder(loaded))}"
         return f"{_told(name_server)} {own}{_as_words(broker.ready_words)}"
 
     serve(start, loaded.config.listen.loop)
+
+
+def _check_single(loaded: LoadedConfig) -> None:
+    """Refuse a folder in which several brokers have their stores. Raises ``StoreError``."""
+    with uncollected():
+        from flintmq.plugins.supervisor.plan import check_single
+
+    check_single(store_folder(loaded), loaded.config.broker.name)
 
 
 def _several(loaded: LoadedConfig, count: int, arguments: Sequence[str]) -> Start:
@@ -244,12 +261,11 @@ def broker(
     with uncollected():
         from flintmq.plugins.broker.broker import Broker
 
-    loaded = load(config, {"namesrv.addresses": namesrv, **_of_broker(**broker)}, settings)
-    if not loaded.config.namesrv.addresses and "NAMESRV_ADDR" in os.environ:
-        loaded = loaded.with_overrides([f"namesrv.addresses={os.environ['NAMESRV_ADDR']}"])
+    loaded = with_environment(load(config, {"namesrv.addresses": namesrv, **_of_broker(**broker)}, settings))
     if not loaded.config.namesrv.addresses:
         warn("no name server is given (-n HOST:PORT): clients will not find this broker")
 
+    _check_single(loaded)
     observed: tuple[Supervised, ...] = ()
     if supervised is not None:
         with uncollected():

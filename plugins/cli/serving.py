@@ -131,6 +131,24 @@ def load(
     return loaded
 
 
+def with_name_server(loaded: LoadedConfig, own: str) -> LoadedConfig:
+    """Return the configuration of a broker beside a name server in its process.
+
+    Args:
+        loaded: the configuration of both.
+        own: ``host:port`` of that name server.
+    """
+    addresses = ";".join((own, *(address for address in loaded.config.namesrv.addresses if address != own)))
+    return loaded.with_overrides([f"namesrv.addresses={addresses}"])
+
+
+def with_environment(loaded: LoadedConfig) -> LoadedConfig:
+    """Return the configuration of a broker alone: without name servers it has those that NAMESRV_ADDR names."""
+    if not loaded.config.namesrv.addresses and "NAMESRV_ADDR" in os.environ:
+        return loaded.with_overrides([f"namesrv.addresses={os.environ['NAMESRV_ADDR']}"])
+    return loaded
+
+
 def store_folder(loaded: LoadedConfig) -> Path:
     """Return the absolute path of the store; symbolic links stay as they were written."""
     return Path(os.path.abspath(loaded.config.store.path))  # noqa: PTH100

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import string
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 PORTS_APART: Final = 10
 """Between the ports of neighbours: a broker takes ``port`` - 2 (VIP), ``port`` and ``port`` + 1 (replication)."""
+LOG: Final = "commitlog"
+"""The folder by which a store is known."""
 _PORT_MAX: Final = 65_535
 
 
@@ -54,11 +56,8 @@ def plan_brokers(loaded: LoadedConfig, count: int, folder: Path, name_server: st
         raise ConfigError(
             "'broker.role' must be a master's where several brokers are started; start slaves one by one", "broker.role"
         )
-    if (folder / "commitlog").is_dir():
-        first = broker_names(config.broker.name, 1)[0]
-        raise StoreError(
-            f"{folder}: holds the store of a single broker; to have it as the first of several, move its files into {first}/"
-        )
+    if (folder / LOG).is_dir():
+        raise StoreError(f"{folder}: holds the store of a single broker; {_remedy(folder, config.broker.name)}")
     addresses = ";".join((name_server, *(one for one in config.namesrv.addresses if one != name_server)))
     ports = {
         "listen.port": config.listen.port,
@@ -118,7 +117,55 @@ def broker_names(first: str, count: int) -> list[str]:
     return [f"{stem}-{letter}" for letter in string.ascii_lowercase[:count]]
 
 
+def stores_in(folder: Path) -> list[str]:
+    """Return the names of the folders in a folder that hold a store, in order."""
+    return sorted(log.parent.name for log in folder.glob(f"*/{LOG}") if log.is_dir())
+
+
+def check_single(folder: Path, name: str) -> None:
+    """Check that a folder is one for the store of a single broker, and not of several.
+
+    Args:
+        folder: for the store.
+        name: of the broker.
+
+    Raises:
+        StoreError: several brokers have their stores in it; says how they are started.
+    """
+    found = stores_in(folder)
+    if (folder / LOG).is_dir():  # a store may have other folders of the operator's in it
+        found = [one for one in found if one in broker_names(name, len(string.ascii_lowercase))]
+        if found:
+            raise StoreError(
+                f"{folder}: holds a store of its own and those of {', '.join(found)}, and only one of both can be started with "
+                f"it; {_remedy(folder, name)}"
+            )
+    if found:
+        raise StoreError(
+            f"{folder}: holds the stores of {', '.join(found)}, and a broker alone would begin a new one beside them; start "
+            f"with --brokers {_count_for(found, name)}, or one of them with --store {folder / found[0]}"
+        )
+
+
+def _count_for(found: Sequence[str], name: str) -> int:
+    """Return with how many brokers all stores are in use; as many as there are where their names are others."""
+    known = broker_names(name, len(string.ascii_lowercase))
+    return max((known.index(one) + 1 for one in found if one in known), default=len(found))
+
+
+def _remedy(folder: Path, name: str) -> str:
+    """Return how a single broker's store becomes one of several: by its move to a folder that holds none yet."""
+    there = set(stores_in(folder))
+    free = next((one for one in broker_names(name, len(string.ascii_lowercase)) if one not in there), None)
+    if free is None:
+        return "move its files to a folder elsewhere"
+    count = broker_names(name, len(string.ascii_lowercase)).index(free) + 1
+    which = "the first" if count == 1 else f"number {count}"
+    then = f", and start with --brokers {max(count, len(there) + 1)}" if there else ""
+    return f"to have it as {which} of several, move its files (not the brokers' folders) into {free}/{then}"
+
+
 def left_out(folder: Path, plans: list[BrokerPlan]) -> list[str]:
     """Return the names of the brokers that have a store in the folder and are not among those of a plan, in order."""
     known = {plan.name for plan in plans}
-    return sorted(log.parent.name for log in folder.glob("*/commitlog") if log.parent.name not in known)
+    return [name for name in stores_in(folder) if name not in known]

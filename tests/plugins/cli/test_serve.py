@@ -60,6 +60,20 @@ def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     return process.returncode, out, err
 
 
+@pytest.mark.parametrize("command", ["run", "broker"])
+def test_a_clusters_folder_is_not_started_as_one_broker(
+    tmp_path: Path, cli: RunCommand, small: list[str], command: str
+) -> None:
+    """Without --brokers it would begin a third store, and its topics would be unknown; nothing is made."""
+    for name in ("broker-a", "broker-b"):
+        (tmp_path / name / "commitlog").mkdir(parents=True)
+    refused = cli(command, "--store", tmp_path, *small)
+    assert refused.code == 3
+    assert "holds the stores of broker-a, broker-b, and a broker alone would begin a new one" in refused.err
+    assert "--brokers 2" in refused.err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["broker-a", "broker-b"]
+
+
 def test_run_serves_and_stops(tmp_path: Path, cli: RunCommand, small: list[str]) -> None:
     """The whole life: one READY line with what scripts need, traffic, two interrupts, exit code 0, a clean store."""
     store = tmp_path / "store"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from flintmq.config import ConfigError, load_config
 from flintmq.core.errors import StoreError
-from flintmq.plugins.supervisor.plan import BrokerPlan, broker_names, left_out, plan_brokers
+from flintmq.plugins.supervisor.plan import BrokerPlan, broker_names, check_single, left_out, plan_brokers
 
 NAME_SERVER = "127.0.0.1:9876"
 
@@ -111,6 +112,41 @@ def test_a_single_brokers_store_is_refused(tmp_path: Path) -> None:
     (tmp_path / "commitlog").mkdir()
     with pytest.raises(StoreError, match="broker-a"):
         planned(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("stores", "name", "said"),
+    [
+        (
+            ["broker-a/", "broker-b/"],
+            "broker-a",
+            "holds the stores of broker-a, broker-b.*start with --brokers 2, or one of",
+        ),
+        (["broker-b/"], "broker-a", "start with --brokers 2, or one of them with --store .*broker-b"),
+        (["east-a/"], "broker-a", "holds the stores of east-a.*start with --brokers 1"),
+        (["", "broker-a/", "broker-b/"], "broker-a", r"into broker-c/, and start with --brokers 3"),
+        (["", "broker-b/"], "broker-a", r"into broker-a/, and start with --brokers 2"),
+    ],
+)
+def test_a_folder_of_several_is_none_for_one(tmp_path: Path, stores: list[str], name: str, said: str) -> None:
+    """A third store would begin at the top, and topics would be unknown there; no advice leads into a folder with a log."""
+    for one in stores:
+        (tmp_path / one / "commitlog").mkdir(parents=True)
+    with pytest.raises(StoreError, match=said) as refused:
+        check_single(tmp_path, name)
+    target = re.search(r"into (\S+)/", str(refused.value))
+    assert target is None or not (tmp_path / target[1]).exists()
+    if "" in stores:
+        with pytest.raises(StoreError, match=said):
+            planned(tmp_path)
+
+
+@pytest.mark.parametrize("stores", [[], [""], ["", "old/"]])
+def test_a_folder_of_one_is_taken(tmp_path: Path, stores: list[str]) -> None:
+    """A copy that an operator put beside the log of a store is no broker's."""
+    for one in stores:
+        (tmp_path / one / "commitlog").mkdir(parents=True)
+    check_single(tmp_path, "broker-a")
 
 
 def test_stores_that_are_left_out_are_found(tmp_path: Path) -> None:
