@@ -60,6 +60,11 @@ class LoadedConfig:
         """
         return bind_model(self.sections.get(name, RawMapping()), model, name)
 
+    def written(self, key: str) -> Origin | None:
+        """Return where a setting is written: in a file, in the environment or on the command line; None for one that is not."""
+        origin = self.origins.get(key, DEFAULT)
+        return None if origin.kind == "default" else origin
+
     def check_claimed(self, names: Iterable[str], switched_off: Sequence[str] = ()) -> None:
         """Raise for a section that no plugin has claimed.
 

@@ -1,8 +1,8 @@
 """JSON values as RocketMQ's types: what its broker could not take for an int, a long, a boolean or an enum is refused here.
 
 Bodies of requests and configuration files are structs whose fields have these types; :func:`read_as` is the one way from a
-value to a struct. As fastjson does, it takes a number or a boolean from its text, a null for what is not there, a number as the key of a map
-whose keys are text, and leaves members alone that it does not know.
+value to a struct. As fastjson does, it takes a number or a boolean from its text, a null for what is not there, a number as the
+key of a map whose keys are text, and leaves members alone that it does not know.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
-from flintmq.config.errors import ConfigError
+from flintmq.config.errors import ConfigError, nearest
 from flintmq.config.sections.models import PluginRef
 from flintmq.config.sections.service import PluginBudgetSection
 from flintmq.core.errors import PluginError, RefusedError
@@ -55,6 +55,7 @@ from flintmq.core.kernel.registries import Registries, checked_call
 from flintmq.core.kernel.registry import Registered
 
 if TYPE_CHECKING:
+    from flintmq.config.loading.raw import Origin
     from flintmq.core.broker.api import BrokerHandle
 
 P = ParamSpec("P")
@@ -99,6 +100,8 @@ class Kernel:
         objects: Iterable[object] = (),
         use_entry_points: bool = True,
         disabled: Iterable[str] = (),
+        disabled_at: Origin | None = None,
+        elsewhere: Iterable[str] = (),
         config_path: str | Path | None = None,
         clock: Clock = SYSTEM_CLOCK,
         ledger: Ledger | None = None,
@@ -111,11 +114,15 @@ class Kernel:
             objects: plugin objects of the program the broker lives in; third parties', so they may replace built-ins.
             use_entry_points: whether installed plugins are loaded.
             disabled: names of plugins not to load.
+            disabled_at: where they are written; a name there that no plugin has is refused. None where a program gives them,
+                which may have plugins of the name in another broker: then it is logged.
+            elsewhere: names of plugins that ``disabled`` may name although they are none of these.
             config_path: the file that ``plugins`` stands in, for errors.
             clock: for counting failures.
             ledger: what plugins cost and do wrong is noted here, and what they may; None for a new one.
 
         Raises:
+            ConfigError: ``disabled`` names what no plugin is.
             PluginError: a plugin is missing, raises while it is loaded or registers, has a hook of an unknown name or a
                 wrong signature, or registers a name twice.
         """
@@ -126,7 +133,15 @@ class Kernel:
             found += find_entry_points(switched_off)
         found += find_configured(plugins, config_path, switched_off, found)
         found += find_objects(objects, switched_off, PluginSource.PROGRAM)
-        missing = switched_off - {f.origin.name for f in found}
+        known = {*elsewhere, *(one.origin.name for one in found)}
+        missing = switched_off - known
+        if missing and disabled_at is not None:
+            name = min(missing)
+            raise disabled_at.error(
+                f"'disabled_plugins' names '{name[:120]}', and no plugin that is installed has this name",
+                key="disabled_plugins",
+                suggestion=nearest(name, known),
+            )
         if missing:
             _LOG.warning("disabled_plugins names what is not installed: %s", ", ".join(sorted(missing)))
         kernel._found = tuple(found)

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from flintmq.plugins.broker.in_process import InProcessPut, PutBatch, Puttable
     from flintmq.plugins.broker.in_process_clients import InProcessClients
     from flintmq.plugins.broker.loading import PluginSettings
+    from flintmq.remoting.server.tls import ServerTls
 
 log = logging.getLogger("flintmq.broker")
 
@@ -158,15 +159,7 @@ class Broker(Service):
         config = self.loaded.config
         kernel, settings = load_plugins(self.loaded, self._plugins, self._clock)
         listen = config.listen
-        _check_alone(config)
-        exposed = listen.enable and check_exposure(
-            listen.host,
-            host_key="listen.host",
-            acl_key="acl.enable",
-            has_acl=bool(config.authenticators_in_force),
-            insecure=listen.insecure,
-        )
-        tls = server_tls(config) if listen.enable else None
+        exposed, tls = _checked_door(config)
         sockets = self._bind() if listen.enable else []
         host, port = sockets[0].getsockname()[:2] if sockets else (listen.host, 0)
         made = self._assemble(kernel, settings, await broker_address(listen, host, port))
@@ -210,6 +203,7 @@ class Broker(Service):
         """
         try:
             kernel, settings = load_plugins(self.loaded, self._plugins, self._clock, ledger)
+            _checked_door(self.loaded.config)
             self._assemble(kernel, settings, await broker_address(self.loaded.config.listen, "127.0.0.1", 0))
         finally:
             await self._release()
@@ -352,6 +346,26 @@ class Broker(Service):
             self.kernel.stopping(self)
             await super().stop()
             log.info("broker %s stopped", self.loaded.config.broker.name)
+
+
+def _checked_door(config: BrokerConfig) -> tuple[bool, ServerTls | None]:
+    """Return whether the port is open to other machines, and what it encrypts with.
+
+    Raises:
+        ConfigError: it must not be open, or a certificate cannot be used.
+    """
+    listen = config.listen
+    _check_alone(config)
+    if not listen.enable:
+        return False, None
+    exposed = check_exposure(
+        listen.host,
+        host_key="listen.host",
+        acl_key="acl.enable",
+        has_acl=bool(config.authenticators_in_force),
+        insecure=listen.insecure,
+    )
+    return exposed, server_tls(config)
 
 
 def _check_alone(config: BrokerConfig) -> None:

@@ -66,6 +66,7 @@ def load_plugins(
         (*BUILTIN_PLUGINS, ProcessorsPlugin()),
         objects=objects,
         disabled=config.disabled_plugins,
+        disabled_at=loaded.written("disabled_plugins"),
         config_path=config_path(loaded),
         clock=clock,
         ledger=ledger or new_ledger(loaded, clock),

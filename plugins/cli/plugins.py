@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -15,13 +15,14 @@ import msgspec
 
 from flintmq.config import BrokerConfig, LoadedConfig, load_config
 from flintmq.config.loading.schema import Role
+from flintmq.core.broker.address import host_port
 from flintmq.core.kernel.accounts import Row
 from flintmq.core.kernel.kernel import Kernel
 from flintmq.plugins.broker.broker import Broker
-from flintmq.plugins.broker.loading import PluginSettings, new_ledger
+from flintmq.plugins.broker.loading import new_ledger
 from flintmq.plugins.broker.plugin_figures import rows_of
 from flintmq.plugins.broker.processors import ProcessorsPlugin
-from flintmq.plugins.builtin import BUILTIN_PLUGINS
+from flintmq.plugins.builtin import BROKER_ONLY, BUILTIN_PLUGINS, name_server_plugins
 from flintmq.plugins.cli import options
 from flintmq.plugins.cli.config import warn_ignored
 from flintmq.plugins.cli.connect import checked_name_servers, with_admin
@@ -29,6 +30,7 @@ from flintmq.plugins.cli.exits import CommandError, ExitCode
 from flintmq.plugins.cli.output import print_done, print_json, print_rows
 from flintmq.plugins.cli.parser import Command
 from flintmq.plugins.cli.plugin_command import made_command
+from flintmq.plugins.cli.serving import with_environment, with_name_server
 from flintmq.plugins.name_server.name_server import NameServer
 
 _SCRATCH_FILE_BYTES: Final = 8 * 1024 * 1024
@@ -120,11 +122,19 @@ def _show_trace(rows: list[Row], as_json: bool) -> None:
 @click.command(cls=Command)
 @click.argument("file", type=options.PATH, help="A configuration: YAML, or RocketMQ's broker.conf.")
 @options.settings
+@click.option(
+    "--for",
+    "command",
+    type=click.Choice(["run", "broker", "namesrv"]),
+    help="The command that is to start with it: broker and namesrv are such a server alone, run is both in one process. "
+    "Without it run, and namesrv with --role namesrv.",
+)
 @options.role
 @options.as_json
-def check(file: Path, settings: tuple[str, ...], role: Role, as_json: bool) -> None:
-    loaded = load_config(file, settings, role=role)
-    plugins = _check_plugins(loaded, file)
+def check(file: Path, settings: tuple[str, ...], command: str | None, role: Role, as_json: bool) -> None:
+    command = command or ("namesrv" if role == "namesrv" else "run")
+    loaded = load_config(file, settings, role="namesrv" if command == "namesrv" else role)
+    plugins = _check_plugins(loaded, file, command)
     changed = sum(origin.kind != "default" for origin in loaded.origins.values())
     warn_ignored(loaded)
     text = f"{file}: ok, {changed} settings, {plugins} plugins"
@@ -132,33 +142,50 @@ def check(file: Path, settings: tuple[str, ...], role: Role, as_json: bool) -> N
     print_done(text, as_json, file=str(file), ok=True, settings=changed, plugins=plugins, ignored=ignored)
 
 
-def _check_plugins(loaded: LoadedConfig, file: Path) -> int:
+def _check_plugins(loaded: LoadedConfig, file: Path, command: str) -> int:
     """Return the number of plugins that a start would load.
 
     Raises:
         ConfigError, PluginError, StoreError: something that the configuration names does not exist, a section does not fit
             its model, or a start could not use what a plugin makes.
     """
-    kernel = assembled(loaded, file)
-    chosen = loaded.config
-    kernel.registries.check_dispatchers(chosen.dispatchers)
-    kernel.registries.pools.pick(chosen.flush.pool)
-    kernel.registries.index_builders.pick(chosen.index.builder)
-    PluginSettings(kernel, loaded).check()
-    for command in kernel.registries.cli_commands.all():
-        made_command(command)
-    with _scratch(loaded) as scratch:
-        asyncio.run(Broker(scratch).check())
-        asyncio.run(NameServer(scratch).check())
+    kernel = assembled(loaded, file, name_server_plugins() if command == "namesrv" else BROKER_PLUGINS)
+    for one in kernel.registries.cli_commands.all():
+        made_command(one)
+    asyncio.run(check_start(loaded, command))
     return sum(info.enabled for info in kernel.describe())
 
 
-def assembled(loaded: LoadedConfig, file: Path | None) -> Kernel:
-    """Return the kernel a broker of this configuration would have. Raises ``PluginError``."""
+async def check_start(loaded: LoadedConfig, command: str) -> None:
+    """Make everything that a command makes of a configuration before it serves, with a store in a scratch folder; release it.
+
+    Raises:
+        ConfigError, PluginError, StoreError: as the command would.
+    """
+    if command != "broker":
+        await NameServer(loaded).check()
+    if command == "run":
+        section = loaded.config.nameserver
+        loaded = with_name_server(loaded, host_port(section.host, section.port))
+    elif command == "broker":
+        loaded = with_environment(loaded)
+    if command != "namesrv":
+        with _scratch(loaded) as scratch:
+            await Broker(scratch).check()
+
+
+BROKER_PLUGINS: Final = (*BUILTIN_PLUGINS, ProcessorsPlugin())
+
+
+def assembled(loaded: LoadedConfig, file: Path | None, builtins: Iterable[object] = BROKER_PLUGINS) -> Kernel:
+    """Return the kernel that a server of this configuration would have, by default a broker. Raises ``ConfigError``,
+    ``PluginError``."""
     return Kernel.assemble(
         loaded.config.plugins,
-        (*BUILTIN_PLUGINS, ProcessorsPlugin()),
+        builtins,
         disabled=loaded.config.disabled_plugins,
+        disabled_at=loaded.written("disabled_plugins"),
+        elsewhere=BROKER_ONLY,
         config_path=file,
     )
 

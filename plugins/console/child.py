@@ -28,6 +28,7 @@ from flintmq.plugins.cli.exits import CommandError, passed_on
 from flintmq.plugins.cli.log_output import log_arguments
 
 if TYPE_CHECKING:
+    from flintmq.config.sections.console import ConsoleSection
     from flintmq.config.sections.models import BrokerConfig
 
 log = escaped_log("flintmq.console")
@@ -54,6 +55,21 @@ def check_installed() -> None:
             "or set console.enable to false",
             key="console.enable",
         )
+
+
+def check_certificate(settings: ConsoleSection) -> None:
+    """Raise ``ConfigError`` where the console's process could not encrypt with what the settings name."""
+    if settings.certificate is None:
+        return
+    import ssl
+
+    try:
+        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(settings.certificate, settings.key)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(
+            f"the console's certificate {settings.certificate} cannot be used: {error} (console.certificate, console.key)",
+            key="console.certificate",
+        ) from error
 
 
 def arguments_of(config: BrokerConfig, name_servers: Sequence[str], store: Path) -> list[str]:

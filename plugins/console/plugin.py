@@ -31,10 +31,11 @@ def make_service(api: BrokerApi) -> Service | None:
     """
     if not api.config.console.enable:
         return None
-    from flintmq.plugins.console.child import check_installed
+    from flintmq.plugins.console.child import check_certificate, check_installed
     from flintmq.plugins.console.service import ConsoleService
 
     check_installed()
+    check_certificate(api.config.console)
     if not api.config.namesrv.addresses:
         raise ConfigError(
             "'console.enable' is true, and the console finds brokers by name servers: set 'namesrv.addresses'",

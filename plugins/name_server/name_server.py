@@ -7,6 +7,7 @@ import socket
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import attrs
 
@@ -32,6 +33,9 @@ from flintmq.remoting.processors.namesrv import NamesrvSettings
 from flintmq.remoting.server.channel import ServerChannel
 from flintmq.remoting.server.descriptors import bind
 from flintmq.remoting.server.server import RemotingServer
+
+if TYPE_CHECKING:
+    from flintmq.remoting.server.tls import ServerTls
 
 log = logging.getLogger("flintmq.namesrv")
 
@@ -115,23 +119,9 @@ class NameServer(Service):
         return self._in_service().authenticators.in_force
 
     async def _start(self) -> None:
-        config, whole = self.config, self.loaded.config
-        hosts = {config.host: "nameserver.host"}
-        for entry in config.listeners:
-            hosts.setdefault(_listener(entry, config.host)[1], "nameserver.listeners")
-        exposed = [
-            host
-            for host, key in hosts.items()
-            if check_exposure(
-                host,
-                host_key=key,
-                acl_key="nameserver.acl_enable",
-                has_acl=bool(whole.namesrv_authenticators_in_force),
-                insecure=whole.listen.insecure,
-            )
-        ]
+        config = self.config
+        exposed, tls = self._checked_doors()
         served = self._assemble()
-        tls = server_tls(whole)
         sockets = self._bind()
         self.kv.load()
         self._held.push_async_callback(self._end_writes)
@@ -149,9 +139,33 @@ class NameServer(Service):
         served.kernel.ledger.serves = True
         log.info("name server listens on %s", self.address)
 
+    def _checked_doors(self) -> tuple[list[str], ServerTls | None]:
+        """Return the hosts that are open to other machines, and what the listeners encrypt with.
+
+        Raises:
+            ConfigError: they must not be open, or a certificate cannot be used.
+        """
+        config, whole = self.config, self.loaded.config
+        hosts = {config.host: "nameserver.host"}
+        for entry in config.listeners:
+            hosts.setdefault(_listener(entry, config.host)[1], "nameserver.listeners")
+        exposed = [
+            host
+            for host, key in hosts.items()
+            if check_exposure(
+                host,
+                host_key=key,
+                acl_key="nameserver.acl_enable",
+                has_acl=bool(whole.namesrv_authenticators_in_force),
+                insecure=whole.listen.insecure,
+            )
+        ]
+        return exposed, server_tls(whole)
+
     async def check(self) -> None:
         """Make what a start makes of plugins: for ``flintmq config check``. Raises ConfigError, PluginError."""
         async with self._held:
+            self._checked_doors()
             self._assemble().add_parts(self, self._pools)
 
     def _assemble(self) -> PluginServer:
@@ -160,7 +174,9 @@ class NameServer(Service):
             whole.plugins,
             name_server_plugins(),
             objects=self._plugins,
-            disabled=[name for name in whole.disabled_plugins if name not in BROKER_ONLY],
+            disabled=whole.disabled_plugins,
+            disabled_at=self.loaded.written("disabled_plugins"),
+            elsewhere=BROKER_ONLY,
             config_path=config_path(self.loaded),
             clock=self._clock,
             ledger=new_ledger(self.loaded, self._clock),
