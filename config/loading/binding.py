@@ -187,7 +187,7 @@ def _bind_union(node: RawNode, arms: tuple[Any, ...], spec: FieldSpec, key: str)
 
 
 def _items(node: RawNode, spec: FieldSpec, key: str) -> Sequence[RawNode]:
-    """Return the elements of a list, which may be written as one text: ``a, b``; where that is no file's, ``[a, b]``, too."""
+    """Return the elements of a list, which may be written as one text: ``a, b``, or outside of files ``[a, b]``."""
     if isinstance(node, RawScalar) and node.origin.kind != "file" and _is_bracketed(node.text.strip()):
         from flintmq.config.loading.yaml_source import parse_list  # a MiB that a broker without a file does without
 
