@@ -3,7 +3,7 @@
 
     tools/readme_numbers.py [--runs 5] [--write]
 
-One run is ``tools/against_java.sh`` with brokers that it starts, once with ASYNC_FLUSH and once with SYNC_FLUSH; so two runs differ
+One run is ``tools/against_java.sh``, which starts brokers, once with ASYNC_FLUSH and once with SYNC_FLUSH; so two runs differ
 in all that chance decides at a start, which two rounds of one run do not. A run takes some ten minutes; it needs Java 17, a C
 compiler and the peer kit, and a machine that does nothing else.
 """
