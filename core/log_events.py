@@ -91,6 +91,8 @@ EVENTS: Final[Mapping[str, str]] = {
     "%s logged in from %s": "console.logged_in who client",
     "%s at %s: %s of %s: %s": "console.changed who client what subject result",
     "the audit file %s is not written: %s": "console.audit_not_written file error",
+    "the history file %s is not read: %s": "console.history_not_read file error",
+    "the history file %s is not written: %s": "console.history_not_written file error",
     "the page %s failed": "console.page_failed page",
     "the console at %s is not encrypted: others may read logins and pages on the way": "console.plain address",
     "the console at %s is open: the cluster has no access control, so anyone who reaches it may do everything": "console.open address",

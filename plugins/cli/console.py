@@ -32,6 +32,7 @@ _SIGNS = (ACCESS_KEY, SECRET_KEY, SECRET_KEY_FILE)
 @click.option("--certificate", metavar="FILE", help="Serve HTTPS with this certificate chain (PEM).")
 @click.option("--key", metavar="FILE", help="Its private key; else in the same file.")
 @click.option("--audit", type=options.PATH, metavar="FILE", help="Keep what was changed; else in memory.")
+@click.option("--history", type=options.PATH, metavar="FILE", help="Keep what the last day was like; else in memory.")
 @click.option(
     "--supervised", is_flag=True, hidden=True, help="Set by the process that started it, whose pipe stdin is."
 )
@@ -43,6 +44,7 @@ def console(
     certificate: str | None,
     key: str | None,
     audit: Path | None,
+    history: Path | None,
     supervised: bool,
 ) -> None:
     """Show and change a cluster in a browser.
@@ -72,7 +74,7 @@ def console(
     async def start(stack: AsyncExitStack, watch: FenceWatch) -> str:
         if supervised:
             watch.stop_at_end_of(sys.stdin.fileno())
-        server = ConsoleServer(name_servers, settings, audit_file=audit, ssl_context=ssl_context)
+        server = ConsoleServer(name_servers, settings, audit_file=audit, history_file=history, ssl_context=ssl_context)
         await stack.enter_async_context(server)
         if not is_loopback(settings.host):
             await server.warn_if_exposed()

@@ -1,4 +1,4 @@
-"""What the last minutes were like: figures of the cluster, and of groups that somebody looks at, in bounded memory. Pure."""
+"""What the last minutes were like: figures of the cluster and of its groups, in bounded memory. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SPAN_S: Final = 600.0
 EVERY_S: Final = 2.0
 """They are noted no more often."""
 GROUPS_MAX: Final = 32
-"""Groups whose figures are kept; the one that was looked at longest ago makes room."""
+"""Groups whose figures are kept: any while there is room, and the one that was looked at longest ago makes room."""
 
 
 @attrs.frozen
@@ -70,6 +70,8 @@ class History:
             max((one for one in latencies if one is not None), default=None),
         )
         _keep(self._cluster, cluster)
+        for name in sorted(groups)[: GROUPS_MAX - len(self._groups)] if len(self._groups) < GROUPS_MAX else ():
+            self._groups.setdefault(name, _samples())
         for name, samples in self._groups.items():
             state = remembered_state(name, telling)
             _keep(samples, Sample(now_s, None, state.get_per_s, state.lag))
@@ -79,7 +81,7 @@ class History:
         return tuple(self._cluster)
 
     def group(self, name: str) -> tuple[Sample, ...]:
-        """Return the samples of a group since somebody looked at it."""
+        """Return the samples of a group, oldest first; of one of many groups those since somebody looked at it."""
         return tuple(self._groups.get(name, ()))
 
 

@@ -22,6 +22,7 @@ from flintmq.plugins.console import texts
 from flintmq.plugins.console.audit import AuditLog
 from flintmq.plugins.console.clusters import Clusters
 from flintmq.plugins.console.guard import Guard
+from flintmq.plugins.console.hours import Hours
 from flintmq.plugins.console.pages import ROUTES
 from flintmq.plugins.console.sessions import Confirmations, Sessions, Throttle
 from flintmq.plugins.console.web import browser_id_of, problem, segment, to
@@ -44,6 +45,7 @@ class Console:
     Args:
         name_servers: ``host:port;host:port`` of the cluster.
         audit_file: keeps what was changed; None: in memory only.
+        history_file: keeps what the last day was like; None: in memory only.
         ssl_context: for encrypted connections to the cluster.
         clock: everything here asks it for the time.
     """
@@ -53,6 +55,7 @@ class Console:
         name_servers: str,
         *,
         audit_file: Path | None = None,
+        history_file: Path | None = None,
         ssl_context: ssl.SSLContext | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
@@ -66,10 +69,20 @@ class Console:
         """Held by pages while they have bodies of messages in memory."""
         self.downloading = asyncio.Semaphore(DOWNLOADS_MAX)
         self.audit = AuditLog(clock, audit_file)
+        self.hours = Hours(clock, history_file)
+        self._recorder: asyncio.Task[None] | None = None
         self.templates = _templates()
+
+    def start(self) -> None:
+        """Begin to note what each minute is like, until :meth:`close`."""
+        self._recorder = asyncio.create_task(self.hours.record(self.clusters.any_taken), name="history of the console")
 
     async def close(self) -> None:
         """Close every connection to the cluster."""
+        recorder, self._recorder = self._recorder, None
+        if recorder is not None:
+            recorder.cancel()
+            await asyncio.gather(recorder, return_exceptions=True)
         await self.clusters.close()
 
 

@@ -13,8 +13,8 @@ from flintmq.plugins.console.texts import UNKNOWN, duration
 WIDTH: Final = 300.0
 HEIGHT: Final = 60.0
 _SPANS_S: Final = (60.0, 120.0, 300.0, SPAN_S)
-_GAP_S: Final = 10.0
-"""Between samples that are further apart nothing is drawn: nobody looked meanwhile, or nobody answered."""
+_GAP_S: Final = 150.0
+"""Between samples that are further apart nothing is drawn: nobody answered. While nobody looks there is one each minute."""
 ROWS_MAX: Final = 10
 _ROUND: Final = (1.0, 2.0, 5.0, 10.0)
 
@@ -74,7 +74,14 @@ def span_of(samples: Sequence[Sample], now_s: float) -> float:
     return next((span_s for span_s in _SPANS_S if age_s <= span_s), SPAN_S)
 
 
-def draw(title: str, unit: str, lines: Sequence[Line], samples: Sequence[Sample], now_s: float) -> Chart:
+def draw(
+    title: str,
+    unit: str,
+    lines: Sequence[Line],
+    samples: Sequence[Sample],
+    now_s: float,
+    span_s: float | None = None,
+) -> Chart:
     """Return a chart of one or more figures with the same unit.
 
     Args:
@@ -83,15 +90,16 @@ def draw(title: str, unit: str, lines: Sequence[Line], samples: Sequence[Sample]
         lines: the figures.
         samples: oldest first.
         now_s: where the right edge is.
+        span_s: how far back the left edge is; None: as far as the samples need.
     """
-    span_s = span_of(samples, now_s)
+    span_s = span_of(samples, now_s) if span_s is None else span_s
     top = _round_up(max((line.value(one) or 0.0 for line in lines for one in samples), default=0.0))
     return Chart(
         title=title,
         unit=unit,
         lines=tuple(_drawn(line, samples, now_s, span_s, top) for line in lines),
         top=lines[0].text(top),
-        since=f"{span_s / 60:.0f} min",
+        since=f"{span_s / 60:.0f} min" if span_s < 3600 else f"{span_s / 3600:.0f} h",
     )
 
 
@@ -108,7 +116,7 @@ def _drawn(line: Line, samples: Sequence[Sample], now_s: float, span_s: float, t
     values = [value for _, value in known]
     return Drawn(
         label=line.label,
-        parts=tuple(" ".join(part) for part in parts),
+        parts=tuple(" ".join(part if len(part) > 1 else part * 2) for part in parts),  # a line of one point is not seen
         now=line.text(values[-1] if values else None),
         least=line.text(min(values, default=None)),
         most=line.text(max(values, default=None)),
@@ -135,9 +143,11 @@ class Row:
     cells: tuple[str, ...]
 
 
-def table(lines: Sequence[Line], samples: Sequence[Sample], now_s: float) -> tuple[Row, ...]:
+def table(
+    lines: Sequence[Line], samples: Sequence[Sample], now_s: float, span_s: float | None = None
+) -> tuple[Row, ...]:
     """Return the same as at most ten rows, the newest first: the mean of each figure in equal parts of the time."""
-    part_s = span_of(samples, now_s) / ROWS_MAX
+    part_s = (span_of(samples, now_s) if span_s is None else span_s) / ROWS_MAX
     rows = []
     for number in range(ROWS_MAX):
         within = [one for one in samples if number * part_s <= now_s - one.at_s < (number + 1) * part_s]

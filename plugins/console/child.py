@@ -76,7 +76,8 @@ def arguments_of(config: BrokerConfig, name_servers: Sequence[str], store: Path)
     """Return the arguments by which the process serves what ``console:`` of a configuration says."""
     section = config.console
     found = ["-n", ";".join(name_servers), "--host", section.host, "--port", str(section.port), "--supervised"]
-    found += ["--audit", str(store / "flint" / "console" / "audit.jsonl"), *_log_arguments()]
+    folder = store / "flint" / "console"
+    found += ["--audit", str(folder / "audit.jsonl"), "--history", str(folder / "hours.ring"), *_log_arguments()]
     for name in section.host_names:
         found += ["--host-name", name]
     if section.certificate is not None:

@@ -177,6 +177,10 @@ class Clusters:
         """Return the access that signs nothing, for clusters that are open to everybody. It stays open."""
         return self._find("", "", None)
 
+    def any_taken(self) -> ClusterAccess:
+        """Return an access for the console's own questions: an account that is logged in, else the one that signs nothing."""
+        return next((one for one in self._open.values() if one.account), None) or self.anonymous()
+
     def signed(self, access_key: str, secret_key: str) -> ClusterAccess:
         """Return the access of an account: the same one for the same keys. Nobody has checked it yet."""
         # The secret itself must not be a key of a table that a debugger or a traceback shows.

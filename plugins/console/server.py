@@ -40,6 +40,7 @@ class ConsoleServer:
         name_servers: ``host:port;host:port`` of the cluster.
         settings: where it listens, and its certificate.
         audit_file: keeps what was changed by way of it; None: in memory only.
+        history_file: keeps what the last day was like; None: in memory only.
         ssl_context: for encrypted connections to the cluster.
 
     Raises (at ``__aenter__``):
@@ -53,11 +54,13 @@ class ConsoleServer:
         settings: ConsoleSection,
         *,
         audit_file: Path | None = None,
+        history_file: Path | None = None,
         ssl_context: ssl.SSLContext | None = None,
     ) -> None:
         self._settings = settings
         self._name_servers = name_servers
         self._audit_file = audit_file
+        self._history_file = history_file
         self._ssl_context = ssl_context
         self._stack = contextlib.AsyncExitStack()
         self.address = ""
@@ -66,10 +69,14 @@ class ConsoleServer:
     async def __aenter__(self) -> Self:
         async with contextlib.AsyncExitStack() as stack:
             self._console = console = Console(
-                self._name_servers, audit_file=self._audit_file, ssl_context=self._ssl_context
+                self._name_servers,
+                audit_file=self._audit_file,
+                history_file=self._history_file,
+                ssl_context=self._ssl_context,
             )
             stack.push_async_callback(console.close)
             bound = stack.enter_context(_bound(self._settings.host, self._settings.port))
+            console.start()
             config = uvicorn.Config(
                 make_app(console, self._settings.host_names),
                 log_config=None,

@@ -20,7 +20,7 @@ _LABELS: Final = {
     "commitLogDirCapacity": ("the log's disk", ""),
     "pageCacheLockTimeMills": ("the append under way has taken (ms)", "count"),
     "putMessageEntireTimeMax": ("the longest append (ms)", "count"),
-    "putLatency99": ("99 of 100 appends took at most (ms)", ""),
+    "putLatency99": ("p99 of appends (ms)", ""),
     "putLatency999": ("999 of 1,000 appends took at most (ms)", ""),
     "putMessageFailedTimes": ("appends that failed", "count"),
     "putMessageAverageSize": ("bytes of a message on average", "mean"),

@@ -20,6 +20,11 @@ def count(value: float | None) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"
 
 
+def counted(value: int | None, noun: str) -> str:
+    """Return a number with its noun: ``1 broker``, ``2 brokers``."""
+    return f"{count(value)} {noun}{'' if value == 1 else 's'}"
+
+
 def rate(value: float | None) -> str:
     """Return messages per second: whole ones where there are many."""
     if value is None:
@@ -99,6 +104,7 @@ def shown(text: object) -> str:
 
 FILTERS: Final[dict[str, Callable[..., Any]]] = {
     "count": count,
+    "counted": counted,
     "rate": rate,
     "size": size,
     "percent": percent,

@@ -217,6 +217,36 @@ async def read_times(
     return found, errors
 
 
+async def read_newest(
+    admin: AdminClient, topic: str, count: int, keep: Keep | None = None
+) -> tuple[list[MessageExt], tuple[str, ...]]:
+    """Return the newest messages of a topic, the newest first, at most so many of all queues together.
+
+    Args:
+        admin: asks.
+        topic, count: which, and how many.
+        keep: called with each message as soon as it is there; what it returns is kept.
+
+    Returns:
+        The messages, and in sentences which queues could not be read.
+    """
+    room = asyncio.Semaphore(AT_ONCE_MAX)
+    stats = await admin.topic_stats(topic)
+    ends = {queue: entry for queue, entry in stats.items() if entry.max_queue_offset > entry.min_queue_offset}
+    # A queue that is not among so many of the last ones that got a message has none of the newest.
+    newest = sorted(ends, key=lambda queue: (-ends[queue].last_update_timestamp_ms, queue))[:count]
+
+    async def read(queue: MessageQueue) -> list[MessageExt]:
+        low, high = ends[queue].min_queue_offset, ends[queue].max_queue_offset
+        async with room:
+            return await read_queue(admin, queue, max(low, high - count), count, keep)
+
+    answers, errors = await _of_each({queue: read(queue) for queue in newest})
+    found = [one for answer in answers for one in answer]
+    found.sort(key=lambda one: (-one.store_timestamp_ms, one.broker_name, one.queue_id, -one.queue_offset))
+    return found[:count], errors
+
+
 async def _of_each(work: Mapping[MessageQueue, Awaitable[T]]) -> tuple[list[T], tuple[str, ...]]:
     """Return what was found out about queues, and in sentences which of them could not be asked."""
     answers = await asyncio.gather(*work.values(), return_exceptions=True)

@@ -7,12 +7,14 @@ from typing import Final
 
 from starlette.routing import BaseRoute
 
-from flintmq.plugins.console.pages import account, backlog, changes, cluster, messages
+from flintmq.plugins.console.pages import account, accounts, backlog, changes, cluster, manage, messages
 
 ROUTES: Final[Sequence[BaseRoute]] = (
     *cluster.ROUTES,
     *messages.ROUTES,
     *changes.ROUTES,
+    *manage.ROUTES,
+    *accounts.ROUTES,
     *backlog.ROUTES,
     *account.ROUTES,
 )

@@ -7,7 +7,7 @@ from typing import Any, Final
 from starlette.responses import Response
 
 from flintmq.plugins.cluster_view.reports import start_facts
-from flintmq.plugins.cluster_view.values import TopicView
+from flintmq.plugins.cluster_view.values import GroupQueue, TopicView
 from flintmq.plugins.console import store_figures
 from flintmq.plugins.console.charts import Line, draw, table
 from flintmq.plugins.console.lists import listed
@@ -16,6 +16,7 @@ from flintmq.plugins.console.web import FormError, Visitor, page
 
 PLACES_MAX: Final = 200
 """Queues that are proposed where one is to be typed."""
+_SPANS_H: Final = (1, 6, 24)
 _KINDS: Final = {"user": "users'", "retry": "retry", "dead_letter": "dead letters", "system": "the system's"}
 
 
@@ -32,7 +33,7 @@ def _charts(visitor: Visitor, group: str = "") -> dict[str, Any]:
     pictures = {
         "throughput": ("Throughput", "messages/s", (_CONSUMED,) if group else (_SENT, _CONSUMED)),
         "lag": ("Lag" if group else "Lag of all groups", "messages", (_LAG,)),
-        **({} if group else {"latency": ("Latency of a send, 99 of 100", "ms", (_LATENCY,))}),
+        **({} if group else {"latency": ("Latency of a send, p99", "ms", (_LATENCY,))}),
     }
     lines = [line for _, _, each in pictures.values() for line in each]
     return {
@@ -40,6 +41,32 @@ def _charts(visitor: Visitor, group: str = "") -> dict[str, Any]:
         "chart_headings": [line.label for line in lines],
         "chart_rows": table(lines, samples, now_s),
     }
+
+
+async def hours(visitor: Visitor) -> Response:
+    """Show the last hours, as they were noted each minute."""
+    text = visitor.query("span", str(_SPANS_H[1]))
+    span = next((one for one in _SPANS_H if str(one) == text), _SPANS_H[1])
+    samples = visitor.console.hours.since(span * 3600.0)
+    pictures = {
+        "throughput": ("Throughput", "messages/s", (_SENT, _CONSUMED)),
+        "lag": ("Lag of all groups", "messages", (_LAG,)),
+        "latency": ("Latency of a send, p99", "ms", (_LATENCY,)),
+    }
+    now_s = visitor.console.clock.now_ms() / 1000
+    lines = [line for _, _, each in pictures.values() for line in each]
+    return visitor.render(
+        "hours.html",
+        found=bool(samples),
+        span=span,
+        spans=_SPANS_H,
+        charts={
+            name: draw(title, unit, each, samples, now_s, span * 3600.0)
+            for name, (title, unit, each) in pictures.items()
+        },
+        chart_headings=[line.label for line in lines],
+        chart_rows=table(lines, samples, now_s, span * 3600.0),
+    )
 
 
 async def overview(visitor: Visitor) -> Response:
@@ -140,7 +167,10 @@ async def group(visitor: Visitor) -> Response:
         raise FormError(f"No broker has a consumer group {name[:200]}.", 404)
     topics = sorted({queue.topic for queue in found.queues or ()} | set(found.topics))
     places = sorted({f"{queue.broker}:{queue.queue_id}" for queue in found.queues or ()})[:PLACES_MAX]
-    return visitor.render("group.html", group=found, topics=topics, places=places, **_charts(visitor, name))
+    held: dict[str, list[GroupQueue]] = {}
+    for queue in found.queues or ():
+        held.setdefault(queue.client_id or "", []).append(queue)
+    return visitor.render("group.html", group=found, topics=topics, places=places, held=held, **_charts(visitor, name))
 
 
 async def alarms(visitor: Visitor) -> Response:
@@ -152,6 +182,7 @@ async def alarms(visitor: Visitor) -> Response:
 
 ROUTES: Final = (
     page("/", overview),
+    page("/hours", hours),
     page("/brokers", brokers),
     page("/broker", broker),
     page("/topics", topics),

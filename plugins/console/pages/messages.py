@@ -33,6 +33,8 @@ READ_MAX: Final = 32
 """Messages that are read of each queue."""
 PROPERTIES_MAX: Final = 200
 """Of a message that are shown; a message may have ten thousand."""
+TAIL_MAX: Final = 50
+"""Messages of a topic that are shown as they come."""
 _PREVIEW_BYTES: Final = 200
 _OFFSET_ID: Final = re.compile(r"[0-9A-Fa-f]{32}|[0-9A-Fa-f]{56}")
 
@@ -84,6 +86,17 @@ async def _found(
             "A key is looked for in a topic: name it." if by == "key" else "Messages are found by time, key or id."
         )
     return None, ()
+
+
+async def tail(visitor: Visitor) -> Response:
+    """Show the newest messages of a topic, the newest first; the page brings itself up to date."""
+    topic = visitor.query("topic")
+    if not topic:
+        raise FormError("Name a topic.")
+    async with visitor.console.looking:
+        found, errors = await admin_messages.read_newest(visitor.access.admin, topic, TAIL_MAX, previewed)
+    rows = [(one, preview(one), address(one)) for one in found]
+    return visitor.render("tail.html", topic=topic, found=rows, errors=errors, most=TAIL_MAX)
 
 
 def previewed(message: MessageExt) -> MessageExt:
@@ -291,6 +304,7 @@ class _Download(StreamingResponse):
 
 ROUTES: Final = (
     page("/messages", search),
+    page("/tail", tail),
     page("/message", message),
     page("/message/avro", with_schema, changes=True),
     page("/message/body", body),

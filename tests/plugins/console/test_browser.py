@@ -191,7 +191,7 @@ def test_the_last_minutes_are_drawn(browser: Browser, console: str, tmp_path: Pa
     """Throughput, lag and latency, as pictures that have words and a table; without JavaScript as they were at the loading."""
     with Visit(browser, console, tmp_path, java_script_enabled=with_scripts) as visit:
         page = visit.go("/")
-        for name in ("Throughput", "Lag of all groups", "Latency of a send, 99 of 100"):
+        for name in ("Throughput", "Lag of all groups", "Latency of a send, p99"):
             picture = page.get_by_role("img", name=f"{name}. ")
             if with_scripts and "Latency" not in name:  # which is that of the last minute, and there was none yet
                 picture.locator("polyline").first.wait_for(state="attached")
