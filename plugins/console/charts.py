@@ -116,7 +116,7 @@ def _drawn(line: Line, samples: Sequence[Sample], now_s: float, span_s: float, t
     values = [value for _, value in known]
     return Drawn(
         label=line.label,
-        parts=tuple(" ".join(part if len(part) > 1 else part * 2) for part in parts),  # a line of one point is not seen
+        parts=tuple(" ".join(part) for part in parts),
         now=line.text(values[-1] if values else None),
         least=line.text(min(values, default=None)),
         most=line.text(max(values, default=None)),

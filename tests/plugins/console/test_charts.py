@@ -24,18 +24,36 @@ def sample(at_s: float, put: float | None, got: float | None = 0.0) -> Sample:
 def test_a_line_goes_from_the_past_to_now() -> None:
     """The upper edge is a round number, and the left one no further back than is needed."""
     chart = draw(
-        "Throughput", "messages/s", (SENT, GOT), [sample(40, 10.0), sample(50, 20.0), sample(100, 40.0)], 100.0
+        "Throughput", "messages/s", (SENT, GOT), [sample(40, 10.0), sample(100, 20.0), sample(300, 40.0)], 300.0
     )
-    assert (chart.top, chart.since) == ("50.0", "1 min")
+    assert (chart.top, chart.since) == ("50.0", "5 min")
     sent, got = chart.lines
-    assert sent.parts == ("0.0,48.0 50.0,36.0", "300.0,12.0")
-    assert got.parts == ("0.0,60.0 50.0,60.0", "300.0,60.0")
+    assert sent.parts == ("40.0,48.0 100.0,36.0", "300.0,12.0")
+    assert got.parts == ("40.0,60.0 100.0,60.0", "300.0,60.0")
     assert chart.words == (
-        "In the last 1 min: sent 40.0 messages/s now, between 10.0 and 40.0; consumed 0 messages/s now, between 0 and 0."
+        "In the last 5 min: sent 40.0 messages/s now, between 10.0 and 40.0; consumed 0 messages/s now, between 0 and 0."
     )
     assert [(row.ago, row.cells) for row in table((SENT, GOT), [sample(95, 10.0), sample(100, 20.0)], 100.0)] == [
         ("0.0 s", ("15.0", "0"))
     ]
+
+
+def test_a_sample_each_minute_is_a_line() -> None:
+    """That is what there is while nobody looks; a gap is where nobody answered for longer."""
+    each_minute = [sample(60.0 * number, 1.0) for number in range(10)]
+    (line,) = draw("T", "u", (SENT,), each_minute, 540.0).lines
+    assert len(line.parts) == 1
+    (line,) = draw("T", "u", (SENT,), each_minute[:3] + each_minute[7:], 540.0).lines
+    assert len(line.parts) == 2
+
+
+def test_hours_are_drawn_from_their_beginning() -> None:
+    """A day of which the last hour is known must not look like a day that was so."""
+    chart = draw("T", "u", (SENT,), [sample(86_000, 1.0), sample(86_060, 1.0)], 86_400.0, 86_400.0)
+    assert chart.since == "24 h"
+    ((part,),) = [line.parts for line in chart.lines]
+    assert part.startswith("298.")
+    assert len(table((SENT,), [sample(86_000, 1.0)], 86_400.0, 86_400.0)) == 1
 
 
 def test_nothing_is_drawn_of_nothing() -> None:

@@ -102,6 +102,7 @@ def test_it_is_told_all_that_it_needs_and_no_account(tmp_path: Path, monkeypatch
     found = arguments_of(config, ["h:1", "h:2"], tmp_path)
     assert " ".join(found) == (
         f"-n h:1;h:2 --host 0.0.0.0 --port 0 --supervised --audit {tmp_path}/flint/console/audit.jsonl "
+        f"--history {tmp_path}/flint/console/hours.ring "
         "--log-level warning --host-name a.example --host-name b.example --certificate c.pem --key k.pem"
     )
     assert not [name for name in environment_of(config) if name.startswith(("FLINT_ACCESS", "FLINT_SECRET"))]
