@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from flintmq.config import load_text
+from flintmq.config.purposes import starting_yaml
 from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC
 from flintmq.core.broker.consumers import ConsumerTable
 from flintmq.core.broker.groups import SubscriptionGroupManager
@@ -340,6 +342,25 @@ def test_a_queue_without_an_offset_counts_from_its_beginning(way: Any) -> None:
     bench.offsets.commit("T", "g", 1, 4)
     bench.cleaner.run()
     assert bench.first == 3
+
+
+@pytest.mark.parametrize(("reads", "begins"), [((), 2), ((0,), 1), ((1,), 0), ((0, 1), 2)])
+def test_the_configuration_durable_keeps_what_it_says(way: Any, reads: tuple[int, ...], begins: int) -> None:
+    """What a group has not read of its topics stays, however old it is; what no group reads goes."""
+    store = load_text(starting_yaml("durable")).config.store
+    bench = way(
+        hold_until_consumed=store.hold_until_consumed,
+        hold_max_bytes=store.hold_max_bytes,
+        file_reserved_hours=store.file_reserved_hours,
+    )
+    bench.fill(4, queue_id=0)
+    bench.fill(4, queue_id=1)
+    bench.fill(1, topic="Other")
+    for queue_id in reads:
+        bench.offsets.commit("T", "g", queue_id, 4)
+    expire(bench, 10 * store.file_reserved_hours)
+    bench.manual_round()
+    assert bench.first == begins
 
 
 @pytest.mark.parametrize("model", ["CLUSTERING", "BROADCASTING"])
