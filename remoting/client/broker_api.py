@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import enum
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import attrs
@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from flintmq.core.broker.subscription import SubscriptionData
 from flintmq.core.broker.topic_config import MessageQueue
-from flintmq.core.errors import RemotingError
+from flintmq.core.errors import FlintError, RemotingError
 from flintmq.core.record.record import RecordError
 from flintmq.remoting.client.instance import REQUEST_TIMEOUT_MS, ClientInstance
 from flintmq.remoting.client.message import (
@@ -316,24 +316,54 @@ class BrokerApi(QueueOffsets):
             RequestCode.GET_CONSUMER_LIST_BY_GROUP, ConsumerGroupRequestHeader(consumer_group=self._wrap(self.group))
         )
         failure: RemotingError | None = None
-        for broker_name in route.broker_addrs:
+        # one that did not take the latest heartbeat comes last
+        for address in sorted(map(route.address, route.broker_addrs), key=self.client.is_silent):
             try:
-                answer = await self.client.ask(route.address(broker_name), command)
+                answer = await self.client.ask(address, command)
             except RemotingError as error:
                 failure = error
                 continue
             return ConsumerIdList.decode(answer.body).consumer_id_list
         raise failure or RemotingError(f"topic {topic} has no broker to ask for the members of {self.group}")
 
-    async def lock(self, queues: Sequence[MessageQueue]) -> set[MessageQueue]:
-        """Lock queues for this client, for some 60 s. Return those that were locked."""
+    async def lock(self, queues: Sequence[MessageQueue]) -> tuple[set[MessageQueue], dict[str, FlintError]]:
+        """Lock queues for this client, for some 60 s.
+
+        Returns:
+            Those that were locked; and the brokers that did not say, by name, each with its failure.
+        """
         locked: set[MessageQueue] = set()
+        failures: dict[str, FlintError] = {}
         for mine, body in self._by_broker(queues):
-            answer = await self.client.ask(await self._address(mine), request(RequestCode.LOCK_BATCH_MQ, body=body))
+            try:
+                answer = await self.client.ask(await self._address(mine), request(RequestCode.LOCK_BATCH_MQ, body=body))
+            except FlintError as failure:
+                failures[mine.broker_name] = failure
+                continue
             locked.update(
                 map(self.client.namespace.unwrap_queue, LockBatchResponseBody.decode(answer.body).lock_ok_mq_set)
             )
-        return locked
+        return locked, failures
+
+    async def commit_all(self, offsets: Mapping[MessageQueue, int], *, wait: bool) -> None:
+        """Store the group's offset of each queue, see :meth:`commit`.
+
+        A broker that does not answer is not asked again, and does not keep the others from storing theirs. In the end, raises
+        what the first of them raised.
+        """
+        first: FlintError | None = None
+        away: set[str] = set()
+        for queue, consumer_offset in offsets.items():
+            if queue.broker_name in away:
+                continue
+            try:
+                await self.commit(queue, consumer_offset, wait=wait)
+            except FlintError as failure:
+                first = first or failure
+                if isinstance(failure, RemotingError):
+                    away.add(queue.broker_name)
+        if first is not None:
+            raise first
 
     async def unlock(self, queues: Sequence[MessageQueue]) -> None:
         """Give locks back; the broker does not answer whether that worked."""

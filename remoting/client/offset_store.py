@@ -48,8 +48,7 @@ class BrokerOffsetStore:
         return await self._api.committed(queue)
 
     async def save(self, offsets: dict[MessageQueue, int]) -> None:
-        for queue, consumer_offset in offsets.items():
-            await self._api.commit(queue, consumer_offset, wait=False)
+        await self._api.commit_all(offsets, wait=False)
 
 
 class FileOffsetStore:

@@ -135,8 +135,7 @@ class PullConsumer(QueueOffsets, InstanceUser):
         if queue is None:
             if consumer_offset is not None:
                 raise InvalidArgumentError("an offset is that of a queue: commit(queue, consumer_offset)")
-            for each, position in self.positions.items():
-                await self._api.commit(each, position)
+            await self._api.commit_all(self.positions, wait=True)
         elif consumer_offset is None:
             await self._api.commit(queue, self._of(queue).position)
         else:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.broker.topic_name import RETRY_PREFIX
-from flintmq.core.errors import FlintError, RefusedError
+from flintmq.core.errors import FlintError, RefusedError, RemotingError
 from flintmq.remoting.client.callbacks import CANCEL_TIMEOUT_S, outcome_of, returned_by
 from flintmq.remoting.client.consumer_settings import FROM_FIRST, FROM_TIMESTAMP
 from flintmq.remoting.client.instance import log
@@ -128,14 +128,19 @@ class Rebalancer:
         for queue in [queue for queue in self.process_queues if queue.topic == topic and queue not in wanted]:
             self._release(self.process_queues[queue])
         gained = [queue for queue in assigned if self._may_begin(queue)]
+        failures: dict[str, FlintError] = {}
+        """Broker name → why nothing begins there: the queues of others begin."""
         if gained and self._locks_queues:
-            locked = await self._member.api.lock(gained)
+            locked, failures = await self._member.api.lock(gained)
             gained = [queue for queue in gained if queue in locked]
         for queue in gained:
+            if isinstance(failures.get(queue.broker_name), RemotingError):
+                continue
             try:
                 first = await self._first_offset(queue)
-            except FlintError:
-                raise
+            except FlintError as failure:
+                failures.setdefault(queue.broker_name, failure)
+                continue
             except Exception:  # of an offset store: the other queues begin
                 log.exception("no offset of %s was loaded for %s", queue, self._member.group)
                 continue
@@ -143,6 +148,8 @@ class Rebalancer:
                 self._begin(ProcessQueue(queue, first, self._limits))
             elif self._locks_queues and queue not in self.process_queues and queue not in self._releases:
                 await self._member.api.unlock([queue])
+        if failures:
+            raise next(iter(failures.values()))
 
     def _may_begin(self, queue: MessageQueue) -> bool:
         return not (
@@ -234,9 +241,8 @@ class Rebalancer:
         while not pull.done() and (left_s := ends_s - loop.time()) > 0:
             await asyncio.wait([pull], timeout=min(left_s, self._settings.lock_interval_s))
             if not pull.done() and self._locks_queues:
-                try:
-                    await self._member.api.lock([held.queue])
-                except FlintError as failure:
+                _, failures = await self._member.api.lock([held.queue])
+                for failure in failures.values():
                     log.warning("%s is still locked, its lock was not renewed: %s", held.queue, failure)
         return pull.done()
 
@@ -255,14 +261,19 @@ class Rebalancer:
         await commit_offsets(self._offsets, list(self.process_queues.values()))
 
     async def renew_locks(self) -> None:
-        """Renew this member's locks; a queue whose lock is lost is given up until the next rebalance."""
+        """Renew this member's locks; a queue whose lock is lost is given up until the next rebalance.
+
+        Raises what the first broker raised that did not say; its queues stay.
+        """
         queues = list(self.process_queues)
         if not queues:
             return
-        locked = await self._member.api.lock(queues)
+        locked, failures = await self._member.api.lock(queues)
         for queue in queues:
-            if queue not in locked and queue in self.process_queues:
+            if queue not in locked and queue.broker_name not in failures and queue in self.process_queues:
                 self._release(self.process_queues[queue], save=False)
+        if failures:
+            raise next(iter(failures.values()))
 
     async def drop_topic(self, topic: str) -> None:
         """Give up the queues of a topic. A queue of which an orderly listener has a message follows when it is finished."""

@@ -28,6 +28,7 @@ from flintmq.tests.remoting.client import test_instance as instances
 from flintmq.tests.remoting.client import test_producer_machine as producers
 from flintmq.tests.remoting.client import test_promises as promises
 from flintmq.tests.remoting.client import test_timeouts as timeouts
+from flintmq.tests.remoting.client import test_troubles as troubles
 from flintmq.tests.remoting.client import test_unreadable as unreadable
 from flintmq.tests.remoting.client.test_admin_machine import AdminMachine
 from flintmq.tests.remoting.client.test_pull_consumer_machine import PullConsumerMachine
@@ -117,6 +118,34 @@ def a_failed_send_does_not_doubt_the_route(patch: pytest.MonkeyPatch) -> None:
 def each_heartbeat_that_fails_is_a_line(patch: pytest.MonkeyPatch) -> None:
     """8,000 in ten minutes."""
     patch.setattr(Troubles, "met", lambda self, subject, reason, may_pass=False: True)
+
+
+def away(orderly: bool) -> None:
+    troubles.test_a_broker_that_is_away_stops_no_queue_of_another_one("refusing", 0, orderly)
+
+
+@bug(BUGS, lambda _caplog: away(False))
+def a_broker_that_is_away_keeps_others_from_storing_offsets(patch: pytest.MonkeyPatch) -> None:
+    """What their queues gave comes again."""
+
+    async def commit_all(self: Any, offsets: Any, *, wait: bool) -> None:
+        for queue, consumer_offset in offsets.items():
+            await self.commit(queue, consumer_offset, wait=wait)
+
+    patch.setattr(BrokerApi, "commit_all", commit_all)
+
+
+@bug(BUGS, lambda _caplog: away(True))
+def a_broker_that_is_away_takes_the_locks_of_others(patch: pytest.MonkeyPatch) -> None:
+    original = BrokerApi.lock
+
+    async def lock(self: Any, queues: Any) -> Any:
+        locked, failures = await original(self, queues)
+        for failure in failures.values():
+            raise failure
+        return locked, failures
+
+    patch.setattr(BrokerApi, "lock", lock)
 
 
 # --- the life of a client ---

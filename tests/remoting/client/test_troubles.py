@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import attrs
 import pytest
 
+from flintmq.core.broker.topic_config import MessageQueue
+from flintmq.core.errors import RemotingError
 from flintmq.core.testing.clock import ManualClock
 from flintmq.remoting.client.consumer import Consumer
 from flintmq.remoting.client.consumer_settings import ConsumerSettings
+from flintmq.remoting.client.message import MessageExt
+from flintmq.remoting.client.pull_consumer import PullConsumer
 from flintmq.remoting.client.troubles import Troubles
+from flintmq.testing.choices import Choices
 from flintmq.tests.support.fake_broker import _PeerConnection
+from flintmq.tests.support.fake_cluster import FakeCluster
 
 SOON = ConsumerSettings(
     consume_from="CONSUME_FROM_FIRST_OFFSET", rebalance_interval_s=0.01, error_delay_s=0.02, commit_interval_s=60
@@ -133,3 +140,63 @@ def test_a_broker_that_is_away_costs_one_try_at_a_time_and_one_line(
     told = warnings(caplog)
     assert len([line for line in told if line.startswith("broker broker-a does not answer")]) == 1
     assert not [line for line in told if line.startswith("pulling")]
+
+
+@pytest.mark.parametrize("fault", ["refusing", "silent"])
+@pytest.mark.parametrize("away", [0, 1])
+@pytest.mark.parametrize("orderly", [False, True])
+def test_a_broker_that_is_away_stops_no_queue_of_another_one(fault: str, away: int, orderly: bool) -> None:
+    """Neither where a consumer starts, nor where offsets are stored, locks renewed, or queues given up."""
+    cluster = FakeCluster(Choices(4), brokers=2)
+    got: list[bytes] = []
+
+    async def run() -> None:
+        await cluster.start()
+        queues = cluster.queues("T")
+        there = [queue for queue in queues if queue.broker_name != f"broker-{away}"]
+        getattr(cluster.network, fault).add(cluster.addresses[1 + away])
+        for number, queue in enumerate(queues):
+            cluster.put(queue, b"%d" % number)
+
+        def listen(message: MessageExt) -> None:
+            got.append(message.body)
+
+        def held(consumer: Consumer) -> set[MessageQueue]:
+            return {queue for queue in consumer.process_queues if queue.topic == "T"}
+
+        async def until(condition: Callable[[], bool], within_s: float) -> None:
+            async with asyncio.timeout(within_s):
+                while not condition():  # noqa: ASYNC110 - time is virtual
+                    await asyncio.sleep(0.1)
+
+        settings = ConsumerSettings(consume_from="first", orderly=orderly)
+        async with Consumer("g", cluster.address, listen, settings=settings, clock=cluster.clock) as consumer:
+            await consumer.subscribe("T")
+            await until(lambda: held(consumer) == set(there), 15)
+            await until(lambda: all(cluster.committed("g", queue) == 1 for queue in there), 15)
+            assert [name for name in consumer.troubles if name == "T"], "it is said that queues are missing"
+            await asyncio.sleep(90)  # locks were renewed
+            assert held(consumer) == set(there)
+            cluster.heal()
+            await until(lambda: held(consumer) == set(queues) and not consumer.troubles, 60)
+            await until(lambda: len(set(got)) == len(queues), 30)
+            getattr(cluster.network, fault).add(cluster.addresses[1 + away])
+            cluster.network.cut(cluster.addresses[1 + away])
+            for queue in queues:
+                cluster.put(queue, b"more")
+            await until(lambda: all(cluster.committed("g", queue) == 2 for queue in there), 15)
+            await asyncio.sleep(90)
+            assert set(there) <= held(consumer)
+            for queue in there:
+                cluster.put(queue, b"most")
+            await until(lambda: all(cluster.committed("g", queue) == 3 for queue in there), 15)
+        async with PullConsumer("pulls", cluster.address, clock=cluster.clock) as pulls:
+            cluster.heal()
+            await pulls.assign("T")
+            getattr(cluster.network, fault).add(cluster.addresses[1 + away])
+            cluster.network.cut(cluster.addresses[1 + away])
+            with pytest.raises(RemotingError):
+                await pulls.commit()
+            assert all(cluster.committed("pulls", queue) is not None for queue in there)
+
+    cluster.loop.run(run())
