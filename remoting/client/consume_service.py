@@ -31,6 +31,7 @@ from flintmq.remoting.client.iteration import Iteration, NotTakenError
 from flintmq.remoting.client.membership import Membership
 from flintmq.remoting.client.message import MessageExt
 from flintmq.remoting.client.process_queue import ProcessQueue
+from flintmq.remoting.client.troubles import Troubles
 from flintmq.remoting.client.unreadable import UnreadableMessages
 
 Unit = tuple[ProcessQueue, Sequence[MessageExt]]
@@ -85,6 +86,8 @@ class ConsumeService:
         self._retry_topic = RETRY_PREFIX + member.group
         self._start_task = start_task
         self._brokers = BrokerPatience(member, start_task)
+        self._failing = Troubles(member.client.clock)
+        """Queues whose pulls a broker refuses, or answers with what does not decode."""
         self._units: deque[Unit] = deque()
         """Pulled, and handed to no worker yet."""
         self._idle: deque[asyncio.Future[None]] = deque()
@@ -179,7 +182,8 @@ class ConsumeService:
                 continue
             except Exception as failure:
                 is_foreign = not isinstance(failure, FlintError | ValueError)  # ValueError: an answer does not decode
-                log.warning("pulling %s failed: %s", held.queue, told(failure), exc_info=is_foreign)
+                if self._failing.met(str(held.queue), failure):
+                    log.warning("pulling %s failed: %s", held.queue, told(failure), exc_info=is_foreign)
                 await asyncio.sleep(self._settings.error_delay_s)
                 continue
             units = self._unreadable.units(messages, self._unit_size)
@@ -214,6 +218,8 @@ class ConsumeService:
             held.queue, asked, subscription=subscription, max_messages=count, suspend_ms=suspend_ms
         )
         self._brokers.answered(held.queue)
+        if self._failing:
+            self._failing.over(str(held.queue))
         if not self._goes_on.is_set():  # suspended while the broker held the pull: it is asked for again
             return ()
         held.pull_queue_offset = result.next_begin_queue_offset

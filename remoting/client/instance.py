@@ -259,8 +259,9 @@ async def repeat(interval_s: float, work: Callable[[], Awaitable[object]]) -> No
         except (FlintError, OSError) as failure:
             if troubles.met("", failure):
                 log.warning("%s: %s", getattr(work, "__qualname__", work), failure)
-        except Exception:  # of a user's offset store, say: other work, and the next time, must not suffer
-            log.exception("%s failed", getattr(work, "__qualname__", work))
+        except Exception as failure:  # of a user's offset store, say: other work, and the next time, must not suffer
+            if troubles.met("", failure):
+                log.exception("%s failed", getattr(work, "__qualname__", work))
 
 
 def _name(user: InstanceUser) -> str:

@@ -18,6 +18,7 @@ from flintmq.remoting.client.consumer_settings import ConsumerSettings
 from flintmq.remoting.client.message import MessageExt
 from flintmq.remoting.client.pull_consumer import PullConsumer
 from flintmq.remoting.client.troubles import Troubles
+from flintmq.remoting.wire.command import response
 from flintmq.testing.choices import Choices
 from flintmq.tests.support.fake_broker import _PeerConnection
 from flintmq.tests.support.fake_cluster import FakeCluster
@@ -200,3 +201,45 @@ def test_a_broker_that_is_away_stops_no_queue_of_another_one(fault: str, away: i
             assert all(cluster.committed("pulls", queue) is not None for queue in there)
 
     cluster.loop.run(run())
+
+
+def test_a_pull_that_is_refused_again_and_again_is_told_with_growing_pauses(caplog: pytest.LogCaptureFixture) -> None:
+    """And work that fails each time, such as storing offsets in a store of the user's."""
+    cluster = FakeCluster(Choices(4), brokers=1)
+
+    class Broken:
+        async def load(self, _queue: MessageQueue) -> int:
+            return 0
+
+        async def save(self, _offsets: dict[MessageQueue, int]) -> None:
+            raise ZeroDivisionError
+
+    async def run() -> None:
+        await cluster.start()
+        peer = cluster.brokers["broker-0"].peer
+        usual = peer.answers[11]
+        consumer = Consumer("g", cluster.address, lambda message: None, clock=cluster.clock, offset_store=Broken())
+        async with consumer:
+            await consumer.subscribe("T")
+            await consumer.rebalance()
+            for queue in cluster.queues("T"):
+                cluster.put(queue, b"x")
+            await asyncio.sleep(60)
+            peer.answers[11] = lambda asked: response(asked, 16, "not yours")
+            for transport in list(peer.transports):
+                transport.abort()
+            await asyncio.sleep(600)
+            refused = [line for line in warnings(caplog) if line.startswith("pulling") and "topic='T'" in line]
+            assert 2 <= len(refused) <= 2 * 5, refused
+            peer.answers[11] = usual
+            await asyncio.sleep(10)
+            peer.answers[11] = lambda asked: response(asked, 16, "not yours")
+            for queue in cluster.queues("T"):
+                cluster.put(queue, b"x")
+            await asyncio.sleep(5)
+            again = [line for line in warnings(caplog) if line.startswith("pulling") and "topic='T'" in line]
+            assert len(again) > len(refused), "what begins again is told at once"
+
+    cluster.loop.run(run())
+    stored = [line for line in warnings(caplog) if line.endswith("commit failed")]
+    assert 1 <= len(stored) <= 10  # those of the close, too
