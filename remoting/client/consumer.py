@@ -242,8 +242,14 @@ class Consumer(InstanceUser):
 
         Raises:
             TypeError: there is a listener.
+            RuntimeError: the consumer was never started: no message would ever come.
         """
-        return self.consumption.iteration.messages(timeout_ms, owner=self)
+        messages = self.consumption.iteration.messages(timeout_ms, owner=self)
+        if not (self._started or self.started_at_ms):
+            raise RuntimeError(
+                f"consumer of {self.group} is not started: use it in an async with statement, or start() it"
+            )
+        return messages
 
     async def rebalance(self) -> None:
         """Compute which queues are this member's, begin those it gained and give up those it lost."""

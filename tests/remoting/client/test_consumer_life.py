@@ -372,3 +372,18 @@ def test_a_hook_whose_methods_are_coroutine_functions_is_refused() -> None:
 
     with pytest.raises(TypeError, match="before_request is a coroutine function"):
         Consumer("g", "127.0.0.1:9876", hooks=[Hook()])  # type: ignore[list-item]
+
+
+def test_a_loop_over_a_consumer_that_was_never_started_says_so() -> None:
+    """It would wait for good, without a word."""
+
+    async def test(cluster: FakeCluster) -> None:
+        consumer = member(cluster, None)
+        with pytest.raises(RuntimeError, match="consumer of g is not started"):
+            async for _ in consumer:
+                pass
+        async with consumer:
+            assert [message async for message in consumer.messages(timeout_ms=10)] == []
+        assert [message async for message in consumer] == [], "the loop over one that is closed ends"
+
+    run(test)
