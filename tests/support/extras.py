@@ -95,18 +95,24 @@ def hidden_modules(chosen: Iterable[str]) -> frozenset[str]:
     missing = distributions(extras()) - kept
     owners: dict[str, set[str]] = defaultdict(set)
     for name in missing | kept:
-        for file in metadata.files(name) or ():
-            parts = file.parts
-            if parts[0].endswith((".dist-info", ".data")) or parts[0] in ("..", "__pycache__"):
-                continue
-            if file.suffix not in (".py", ".so"):
-                continue
-            modules = [*parts[:-1], file.name.partition(".")[0]]
-            for end in range(1, min(len(modules), 3) + 1):
-                if modules[end - 1] != "__init__":
-                    owners[".".join(modules[:end])].add(name)
+        for module in _modules(name):
+            owners[module].add(name)
     absent = {module for module, holders in owners.items() if holders <= missing}
     return frozenset(module for module in absent if module.rpartition(".")[0] not in absent)
+
+
+@cache
+def _modules(distribution: str) -> frozenset[str]:
+    """Return the modules of a distribution, three levels deep."""
+    found: set[str] = set()
+    for file in metadata.files(distribution) or ():
+        parts = file.parts
+        is_module = file.suffix in (".py", ".so") and parts[0] not in ("..", "__pycache__")
+        if is_module and not parts[0].endswith((".dist-info", ".data")):
+            modules = [*parts[:-1], file.name.partition(".")[0]]
+            ends = range(1, min(len(modules), 3) + 1)
+            found |= {".".join(modules[:end]) for end in ends if modules[end - 1] != "__init__"}
+    return frozenset(found)
 
 
 def environment_of(chosen: Iterable[str], folder: Path) -> dict[str, str]:
