@@ -52,9 +52,11 @@ async def _listed(visitor: Visitor) -> tuple[list[Account] | None, str]:
             if is_denied(error):
                 raise
             return None, "The brokers do not list accounts: access control is off, or acl.list_accounts is."
+        except RemotingError:  # RocketMQ 4.9 has had the request taken out, and may leave it without an answer
+            continue
         except msgspec.MsgspecError:
             return None, "The broker's list of accounts cannot be read."
-    return None, "No master is registered."
+    return None, "No broker answers what its accounts are."
 
 
 async def _masters(visitor: Visitor) -> dict[str, str]:
