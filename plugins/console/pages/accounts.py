@@ -27,19 +27,23 @@ class Account(msgspec.Struct, frozen=True, rename="camel"):
     admin: bool = False
     default_topic_perm: str | None = None
     default_group_perm: str | None = None
-    topic_perms: list[str] = []
-    group_perms: list[str] = []
+    topic_perms: list[str] | None = None
+    group_perms: list[str] | None = None
     white_remote_address: str | None = None
 
 
 class _Accounts(msgspec.Struct, frozen=True, rename="camel"):
-    plain_access_configs: list[Account] = []
+    plain_access_configs: list[Account] | None = None
 
 
 async def accounts(visitor: Visitor) -> Response:
-    """List the accounts, and ask for new ones."""
+    """List the accounts, and ask for a new one, or for other settings of the one that the address names."""
     found, why = await _listed(visitor)
-    return visitor.render("accounts.html", accounts=found, why=why, permissions=PERMISSIONS)
+    key = visitor.query("key")
+    begun = next((one for one in found or () if key and one.access_key == key), None)
+    if key and found is not None and begun is None:
+        raise FormError(f"The brokers have no account {key[:80]}.", 404)
+    return visitor.render("accounts.html", accounts=found, why=why, begun=begun, permissions=PERMISSIONS)
 
 
 async def _listed(visitor: Visitor) -> tuple[list[Account] | None, str]:
@@ -47,7 +51,7 @@ async def _listed(visitor: Visitor) -> tuple[list[Account] | None, str]:
     for address in (await _masters(visitor)).values():
         try:
             answer = await visitor.access.client.ask(address, request(RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG))
-            return msgspec.json.decode(answer.body or b"{}", type=_Accounts).plain_access_configs, ""
+            return msgspec.json.decode(answer.body or b"{}", type=_Accounts).plain_access_configs or [], ""
         except RefusedError as error:
             if is_denied(error):
                 raise
@@ -76,9 +80,9 @@ async def save(visitor: Visitor) -> Response:
         raise FormError("RocketMQ's brokers take secret keys of more than 6 characters.")
     wanted: dict[str, Any] = {"admin": visitor.field("admin") == "on"}
     for name in ("default_topic_perm", "default_group_perm"):
-        if visitor.field(name) not in PERMISSIONS:
+        if visitor.field(name) not in ("", *PERMISSIONS):
             raise FormError(f"A permission is one of {', '.join(PERMISSIONS)}.")
-        wanted[name] = visitor.field(name)
+        wanted[name] = visitor.field(name) or None
     for name in ("topic_perms", "group_perms"):
         rules = ",".join(visitor.field(name).replace(",", "\n").split())
         if rules and not _RULES.fullmatch(rules):

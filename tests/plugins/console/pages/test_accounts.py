@@ -87,6 +87,22 @@ def test_an_administrator_makes_and_deletes_accounts(
             assert await is_taken(guarded, "shop-key", NEW_SECRET)
             if is_listed:
                 assert "Orders=PUB|SUB, Audit=SUB" in (await browser.get("/accounts")).plain
+                form = await browser.get("/accounts?key=shop-key")
+                check_form(form)
+                values = {
+                    one["name"]: one.get("value", "") for tag, one in form.elements if tag == "input" and "name" in one
+                }
+                assert (values["key"], values["topic_perms"]) == ("shop-key", "Orders=PUB|SUB,Audit=SUB")
+                assert [one["value"] for tag, one in form.elements if tag == "option" and "selected" in one] == [
+                    "DENY",
+                    "SUB",
+                ]
+                assert (await browser.get("/accounts?key=no-such")).status == 404
+                kept = {"key": "shop-key", "secret": "", "topic_perms": "", "group_perms": "g=PUB"}
+                assert (await browser.post("/account/save", kept)).status == 200
+                plain = (await browser.get("/accounts")).plain
+                assert "DENY, Orders=PUB|SUB, Audit=SUB SUB, g=PUB" in plain
+                assert await is_taken(guarded, "shop-key", NEW_SECRET)
             preview = await browser.get("/account/delete?key=shop-key")
             check_form(preview)
             assert (await browser.confirm(preview)).status == 200
