@@ -75,13 +75,24 @@ def _print_raw(message: MessageExt) -> None:
 def _message_json(message: MessageExt) -> Iterator[str]:
     """Yield a message as JSON, with ``body`` where that is UTF-8, else ``body_base64``, and why it cannot be read."""
     error, is_text = _body_error(message)
-    yield json_text(message_fields(message) | ({"body_error": error} if error else {}))[:-1]
-    parts = iter([message.body]) if error else body_parts(message)
+    fields = message_fields(message) | ({"body_error": error} if error else {})
+    yield from json_with_body(fields, iter([message.body]) if error else body_parts(message), is_text=is_text)
+
+
+def json_with_body(
+    fields: dict[str, Any], parts: Iterator[bytes], *, is_text: bool, in_hex: bool = False
+) -> Iterator[str]:
+    """Yield fields and a body as a line of JSON, in parts: the body as text, or as ``body_base64`` or ``body_hex``."""
+    yield json_text(fields)[:-1]
     if is_text:
         yield ', "body": "'
         decoder = codecs.getincrementaldecoder("utf-8")()
         for part in itertools.chain(parts, [b""]):
             yield json_text(decoder.decode(part, final=not part))[1:-1]
+    elif in_hex:
+        yield ', "body_hex": "'
+        for part in parts:
+            yield part.hex()
     else:
         yield ', "body_base64": "'
         rest = b""
@@ -98,15 +109,19 @@ def _body_error(message: MessageExt) -> tuple[str, bool]:
     """Return why a body cannot be read (empty: it can), and whether it is UTF-8. All of it is read for that, and none kept."""
     if message.body_error and message.body_error != PACKED:
         return message.body_error, False
-    decoder = codecs.getincrementaldecoder("utf-8")()
-    is_text = True
     try:
-        for part in body_parts(message):
-            if is_text:
-                is_text = _decodes(decoder, part)
+        return "", is_utf8(body_parts(message))
     except CompressionError as failure:
         return str(failure), False
-    return "", is_text and _decodes(decoder, b"", final=True)
+
+
+def is_utf8(parts: Iterator[bytes]) -> bool:
+    """Return whether a body is UTF-8; all of its parts are taken."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    is_text = True
+    for part in parts:
+        is_text = is_text and _decodes(decoder, part)
+    return is_text and _decodes(decoder, b"", final=True)
 
 
 def _decodes(decoder: codecs.IncrementalDecoder, part: bytes, *, final: bool = False) -> bool:

@@ -5,6 +5,7 @@ Exit codes: 0 sound, same or done; 1 errors were found, or the stores differ; 3 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +18,7 @@ from flintmq.config import LoadedConfig, load_config
 from flintmq.core.log.store_lock import is_locked
 from flintmq.plugins.cli import options
 from flintmq.plugins.cli.exits import CommandError, ExitCode, warn
+from flintmq.plugins.cli.message_output import is_utf8, json_with_body
 from flintmq.plugins.cli.output import print_found, print_json, print_line, print_table, progress_bars
 from flintmq.plugins.cli.parser import Command
 from flintmq.plugins.delay.delay_times import DelayLevels
@@ -29,6 +31,7 @@ from flintmq.plugins.doctor.rebuild import fitting, has_damage, log_folders, reb
 from flintmq.plugins.doctor.salvage import salvage as save
 from flintmq.plugins.doctor.verify import verify as check
 from flintmq.plugins.doctor.walk import Piece
+from flintmq.remoting.client.compression import decompressed_parts
 
 store_dir_argument = click.argument("store", type=options.PATH, metavar="STORE", help="The store's folder.")
 
@@ -168,7 +171,11 @@ def cat(
         print_line(f"{count:,} messages in {parquet}")
         return
     for record in messages(files, wanted, damaged=_warn_of_damage):
-        print_json(record_json(record, whole_body=True))
+        fields = {name: value for name, value in record_json(record).items() if name not in ("body", "body_hex")}
+        is_text = is_utf8(decompressed_parts(record.body, 0))
+        for part in json_with_body(fields, decompressed_parts(record.body, 0), is_text=is_text, in_hex=True):
+            sys.stdout.write(part)
+        sys.stdout.flush()
 
 
 def _warn_of_damage(piece: Piece) -> None:

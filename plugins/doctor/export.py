@@ -17,6 +17,8 @@ from flintmq.plugins.doctor.files import StoreFiles
 from flintmq.plugins.doctor.walk import Piece, walk
 
 _ROWS = 16_384
+_HELD_MAX_BYTES = 8 * 1024 * 1024
+"""Records that are written together: Arrow makes copies of them."""
 
 
 @attrs.frozen
@@ -100,15 +102,16 @@ def to_parquet(
             ("body", pa.binary()),
         ]
     )
-    count = 0
+    count = held_bytes = 0
     rows: list[dict[str, Any]] = []
     with pq.ParquetWriter(target, schema, compression="zstd") as writer:
         for record in messages(files, wanted, progress, damaged):
             rows.append(_row(record))
             count += 1
-            if len(rows) >= _ROWS:
+            held_bytes += record.size_bytes
+            if len(rows) >= _ROWS or held_bytes >= _HELD_MAX_BYTES:
                 writer.write_table(pa.Table.from_pylist(rows, schema=schema))
-                rows = []
+                rows, held_bytes = [], 0
         writer.write_table(pa.Table.from_pylist(rows, schema=schema))
     return count
 

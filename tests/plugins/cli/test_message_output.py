@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import io
 import json
-import sys
 import time
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from flintmq.core.record.record import Record, decode_record
+from flintmq.plugins.cli import store
+from flintmq.plugins.cli.main import run_command_line
 from flintmq.plugins.cli.message_output import message_text, print_message
+from flintmq.plugins.doctor import export
 from flintmq.remoting.client.message import MessageExt, keep_packed
 from flintmq.tests.support.costs import memory
 from flintmq.tests.support.effort import first
 from flintmq.tests.support.hostile_bodies import MIB, hostile_body, hostile_names, hostile_properties, zlib_bomb
+from flintmq.tests.support.records import RecordFields, encode_all
 
 
 def message_with(body: bytes, sys_flag: int = 0, properties: dict[str, str] | None = None) -> MessageExt:
@@ -37,26 +44,27 @@ class Counted(io.RawIOBase):
         return len(data)
 
 
-@pytest.fixture
-def counted(monkeypatch: pytest.MonkeyPatch) -> Counted:
+@contextlib.contextmanager
+def counting() -> Iterator[Counted]:
+    """Have stdout kept by nobody."""
     raw = Counted()
-    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BufferedWriter(raw), encoding="utf-8"))
-    return raw
+    with contextlib.redirect_stdout(io.TextIOWrapper(io.BufferedWriter(raw), encoding="utf-8")):
+        yield raw
 
 
 @pytest.mark.parametrize("name", first(["nested lists", "16 MiB of zeros"], hostile_names()))
 @pytest.mark.parametrize("form", ["text", "json", "raw"])
-def test_a_hostile_body_costs_little(name: str, form: str, counted: Counted) -> None:
+def test_a_hostile_body_costs_little(name: str, form: str) -> None:
     """A compressed one may get 64 MiB long, and none of it is in memory at once."""
     message = message_with(*hostile_body(name))
-    with memory() as cost:
+    with counting() as out, memory() as cost:
         print_message(message, form)
     assert cost.peak_bytes < 16 * MIB
-    assert form != "text" or counted.size_bytes < MIB
+    assert 0 < out.size_bytes < (MIB if form == "text" else 512 * MIB)
 
 
 @pytest.mark.slow
-def test_a_line_for_people_takes_no_time(counted: Counted) -> None:
+def test_a_line_for_people_takes_no_time() -> None:
     """It is made in the loop of a consumer."""
     for name in hostile_names():
         message = message_with(*hostile_body(name), hostile_properties())
@@ -95,3 +103,28 @@ def test_what_cannot_be_unpacked_is_printed_as_stored(capsysbinary: pytest.Captu
     assert found["body_error"].startswith("the body is not a zlib stream")
     print_message(message, "raw")
     assert capsysbinary.readouterr().out == b"junk\n"
+
+
+def records_of(bodies: list[str]) -> Iterator[Record]:
+    for at, name in enumerate(bodies):
+        body, sys_flag = hostile_body(name)
+        log, _ = encode_all([RecordFields(body=body, sys_flag=sys_flag, queue_offset=at)])
+        yield decode_record(memoryview(log), 0)
+
+
+def test_an_export_holds_little(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As lines of JSON, and as Parquet, of which thousands of rows are written at a time."""
+    pytest.importorskip("pyarrow", reason="the extra 'parquet' is not installed")
+    names = ["the longest list", "zeros", "controls", "64 MiB of zeros"] * 4
+
+    def messages(*_: object, **__: object) -> Iterator[Record]:
+        return records_of(names)
+
+    monkeypatch.setattr(store, "messages", messages)
+    monkeypatch.setattr(export, "messages", messages)
+    (tmp_path / "store" / "commitlog").mkdir(parents=True)
+    for arguments in ((), ("--parquet", tmp_path / "out.parquet")):
+        with counting() as out, memory() as cost:
+            assert run_command_line(["store", "cat", str(tmp_path / "store"), *map(str, arguments)]) == 0
+        assert cost.peak_bytes < 64 * MIB, arguments
+        assert (out.size_bytes > 64 * MIB) is (not arguments)
