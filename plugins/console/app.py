@@ -138,6 +138,6 @@ def _templates() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals |= {"version": __version__, "to": to}
+    environment.globals |= {"version": __version__, "to": to, "ROWS_MAX": texts.ROWS_MAX}
     environment.filters |= {"segment": segment, **texts.FILTERS}
     return environment

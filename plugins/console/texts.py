@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from flintmq.config.units import size_text
+from flintmq.core.client_log import printable
 
 UNKNOWN: Final = "–"
+ROWS_MAX: Final = 500
+"""Of a table that has no pages: some 15 ms of the loop."""
 _SHOWN_MAX_CHARS: Final = 300
+_TOLD_MAX_CHARS: Final = 4_000
+T = TypeVar("T")
 _YEAR_9999_MS: Final = 253_402_300_799_000
 
 
@@ -102,6 +108,16 @@ def shown(text: object) -> str:
     return f"{safe}… ({len(plain):,} characters)" if len(plain) > _SHOWN_MAX_CHARS else safe
 
 
+def told(text: object) -> str:
+    """Return a sentence with names and answers of others in it on one line, with what cannot be printed escaped."""
+    return printable(str(text), _TOLD_MAX_CHARS)
+
+
+def most(rows: Iterable[T], count: int = ROWS_MAX) -> list[T]:
+    """Return the first rows of a table: clients decide how many queues, members and names there are."""
+    return list(itertools.islice(rows, count))
+
+
 FILTERS: Final[dict[str, Callable[..., Any]]] = {
     "count": count,
     "counted": counted,
@@ -113,5 +129,7 @@ FILTERS: Final[dict[str, Callable[..., Any]]] = {
     "duration": duration,
     "measured": measured,
     "shown": shown,
+    "told": told,
+    "most": most,
 }
 """By the name that templates use."""

@@ -95,7 +95,7 @@ class AdminClient(BrokerQuestions, QueueOffsets, InstanceUser):
     async def masters(self, cluster: str | None = None) -> dict[str, str]:
         """Addresses of masters by broker name: a cluster's, or all.
 
-        One that is registered with what is no address is left out, with a warning: it can be asked nothing.
+        One whose registered address is not HOST:PORT is left out, with a warning: it can be asked nothing.
         """
         info = await self.cluster_info()
         if cluster is not None and cluster not in info.cluster_addr_table:

@@ -69,6 +69,7 @@ def measured(cluster: EmbeddedCluster, work: Callable[[Browser], Awaitable[None]
         async with visiting(cluster.name_server.address) as browser:
             await browser.get("/messages")
             await browser.get("/message?id=" + "0" * 32)
+            await browser.get("/topic?name=TBW102")
             with memory() if is_memory else turns() as cost:
                 await work(browser)
             return cost.peak_bytes if is_memory else cost.turn_ms
@@ -103,5 +104,17 @@ def test_a_download_is_made_as_it_is_taken(cluster: EmbeddedCluster, hostile: di
             answer = await browser.get(f"/message/body?id={hostile[name]}")
             assert len(answer.body) == int(answer.headers["content-length"])
             assert len(answer.body) in sizes
+
+    assert measured(cluster, work, is_memory=False) < TURN_MAX_MS
+
+
+def test_a_topic_of_many_queues_is_a_page_of_bounded_length(cluster: EmbeddedCluster) -> None:
+    """It is made in one turn of the loop, and who creates a topic chooses how many queues it has."""
+    cluster["broker-a"].create_topic("Wide", 3_000)
+
+    async def work(browser: Browser) -> None:
+        page = await browser.get("/topic?name=Wide")
+        assert page.plain.count("broker-a:") == 500
+        assert "Further rows are left out here: 2,500." in page.plain
 
     assert measured(cluster, work, is_memory=False) < TURN_MAX_MS
