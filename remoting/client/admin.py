@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Final, Unpack
 
 from msgspec.structs import replace
@@ -45,7 +45,7 @@ from flintmq.remoting.wire.headers_message import (
     ViewMessageRequestHeader,
 )
 from flintmq.remoting.wire.headers_route import DeleteTopicFromNamesrvRequestHeader
-from flintmq.remoting.wire.json_body import decode_body, dumps
+from flintmq.remoting.wire.json_body import decode_answer, dumps
 
 ALL_TIME_MS: Final = 2**63 - 1
 
@@ -85,12 +85,12 @@ class AdminClient(BrokerQuestions, QueueOffsets, InstanceUser):
     async def cluster_info(self) -> ClusterInfo:
         """Return all brokers and clusters."""
         answer = checked(await self.client.routes.ask(request(RequestCode.GET_BROKER_CLUSTER_INFO)))
-        return decode_body(answer.body, ClusterInfo)
+        return await decode_answer(answer.body, ClusterInfo)
 
     async def topic_list(self) -> list[str]:
         """Return all topics."""
         answer = checked(await self.client.routes.ask(request(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)))
-        return TopicList.decode(answer.body).topic_list
+        return (await decode_answer(answer.body, TopicList)).topic_list
 
     async def masters(self, cluster: str | None = None) -> dict[str, str]:
         """Addresses of masters by broker name: a cluster's, or all.
@@ -163,7 +163,8 @@ class AdminClient(BrokerQuestions, QueueOffsets, InstanceUser):
             "topic_filter_type": topic_filter_type,
         }
         changes = {name: value for name, value in given.items() if value is not None}
-        for target in await self._targets(address, cluster):
+
+        async def create(target: str) -> None:
             had = await self.topic_config(topic, target) if len(changes) < len(given) else None
             config = replace(had or TopicConfig.with_queues(topic, NEW_TOPIC_QUEUES), **changes)
             header = CreateTopicRequestHeader(
@@ -176,7 +177,9 @@ class AdminClient(BrokerQuestions, QueueOffsets, InstanceUser):
                 topic_sys_flag=config.topic_sys_flag,
                 order=config.order,
             )
-            await _ask_all(self.client, [target], RequestCode.UPDATE_AND_CREATE_TOPIC, header)
+            await self.client.ask(target, request(RequestCode.UPDATE_AND_CREATE_TOPIC, header), LONG_TIMEOUT_MS)
+
+        await _at_all(await self._targets(address, cluster), create)
 
     async def delete_topic(self, topic: str, *, cluster: str | None = None) -> None:
         """Delete a topic and its messages' queues at the brokers, then its route at every name server."""
@@ -190,7 +193,7 @@ class AdminClient(BrokerQuestions, QueueOffsets, InstanceUser):
         stats: dict[MessageQueue, TopicOffset] = {}
         header = TopicRequestHeader(topic=topic)
         for answer in await self._ask_topic(topic, RequestCode.GET_TOPIC_STATS_INFO, header):
-            stats.update(TopicStatsTable.decode(answer.body).offset_table)
+            stats.update((await decode_answer(answer.body, TopicStatsTable)).offset_table)
         return stats
 
     # --- groups ---
@@ -225,7 +228,7 @@ class AdminClient(BrokerQuestions, QueueOffsets, InstanceUser):
         merged = ConsumeStats()
         header = GetConsumeStatsRequestHeader(consumer_group=group, topic=topic)
         for answer in await self._ask_topic(topic, RequestCode.GET_CONSUME_STATS, header):
-            stats = ConsumeStats.decode(answer.body)
+            stats = await decode_answer(answer.body, ConsumeStats)
             merged.consume_tps += stats.consume_tps
             merged.offset_table.update(stats.offset_table)
         return merged
@@ -237,7 +240,7 @@ class AdminClient(BrokerQuestions, QueueOffsets, InstanceUser):
         header = ResetOffsetRequestHeader(topic=topic, group=group, timestamp_ms=timestamp_ms, is_force=force)
         offsets: dict[MessageQueue, int] = {}
         for answer in await self._ask_topic(topic, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header):
-            offsets.update(ResetOffsetBody.decode(answer.body).offset_table)
+            offsets.update((await decode_answer(answer.body, ResetOffsetBody)).offset_table)
         return offsets
 
     # --- messages ---
@@ -312,16 +315,23 @@ class AdminClient(BrokerQuestions, QueueOffsets, InstanceUser):
 async def _ask_all(
     client: ClientInstance, addresses: Iterable[str], code: int, header: CommandHeader | None = None, body: bytes = b""
 ) -> None:
-    """Ask each, also where one before does not answer. Raises the first error, which says how many did not do it."""
+    async def ask(address: str) -> None:
+        await client.ask(address, request(code, header, body), LONG_TIMEOUT_MS)
+
+    await _at_all(addresses, ask)
+
+
+async def _at_all(addresses: Iterable[str], work: Callable[[str], Awaitable[None]]) -> None:
+    """Do something at each address, also where one before fails. Raises the first error, which says how many did not do it."""
     failures: list[RefusedError | RemotingError] = []
     count = 0
     for address in addresses:
         count += 1
         try:
-            await client.ask(address, request(code, header, body), LONG_TIMEOUT_MS)
+            await work(address)
         except (RefusedError, RemotingError) as error:
             failures.append(error)
-    if failures and count > 1 and isinstance(failures[0], RemotingError):
+    if failures and len(failures) < count and isinstance(failures[0], RemotingError):
         raise RemotingError(f"{len(failures)} of {count} did not do it, the others did: {failures[0]}") from failures[0]
     if failures:
         raise failures[0]

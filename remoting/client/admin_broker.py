@@ -34,7 +34,7 @@ from flintmq.remoting.wire.headers_admin import (
     ViewBrokerStatsDataRequestHeader,
 )
 from flintmq.remoting.wire.headers_message import ConsumerGroupRequestHeader
-from flintmq.remoting.wire.json_body import decode_body
+from flintmq.remoting.wire.json_body import decode_answer
 
 LONG_TIMEOUT_MS: Final = 10_000
 CODE_MAX: Final = 32_767
@@ -95,7 +95,7 @@ class BrokerQuestions:
     async def runtime_info(self, address: str) -> dict[str, str]:
         """Return a broker's counters and gauges (docs/internals/protocol.md, Runtime figures)."""
         answer = await self.client.ask(address, request(RequestCode.GET_BROKER_RUNTIME_INFO))
-        return KVTable.decode(answer.body).table
+        return (await decode_answer(answer.body, KVTable)).table
 
     async def broker_config(self, address: str) -> dict[str, str]:
         """Return a broker's settings."""
@@ -109,7 +109,7 @@ class BrokerQuestions:
         Refused with REQUEST_CODE_NOT_SUPPORTED where the broker is not FlintMQ's.
         """
         answer = await self.client.ask(address, request(RequestCode.GET_BROKER_REPORT))
-        return BrokerReport.decode(answer.body)
+        return await decode_answer(answer.body, BrokerReport)
 
     async def broker_stats(self, name: str, key: str, address: str) -> BrokerStatsData:
         """Return what a broker counted in the last minute, hour and day.
@@ -121,19 +121,19 @@ class BrokerQuestions:
         """
         header = ViewBrokerStatsDataRequestHeader(stats_name=name, stats_key=key)
         answer = await self.client.ask(address, request(RequestCode.VIEW_BROKER_STATS_DATA, header))
-        return decode_body(answer.body, BrokerStatsData)
+        return await decode_answer(answer.body, BrokerStatsData)
 
     async def producers(self, address: str) -> ProducerTableInfo:
         """Return the members of every producer group that a broker knows."""
         answer = await self.client.ask(address, request(RequestCode.GET_ALL_PRODUCER_INFO))
-        return ProducerTableInfo.decode(answer.body)
+        return await decode_answer(answer.body, ProducerTableInfo)
 
     # --- topics ---
 
     async def topic_configs(self, address: str) -> TopicConfigSerializeWrapper:
         """Return every topic of a broker with its settings."""
         answer = await self.client.ask(address, request(RequestCode.GET_ALL_TOPIC_CONFIG), LONG_TIMEOUT_MS)
-        return decode_body(answer.body, TopicConfigSerializeWrapper)
+        return await decode_answer(answer.body, TopicConfigSerializeWrapper)
 
     async def topic_config(self, topic: str, address: str) -> TopicConfig | None:
         """Return the settings that a topic has at a broker; None where the broker has no such topic."""
@@ -147,27 +147,27 @@ class BrokerQuestions:
             if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                 raise
             return (await self.topic_configs(address)).topic_config_table.get(topic)  # RocketMQ 4 tells all or none
-        return decode_body(answer.body, TopicConfig)
+        return await decode_answer(answer.body, TopicConfig)
 
     async def topic_stats_at(self, topic: str, address: str) -> dict[MessageQueue, TopicOffset]:
         """Return first and last offset of each queue that a topic has at a broker."""
         answer = await self.client.ask(
             address, request(RequestCode.GET_TOPIC_STATS_INFO, TopicRequestHeader(topic=topic))
         )
-        return TopicStatsTable.decode(answer.body).offset_table
+        return (await decode_answer(answer.body, TopicStatsTable)).offset_table
 
     async def topic_groups(self, topic: str, address: str) -> list[str]:
         """Return the groups that consume a topic, as far as a broker knows."""
         header = TopicRequestHeader(topic=topic)
         answer = await self.client.ask(address, request(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, header))
-        return GroupList.decode(answer.body).group_list
+        return (await decode_answer(answer.body, GroupList)).group_list
 
     # --- groups ---
 
     async def group_configs(self, address: str) -> dict[str, SubscriptionGroupConfig]:
         """Return every group of a broker with its settings."""
         answer = await self.client.ask(address, request(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG), LONG_TIMEOUT_MS)
-        return decode_body(answer.body, SubscriptionGroupWrapper).subscription_group_table
+        return (await decode_answer(answer.body, SubscriptionGroupWrapper)).subscription_group_table
 
     async def group_config(self, group: str, address: str) -> SubscriptionGroupConfig | None:
         """Return the settings that a group has at a broker; None where the broker has no such group."""
@@ -181,19 +181,19 @@ class BrokerQuestions:
             if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                 raise
             return (await self.group_configs(address)).get(group)  # RocketMQ 4 tells all or none
-        return decode_body(answer.body, SubscriptionGroupConfig)
+        return await decode_answer(answer.body, SubscriptionGroupConfig)
 
     async def consume_stats_at(self, group: str, address: str, topic: str = "") -> ConsumeStats:
         """Return how far a group has come in the queues that a topic, or each of its topics, has at a broker."""
         header = GetConsumeStatsRequestHeader(consumer_group=group, topic=topic)
         answer = await self.client.ask(address, request(RequestCode.GET_CONSUME_STATS, header), LONG_TIMEOUT_MS)
-        return ConsumeStats.decode(answer.body)
+        return await decode_answer(answer.body, ConsumeStats)
 
     async def all_consume_stats(self, address: str) -> ConsumeStatsList:
         """Return how far every group has come in every queue that a broker has, by one request."""
         header = GetBrokerConsumeStatsRequestHeader(is_order=False)
         answer = await self.client.ask(address, request(RequestCode.GET_BROKER_CONSUME_STATS, header), LONG_TIMEOUT_MS)
-        return ConsumeStatsList.decode(answer.body)
+        return await decode_answer(answer.body, ConsumeStatsList)
 
     async def consumer_connections(self, group: str, address: str) -> ConsumerConnection:
         """Return the group's members that a broker knows. Refused with CONSUMER_NOT_ONLINE when there are none."""
@@ -209,7 +209,7 @@ class BrokerQuestions:
         """Return what :meth:`consumer_connections` and :meth:`contradictions` return, by one request."""
         header = ConsumerGroupRequestHeader(consumer_group=group)
         answer = await self.client.ask(address, request(RequestCode.GET_CONSUMER_CONNECTION_LIST, header))
-        return ConsumerConnection.decode(answer.body), answer.remark or ""
+        return await decode_answer(answer.body, ConsumerConnection), answer.remark or ""
 
     async def consumer_running_info(
         self, group: str, client_id: str, address: str, timeout_ms: int = LONG_TIMEOUT_MS
@@ -226,4 +226,4 @@ class BrokerQuestions:
         """
         header = GetConsumerRunningInfoRequestHeader(consumer_group=group, client_id=client_id)
         answer = await self.client.ask(address, request(RequestCode.GET_CONSUMER_RUNNING_INFO, header), timeout_ms)
-        return ConsumerRunningInfo.decode(answer.body)
+        return await decode_answer(answer.body, ConsumerRunningInfo)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import struct
 import zlib
@@ -24,6 +25,7 @@ from flintmq.remoting.wire.bodies import (
     RegisterBrokerBody,
     ResetOffsetBody,
     TopicList,
+    TopicStatsTable,
 )
 from flintmq.remoting.wire.codes import MQ_VERSION
 from flintmq.remoting.wire.headers_route import (
@@ -31,7 +33,8 @@ from flintmq.remoting.wire.headers_route import (
     decode_register_broker_body,
     encode_register_broker_body,
 )
-from flintmq.remoting.wire.json_body import decode_body, dumps
+from flintmq.remoting.wire.json_body import decode_answer, decode_body, dumps
+from flintmq.tests.support.costs import turns
 
 ROUTE = TopicRouteData(
     broker_datas=[BrokerData(broker_addrs={1: "b:2", 0: "a:1"}, broker_name="broker-ä", cluster="C")],
@@ -181,3 +184,19 @@ def test_a_body_that_nests_too_deep_is_refused_in_the_same_words_everywhere(begi
     text = begin + "[" * depth + "]" * depth + "}" * bool(begin)
     with pytest.raises(JsonSyntaxError, match="nests deeper than 64"):
         decode_body(text.encode(), TopicList)
+
+
+def test_a_long_answer_is_read_in_a_thread() -> None:
+    """Positions of thousands of queues have keys that are objects, which only the slow reader takes."""
+    queue = '{"brokerName":"b","queueId":%d,"topic":"T"}:{"lastUpdateTimestamp":0,"maxOffset":2,"minOffset":1}'
+    text = f'{{"offsetTable":{{{",".join(queue % at for at in range(3_000))}}}}}'.encode()
+
+    async def run() -> TopicStatsTable:
+        with turns() as cost:
+            found = await decode_answer(text, TopicStatsTable)
+        assert cost.turn_ms < 20
+        return found
+
+    assert asyncio.run(run()) == TopicStatsTable.decode(text)
+    short = b'{"offsetTable":{}}'
+    assert asyncio.run(decode_answer(short, TopicStatsTable)) == TopicStatsTable.decode(short)
