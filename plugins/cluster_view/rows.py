@@ -20,6 +20,8 @@ def broker_row(broker: BrokerMemory, now_s: float, alarms: tuple[PlacedAlarm, ..
     """Return a broker without its settings."""
     info, told = broker.info, figures.main_figures(broker.info)
     error = broker.error
+    if not broker.answers:
+        told |= {"put_per_s": None, "get_per_s": None}
     if not broker.is_registered:
         missing_s = round(now_s - broker.seen_s)
         error = f"no name server names it any more, for {missing_s} s{f'; {error}' if error else ''}"
@@ -33,7 +35,7 @@ def broker_row(broker: BrokerMemory, now_s: float, alarms: tuple[PlacedAlarm, ..
         version=info.get("brokerVersionDesc", ""),
         is_flintmq=is_flintmq(broker),
         boot_timestamp_ms=figures.number(info, "bootTimestamp"),
-        put_latency_99_ms=figures.put_latency_99_ms(info),
+        put_latency_99_ms=figures.put_latency_99_ms(info) if broker.answers else None,
         commit_log_min_offset_bytes=figures.number(info, "commitLogMinOffset"),
         commit_log_max_offset_bytes=figures.number(info, "commitLogMaxOffset"),
         replication=figures.replication_of(info),

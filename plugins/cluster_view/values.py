@@ -63,6 +63,9 @@ class Overview:
     alarms: tuple[PlacedAlarm, ...]
     errors: tuple[str, ...]
     """What could not be asked, in sentences."""
+    offline_behind: tuple[tuple[str, int], ...] = ()
+    """Groups without members for which messages wait, with how many; the largest lag first. It is no alarm while it does not
+    grow, but nobody consumes."""
 
 
 @attrs.frozen(kw_only=True)
@@ -115,8 +118,9 @@ class BrokerView:
     version: str
     is_flintmq: bool
     boot_timestamp_ms: int
-    put_per_s: float
-    get_per_s: float
+    put_per_s: float | None
+    """None while the broker does not answer: what it told last is no rate of now. Likewise below."""
+    get_per_s: float | None
     put_today: int
     got_today: int
     put_latency_99_ms: float | None

@@ -87,8 +87,8 @@ class ClusterView:
             brokers_missing=len(brokers) - len(answering),
             topics=sum(topic.kind == "user" for topic in topics.values()),
             groups=len(wanted),
-            put_per_s=sum(broker.put_per_s for broker in answering if broker.broker_id == 0),
-            get_per_s=sum(broker.get_per_s for broker in answering),
+            put_per_s=sum(broker.put_per_s or 0.0 for broker in answering if broker.broker_id == 0),
+            get_per_s=sum(broker.get_per_s or 0.0 for broker in answering),
             put_latency_99_ms=max(latencies, default=None),
             lag=sum(lags) if any(one.age_s(PROGRESS, now_s) is not None for one in self._speakers()) else None,
             groups_behind=sum(lag > 0 for lag in lags),
@@ -98,6 +98,12 @@ class ClusterView:
                 brokers, {group.name: group for group in wanted}, is_empty=not brokers and not self._registry_error
             ),
             errors=(self._registry_error,) if self._registry_error else (),
+            offline_behind=tuple(
+                sorted(
+                    ((one.name, one.lag) for one in wanted if one.state == "offline" and one.lag),
+                    key=lambda entry: (-entry[1], entry[0]),
+                )
+            ),
         )
 
     async def brokers(self) -> tuple[BrokerView, ...]:

@@ -198,4 +198,8 @@ def alarm_lines(overview: Overview, room: int) -> list[str]:
     lines += [alarm_text(alarm) for alarm in overview.alarms]
     if len(lines) > room:
         return [*lines[: room - 1], f"… and {len(lines) - room + 1} more: press a"]
+    if not lines and overview.offline_behind:
+        name, lag = overview.offline_behind[0]
+        more = f" and {len(overview.offline_behind) - 1} more" if len(overview.offline_behind) > 1 else ""
+        lines = [f"no alarms, but nobody consumes for {name_text(name)} ({count_text(lag)} behind){more}"]
     return lines or ["no alarms"]

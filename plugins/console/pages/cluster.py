@@ -83,6 +83,7 @@ async def overview(visitor: Visitor) -> Response:
         brokers=await view.brokers(),
         behind=behind[:8],
         busy=busy[:8],
+        rates_known=all(one.put_per_s is not None for one in topics if one.kind == "user") and found.age_s is not None,
         **_charts(visitor),
     )
 

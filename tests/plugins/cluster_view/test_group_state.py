@@ -9,6 +9,7 @@ from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.plugins.cluster_view.group_state import remembered_state
 from flintmq.plugins.cluster_view.memory import NOBODY, BrokerMemory, Connected
 from flintmq.plugins.cluster_view.progress import advance
+from flintmq.plugins.cluster_view.rows import broker_row
 from flintmq.remoting.wire.bodies import ConsumeStats, OffsetWrapper
 
 
@@ -51,3 +52,17 @@ def test_the_state_is_that_of_the_brokers_that_answer(
     """A dead broker's last figures are no lag and no rate of now; broadcasting members have no lag that brokers know."""
     state = remembered_state("g", brokers)
     assert (state.state, state.members, state.lag, state.retry_lag, state.get_per_s) == wanted
+
+
+def test_a_broker_that_does_not_answer_has_no_rate() -> None:
+    """Its last figures were those of a load that nobody serves now; what it stores is there all the same."""
+    one = broker("a", None)
+    one.info = {"putTps": "47.0 0 0", "getTransferedTps": "9.0 0 0", "putLatency99": "0.4", "commitLogMaxOffset": "10"}
+    row = broker_row(one, 0.0, ())
+    assert (row.put_per_s, row.get_per_s, row.put_latency_99_ms) == (47.0, 9.0, 0.4)
+    one.error = "gone"
+    row = broker_row(one, 0.0, ())
+    assert (row.put_per_s, row.get_per_s, row.put_latency_99_ms) == (None, None, None)
+    assert row.commit_log_bytes == 10
+    one.error, one.is_registered = "", False
+    assert broker_row(one, 0.0, ()).put_per_s is None

@@ -34,6 +34,13 @@ def test_topics_come_by_rate_unknown_ones_last_and_the_systems_not_at_all(view: 
     assert names(chosen(TOPICS, view.all_topics, sorted_by="topic"))[0] == "%DLQ%billing"
 
 
+def test_groups_that_nobody_consumes_for_are_named_where_there_is_no_alarm(view: Any) -> None:
+    calm = attrs.evolve(asyncio.run(view.overview()), alarms=(), errors=())
+    assert alarm_lines(calm, 3) == ["no alarms"]
+    behind = attrs.evolve(calm, offline_behind=(("audit", 4_200), ("old", 3)))
+    assert alarm_lines(behind, 3) == ["no alarms, but nobody consumes for audit (4,200 behind) and 1 more"]
+
+
 def test_groups_come_by_lag_or_by_what_is_wrong(view: Any) -> None:
     assert names(chosen(GROUPS, view.all_groups)) == ["billing", "odd", "idle"]
     assert names(chosen(GROUPS, view.all_groups, sorted_by="state")) == ["odd", "billing", "idle"]

@@ -13,6 +13,7 @@ pytest.importorskip("jinja2", reason="the extra 'console' is not installed")
 
 from flintmq.core.broker.conflicts import odd_members
 from flintmq.core.broker.groups import SubscriptionGroupConfig
+from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.kernel.hookspecs import hookimpl
 from flintmq.plugins.broker.alarm_figures import alarms_of
 from flintmq.plugins.cluster_view.members import ask_members, conflicts_of
@@ -20,6 +21,7 @@ from flintmq.plugins.cluster_view.values import BrokerView
 from flintmq.plugins.testing.cluster import EmbeddedCluster
 from flintmq.plugins.top.details import broker_parts, group_parts
 from flintmq.remoting.client import AdminClient, Consumer, ConsumerSettings, Message, MessageExt, Producer
+from flintmq.remoting.client.broker_api import BrokerApi
 from flintmq.tests.support.console_visits import Answer, Browser, visiting
 
 PAGES = ("/", "/brokers", "/broker?name=broker-a&id=0", "/topics", "/groups", "/alarms", "/audit", "/login")
@@ -61,6 +63,36 @@ def test_every_page_is_whole(cluster: EmbeddedCluster, path: str) -> None:
             assert "set-cookie" not in (await browser.get(path)).headers
 
     asyncio.run(run())
+
+
+def test_nothing_is_wrong_only_where_somebody_consumes(tmp_path: Path) -> None:
+    """A group without members that is behind is no alarm yet; a green word would say that all is well. And what is not known
+    in the first seconds is not said to be nothing."""
+
+    async def run(cluster: EmbeddedCluster) -> None:
+        address = cluster.name_server.address
+        cluster["broker-a"].create_topic("Left", 2)
+        async with Producer("p", address) as producer, AdminClient(address) as admin, visiting(address) as browser:
+            assert "Nothing is wrong" in (await browser.get("/alarms")).plain
+            await admin.create_group(SubscriptionGroupConfig(group_name="left"))
+            await BrokerApi(admin.client, "left").commit(MessageQueue("broker-a", 0, "Left"), 0)
+            for _ in range(6):
+                await producer.send(Message("Left", b"x"))
+        async with visiting(address) as browser:
+            page = await browser.get("/")
+            check_form(page)
+            assert "Which topics are sent to is not known yet" in page.plain
+            assert "Nothing is sent" not in page.plain
+            async with asyncio.timeout(20):
+                while (
+                    "nobody consumes for left (6 messages behind)" not in (page := await browser.get("/alarms")).plain
+                ):
+                    await browser.console.clusters.anonymous().view.refresh(all_due=True)
+            check_form(page)
+            assert "Nothing is wrong" not in page.plain
+
+    with EmbeddedCluster(tmp_path, layout={"broker-a": 0}) as cluster:
+        asyncio.run(run(cluster))
 
 
 def test_topics_and_groups_are_listed_and_found(cluster: EmbeddedCluster) -> None:
