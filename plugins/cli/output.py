@@ -14,16 +14,20 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, Final, Literal, TextIO
 
 from flintmq.core.client_log import UNPRINTABLE, escape_all
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import ProgressColumn, TaskID
+    from rich.table import Table
 
 WIDTH_WITHOUT_TERMINAL = 160
-
+WIDTH_IN_PIPE_MAX = 1_000
+"""A longer table is made of cards, in a pipe, too."""
+TEXT_MIN_CHARS = 24
+"""A column is not made narrower than this by breaking its text into lines."""
 
 CELL_MAX_CHARS = 8_000
 """Of a value in a table: to break longer ones into lines takes seconds."""
@@ -76,24 +80,86 @@ def console(*, stderr: bool = False) -> Console:
     return Console(stderr=stderr, width=width, markup=False, highlight=False)
 
 
+def terminal_width(*, stderr: bool = False) -> int | None:
+    """Return how many columns the terminal has; None where there is none."""
+    stream = sys.stderr if stderr else sys.stdout
+    return console(stderr=stderr).width if stream.isatty() else None
+
+
 def print_table(
     columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str = "", stderr: bool = False
 ) -> None:
-    """Print a table; columns whose name ends with ``#`` hold numbers. What looks like markup is text."""
+    """Print a table; columns whose name ends with ``#`` hold numbers. What looks like markup is text.
+
+    No word of it is cut: where the terminal is too narrow, the longest column alone is broken into lines, between its words;
+    where that does not do, each row is a card of its own, a line for each value. In a pipe lines are as long as they must be.
+    """
+    from rich.console import Console
+
+    cells = [[_cell(value) for value in row] for row in rows]
+    stream, terminal = sys.stderr if stderr else sys.stdout, terminal_width(stderr=stderr)
+    for line in _wrapped(safe(title), terminal or LINE_MAX_CHARS):
+        print(line, file=stream)
+    headings = [column.removesuffix("#") for column in columns]
+    widths = [max(map(_width, column)) for column in zip(headings, *cells, strict=True)]
+    natural = _natural_width(_table(columns, cells, None))
+    room = terminal or max(WIDTH_WITHOUT_TERMINAL, min(natural, WIDTH_IN_PIPE_MAX))
+    longest = widths.index(max(widths))
+    words = (_width(word) for row in [headings, *cells] for word in row[longest].split())
+    least = max(TEXT_MIN_CHARS, *words)
+    if natural > room and natural - widths[longest] + least > room:
+        _print_cards(headings, cells, room, stream)
+        return
+    table = _table(columns, cells, None if natural <= room else longest)
+    Console(file=stream, width=room, markup=False, highlight=False).print(table)
+
+
+def _natural_width(table: Table) -> int:
+    """Return how wide a table is whose cells are not broken."""
+    from rich.console import Console
+    from rich.measure import Measurement
+
+    wide = Console(width=1_000_000)
+    return Measurement.get(wide, wide.options, table).maximum
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    """Return text in lines that are broken between words; a word that is longer than a line is whole all the same."""
+    import textwrap
+
+    return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False) if text else []
+
+
+def _table(columns: Sequence[str], cells: Sequence[Sequence[str]], broken: int | None) -> Table:
+    """Return a table of which one column, or none, may be broken into lines."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in columns:
-        number = column.endswith("#")
-        table.add_column(column.removesuffix("#"), justify="right" if number else "left", no_wrap=number)
+    for number, column in enumerate(columns):
+        justify: Literal["left", "right"] = "right" if column.endswith("#") else "left"
+        table.add_column(column.removesuffix("#"), justify=justify, no_wrap=number != broken)
+    for row in cells:
+        table.add_row(*map(Text, row))
+    return table
+
+
+def _print_cards(headings: Sequence[str], rows: Iterable[Sequence[str]], width: int, stream: TextIO) -> None:
+    """Print each row as its first value, and below it a line for each further one that there is."""
+    label = max(map(len, headings)) + 4
     for row in rows:
-        table.add_row(*(Text(_cell(value)) for value in row))
-    target = console(stderr=stderr)
-    if title:
-        target.print(Text(safe(title)), soft_wrap=True)  # as a title of the table it would be as narrow as its columns
-    target.print(table)
+        print(f"\n{row[0]}", file=stream)
+        for heading, value in zip(headings[1:], row[1:], strict=True):
+            for number, line in enumerate(_wrapped(value, max(width - label, TEXT_MIN_CHARS))):
+                print(f"{'' if number else f'  {heading}':{label}}{line}", file=stream)
+    stream.flush()
+
+
+def _width(text: str) -> int:
+    from rich.cells import cell_len
+
+    return cell_len(text)
 
 
 def print_rows(
@@ -130,6 +196,16 @@ def print_done(text: str, as_json: bool, **done: object) -> None:
         print_line(text)
 
 
+def span_text(seconds: int) -> str:
+    """Return a span of time in its two largest units: ``12s``, ``7m``, ``3h 5m``, ``2d 4h``."""
+    if seconds < 60:
+        return f"{seconds}s"
+    minutes, hours, days = seconds // 60, seconds // 3_600, seconds // 86_400
+    if minutes < 60:
+        return f"{minutes}m"
+    return f"{hours}h {minutes % 60}m" if hours < 24 else f"{days}d {hours % 24}h"
+
+
 def when(timestamp_ms: int) -> str:
     """Return a time for people, local; ``-`` for none."""
     return f"{datetime.fromtimestamp(timestamp_ms / 1000):%Y-%m-%d %H:%M:%S}" if timestamp_ms > 0 else "-"
@@ -157,7 +233,7 @@ def progress_bars(done_column: ProgressColumn) -> Iterator[Callable[[str, int, i
 
 
 def print_found(found: dict[str, Any], as_json: bool) -> None:
-    """Print a result as JSON or as indented lines."""
+    """Print a result as JSON, or for people as indented lines in words."""
     if as_json:
         print_json(found)
         return
@@ -165,15 +241,44 @@ def print_found(found: dict[str, Any], as_json: bool) -> None:
         print_line(line)
 
 
-def _lines(value: Any, indent: str = "") -> Iterator[str]:
+FOREIGN: Final = frozenset({"properties", "topics"})
+"""Members whose keys are names that somebody else gave."""
+WORDS: Final = {"told_by": "where it ends was told by"}
+VALUES: Final = {
+    ("told_by", "queues"): "the queues",
+    ("told_by", "feed"): "the feed",
+    ("told_by", "walk"): "a walk through the log",
+}
+_NAME: Final = re.compile(r"[a-z]+(_[a-z]+)*")
+
+
+def _heading(key: str) -> str:
+    """Return the name of a member for people: its words."""
+    key = key.removesuffix("_ms") if key.endswith(("_at_ms", "timestamp_ms")) else key
+    return WORDS.get(key) or (key.replace("_", " ") if _NAME.fullmatch(key) else key)
+
+
+def _value(key: str, value: Any) -> str:
+    """Return a member's value for people: yes and no, local times."""
+    if value in (None, [], {}):
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int) and key.endswith(("_at_ms", "timestamp_ms")):
+        return when(value)
+    return VALUES.get((key, value)) or str(value) if isinstance(value, str) else str(value)
+
+
+def _lines(value: Any, indent: str = "", *, is_foreign: bool = False) -> Iterator[str]:
     """Yield a nested result as indented lines."""
     if isinstance(value, dict):
         for key, member in value.items():
+            name = str(key) if is_foreign else _heading(str(key))
             if isinstance(member, dict | list) and member:
-                yield f"{indent}{key}:"
-                yield from _lines(member, indent + "  ")
+                yield f"{indent}{name}:"
+                yield from _lines(member, indent + "  ", is_foreign=key in FOREIGN)
             else:
-                yield f"{indent}{key}: {'none' if member in (None, [], {}) else member}"
+                yield f"{indent}{name}: {str(member) if is_foreign else _value(str(key), member)}"
     elif isinstance(value, list):
         for member in value:
             if isinstance(member, dict | list):

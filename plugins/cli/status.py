@@ -15,11 +15,11 @@ from flintmq.plugins.broker.plugin_figures import plugins_of
 from flintmq.plugins.cli import options
 from flintmq.plugins.cli.connect import with_admin
 from flintmq.plugins.cli.exits import ExitCode
-from flintmq.plugins.cli.output import lag_text, print_json, print_line, print_rows, print_table
+from flintmq.plugins.cli.output import lag_text, print_json, print_line, print_rows, print_table, span_text
 from flintmq.plugins.cli.parser import Command
 from flintmq.plugins.cluster_view.alarms import all_alarms, told_alarms
 from flintmq.plugins.cluster_view.detail import find_group, report_of
-from flintmq.plugins.cluster_view.figures import main_figures, number, replication_of
+from flintmq.plugins.cluster_view.figures import main_figures, number, replication_of, uptime_s
 from flintmq.plugins.cluster_view.memory import BrokerMemory, registered, speakers
 from flintmq.plugins.cluster_view.poll import is_flintmq
 from flintmq.plugins.cluster_view.reports import in_a_line, needs_a_look
@@ -89,6 +89,7 @@ def _row(broker: BrokerMemory, report: BrokerReport | None) -> dict[str, Any]:
         **place,
         "version": info.get("brokerVersionDesc", ""),
         "uptime": info.get("runtime", "").strip("[] "),
+        "uptime_s": uptime_s(info.get("runtime", "")),
         **main_figures(info),
         **({"replication": replication} if (replication := replication_of(info)) else {}),
         **plugins_of(info),
@@ -149,22 +150,23 @@ async def _groups(admin: AdminClient, topic: str, brokers: list[BrokerMemory]) -
 
 def _show(found: dict[str, Any]) -> None:
     brokers = found["brokers"]
+    headings = (
+        "broker",
+        "cluster",
+        "address",
+        "version",
+        "put/s#",
+        "get/s#",
+        "put today#",
+        "got today#",
+        "log#",
+        "disk#",
+    )
+    count = f"{len(brokers)} broker{'' if len(brokers) == 1 else 's'}"
     print_table(
-        (
-            "cluster",
-            "broker",
-            "address",
-            "version",
-            "put/s#",
-            "get/s#",
-            "put today#",
-            "got today#",
-            "log#",
-            "disk#",
-            "up",
-        ),
+        (*headings, "up", "state"),
         map(_cells, brokers),
-        title=f"name servers {', '.join(found['name_servers'])}: {len(brokers)} brokers, {found['topics']} topics",
+        title=f"name servers {', '.join(found['name_servers'])}: {count}, {found['topics']} topics",
     )
     for row in brokers:
         if "alarm" in row:
@@ -236,9 +238,9 @@ def _show_troubles(brokers: list[dict[str, Any]]) -> None:
 
 
 def _cells(row: dict[str, Any]) -> tuple[object, ...]:
-    place = (row["cluster"], f"{row['broker']}:{row['id']}", row["address"])
+    place = (f"{row['broker']}:{row['id']}", row["cluster"], row["address"])
     if "error" in row:
-        return (*place, row["error"], *[""] * 7)
+        return (*place, *[""] * 8, row["error"])
     return (
         *place,
         row["version"],
@@ -248,5 +250,6 @@ def _cells(row: dict[str, Any]) -> tuple[object, ...]:
         row["got_today"],
         size_text(row["commit_log_bytes"]),
         f"{row['disk_ratio']:.0%}",
-        row["uptime"],
+        span_text(row["uptime_s"]),
+        "answers",
     )

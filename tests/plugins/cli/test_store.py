@@ -322,7 +322,7 @@ def test_an_audit_that_finds_something_says_so_to_scripts(cli: RunCommand, store
     path.write_bytes(raw)
     outcome = cli("store", "audit", str(store), "--engine", "inline")
     assert outcome.code == 1
-    assert "wrong_crcs" in outcome.out
+    assert "wrong crcs:" in outcome.out
 
 
 @pytest.mark.parametrize("command", SCALE_COMMANDS, ids=lambda command: command[0])

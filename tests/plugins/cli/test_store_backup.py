@@ -38,7 +38,7 @@ def test_a_backup_is_made_checked_and_restored(cli: RunCommand, store: Path, tmp
     assert cli("store", "diff", store, new).code == 0
     text = cli("store", "backup", store, backup)
     assert "number: 2" in text.out
-    assert "new_bytes: 0" in text.out
+    assert "new bytes: 0" in text.out
 
 
 def test_a_damaged_backup_is_exit_code_1(cli: RunCommand, store: Path, tmp_path: Path) -> None:
