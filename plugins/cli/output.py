@@ -8,6 +8,7 @@ printed here goes through it; JSON has such characters as ``\\uXXXX``. ``--raw``
 from __future__ import annotations
 
 import codecs
+import io
 import json
 import re
 import sys
@@ -111,7 +112,12 @@ def print_table(
         _print_cards(headings, cells, room, stream)
         return
     table = _table(columns, cells, None if natural <= room else longest)
-    Console(file=stream, width=room, markup=False, highlight=False).print(table)
+    if terminal is not None:
+        Console(file=stream, width=room, markup=False, highlight=False).print(table)
+        return
+    plain = io.StringIO()
+    Console(file=plain, width=room, markup=False, highlight=False).print(table)
+    print("\n".join(line.rstrip() for line in plain.getvalue().splitlines()), file=stream)
 
 
 def _natural_width(table: Table) -> int:

@@ -72,9 +72,8 @@ def plugins(config: Path | None, settings: tuple[str, ...], trace: bool, broker:
         print_json(found)
         return
     for row in found:
-        hooks = "\n".join(hook.removeprefix("flintmq_") for hook in row["hooks"])
+        hooks = [hook.removeprefix("flintmq_") for hook in row["hooks"]]
         row["hooks"] = hooks if row["enabled"] else "switched off"
-        row["registered"] = "\n".join(row["registered"])
         row["place"] = row["place"] or row["source"]
     print_rows(found, {"plugin": "name", "from": "place", "hooks": "hooks", "registered": "registered"})
 

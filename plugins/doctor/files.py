@@ -132,6 +132,11 @@ class StoreFiles:
         self.log = sorted((file for one in self.log_folders for file in stream(one)), key=lambda file: file.start)
         there = any(one.is_dir() for one in (*self.log_folders, root / "consumequeue", root / "config"))
         if not self.log and not there and not (root / "checkpoint").is_file():
+            inside = sorted(log.parent.name for log in root.glob("*/commitlog"))
+            if inside:
+                raise StoreFormatError(
+                    f"{root}: holds the stores of several brokers; name one: {', '.join(str(root / one) for one in inside)}"
+                )
             raise StoreFormatError(f"{root}: no store lies there (no commitlog, consumequeue or config)")
         self._geometry = geometry
 

@@ -154,6 +154,24 @@ def test_every_command_fits(
         assert sum(len(word) == 32 for line in lines for word in line.split()) == 2, "both ids are whole"
 
 
+@pytest.mark.parametrize("columns", [COLUMNS, None])
+@pytest.mark.parametrize("words", [("plugins",), ("config", "show"), ("config", "show", "--changed")], ids=" ".join)
+def test_commands_without_a_cluster_fit(
+    cli: RunCommand, terminal: Callable[[int | None], None], words: tuple[str, ...], columns: int | None
+) -> None:
+    """Long values, and lists of what plugins register, are broken between their words; nothing is shown as an escape."""
+    terminal(columns)
+    outcome = cli(*words)
+    assert outcome.code == 0
+    lines = outcome.out.splitlines()
+    assert "\\n" not in outcome.out
+    assert all(line == line.rstrip() for line in lines) or columns is not None
+    if columns is not None:
+        assert [line for line in lines if len(line) > columns and " " in line.strip()] == []
+    if words == ("plugins",):
+        assert "TRANS_CHECK_MAX_TIME_TOPIC" in outcome.out
+
+
 @pytest.mark.slow
 def test_a_real_terminal(cli: RunCommand, name_server: str, tmp_path: Path) -> None:
     """What the width is comes from the terminal itself."""

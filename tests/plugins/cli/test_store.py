@@ -94,6 +94,15 @@ def test_explain_answers_all_its_questions(cli: RunCommand, store: Path) -> None
     assert strict["cut"]["is"] == "damage"
 
 
+def test_a_clusters_folder_names_its_stores(cli: RunCommand, tmp_path: Path) -> None:
+    """The folder of run --brokers holds a store for each: one of them is meant."""
+    for name in ("broker-a", "broker-b"):
+        (tmp_path / name / "commitlog").mkdir(parents=True)
+    refused = cli("store", "verify", tmp_path)
+    assert refused.code == 3
+    assert f"name one: {tmp_path / 'broker-a'}, {tmp_path / 'broker-b'}" in refused.err
+
+
 @pytest.mark.parametrize("place", ["Orders", "Orders/x/1", "Orders/0/-1", "/0/1"])
 def test_a_queue_place_that_is_none_is_wrong_usage(cli: RunCommand, store: Path, place: str) -> None:
     """With an example of a right one."""
