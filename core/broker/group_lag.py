@@ -61,14 +61,25 @@ def read_topics(api: BrokerApi) -> Iterator[tuple[str, str]]:
 
     Broadcasting members keep their offsets themselves: what such a group has read is not known here, and it is left out.
     """
-    offsets = [(topic, group) for topic, group, _ in api.offsets.all()]
-    online = [(topic, info.group_name) for info in api.consumers for topic in info.subscriptions]
-    for topic, group in dict.fromkeys((*offsets, *online)):
-        info = api.consumers.find(group)
-        if info is not None and info.is_broadcasting:
-            continue
-        if topic in api.topics and not has_left(api, group, topic):
-            yield topic, group
+    online: dict[str, list[str]] = {}
+    for info in api.consumers:
+        for topic in info.subscriptions:
+            online.setdefault(topic, []).append(info.group_name)
+    for topic in api.offsets.topics():
+        for group in api.offsets.which_group_by_topic(topic).union(online.pop(topic, ())):
+            if _reads(api, group, topic):
+                yield topic, group
+    for topic, groups in online.items():
+        for group in groups:
+            if _reads(api, group, topic):
+                yield topic, group
+
+
+def _reads(api: BrokerApi, group: str, topic: str) -> bool:
+    info = api.consumers.find(group)
+    if info is not None and info.is_broadcasting:
+        return False
+    return topic in api.topics and not has_left(api, group, topic)
 
 
 def member_count(api: BrokerApi, group: str) -> int:
