@@ -64,8 +64,8 @@ class Overview:
     errors: tuple[str, ...]
     """What could not be asked, in sentences."""
     offline_behind: tuple[tuple[str, int], ...] = ()
-    """Groups without members for which messages wait, with how many; the largest lag first. It is no alarm while it does not
-    grow, but nobody consumes."""
+    """Groups without members for which messages wait, with how many; the largest lag first. An alarm tells of them when the
+    lag grows."""
 
 
 @attrs.frozen(kw_only=True)
@@ -119,7 +119,7 @@ class BrokerView:
     is_flintmq: bool
     boot_timestamp_ms: int
     put_per_s: float | None
-    """None while the broker does not answer: what it told last is no rate of now. Likewise below."""
+    """None while the broker does not answer: what it told last was a rate of then. Likewise below."""
     get_per_s: float | None
     put_today: int
     got_today: int
