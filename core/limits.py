@@ -133,6 +133,21 @@ rights, and their groups may be made up."""
 REGISTERED_TOPICS_MAX: Final = 200_000
 """Topics that one broker registers: compressed, 16 KB of a stranger become millions of them."""
 
+REGISTERED_BROKERS_MAX: Final = 10_000
+"""Broker names, and addresses, that a name server knows: anyone who may register makes new ones. Clusters have some hundred."""
+
+REGISTERED_BROKERS_PER_CONNECTION_MAX: Final = 256
+"""Addresses of one connection; RocketMQ's brokers register one each, a container of brokers those that are in it."""
+
+REGISTERED_TOPICS_IN_ALL_MAX: Final = 1_000_000
+"""Topics of all brokers together, each counted once for each broker that has it: some 300 MiB of a name server."""
+
+KV_CONFIG_ENTRIES_MAX: Final = 200_000
+"""Keys of all namespaces of a name server; an ordered topic has one."""
+
+KV_CONFIG_MAX_BYTES: Final = 32 * 1024 * 1024
+"""Their names and values together, which are kept in memory and in ``kvConfig.json``."""
+
 FILTER_EXPRESSION_MAX_BYTES: Final = 16 * 1024
 """A filter expression: some 700 ids in an IN list; cutting it into tokens takes some 10 ms of the loop's time."""
 

@@ -7,9 +7,12 @@ from typing import Any, Final
 
 import msgspec
 
+from flintmq.core.errors import RefusedError
 from flintmq.core.io.config_journal import ConfigJournal
 from flintmq.core.io.config_manager import ConfigManager, DataVersion, JsonFile
 from flintmq.core.io.typed_json import read_as
+from flintmq.core.limits import KV_CONFIG_ENTRIES_MAX, KV_CONFIG_MAX_BYTES
+from flintmq.core.response_code import ResponseCode
 
 ORDER_TOPIC_CONFIG: Final = "ORDER_TOPIC_CONFIG"
 """The namespace of ordered topics: topic to ``broker-a:4;broker-b:4``."""
@@ -35,6 +38,10 @@ class _Note(msgspec.Struct, rename="camel"):
     value: str | None = None
 
 
+def _size(namespace: str, key: str, value: str | None) -> int:
+    return 0 if value is None else sum(len(text.encode("utf-8", "replace")) for text in (namespace, key, value))
+
+
 class KVConfigManager(ConfigManager[dict[str, str]]):
     """Values by namespace and key. Loop thread; a change is noted when the call returns, and survives a power cut once
     :meth:`durable` has returned.
@@ -46,6 +53,7 @@ class KVConfigManager(ConfigManager[dict[str, str]]):
 
     def __init__(self, file: JsonFile | None = None, journal: ConfigJournal | None = None) -> None:
         super().__init__(file, {}, journal)
+        self._size_bytes = 0
         self._counter = 0
         """Of the newest note: the file itself does not say how often the table has changed."""
 
@@ -53,7 +61,19 @@ class KVConfigManager(ConfigManager[dict[str, str]]):
         return sum(map(len, self._table.values()))
 
     def put(self, namespace: str, key: str, value: str) -> None:
-        """Set a value. Raises StoreError, and changes nothing then."""
+        """Set a value. Raises StoreError, or RefusedError where there is no room for it, and changes nothing then."""
+        before = self.get(namespace, key)
+        entries, size_bytes = len(self) + (before is None), self._size_bytes + _size(namespace, key, value)
+        if before is not None:
+            size_bytes -= _size(namespace, key, before)
+        if entries > KV_CONFIG_ENTRIES_MAX or size_bytes > KV_CONFIG_MAX_BYTES:
+            raise RefusedError(
+                ResponseCode.SYSTEM_ERROR,
+                f"the name server would keep {entries} values in {size_bytes} bytes; at most {KV_CONFIG_ENTRIES_MAX} in "
+                f"{KV_CONFIG_MAX_BYTES}",
+                reason="kv.too_many",
+                measured=str(size_bytes),
+            )
         self._change(namespace, key, value)
 
     def _change(self, namespace: str, key: str, value: str | None) -> None:
@@ -66,6 +86,8 @@ class KVConfigManager(ConfigManager[dict[str, str]]):
             self.persist()
 
     def _apply(self, namespace: str, key: str, value: str | None) -> None:
+        before = self.get(namespace, key)
+        self._size_bytes += _size(namespace, key, value) - _size(namespace, key, before)
         if value is not None:
             self._table.setdefault(namespace, {})[key] = value
         else:
@@ -90,6 +112,9 @@ class KVConfigManager(ConfigManager[dict[str, str]]):
 
     def _merge(self, value: Mapping[str, Any]) -> None:
         self._table.update(read_as(value, _StoredKeyValues).config_table)
+        self._size_bytes = sum(
+            _size(namespace, key, one) for namespace, values in self._table.items() for key, one in values.items()
+        )
 
     def _merge_note(self, note: Mapping[str, Any]) -> None:
         change = read_as(note.get("change"), _Note)

@@ -72,12 +72,16 @@ class TopicQueueTable:
 
     def __init__(self) -> None:
         self._table: dict[str, dict[str, QueueData]] = {}
+        self.size = 0
+        """How many topics all brokers have, each counted once for each of them."""
         self._wiped: set[str] = set()
         """Brokers whose topics have no write permission, whatever the brokers register."""
 
     def put(self, broker_name: str, config: TopicConfig) -> None:
         """Add or replace a broker's queues of a topic."""
-        self._table.setdefault(config.topic_name, {})[broker_name] = QueueData(
+        queues = self._table.setdefault(config.topic_name, {})
+        self.size += broker_name not in queues
+        queues[broker_name] = QueueData(
             broker_name=broker_name,
             read_queue_nums=config.read_queue_nums,
             write_queue_nums=config.write_queue_nums,
@@ -133,7 +137,7 @@ class TopicQueueTable:
         """Remove the queues of a topic at some brokers, and the topic with the last of them."""
         queues = self._table.get(topic, {})
         for broker_name in list(broker_names):
-            queues.pop(broker_name, None)
+            self.size -= queues.pop(broker_name, None) is not None
         if not queues:
             self._table.pop(topic, None)
 

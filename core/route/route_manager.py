@@ -14,9 +14,16 @@ from msgspec.structs import replace
 from flintmq.core.broker.address import HERE, Advertised, Viewpoint
 from flintmq.core.broker.topic_config import TopicConfig
 from flintmq.core.client_log import client_log
+from flintmq.core.errors import RefusedError
 from flintmq.core.io.clock import Clock
 from flintmq.core.io.config_manager import DataVersion
 from flintmq.core.kernel.ports.channel import Channel
+from flintmq.core.limits import (
+    REGISTERED_BROKERS_MAX,
+    REGISTERED_BROKERS_PER_CONNECTION_MAX,
+    REGISTERED_TOPICS_IN_ALL_MAX,
+)
+from flintmq.core.response_code import ResponseCode
 from flintmq.core.route.route_data import (
     MASTER_ID,
     BrokerData,
@@ -27,6 +34,11 @@ from flintmq.core.route.route_data import (
 )
 
 _log = client_log(__name__)
+
+
+def _full(text: str, measured: int) -> RefusedError:
+    return RefusedError(ResponseCode.SYSTEM_ERROR, text, reason="register.too_many", measured=str(measured))
+
 
 BROKER_EXPIRY_S = 120.0
 """A broker that did not register for so long is forgotten."""
@@ -85,7 +97,8 @@ class RouteInfoManager:
     ) -> RegisterResult:
         """Enter what a broker registers.
 
-        An address that is known under another id of the same name is moved: a slave was promoted. Topics count only from the
+        An address that is known under another id of the same name is moved: a slave was promoted. So is one that is known under
+        another name: the broker was renamed. Topics count only from the
         master, and only when their version or the address is new. Those of an older version than the same connection brought
         before do not count: they were on their way while the table changed.
 
@@ -95,7 +108,15 @@ class RouteInfoManager:
             advertised: by which other addresses clients reach it.
             is_whole: the topics are all that the broker has, so that others are removed, and a new connection's count whatever
                 their version. RocketMQ's brokers send single topics, too, and do not say which they do.
+
+        Raises:
+            RefusedError: there is no room for another broker, or for so many topics.
         """
+        topics = None if topics is None else list(topics)
+        self._check_room(broker_name, broker_address, channel, 0 if topics is None else len(topics))
+        before = self._live.get(broker_address)
+        if before is not None and before.broker_name != broker_name:  # nobody would ever forget the name that it had
+            self._remove_address(before.broker_name, broker_address)
         self._clusters.setdefault(cluster, {})[broker_name] = None
         known = self._brokers.get(broker_name)
         addresses = dict(known.broker_addrs) if known is not None else {}
@@ -117,20 +138,41 @@ class RouteInfoManager:
             topics, data_version = None, live.data_version
         is_changed = is_new or live is None or live.data_version != data_version or (is_whole and not is_same_channel)
         if topics is not None and broker_id == MASTER_ID and is_changed:
-            table = {config.topic_name: config for config in topics}
-            for config in table.values():
-                self.topics.put(broker_name, config)
-            if is_whole:
-                self.topics.keep_only(broker_name, table.keys())
+            self._take_topics(broker_name, topics, is_whole=is_whole)
         self._live[broker_address] = _LiveBroker(
             self._clock.monotonic_s(), data_version, channel, ha_server_address, broker_name, broker_id, advertised
         )
-        if filter_servers is not None:
-            if filter_servers:
-                self._filter_servers[broker_address] = list(filter_servers)
-            else:
-                self._filter_servers.pop(broker_address, None)
+        self._take_filter_servers(broker_address, filter_servers)
         return self._result_for(broker_id, addresses)
+
+    def _take_topics(self, broker_name: str, topics: Iterable[TopicConfig], *, is_whole: bool) -> None:
+        table = {config.topic_name: config for config in topics}
+        for config in table.values():
+            self.topics.put(broker_name, config)
+        if is_whole:
+            self.topics.keep_only(broker_name, table.keys())
+
+    def _take_filter_servers(self, broker_address: str, filter_servers: Sequence[str] | None) -> None:
+        if filter_servers:
+            self._filter_servers[broker_address] = list(filter_servers)
+        elif filter_servers is not None:
+            self._filter_servers.pop(broker_address, None)
+
+    def _check_room(self, broker_name: str, broker_address: str, channel: Channel, topics: int) -> None:
+        if broker_address not in self._live:
+            if len(self._live) >= REGISTERED_BROKERS_MAX:
+                text = f"{len(self._live)} brokers are registered; at most {REGISTERED_BROKERS_MAX}"
+                raise _full(text, len(self._live))
+            own = sum(live.channel is channel for live in self._live.values())
+            if own >= REGISTERED_BROKERS_PER_CONNECTION_MAX:
+                text = (
+                    f"{own} brokers are registered by one connection; at most {REGISTERED_BROKERS_PER_CONNECTION_MAX}"
+                )
+                raise _full(text, own)
+        size = self.topics.size
+        if size + topics > REGISTERED_TOPICS_IN_ALL_MAX and topics > len(self.topics.topics_at((broker_name,))):
+            text = f"{size} topics of all brokers are registered, and {topics} would come; at most"
+            raise _full(f"{text} {REGISTERED_TOPICS_IN_ALL_MAX}", size)
 
     def _leave_cluster(self, known: BrokerData | None, cluster: str) -> None:
         """Remove a broker name that moved to another cluster from the one it was in."""

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from flintmq.core.errors import StoreError
+from flintmq.core.errors import RefusedError, StoreError
 from flintmq.core.io.config_journal import ConfigJournal
 from flintmq.core.io.config_manager import JsonFile
+from flintmq.core.route import kv_config
 from flintmq.core.route.kv_config import ORDER_TOPIC_CONFIG, KVConfigManager
 
 
@@ -67,3 +68,25 @@ def test_a_change_that_the_disk_refuses_is_not_made(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="notes: cannot be written"):
         kv.put("ns", "k", "1")
     assert kv.get("ns", "k") is None
+
+
+def test_values_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In number and in size: they are in memory, and in the file that is read at a start."""
+    monkeypatch.setattr(kv_config, "KV_CONFIG_ENTRIES_MAX", 3)
+    monkeypatch.setattr(kv_config, "KV_CONFIG_MAX_BYTES", 30)
+    file = JsonFile(tmp_path / "kvConfig.json")
+    kv = KVConfigManager(file)
+    for key in "abc":
+        kv.put("n", key, "x")
+    with pytest.raises(RefusedError, match="would keep 4 values") as full:
+        kv.put("n", "d", "x")
+    assert full.value.reason == "kv.too_many"
+    kv.put("n", "a", "y" * 20)
+    with pytest.raises(RefusedError, match="in 31 bytes; at most 3 in 30"):
+        kv.put("n", "b", "ü" * 2)
+    again = KVConfigManager(file)
+    again.load()
+    with pytest.raises(RefusedError, match="in 31 bytes"):
+        again.put("n", "b", "ü" * 2)
+    again.delete("n", "a")
+    again.put("n", "b", "ü" * 2)

@@ -6,7 +6,9 @@ import msgspec
 import pytest
 
 from flintmq.core.broker.topic_config import TopicConfig
+from flintmq.core.errors import RefusedError
 from flintmq.core.io.config_manager import DataVersion
+from flintmq.core.route import route_manager
 from flintmq.core.route.route_data import ClusterInfo, RegisterResult
 from flintmq.core.route.route_manager import RouteInfoManager
 from flintmq.core.testing.clock import ManualClock
@@ -275,3 +277,56 @@ def test_deletes_a_topic_everywhere_or_in_one_cluster() -> None:
     names.routes.delete_topic("T")
     names.routes.delete_topic("T")
     assert names.routes.topics.topics() == []
+
+
+def test_a_renamed_broker_has_one_name() -> None:
+    """Nobody would ever forget the other one: it is known by the address, which is alive."""
+    names, connection = Names(), RecordingChannel()
+    topic = TopicConfig(topic_name="T", read_queue_nums=1, write_queue_nums=1, perm=6)
+    names.register("a", 0, "h:1", topic, channel=connection)
+    names.register("a", 1, "h:2", channel=connection)
+    names.register("b", 0, "h:1", topic, channel=connection)
+    assert names.routes.cluster_info().broker_addr_table.keys() == {"a", "b"}
+    assert names.routes.cluster_info().broker_addr_table["a"].broker_addrs == {1: "h:2"}
+    names.routes.close_channel(connection)
+    assert names.routes.cluster_info() == ClusterInfo(broker_addr_table={}, cluster_addr_table={})
+    assert names.routes.topics.size == 0
+
+
+def test_the_brokers_of_a_connection_and_of_all_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Anyone who may register makes new ones; those that are known go on, and a connection that ends makes room."""
+    monkeypatch.setattr(route_manager, "REGISTERED_BROKERS_PER_CONNECTION_MAX", 3)
+    monkeypatch.setattr(route_manager, "REGISTERED_BROKERS_MAX", 5)
+    names, first, second = Names(), RecordingChannel(), RecordingChannel()
+    for at in range(1, 4):
+        names.register(f"a{at}", 0, f"h:{at}", channel=first)
+    for at in range(100):  # names alone take no room
+        names.register(f"x{at}", 0, "h:1", channel=first)
+    with pytest.raises(RefusedError, match="3 brokers are registered by one connection; at most 3"):
+        names.register("a4", 0, "h:4", channel=first)
+    names.register("a4", 0, "h:4", channel=second)
+    names.register("a5", 0, "h:5", channel=second)
+    with pytest.raises(RefusedError, match="5 brokers are registered; at most 5") as full:
+        names.register("a6", 0, "h:6", channel=second)
+    assert full.value.reason == "register.too_many"
+    names.register("a5", 0, "h:5", channel=second)
+    assert names.routes.cluster_info().broker_addr_table.keys() == {"x99", "a2", "a3", "a4", "a5"}
+    names.routes.close_channel(first)
+    names.register("a6", 0, "h:6", channel=second)
+
+
+def test_the_topics_of_all_brokers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(route_manager, "REGISTERED_TOPICS_IN_ALL_MAX", 10)
+    names, connection = Names(), RecordingChannel()
+    some = [TopicConfig(topic_name=f"T{at}", read_queue_nums=1, write_queue_nums=1, perm=6) for at in range(6)]
+    names.register("a", 0, "h:1", *some, channel=connection)
+    assert names.routes.topics.size == 6
+    with pytest.raises(RefusedError, match="6 topics of all brokers are registered, and 6 would come; at most 10"):
+        names.register("b", 0, "h:2", *some)
+    assert "b" not in names.routes.cluster_info().broker_addr_table
+    names.register("b", 0, "h:2", *some[:4])
+    names.register("a", 0, "h:1", *some, channel=connection)  # as every 30 s
+    assert names.routes.topics.size == 10
+    names.routes.delete_topic("T0")
+    names.routes.close_channel(connection)
+    assert names.routes.topics.size == 3
