@@ -134,6 +134,7 @@ def test_help_shows_what_an_option_is_without_being_given(words: str) -> None:
         "certificate",
         "key",
         "audit",
+        "history",
     }
     for option in command.params:
         if isinstance(option, click.Option) and not option.hidden and not option.is_flag and option.expose_value:
