@@ -6,7 +6,9 @@ from typing import Final
 
 import attrs
 
+from flintmq.core.errors import FlintError
 from flintmq.core.io.clock import Clock
+from flintmq.remoting.client.callbacks import told
 
 FIRST_PAUSE_S: Final = 30.0
 LONGEST_PAUSE_S: Final = 3_600.0
@@ -40,11 +42,12 @@ class Troubles:
             may_pass: it is usual for a moment: it is logged the second time.
         """
         now_s = self._clock.monotonic_s()
+        text = told(reason) if isinstance(reason, Exception) and not isinstance(reason, FlintError) else str(reason)
         trouble = self._by_subject.get(subject)
         if trouble is None:
-            self._by_subject[subject] = _Trouble(str(reason), now_s, now_s if may_pass else now_s + FIRST_PAUSE_S)
+            self._by_subject[subject] = _Trouble(text, now_s, now_s if may_pass else now_s + FIRST_PAUSE_S)
             return not may_pass
-        trouble.reason = str(reason)
+        trouble.reason = text
         if now_s < trouble.tell_at_s:
             return False
         trouble.tell_at_s = now_s + trouble.pause_s
