@@ -14,7 +14,7 @@ from flintmq.config.timestamps import parse_timestamp
 from flintmq.config.units import parse_duration
 from flintmq.plugins.cli import log_output
 from flintmq.plugins.cli.exits import CommandError, ExitCode, warn
-from flintmq.plugins.cli.parser import AccessOption
+from flintmq.plugins.cli.parser import AccessOption, FileTextOption
 from flintmq.remoting.client.consume_from import FROM_TIMESTAMP, NAMES, Where, begin_of
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -30,13 +30,14 @@ config_file = click.option(
 settings = click.option(
     "--set",
     "settings",
+    cls=FileTextOption,
     multiple=True,
     metavar="KEY=VALUE",
     help="A setting, by our name or RocketMQ's. May be repeated.",
 )
 
 
-class SettingOption(click.Option):
+class SettingOption(FileTextOption):
     """An option that stands for a setting, whose default help shows.
 
     Args:

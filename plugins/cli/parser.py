@@ -32,6 +32,10 @@ class AccessOption(click.Option):
     """An option by which a client signs or encrypts; help lists these in a section of their own."""
 
 
+class FileTextOption(click.Option):
+    """An option whose text may name a file: bytes that are not UTF-8 stay in it, as the system has them in names."""
+
+
 class Command(click.Command):
     """A command whose help lists its access options by themselves, and whose texts are UTF-8 in every locale."""
 
@@ -39,7 +43,8 @@ class Command(click.Command):
         """Call the command. Raises ``UsageError`` for an option's text that is not UTF-8."""
         for parameter in self.params:
             name = parameter.name
-            if name in ctx.params and isinstance(parameter.type, click.types.StringParamType):
+            is_text = isinstance(parameter.type, click.types.StringParamType)
+            if name in ctx.params and is_text and not isinstance(parameter, FileTextOption):
                 ctx.params[name] = _as_typed(ctx.params[name], parameter, ctx)
         return super().invoke(ctx)
 

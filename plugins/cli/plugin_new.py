@@ -9,7 +9,7 @@ import click
 
 from flintmq.plugins.cli import options
 from flintmq.plugins.cli.exits import CommandError, ExitCode
-from flintmq.plugins.cli.output import print_done
+from flintmq.plugins.cli.output import print_done, print_line
 from flintmq.plugins.cli.parser import Command
 from flintmq.plugins.scaffold.scaffold import KINDS, PluginName, ScaffoldError, write_project
 
@@ -35,8 +35,9 @@ def new(name: str, kind: str, folder: Path | None, as_json: bool) -> None:
     except OSError as error:
         raise CommandError(f"{error.filename or folder}: {error.strerror or error}") from error
     place = shlex.quote(str(folder))
-    text = f"{folder}: a plugin of the kind {kind}, in {len(files)} files\n"
-    text += f"next: cd {place} && pip install -e '.[test]' && python -m pytest"
+    text = f"{folder}: a plugin of the kind {kind}, in {len(files)} files"
     print_done(
         text, as_json, name=name, kind=kind, package=names.package, section=names.section, dir=str(folder), files=files
     )
+    if not as_json:
+        print_line(f"next: cd {place} && pip install -e '.[test]' && python -m pytest")

@@ -409,7 +409,12 @@ def test_several_brokers_serve_one_topic(tmp_path: Path, cli: RunCommand, small:
         assert ready.keys() == {"namesrv", "brokers", "store", "pid"}
         names = ready["namesrv"]
         assert cli("topics", "create", "T", "--queues", 2, "-n", names).code == 0
-        wait_for_route(cli, "T", names)
+
+        def placed() -> set[str]:
+            found = cli("topics", "show", "T", "--json", "-n", names)
+            return {row["broker"] for row in found.json["queues"]} if found.code == 0 else set()
+
+        wait_until(lambda: placed() == {"broker-a", "broker-b"})
         for number in range(8):
             assert cli("send", "T", f"message {number}", "-n", names).code == 0
         pids = supervised_pids(process.pid)
