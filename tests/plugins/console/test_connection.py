@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import AsyncIterator
 
 import pytest
@@ -98,5 +99,31 @@ def test_a_byte_after_an_answer_begins_a_request(monkeypatch: pytest.MonkeyPatch
             assert (await reader.readuntil(b"ok\n")).startswith(b"HTTP/1.1 200")
             writer.write(b"G")
             await end_of((reader, writer))
+
+    asyncio.run(run())
+
+
+def test_who_does_not_take_an_answer_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each would keep a request under way, and what it was answered, for as long as it likes."""
+    monkeypatch.setattr(connection, "WRITE_TIMEOUT_S", 0.2)
+    requests = b"GET /static/console.css HTTP/1.1\r\nHost: localhost\r\n\r\n" * 2_000
+
+    cut = connection.Connection.cut
+
+    async def run() -> None:
+        is_cut = asyncio.Event()
+
+        def noted(one: connection.Connection) -> None:
+            cut(one)
+            is_cut.set()
+
+        monkeypatch.setattr(connection.Connection, "cut", noted)
+        async with serving() as address:
+            with socket.socket() as peer:
+                peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                peer.connect(address)
+                await asyncio.to_thread(peer.sendall, requests)
+                await is_cut.wait()
+            assert await status(address) == b"200"
 
     asyncio.run(run())
