@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
@@ -21,39 +22,42 @@ _PLAIN_MAX_BYTES: Final = 4 * FRAME_MAX_BYTES
 """A few kilobytes can decompress to gigabytes."""
 
 
-BATCH_PLAIN_MAX_BYTES: Final = 32 * 1024 * 1024
-"""Of a batch's bodies together; a batch of one record may have one that is longer."""
+def is_compressed(heads: Heads) -> Bools:
+    """Return which records say that their bodies are compressed, and have one."""
+    found: Bools = (heads.sys_flag & COMPRESSED != 0) & (heads.body_length > 0)
+    return found
 
 
-class BatchTooLargeError(Exception):
-    """The bodies of some records are too long together when they are decompressed: fewer records make a batch."""
+def plain_runs(data: npt.NDArray[np.uint8], heads: Heads, max_bytes: int) -> Iterator[tuple[slice, list[bytes]]]:
+    """Yield runs of records whose bodies together have at most so many bytes, decompressed, but at least one record each.
+
+    With each run come the bodies of those that :func:`is_compressed` tells.
+    """
+    packed = is_compressed(heads)
+    begin = size_bytes = 0
+    plain: list[bytes] = []
+    for row, (at, length, flag) in enumerate(
+        zip(heads.body_at.tolist(), heads.body_length.tolist(), heads.sys_flag.tolist(), strict=True)
+    ):
+        body = _decompressed(bytes(data[at : at + length]), flag & _METHOD_MASK) if packed[row] else None
+        row_bytes = length if body is None else len(body)
+        if row > begin and size_bytes + row_bytes > max_bytes:
+            yield slice(begin, row), plain
+            begin, size_bytes, plain = row, 0, []
+        size_bytes += row_bytes
+        if body is not None:
+            plain.append(body)
+    yield slice(begin, len(heads)), plain
 
 
-def body_column(data: npt.NDArray[np.uint8], heads: Heads, *, raw: bool) -> pa.Array:
-    """Return the body of each record.
+def body_column(data: npt.NDArray[np.uint8], heads: Heads, plain: list[bytes] | None) -> pa.Array:
+    """Return the body of each record: as it is stored, or with those that are compressed replaced by ``plain``.
 
     A body whose record claims a compression that it does not have stays as it is stored: a client chooses the flag, and no
     client can stop a pipeline with it.
-
-    Raises:
-        BatchTooLargeError: see there.
     """
     bodies = take_slices(data, heads.body_at, heads.body_length)
-    if raw:
-        return bodies
-    rows = np.flatnonzero((heads.sys_flag & COMPRESSED != 0) & (heads.body_length > 0))
-    if not len(rows):
-        return bodies
-    plain: list[bytes] = []
-    plain_bytes = 0
-    for at, length, flag in zip(
-        heads.body_at[rows].tolist(), heads.body_length[rows].tolist(), heads.sys_flag[rows].tolist(), strict=True
-    ):
-        plain.append(_decompressed(bytes(data[at : at + length]), flag & _METHOD_MASK))
-        plain_bytes += len(plain[-1])
-        if plain_bytes > BATCH_PLAIN_MAX_BYTES and len(heads) > 1:
-            raise BatchTooLargeError
-    return replaced(bodies, rows, plain)
+    return replaced(bodies, np.flatnonzero(is_compressed(heads)), plain) if plain else bodies
 
 
 def wrong_crc(data: npt.NDArray[np.uint8], heads: Heads) -> Bools | None:

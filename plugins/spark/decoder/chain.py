@@ -20,6 +20,8 @@ from flintmq.plugins.spark.decoder.slices import Ints
 Bytes = npt.NDArray[np.uint8]
 BATCH_ROWS: Final = 20_000
 BATCH_BYTES: Final = 16 * 1024 * 1024
+BATCH_BYTES_MAX: Final = 1024 * 1024 * 1024
+"""No column of an Arrow batch holds more than twice as much."""
 
 
 @attrs.frozen
@@ -47,7 +49,7 @@ def in_batches(starts: Ints, batch_rows: int = BATCH_ROWS, batch_bytes: int = BA
     """Yield the places of records in batches of so many at most, which begin within so many bytes; of one at least."""
     at = 0
     while at < len(starts):
-        full = int(np.searchsorted(starts, int(starts[at]) + batch_bytes))
+        full = int(np.searchsorted(starts, int(starts[at]) + min(batch_bytes, BATCH_BYTES_MAX)))
         until = min(max(full, at + 1), at + batch_rows)
         yield starts[at:until]
         at = until

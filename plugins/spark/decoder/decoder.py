@@ -14,7 +14,8 @@ import pyarrow as pa
 from flintmq.core.record import properties as props
 from flintmq.core.record.heads import Heads, read_heads
 from flintmq.core.record.record import RECORD_MIN_BYTES, RecordError, decode_record
-from flintmq.plugins.spark.decoder.bodies import BatchTooLargeError, body_column, wrong_crc
+from flintmq.plugins.spark.decoder.bodies import body_column, is_compressed, plain_runs, wrong_crc
+from flintmq.plugins.spark.decoder.chain import BATCH_BYTES, BATCH_BYTES_MAX
 from flintmq.plugins.spark.decoder.property_map import PropertyMap
 from flintmq.plugins.spark.decoder.rows import RowFilter, has_tag
 from flintmq.plugins.spark.decoder.slices import (
@@ -33,6 +34,8 @@ from flintmq.plugins.spark.schema import ALL_NAMES, PropertiesFormat, arrow_sche
 _FIRST_MS: Final = -62_135_596_800_000
 _LAST_MS: Final = 253_402_300_799_999
 """The years 1 to 9999, beyond which neither Python nor Spark's text form has a time."""
+
+_INT64_MAX: Final = 2**63 - 1
 
 _INT_FIELDS: Final = {
     "queueId": "queue_id",
@@ -83,24 +86,6 @@ class Decoder:
     verify_crc: bool = False
     bad_records: Literal["fail", "skip"] = "fail"
 
-    def batches(
-        self, buffer: Any, starts: Sequence[int] | Ints, where: str = "", first_offset_bytes: int | None = None
-    ) -> Iterator[tuple[pa.RecordBatch, int]]:
-        """Yield what :meth:`decode` returns, and of how many records; in parts where compressed bodies would take much memory.
-
-        Raises:
-            BadRecordError: as :meth:`decode`.
-        """
-        left = [np.asarray(starts, np.int64)]
-        while left:
-            some = left.pop()
-            try:
-                batch = self.decode(buffer, some, where, first_offset_bytes)
-            except BatchTooLargeError:
-                left += [some[len(some) // 2 :], some[: len(some) // 2]]
-            else:
-                yield batch, len(some)
-
     def decode(
         self, buffer: Any, starts: Sequence[int] | Ints, where: str = "", first_offset_bytes: int | None = None
     ) -> pa.RecordBatch:
@@ -114,13 +99,46 @@ class Decoder:
                 must name the place at which it lies.
 
         Returns:
-            One row for each record that :attr:`rows` lets through.
+            One row for each record that :attr:`rows` lets through. Whoever cannot bound the bodies takes :meth:`batches`.
 
         Raises:
-            BatchTooLargeError: compressed bodies would take too much memory: :meth:`batches` takes fewer at a time.
             BadRecordError: at a position lies no record, or with :attr:`verify_crc` a body that was changed; not with
                 ``bad_records`` of ``skip``.
         """
+        rows = self._chosen(buffer, starts, where, first_offset_bytes)
+        return self._batch(rows, next(self._runs(rows, _INT64_MAX))[1])
+
+    def batches(
+        self,
+        buffer: Any,
+        starts: Sequence[int] | Ints,
+        where: str = "",
+        first_offset_bytes: int | None = None,
+        batch_bytes: int = BATCH_BYTES,
+    ) -> Iterator[tuple[pa.RecordBatch, int]]:
+        """Read records as :meth:`decode` does, and yield them in batches, each with how many of the records went into it.
+
+        A body may be a thousand times as large as it is stored: a batch ends where its bodies have ``batch_bytes``,
+        decompressed; it has one row at least. Only one batch of bodies is held at a time.
+        """
+        places = np.asarray(starts, np.int64)
+        rows = self._chosen(buffer, places, where, first_offset_bytes)
+        done = 0
+        for run, plain in self._runs(rows, min(batch_bytes, BATCH_BYTES_MAX)):
+            is_last = run.stop >= len(rows.heads)
+            until = len(places) if is_last else int(np.searchsorted(places, rows.heads.start[run.stop]))
+            some = rows if is_last and not run.start else _Rows(rows.data, rows.heads.chosen(run))
+            yield self._batch(some, plain), until - done
+            done = until
+
+    def _runs(self, rows: _Rows, max_bytes: int) -> Iterator[tuple[slice, list[bytes]]]:
+        """Yield runs of rows, and what is compressed of their bodies."""
+        if "body" in self.columns and not self.raw_body and is_compressed(rows.heads).any():
+            return plain_runs(rows.data, rows.heads, max_bytes)
+        return iter([(slice(0, len(rows.heads)), [])])
+
+    def _chosen(self, buffer: Any, starts: Sequence[int] | Ints, where: str, first_offset_bytes: int | None) -> _Rows:
+        """Return the records that become rows."""
         data = np.frombuffer(buffer, np.uint8)
         rows = self._whole(data, np.asarray(starts, np.int64), where, first_offset_bytes)
         rows = rows.chosen(self.rows.mask(data, rows.heads))
@@ -129,7 +147,12 @@ class Decoder:
             rows = rows if mask.all() else rows.chosen(mask)
         if self.verify_crc:
             rows = self._intact(rows, where)
-        arrays = [self._column(name, rows) for name in self.columns]
+        return rows
+
+    def _batch(self, rows: _Rows, plain: list[bytes]) -> pa.RecordBatch:
+        """Return the columns of rows; ``plain`` are the bodies of those that are compressed."""
+        bodies = {"body": body_column(rows.data, rows.heads, plain)} if "body" in self.columns else {}
+        arrays = [bodies[name] if name in bodies else self._column(name, rows) for name in self.columns]
         return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(self.columns, self.properties_format))
 
     def _whole(self, data: npt.NDArray[np.uint8], starts: Ints, where: str, first_offset_bytes: int | None) -> _Rows:
@@ -171,8 +194,6 @@ class Decoder:
             return rows.properties().column(_PROPERTIES[name])
         if name == "brokerName":
             return pa.array([self.broker_name], pa.string()).take(pa.array(np.zeros(len(rows.heads), np.int32)))
-        if name == "body":
-            return body_column(rows.data, rows.heads, raw=self.raw_body)
         if name == "properties":
             return self._properties(rows.properties())
         return _TEXTS[name](rows.data, rows.heads)

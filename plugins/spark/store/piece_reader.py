@@ -85,7 +85,7 @@ class PieceReader:
         """Yield the rows of a piece, from its records."""
         starts = self._named(piece) if piece.by_units else self._all(data, piece)
         for some in chain.in_batches(starts, self._options.batch_rows, self._options.batch_bytes):
-            for batch, _ in self._decoder.batches(data, some, piece.path, piece.file_start):
+            for batch, _ in self._decoder.batches(data, some, piece.path, piece.file_start, self._options.batch_bytes):
                 if batch.num_rows:
                     yield batch
 

@@ -21,7 +21,7 @@ from flintmq.core.broker.subscription import SubscriptionData, build_subscriptio
 from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.errors import RefusedError, RemotingError
 from flintmq.plugins.spark.decoder import Decoder
-from flintmq.plugins.spark.decoder.chain import walk
+from flintmq.plugins.spark.decoder.chain import BATCH_BYTES_MAX, walk
 from flintmq.plugins.spark.decoder.slices import Ints
 from flintmq.plugins.spark.errors import BadRecordError, DataLossError
 from flintmq.plugins.spark.wire.client import WireClient, again
@@ -194,29 +194,32 @@ def batches(
 ) -> Iterator[pyarrow.RecordBatch]:
     """Decode what is pulled, in batches of ``batch_rows`` or ``batch_bytes``, whichever comes first, and one answer more.
 
+    The bytes are those of the records, and those of the bodies when they are decompressed.
+
     Raises:
         BadRecordError: see :meth:`Decoder.decode`.
     """
     held: list[Pulled] = []
     rows = size_bytes = 0
+    batch_bytes = min(batch_bytes, BATCH_BYTES_MAX)
     for one in pulled:
         full = rows + len(one.starts) > batch_rows or size_bytes + len(one.records) > batch_bytes
         if held and (full or one.queue.broker_name != held[0].queue.broker_name):
-            yield from _decoded(held, decoder)
+            yield from _decoded(held, decoder, batch_bytes)
             held, rows, size_bytes = [], 0, 0
         held.append(one)
         rows += len(one.starts)
         size_bytes += len(one.records)
     if held:
-        yield from _decoded(held, decoder)
+        yield from _decoded(held, decoder, batch_bytes)
 
 
-def _decoded(held: list[Pulled], decoder: Decoder) -> Iterator[pyarrow.RecordBatch]:
+def _decoded(held: list[Pulled], decoder: Decoder, batch_bytes: int) -> Iterator[pyarrow.RecordBatch]:
     begins = np.cumsum([0, *(len(one.records) for one in held)])
     starts = np.concatenate([one.starts + begin for one, begin in zip(held, begins, strict=False)])
     records = held[0].records if len(held) == 1 else b"".join(one.records for one in held)
     queue = held[0].queue
     named = attrs.evolve(decoder, broker_name=queue.broker_name)
-    for batch, _ in named.batches(records, starts, f"answers of {queue.broker_name}"):
+    for batch, _ in named.batches(records, starts, f"answers of {queue.broker_name}", batch_bytes=batch_bytes):
         if batch.num_rows:
             yield batch

@@ -1,13 +1,14 @@
-"""Brokers that are stopped and come back, and streaming queries over them without a Spark: by a store's files, or over the wire."""
+"""Brokers that go away and come back, and streaming queries without a Spark, over a store's files or over the wire."""
 
 from __future__ import annotations
 
 import json
 import pickle
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from served import SMALL, Served
 
 import flintmq
 from flintmq.config import load_config
@@ -16,8 +17,6 @@ from flintmq.core.errors import RefusedError
 from flintmq.remoting.client.admin import AdminClient
 from flintmq.remoting.client.message import Message
 from flintmq.remoting.client.producer import Producer
-
-from served import SMALL, Served
 
 FIRST = "broker-a"
 
@@ -87,15 +86,26 @@ class Cluster(Served):
 
         self._thread.run(create())
 
-    def put(self, topic: str, bodies: Sequence[bytes], queue_id: int = 0, name: str = FIRST) -> list[bytes]:
-        """Send messages to a queue of a broker; return their bodies."""
+    def put(
+        self,
+        topic: str,
+        bodies: Sequence[bytes],
+        queue_id: int = 0,
+        name: str = FIRST,
+        compress_over_bytes: int | None = None,
+    ) -> list[bytes]:
+        """Send messages to a queue of a broker; return their bodies. Compressed ones are sent one by one."""
 
         async def send() -> None:
-            async with Producer("test", self.namesrv) as producer:
+            async with Producer("test", self.namesrv, compress_over_bytes=compress_over_bytes) as producer:
                 queue = MessageQueue(name, queue_id, topic)
-                for start in range(0, len(bodies), 100):
-                    messages = [Message(topic, body) for body in bodies[start : start + 100]]
-                    await producer.send_batch(messages, queue, timeout_ms=30_000)
+                messages = [Message(topic, body) for body in bodies]
+                if compress_over_bytes is not None:
+                    for message in messages:
+                        await producer.send(message, queue, timeout_ms=30_000)
+                    return
+                for start in range(0, len(messages), 100):
+                    await producer.send_batch(messages[start : start + 100], queue, timeout_ms=30_000)
 
         self._thread.run(send())
         return list(bodies)
@@ -175,12 +185,3 @@ class Query:
     def bodies(self) -> list[bytes]:
         """All that the sink has."""
         return [row["body"] for rows in self.sink.values() for row in rows]
-
-
-def wait_visible(cluster: Cluster, topic: str, count: int) -> None:
-    """Wait until the files show so many messages of a topic: they are dispatched a moment after the answer."""
-    from reading import batch
-
-    deadline_s = time.monotonic() + 20
-    while len(batch(cluster.store(), subscribe=topic, visibility="dispatched")) < count:
-        assert time.monotonic() < deadline_s, f"the files do not show {count} messages of {topic}"

@@ -123,9 +123,7 @@ def test_named_starts_hold_for_the_messages_of_that_time_only(cluster: Cluster, 
     assert reads(one.start(), cluster.put(TOPIC, bodies(80, "new")))
 
 
-def test_a_named_start_at_the_end_and_a_topic_made_again_before_the_first_batch(
-    cluster: Cluster, query: Start
-) -> None:
+def test_a_named_start_at_the_end_and_a_topic_made_again_before_the_first_batch(cluster: Cluster, query: Start) -> None:
     """The query stood at 50 of a topic of which nothing was read yet."""
     cluster.make_topic(TOPIC, 1)
     cluster.put(TOPIC, bodies(50, "old"))
@@ -354,3 +352,13 @@ def test_a_batch_that_was_planned_before_options_changed(cluster: Cluster, query
     assert one.plan()
     assert same(one.start(subscribe=f"{TOPIC},other").read(), expected)
     assert same([row["body"] for row in one.sink[0]], expected[:20])
+
+
+def test_batch_bytes_bound_the_bodies_when_they_are_decompressed(cluster: Cluster, address: dict[str, str]) -> None:
+    """Thirty bodies of a megabyte which zlib makes a kilobyte."""
+    cluster.make_topic(TOPIC, 1)
+    cluster.put(TOPIC, [bytes(1 << 20)] * 30, compress_over_bytes=1024)
+    reader = BatchReader(transport_of(ReadOptions.parse({**address, "subscribe": TOPIC, "batchBytes": "4m"})))
+    sizes = [one.nbytes for part in reader.partitions() for one in reader.read(part)]
+    assert sum(sizes) > 30 << 20
+    assert max(sizes) < 5 << 20

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from flintmq.plugins.spark.decoder import Decoder, RowFilter, decode
 from flintmq.plugins.spark.errors import BadRecordError
+from flintmq.plugins.spark.ports import Range
 from flintmq.plugins.spark.schema import ALL_NAMES, arrow_schema
 from flintmq.tests.support.effort import examples
 from flintmq.tests.support.records import HOST_V4, HOST_V6, RecordFields, encode_all
@@ -227,3 +228,32 @@ def test_a_single_long_body_is_a_batch() -> None:
     log, starts = encode_all([RecordFields(body=zlib.compress(bytes(40 * 1024 * 1024)), sys_flag=0x301)], 64 * 1024)
     ((batch, count),) = Decoder(("body",)).batches(log, starts)
     assert (count, len(batch.column("body")[0].as_py())) == (1, 40 * 1024 * 1024)
+
+
+@pytest.mark.parametrize(("count", "body_bytes"), [(40, 1 << 20), pytest.param(560, 4 << 20, marks=pytest.mark.slow)])
+def test_batches_are_bounded_by_what_bodies_are_decompressed(count: int, body_bytes: int) -> None:
+    """Bodies of megabytes are stored as kilobytes: 560 of 4 MiB once were one batch, which no Arrow array can hold."""
+    packed = zlib.compress(bytes(body_bytes))
+    fields = [RecordFields(body=packed, sys_flag=1) if row % 10 else RecordFields(body=b"x") for row in range(count)]
+    log, starts = encode_all(fields, 0)
+    rows = done = 0
+    for batch, read in Decoder(("body",), RowFilter()).batches(log, np.array(starts), batch_bytes=8 << 20):
+        assert batch.num_rows > 0
+        assert batch.nbytes <= (8 << 20) + 1024 * batch.num_rows
+        rows += batch.num_rows
+        assert read == batch.num_rows
+        done += read
+    assert done == count
+
+
+def test_a_body_that_is_larger_than_a_batch_comes_alone() -> None:
+    """Something must come; and what is left out counts as done."""
+    packed = zlib.compress(bytes(1 << 20))
+    fields = [RecordFields(body=packed, sys_flag=1, queue_offset=row) for row in range(6)]
+    log, starts = encode_all(fields, 0)
+    some = RowFilter(queue_offset=Range(1, 4))
+    found = list(Decoder(("queueOffset", "body"), some).batches(log, np.array(starts), batch_bytes=10))
+    assert [batch.column(0).to_pylist() for batch, _ in found] == [[1], [2], [3], [4]]
+    assert [read for _, read in found] == [2, 1, 1, 2]
+    raw = list(Decoder(("body",), some, raw_body=True).batches(log, np.array(starts), batch_bytes=10))
+    assert [(batch.num_rows, read) for batch, read in raw] == [(4, 6)]

@@ -147,12 +147,13 @@ def test_a_checkpoint_of_an_earlier_release_is_read(cluster: Cluster, query: Que
     assert Counter(query.start().read()) == Counter(more)
     old["queues"][TOPIC][FIRST]["7"] = 3
     query.planned[-1] = json.dumps(old)
-    with pytest.raises(CheckpointError, match="queue 7 .* does not exist any more"):
+    with pytest.raises(CheckpointError, match=r"queue 7 .* does not exist any more"):
         query.start().read()
 
 
 @pytest.mark.parametrize(
-    "change", [{"queues": 5}, {"seen": [1]}, {"seen": {"orders": {FIRST: "x"}}}, {"waiting": {"orders": {FIRST: {"x": 1}}}}]
+    "change",
+    [{"queues": 5}, {"seen": [1]}, {"seen": {"orders": {FIRST: "x"}}}, {"waiting": {"orders": {FIRST: {"x": 1}}}}],
 )
 def test_a_checkpoint_that_was_edited_is_refused(query: Query, change: dict[str, object]) -> None:
     """It is told, and not taken for an empty one."""

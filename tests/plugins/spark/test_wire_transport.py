@@ -241,7 +241,9 @@ def test_a_topic_that_is_gone_is_a_loss_where_messages_of_it_waited(served: Serv
         some = one.limited(start, one.latest(), Limit(max_rows=10))
         everything = one.limited(some, one.latest(), Limit())
         served.delete_topic("other")
-        with pytest.raises(CheckpointError, match=r"of topic other .* does not exist any more: messages \d to 9 .* not read"):
+        with pytest.raises(
+            CheckpointError, match=r"of topic other .* does not exist any more: messages \d to 9 .* not read"
+        ):
             one.checked(some)
         assert one.checked(everything) == everything
         assert list(one.latest()["queues"]) == [TOPIC]

@@ -125,7 +125,7 @@ def no_log(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_words: Any, **_more: Any) -> NoReturn:
         raise AssertionError("the log was read")
 
-    monkeypatch.setattr(Decoder, "decode", fail)
+    monkeypatch.setattr(Decoder, "batches", fail)
 
 
 @pytest.mark.parametrize("options", [{"subscribe": "orders"}, {"batchRows": "3"}])
