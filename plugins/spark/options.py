@@ -123,7 +123,7 @@ class ReadOptions:
         "Messages stored from then on: ms since 1970, or a time such as `2026-01-31T12:00:00+01:00`.",
     )
     ending_timestamp_ms: int | None = _option(
-        "endingTimestamp", values.time_ms, None, "Messages stored before then, written likewise."
+        "endingTimestamp", values.time_ms, None, "Messages stored before then, written likewise; of a batch read."
     )
     starting_offsets_by_timestamp_strategy: Literal["error", "latest"] = _option(
         "startingOffsetsByTimestampStrategy",
@@ -159,7 +159,10 @@ class ReadOptions:
     )
     batch_rows: int = _option("batchRows", values.count, "10000", "An Arrow batch ends at so many rows …")
     batch_bytes: int = _option(
-        "batchBytes", values.size_bytes, "16m", "… or at so many bytes of records, whichever comes first."
+        "batchBytes",
+        values.size_bytes,
+        "16m",
+        "… or at so many bytes of records, or of their bodies when they are decompressed.",
     )
     columns: tuple[str, ...] = _option(
         "columns",

@@ -80,9 +80,12 @@ class WireTransport:
     def final(self) -> Offset:
         edges = self._queues.edges()
         if self.options.ending_timestamp_ms is not None:
-            return WireOffset.at(self._queues.before(edges, self.options.ending_timestamp_ms), edges).to_json()
-        place = self.options.ending_offsets or Place("latest")
-        return WireOffset.at(placed("endingOffsets", place, edges, self.options, unnamed="latest"), edges).to_json()
+            ends = self._queues.before(edges, self.options.ending_timestamp_ms)
+        else:
+            place = self.options.ending_offsets or Place("latest")
+            ends = placed("endingOffsets", place, edges, self.options, unnamed="latest")
+        self._planned = WireOffset.at(ends, edges).to_json()
+        return self._planned
 
     def latest(self) -> Offset:
         self._fresh_edges = edges = self._queues.edges(self.options.subscribe)

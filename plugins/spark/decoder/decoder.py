@@ -99,7 +99,7 @@ class Decoder:
                 must name the place at which it lies.
 
         Returns:
-            One row for each record that :attr:`rows` lets through. Whoever cannot bound the bodies takes :meth:`batches`.
+            One row for each record that :attr:`rows` lets through. Where bodies may be large, :meth:`batches` bounds them.
 
         Raises:
             BadRecordError: at a position lies no record, or with :attr:`verify_crc` a body that was changed; not with

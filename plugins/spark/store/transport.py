@@ -111,7 +111,14 @@ class StoreTransport:
         check_history(found, view.epochs, self.root)
         check_reached(found, view.end.end, self.root)
         self._check_topics(found)
-        if found.physical_offset < view.log.start and self._may_hold(view, found.physical_offset, view.log.start):
+        for part in unread(found.of(Choice.of(self.options)).stretches, Choice.of(self.options)):
+            end = min(part.end, view.log.start)
+            if 0 < part.start < end and self._may_hold(part.start, end, part.read):
+                self.options.lost(
+                    f"{self.root}: the log begins at {view.log.start}, and messages of topics or queues are gone that this "
+                    f"query left out from {part.start} to {part.end}"
+                )
+        if found.physical_offset < view.log.start and self._may_hold(found.physical_offset, view.log.start):
             self.options.lost(
                 f"{self.root}: the query stands at {found.physical_offset}, the log begins at {view.log.start}: retention has "
                 "deleted what lay between; keep messages longer (fileReservedTime)"
@@ -191,7 +198,7 @@ class StoreTransport:
         if borders[-1] < high:
             holes.append((borders[-1], high))
         for hole_start, hole_end in holes:
-            if not self._may_hold(view, hole_start, hole_end):
+            if not self._may_hold(hole_start, hole_end):
                 continue
             self.options.lost(
                 f"{self.root}: the log has no file for {hole_start} to {hole_end}, which should be read: retention has "
@@ -204,7 +211,7 @@ class StoreTransport:
         physical, stored = self.bounds.physical_offset, self.bounds.store_timestamp_ms
         queues = self._queues() if physical != ANY or stored != ANY else []
         if physical.low > low:
-            place = self._place_before(view, queues, min(physical.low, high), low)
+            place = _place_before(view, queues, min(physical.low, high), low)
             low = max(low, place)
         if physical.high < high - 1:
             place_behind = first_place(view.log, splitters(queues), physical.high + 1)
@@ -216,18 +223,6 @@ class StoreTransport:
             behind = first_place_from(view.log, splitters(queues), stored.high + 1, view.end.end)
             high = min(high, behind) if behind is not None else high
         return low, high
-
-    def _place_before(self, view: StoreView, queues: list[QueueUnits], position: int, least: int) -> int:
-        """Return the last place at or before a position that a queue vouches for."""
-        best = least
-        file = view.log.holding(position)
-        if file is not None:
-            best = max(best, file.start)
-        for queue in splitters(queues):
-            unit = queue.unit(queue.first_at(position + 1) - 1)
-            if unit is not None and best < unit[0] <= position and view.log.has_record(unit[0], unit[1]):
-                best = unit[0]
-        return best
 
     def _reads_by_units(self) -> bool:
         """Return whether asking the consume queues leaves out enough to be worth it."""
@@ -266,9 +261,9 @@ class StoreTransport:
             without=tuple(one.rows() for one in read),
         ).narrowed(self.bounds)
 
-    def _may_hold(self, view: StoreView, start: int, end: int) -> bool:
+    def _may_hold(self, start: int, end: int, read: tuple[Choice, ...] = ()) -> bool:
         """Return whether a part of the log that is gone may have held messages that are read, as far as queues tell."""
-        queues = list(list_queues(self.root, self._rows().wants_queue))
+        queues = list(list_queues(self.root, self._rows(read=read).wants_queue))
         return not queues or any(queue.may_have_had(start, end) for queue in queues)
 
     def _decoder(self, rows: RowFilter) -> Decoder:
@@ -304,7 +299,7 @@ class StoreTransport:
             asked = [(option, name) for option, name in asked if known and not any(one.wants(name) for one in known)]
         if not asked:
             return
-        there = {*list_topics(self.root), *self._configured_topics()}
+        there = {*list_topics(self.root), *_configured_topics(self.root)}
         for option, name in asked:
             if name not in there:
                 raise UnknownTopicError(
@@ -312,16 +307,30 @@ class StoreTransport:
                     f"{nearest(name, sorted(there))}"
                 )
 
-    def _configured_topics(self) -> list[str]:
-        """Topics that were created, with or without messages."""
-        try:
-            table = fastjson.loads((self.root / "config" / "topics.json").read_bytes())
-            return [str(name) for name in table["topicConfigTable"]]
-        except (OSError, JsonSyntaxError, KeyError, TypeError):
-            return []  # a copy of a store need not have its configuration
-
 
 def _lives(view: StoreView, root: Path, rows: RowFilter) -> tuple[Life, ...]:
     """Return where messages begin that the topics have now which can become rows."""
     found = lives(root, view.log, view.end.end, view.end.units_complete_to)
     return tuple(life for life in found if rows.wants(life.topic))
+
+
+def _place_before(view: StoreView, queues: list[QueueUnits], position: int, least: int) -> int:
+    """Return the last place at or before a position that a queue vouches for."""
+    best = least
+    file = view.log.holding(position)
+    if file is not None:
+        best = max(best, file.start)
+    for queue in splitters(queues):
+        unit = queue.unit(queue.first_at(position + 1) - 1)
+        if unit is not None and best < unit[0] <= position and view.log.has_record(unit[0], unit[1]):
+            best = unit[0]
+    return best
+
+
+def _configured_topics(root: Path) -> list[str]:
+    """Topics that were created, with or without messages."""
+    try:
+        table = fastjson.loads((root / "config" / "topics.json").read_bytes())
+        return [str(name) for name in table["topicConfigTable"]]
+    except (OSError, JsonSyntaxError, KeyError, TypeError):
+        return []  # a copy of a store need not have its configuration

@@ -112,7 +112,7 @@ class Puller:
                     raise
                 self._lost(wanted, wanted.end, f"the queue does not exist any more ({error})")
                 return _Stretch(attrs.evolve(wanted, start=wanted.end), tuple(found))
-            if answer.status is PullStatus.NO_NEW_MESSAGE:
+            if _ends_before(answer, wanted):
                 impatience += 1
                 if impatience > PATIENCE:
                     self._lost(wanted, wanted.end, f"the queue ends at {answer.max_queue_offset}")
@@ -163,6 +163,13 @@ class Puller:
         if self.fail_on_data_loss:
             raise DataLossError(f"{message}. With option failOnDataLoss=false the read goes on behind them")
         log.warning("%s; failOnDataLoss=false: going on", message)
+
+
+def _ends_before(answer: PulledRecords, wanted: QueueRange) -> bool:
+    """Return whether the queue has no message at a place or behind it: it lost its end, or was made again."""
+    if answer.status is PullStatus.OFFSET_ILLEGAL:
+        return answer.max_queue_offset < wanted.start and answer.next_begin_queue_offset <= wanted.start
+    return answer.status is PullStatus.NO_NEW_MESSAGE
 
 
 def _stretches(ranges: Sequence[QueueRange], rows: int) -> Iterator[QueueRange]:

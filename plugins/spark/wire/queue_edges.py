@@ -73,7 +73,7 @@ class QueueEdges:
         known = client.run(client.topics())
         found = [topic for topic in sorted(known) if self._reads_topic(topic)]
         if not found:
-            log.info("%s: no topic fits the option subscribePattern %r yet", client.where, pattern.pattern)
+            log.debug("%s: no topic fits the option subscribePattern %r yet", client.where, pattern.pattern)
         return found
 
     def check_names(self, known: Container[str]) -> None:

@@ -65,7 +65,7 @@ class QueueLives:
             place = min(max(place, edge.min_queue_offset), edge.max_queue_offset)
             if place != offset.queues[queue]:
                 moved[queue] = place
-        return offset.moved(moved, {queue: edges[queue] for queue in moved}, moved) if moved else offset
+        return offset.moved(moved, edges, moved) if moved else offset
 
     def check_missing(self, offset: WireOffset, queues: Collection[MessageQueue], edges: Edges) -> None:
         """Check that nothing was waiting in queues that are not there any more; they keep their places.
@@ -148,7 +148,7 @@ class QueueLives:
                 found[queue] = await again(lambda: what(client, queue))
             except FlintError as error:
                 # Not known, then; what follows asks for its messages, and tells what is wrong.
-                log.info("%s: its broker does not answer a question: %s", queue_name(queue), error)
+                log.warning("%s: its broker does not answer a question: %s", queue_name(queue), error)
 
         async def ask_all() -> None:
             await asyncio.gather(*map(ask, queues))

@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from cluster import FIRST, Cluster, Query
+from spark_cluster import FIRST, Cluster, Query
 
 from flintmq.plugins.spark.errors import DataLossError, OptionError, OutOfRangeError, UnknownTopicError
 from flintmq.plugins.spark.options import ReadOptions

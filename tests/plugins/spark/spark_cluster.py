@@ -123,6 +123,8 @@ class Query:
         self.planned: list[str] = []
         """The first is where the query began, each further one a batch's end."""
         self.sink: dict[int, list[dict[str, Any]]] = {}
+        self.committed = 0
+        """How many batches are noted as done."""
         self.reader: Any = None
 
     def start(self, *, available_now: bool = False, **changed: str | None) -> Query:
@@ -148,7 +150,7 @@ class Query:
         """Plan a batch, if there is anything to do and none is left unfinished; return whether one is planned."""
         if not self.planned:
             self.planned.append(json.dumps(self.reader.initialOffset()))
-        if len(self.planned) - 1 > len(self.sink):
+        if len(self.planned) - 1 > self.committed:
             return True
         end = self.reader.latestOffset(json.loads(self.planned[-1]), self.reader.getDefaultReadLimit())
         if json.dumps(end) == self.planned[-1]:
@@ -166,12 +168,17 @@ class Query:
                 found += one.to_pylist()
         return found
 
+    def write(self) -> list[dict[str, Any]]:
+        """Read the planned batch and write it to the sink, which takes each batch once; return what was read."""
+        rows = self.rows(self.committed)
+        self.sink.setdefault(self.committed, rows)
+        return rows
+
     def commit(self) -> list[dict[str, Any]]:
         """Write the planned batch to the sink, and note it as done."""
-        batch = len(self.sink)
-        rows = self.rows(batch)
-        self.sink[batch] = rows
-        self.reader.commit(json.loads(self.planned[batch + 1]))
+        rows = self.write()
+        self.committed += 1
+        self.reader.commit(json.loads(self.planned[self.committed]))
         return rows
 
     def read(self) -> list[bytes]:
