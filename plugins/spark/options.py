@@ -155,7 +155,10 @@ class ReadOptions:
         "How many bytes of records a task reads, about; 16 times as many where consume queues tell all.",
     )
     min_partitions: int | None = _option(
-        "minPartitions", values.count, None, "At least so many tasks, where there are as many messages."
+        "minPartitions",
+        values.count,
+        None,
+        "At least so many tasks, where there are as many messages; they share the messages that are read.",
     )
     batch_rows: int = _option("batchRows", values.count, "10000", "An Arrow batch ends at so many rows …")
     batch_bytes: int = _option(
@@ -345,6 +348,9 @@ def _table(of: type[attrs.AttrsInstance]) -> dict[str, Option]:
 
 READ_OPTIONS: Final = _table(ReadOptions)
 """Attribute to option, of every option of a read; in the order of the documentation."""
+
+WRITE_OPTIONS: Final = _table(WriteOptions)
+"""The same of a write."""
 
 
 def _parsed(of: type[attrs.AttrsInstance], given: Mapping[str, str]) -> dict[str, Any]:

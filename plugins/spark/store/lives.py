@@ -17,7 +17,7 @@ from flintmq.core.record.layout import HEAD_V4
 from flintmq.core.record.queue_unit import FILLER_SIZE
 from flintmq.core.record.record import RecordError, decode_record
 from flintmq.core.record.topic_lives import DELETIONS, deleted_topic
-from flintmq.plugins.spark.decoder.rows import Life
+from flintmq.plugins.spark.decoder.rows import Life, RowFilter
 from flintmq.plugins.spark.store.log_files import LogFiles, map_file
 from flintmq.plugins.spark.store.queue_units import QueueUnits, list_queues
 
@@ -25,7 +25,9 @@ _ASKED_MAX: Final = 256
 _TOPIC_FIELD: Final = bytes((len(DELETED_TOPIC),)) + DELETED_TOPIC.encode()
 
 
-def lives(root: Path, log: LogFiles, end: int, units_complete_to: int) -> tuple[Life, ...]:
+def lives(
+    root: Path, log: LogFiles, end: int, units_complete_to: int, rows: RowFilter | None = None
+) -> tuple[Life, ...]:
     """Return the lives that topics and queues have now, where an earlier one may lie in the log.
 
     Args:
@@ -34,12 +36,14 @@ def lives(root: Path, log: LogFiles, end: int, units_complete_to: int) -> tuple[
         end: physical offset up to which the log may be read.
         units_complete_to: physical offset up to which each message has its consume queue unit; behind it the log is searched
             for deletions.
+        rows: which topics and queues are meant; None for all.
 
     Raises:
         StoreError: a file cannot be read.
     """
     found = {topic: position for position, topic in _deletions(root, log, end, units_complete_to)}
-    return (*(Life(topic, None, begin) for topic, begin in found.items()), *_made_again(root, log, units_complete_to))
+    whole = [Life(topic, None, begin) for topic, begin in found.items() if rows is None or rows.wants(topic)]
+    return (*whole, *_made_again(root, log, units_complete_to, rows))
 
 
 def _deletions(root: Path, log: LogFiles, end: int, units_complete_to: int) -> Iterator[tuple[int, str]]:
@@ -79,9 +83,9 @@ def _named_at(log: LogFiles, position: int) -> str:
     return deleted_topic(record) if record.commit_log_offset_bytes == position else ""
 
 
-def _made_again(root: Path, log: LogFiles, units_complete_to: int) -> Iterator[Life]:
+def _made_again(root: Path, log: LogFiles, units_complete_to: int, rows: RowFilter | None) -> Iterator[Life]:
     """Yield where queues begin with queue offset 0: logs of RocketMQ say nothing else of it. Of few queues only."""
-    queues: Sequence[QueueUnits] = [*islice(list_queues(root), _ASKED_MAX + 1)] if units_complete_to else ()
+    queues: Sequence[QueueUnits] = [*islice(list_queues(root, rows), _ASKED_MAX + 1)] if units_complete_to else ()
     for queue in queues if len(queues) <= _ASKED_MAX else ():
         unit = queue.unit(0) if queue.files and not queue.first_unit else None
         if unit is not None and unit[1] != FILLER_SIZE and unit[0] > log.start:

@@ -21,7 +21,7 @@ from flintmq.plugins.spark.errors import BadRecordError
 from flintmq.plugins.spark.options import ReadOptions
 from flintmq.plugins.spark.store.log_files import LogFiles, map_file
 from flintmq.plugins.spark.store.pieces import Piece, first_place, splitters
-from flintmq.plugins.spark.store.queue_units import QueueUnits, in_log_order, list_queues
+from flintmq.plugins.spark.store.queue_units import QueueUnits, in_log_order, list_queues, list_topics
 from flintmq.plugins.spark.store.unit_rows import Span, UnitRows, told_by_units
 
 log = logging.getLogger("flintmq.spark")
@@ -130,12 +130,14 @@ class PieceReader:
     def _wanted_queues(self) -> list[QueueUnits]:
         """Return the queues whose messages can become rows."""
         if self._queues is None:
-            self._queues = list(list_queues(self._root, self._decoder.rows.wants_queue))
+            self._queues = list(list_queues(self._root, self._decoder.rows))
         return self._queues
 
     def _few_queues(self) -> list[QueueUnits] | None:
         """Return every queue of the store, where they are few enough to ask them all."""
         if self._asked is None:
+            if len(list_topics(self._root)) > _ASKED_MAX:
+                return None
             self._asked = list(islice(list_queues(self._root), _ASKED_MAX + 1))
         return self._asked if len(self._asked) <= _ASKED_MAX else None
 

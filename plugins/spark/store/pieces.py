@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 
 import attrs
@@ -105,6 +105,45 @@ def target_bytes(total_bytes: int, max_partition_bytes: int, min_partitions: int
     if min_partitions is not None:
         wanted = min(wanted, -(-total_bytes // min_partitions))
     return max(1, wanted)
+
+
+_SAMPLES = 64
+"""How many messages of a part are looked at to find where it ends …"""
+_SAMPLES_MAX = 1_000_000
+"""… and how many of all."""
+
+
+def even_parts(
+    log: LogFiles, queues: Sequence[QueueUnits], pieces: Sequence[Piece], count: int
+) -> list[tuple[Piece, ...]]:
+    """Pieces in so many parts with about as many messages of some queues in each; fewer where there are not so many messages.
+
+    Raises:
+        StoreError: a file cannot be read.
+    """
+    spans = [(queue, queue.first_at(pieces[0].start), queue.first_at(pieces[-1].end)) for queue in queues]
+    total = sum(max(0, end - first) for _queue, first, end in spans)
+    step = max(1, total // (count * max(1, min(_SAMPLES, _SAMPLES_MAX // count))))
+    seen = {
+        unit[:2]
+        for queue, first, end in spans
+        for at in range(first, end, step)
+        if (unit := queue.unit(at)) is not None
+    }
+    units = sorted(unit for unit in seen if log.has_record(*unit))
+    places = {len(units) * number // count for number in range(1, count)} - {0} if units else set()
+    borders = [units[place][0] for place in sorted(places)]
+    parts: list[list[Piece]] = [[]]
+    for piece in pieces:
+        left = piece
+        for border in borders[bisect_right(borders, piece.start) : bisect_left(borders, piece.end)]:
+            parts[-1].append(attrs.evolve(left, end=border))
+            parts.append([])
+            left = attrs.evolve(left, start=border)
+        if left.start in borders and parts[-1]:
+            parts.append([])
+        parts[-1].append(left)
+    return [tuple(part) for part in parts]
 
 
 _STEP_BYTES = 16 * 1024 * 1024

@@ -60,7 +60,7 @@ class Places:
         return StoreOffset.at(self._place(place, "endingOffsets"), self.view.epochs)
 
     def _first_from(self, timestamp_ms: int) -> int | None:
-        queues = splitters(list(list_queues(self.root)))
+        queues = splitters(list(list_queues(self.root, self.rows)))
         return first_place_from(self.view.log, queues, timestamp_ms, self.view.end.end)
 
     def _from_timestamp(self, timestamp_ms: int) -> StoreOffset:
@@ -82,7 +82,7 @@ class Places:
         resolved = self._resolved(place, "startingOffsets")
         start = end = self.view.end.end
         limits: dict[str, dict[str, int]] = {}
-        for queue in list_queues(self.root, self.rows.wants_queue):
+        for queue in list_queues(self.root, self.rows):
             name = queue.topic, queue.queue_id
             if name not in resolved and default == "latest":
                 resolved[name] = queue.first_at(end)
@@ -98,7 +98,7 @@ class Places:
 
     def _resolved(self, place: Place, option: str) -> dict[tuple[str, int], int]:
         """Queue offsets of a place, with earliest and latest found out."""
-        queues = {(queue.topic, queue.queue_id): queue for queue in list_queues(self.root)}
+        queues = {(queue.topic, queue.queue_id): queue for queue in list_queues(self.root, self.rows)}
         found = {}
         for (topic, broker, queue_id), queue_offset in place.queue_offsets.items():
             if self.options.broker_name not in (None, broker):

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from flintmq.core.errors import StoreError, reading
 from flintmq.core.record.queue_unit import FILLER_SIZE, MAX_ADDRESS, UNIT, UNIT_BYTES
+from flintmq.plugins.spark.decoder.rows import RowFilter
 from flintmq.plugins.spark.store.log_files import Bytes, LogFile, list_files, map_file
 
 Ints = npt.NDArray[np.int64]
@@ -249,19 +250,21 @@ def _step(taken: list[Units], numbers: npt.NDArray[np.intp]) -> Step:
     return Step(units.chosen(order), np.repeat(numbers, counts)[order], tips)
 
 
-def list_queues(root: Path, wants: Callable[[str, int], bool] | None = None) -> Iterator[QueueUnits]:
-    """Yield the queues of a store, of all topics or of those that are wanted.
+def list_queues(root: Path, rows: RowFilter | None = None) -> Iterator[QueueUnits]:
+    """Yield the queues of a store, of all topics or of those whose messages can become rows; no folder of another is opened.
 
     Raises:
         StoreError: a folder cannot be read.
     """
     for topic in list_topics(root):
+        if rows is not None and not rows.wants(topic):
+            continue
         folder = root / "consumequeue" / topic
         names: list[str] = []
         with reading(folder), contextlib.suppress(FileNotFoundError, NotADirectoryError):
             names += [path.name for path in folder.iterdir() if _QUEUE_NAME.fullmatch(path.name)]
         for name in sorted(names, key=int):
-            if wants is None or wants(topic, int(name)):
+            if rows is None or rows.wants_queue(topic, int(name)):
                 yield QueueUnits(topic, int(name), folder / name)
 
 

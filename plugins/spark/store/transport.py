@@ -26,6 +26,7 @@ from flintmq.plugins.spark.store.pieces import (
     StorePart,
     Told,
     always_fits,
+    even_parts,
     first_place,
     first_place_from,
     parted,
@@ -168,9 +169,7 @@ class StoreTransport:
         by_units = high - low >= BY_UNITS_FROM_BYTES and self._reads_by_units()
         by_units_to = view.end.units_complete_to if by_units else 0
         pieces = whole_pieces(view.log, low, high, by_units_to=by_units_to)
-        wanted = self._target_bytes(pieces)
-        several = sum(piece.size for piece in pieces) > wanted
-        parts = parted(view.log, splitters(self._queues()) if several else [], pieces, wanted)
+        parts = self._parted(view, pieces, rows)
         present = _lives(view, self.root, rows)
         return [StorePart(part, attrs.evolve(rows, queue_offsets=queue_offsets, lives=present)) for part in parts]
 
@@ -178,6 +177,18 @@ class StoreTransport:
         reader = PieceReader(self.root, self.options, self._decoder(part.rows))
         for piece in part.pieces:
             yield from reader.read(piece)
+
+    def _parted(self, view: StoreView, pieces: Sequence[Piece], rows: RowFilter) -> list[tuple[Piece, ...]]:
+        wanted = self._target_bytes(pieces)
+        several = sum(piece.size for piece in pieces) > wanted
+        # Where the whole log is walked, any queue may say where a part of it begins.
+        all_by_units = all(piece.by_units for piece in pieces)
+        queues = list_queues(self.root, rows if all_by_units else None) if several else ()
+        parts = parted(view.log, splitters(list(queues)), pieces, wanted)
+        least = self.options.min_partitions
+        if least is None or not pieces or view.end.units_complete_to < pieces[-1].end:
+            return parts
+        return even_parts(view.log, list(list_queues(self.root, rows)), pieces, max(least, len(parts)))
 
     def _target_bytes(self, pieces: Sequence[Piece]) -> int:
         options = self.options
@@ -209,7 +220,7 @@ class StoreTransport:
     def _within_bounds(self, view: StoreView, low: int, high: int) -> tuple[int, int]:
         """[low, high) without what the query's own filters rule out, as far as that is cheap to find."""
         physical, stored = self.bounds.physical_offset, self.bounds.store_timestamp_ms
-        queues = self._queues() if physical != ANY or stored != ANY else []
+        queues = list(list_queues(self.root, self._rows())) if physical != ANY or stored != ANY else []
         if physical.low > low:
             place = _place_before(view, queues, min(physical.low, high), low)
             low = max(low, place)
@@ -230,7 +241,7 @@ class StoreTransport:
         chosen = rows.topics is not None or rows.topic_pattern is not None or rows.queues or rows.tags is not None
         if not chosen:
             return False
-        few = sum(1 for _ in islice(list_queues(self.root, rows.wants_queue), _QUEUES_BY_UNITS_MAX + 1))
+        few = sum(1 for _ in islice(list_queues(self.root, rows), _QUEUES_BY_UNITS_MAX + 1))
         return few <= _QUEUES_BY_UNITS_MAX
 
     # what is read
@@ -246,10 +257,6 @@ class StoreTransport:
     def _places(self) -> Places:
         return Places(self.root, self.options, self._view(), self._rows())
 
-    def _queues(self) -> list[QueueUnits]:
-        """Return every queue of the store."""
-        return list(list_queues(self.root))
-
     def _rows(self, choice: Choice | None = None, read: tuple[Choice, ...] = ()) -> RowFilter:
         """Return which messages become rows: those of a choice, else of the options, without those that were read."""
         options = self.options
@@ -263,7 +270,7 @@ class StoreTransport:
 
     def _may_hold(self, start: int, end: int, read: tuple[Choice, ...] = ()) -> bool:
         """Return whether a part of the log that is gone may have held messages that are read, as far as queues tell."""
-        queues = list(list_queues(self.root, self._rows(read=read).wants_queue))
+        queues = list(list_queues(self.root, self._rows(read=read)))
         return not queues or any(queue.may_have_had(start, end) for queue in queues)
 
     def _decoder(self, rows: RowFilter) -> Decoder:
@@ -281,7 +288,7 @@ class StoreTransport:
     def _told(self, view: StoreView, read: tuple[Choice, ...] = ()) -> Told:
         rows = self._rows(read=read)
         rows = attrs.evolve(rows, lives=_lives(view, self.root, rows))
-        return Told(view.log, list(list_queues(self.root, rows.wants_queue)), view.end.units_complete_to, rows)
+        return Told(view.log, list(list_queues(self.root, rows)), view.end.units_complete_to, rows)
 
     def _check_topics(self, offset: StoreOffset | None = None) -> None:
         """Check that every topic exists that was asked for by name, but for those that an offset knows.
@@ -310,8 +317,7 @@ class StoreTransport:
 
 def _lives(view: StoreView, root: Path, rows: RowFilter) -> tuple[Life, ...]:
     """Return where messages begin that the topics have now which can become rows."""
-    found = lives(root, view.log, view.end.end, view.end.units_complete_to)
-    return tuple(life for life in found if rows.wants(life.topic))
+    return lives(root, view.log, view.end.end, view.end.units_complete_to, rows)
 
 
 def _place_before(view: StoreView, queues: list[QueueUnits], position: int, least: int) -> int:

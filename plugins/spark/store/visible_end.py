@@ -38,13 +38,16 @@ from flintmq.plugins.spark.decoder import chain
 from flintmq.plugins.spark.errors import OptionError, UnsettledStoreError
 from flintmq.plugins.spark.options import ReadOptions, Visibility
 from flintmq.plugins.spark.store.log_files import LogFiles, map_file
-from flintmq.plugins.spark.store.queue_units import QueueUnits, list_queues
+from flintmq.plugins.spark.store.log_tail import walked_tail
+from flintmq.plugins.spark.store.queue_units import QueueUnits, list_queues, list_topics
 
 IN_FLIGHT: Final = 2_048
 """FlintMQ hands so many messages at most to its dispatchers at once, and writes their units queue by queue."""
 _FEED_MAX_AGE_MS: Final = 30_000
 """A broker writes its feed once a second; one that is older was left behind. Clocks of two machines may differ a little."""
 _STEPS_BACK_MAX: Final = 10_000
+TOPICS_ASKED_MAX: Final = 64
+"""The queues of more topics than this are not all asked where the log ends; instead its newest file is walked through."""
 
 State = Literal["fed", "written", "stopped", "crashed"]
 
@@ -88,11 +91,33 @@ def visible_end(
             f"{root}: a broker is writing this store and does not say what is {visibility}. Add spark_feed to its "
             "`dispatchers`, or read what consumers can see with option visibility=dispatched"
         )
+    if len(list_topics(root)) > TOPICS_ASKED_MAX:
+        found = _end_by_log(root, log, written=written)
+        if found is not None:
+            return found
     queues = list(list_queues(root))
     if written:
         end, _claimed = _last_message(log, queues)
         return VisibleEnd("written", end, _settled(queues, end))
     return _static_end(root, log, queues, reads_torn=reads_torn)
+
+
+def _end_by_log(root: Path, log: LogFiles, *, written: bool) -> VisibleEnd | None:
+    """Return the end as the newest file of the log tells it; None where only all consume queues together can.
+
+    What it costs does not depend on how many queues there are.
+    """
+    tail = walked_tail(log, IN_FLIGHT + 1)
+    last = tail.last_named(root) if tail is not None else None
+    if tail is None or last is None:
+        return None
+    if written:  # behind it a record may be half written
+        return VisibleEnd("written", last[1], tail.before(last[1], IN_FLIGHT))
+    if not tail.is_whole or tail.has_bad_body(IN_FLIGHT if (root / "abort").exists() else 0):
+        return None
+    if (root / "abort").exists():
+        return VisibleEnd("crashed", tail.end, 0)
+    return VisibleEnd("stopped", tail.end, last[1])
 
 
 def live_feed(root: Path, now_ms: int) -> FeedMarks | None:

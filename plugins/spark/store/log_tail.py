@@ -1,0 +1,109 @@
+"""The last messages of a log, found in its newest file instead of in every consume queue: a store may have tens of thousands.
+
+The records at the end say which queues to ask: where the queue of a record names it, all messages before it are dispatched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import attrs
+import numpy as np
+
+from flintmq.core.errors import StoreFormatError
+from flintmq.core.io.paths import queue_folder
+from flintmq.core.record.record import Record, RecordError, decode_record
+from flintmq.core.record.sys_flag import is_queued
+from flintmq.plugins.spark.decoder import chain
+from flintmq.plugins.spark.decoder.slices import Ints
+from flintmq.plugins.spark.store.log_files import LogFiles, map_file
+from flintmq.plugins.spark.store.queue_units import QueueUnits
+
+_STEPS_BACK_MAX: Final = 10_000
+
+
+@attrs.frozen
+class LogTail:
+    """The records of the newest files of a log, enough of them to hold what may be on its way to the queues."""
+
+    log: LogFiles
+    starts: Ints
+    """Where they begin; physical offsets, ascending."""
+    end: int
+    """Where the last of them ends."""
+    is_whole: bool
+    """Whether nothing follows them."""
+
+    def last_named(self, root: Path) -> tuple[int, int] | None:
+        """Return the place and the end of the last record that its consume queue names; None where none of the last ones is.
+
+        Raises:
+            StoreError: a queue cannot be read.
+        """
+        queues: dict[tuple[str, int], QueueUnits] = {}
+        for position in reversed(self.starts[-_STEPS_BACK_MAX:].tolist()):
+            record = self._record(position)
+            if record is None or not is_queued(record.sys_flag):
+                continue
+            key = record.topic, record.queue_id
+            if key not in queues:
+                try:
+                    queues[key] = QueueUnits(*key, queue_folder(root / "consumequeue", *key))
+                except StoreFormatError:
+                    continue  # no queue can have such a name
+            unit = queues[key].unit(record.queue_offset)
+            if unit is not None and unit[0] == position:
+                return position, position + unit[1]
+        return None
+
+    def before(self, end: int, count: int) -> int:
+        """Return the place of the record that so many others follow up to ``end``; 0 where there are not so many."""
+        index = int(np.searchsorted(self.starts, end)) - count - 1
+        return int(self.starts[index]) if index >= 0 else 0
+
+    def has_bad_body(self, count: int) -> bool:
+        """Return whether one of the last records is not whole: a torn end is never far from the end."""
+        return any(
+            self._record(position) is None for position in self.starts[max(0, len(self.starts) - count) :].tolist()
+        )
+
+    def _record(self, position: int) -> Record | None:
+        file = self.log.holding(position)
+        data = map_file(file.path) if file is not None else None
+        if file is None or data is None:
+            return None
+        try:
+            return decode_record(data.data, position - file.start)
+        except RecordError:
+            return None
+
+
+def walked_tail(log: LogFiles, count: int) -> LogTail | None:
+    """Return the end of a log, with that many records at least where it has them; None for a log without any.
+
+    Raises:
+        StoreError: a file cannot be read.
+    """
+    found: list[Ints] = []
+    end, is_whole = 0, True
+    for start, walked, followed in _walked_back(log):
+        if not found:
+            end, is_whole = start + walked.end, not followed
+        found.insert(0, walked.starts + start)
+        if sum(map(len, found)) > count:
+            break
+    return LogTail(log, np.concatenate(found), end, is_whole) if found else None
+
+
+def _walked_back(log: LogFiles) -> Iterator[tuple[int, chain.Chain, bool]]:
+    """Yield where a file begins, its records, and whether anything follows them; the newest file first."""
+    for file in reversed(log.files):
+        data = map_file(file.path)
+        if data is None:
+            return
+        walked = chain.walk(data, 0, file.size)
+        followed = walked.why == "bad" or (walked.why == "zero" and bool(data[walked.end : walked.end + 4096].any()))
+        if len(walked.starts) or followed:
+            yield file.start, walked, followed
