@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from flintmq.plugins.spark.errors import OptionError
 from flintmq.plugins.spark.options import WriteOptions
 from flintmq.plugins.spark.schema import check_sent_columns
+from flintmq.plugins.spark.spark_api import DataSourceStreamArrowWriter
 from flintmq.plugins.spark.wire.sending import Sender, row_messages
 from flintmq.plugins.spark.worker_python import settle
 

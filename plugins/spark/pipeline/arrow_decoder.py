@@ -30,11 +30,9 @@ def decoded_column(column: Column, make: Callable[[], BodyDecoder], result: Data
         make: makes the decoder, once per task; must pickle.
         result: what the decoder's values are.
     """
-    import pyarrow as pa
-    from pyspark.sql.functions import arrow_udf
-    from pyspark.sql.pandas.types import to_arrow_type
+    from flintmq.plugins.spark.spark_api import arrow_column, to_arrow_type
 
-    arrow_type = to_arrow_type(result, timezone="UTC")
+    arrow_type = to_arrow_type(result)
     decode: list[BodyDecoder] = []
 
     def decode_bodies(bodies: pyarrow.Array) -> pyarrow.Array:
@@ -42,9 +40,7 @@ def decoded_column(column: Column, make: Callable[[], BodyDecoder], result: Data
             decode.append(make())
         return decode_array(bodies, decode[0], arrow_type)
 
-    # Spark reads the signature, and the module's annotations are text.
-    decode_bodies.__annotations__ = {"bodies": pa.Array, "return": pa.Array}
-    return arrow_udf(decode_bodies, returnType=result)(column)
+    return arrow_column(decode_bodies, column, result)
 
 
 def decode_array(bodies: pyarrow.Array, decode: BodyDecoder, arrow_type: pyarrow.DataType) -> pyarrow.Array:

@@ -17,16 +17,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 from pyspark import TaskContext
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
-    WriterCommitMessage,
-)
+from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from flintmq.core.io.paths import sync_file, sync_folder
 from flintmq.plugins.spark.errors import OptionError, SchemaError
+from flintmq.plugins.spark.spark_api import DataSourceStreamArrowWriter, to_arrow_schema
 
 if TYPE_CHECKING:
     import pyarrow
@@ -77,7 +73,7 @@ class DeltaSource(DataSource):
 
 
 @attrs.frozen
-class DeltaWriter(DataSourceArrowWriter, DataSourceStreamArrowWriter):
+class DeltaWriter(DataSourceStreamArrowWriter, DataSourceArrowWriter):
     """Writes files of one table and commits them: a batch, or each micro-batch, in one commit. A value that pickles."""
 
     folder: Path
@@ -88,10 +84,7 @@ class DeltaWriter(DataSourceArrowWriter, DataSourceStreamArrowWriter):
     @property
     def arrow_schema(self) -> pyarrow.Schema:
         """The table's columns, timestamps in UTC."""
-        from pyspark.sql.pandas.types import to_arrow_schema
-
-        schema: pyarrow.Schema = to_arrow_schema(StructType.fromJson(json.loads(self.schema_json)), timezone="UTC")
-        return schema
+        return to_arrow_schema(StructType.fromJson(json.loads(self.schema_json)))
 
     def check(self) -> None:
         """Raise ``SchemaError`` where the table that is there has other columns."""

@@ -134,8 +134,9 @@ class BoundSink:
         assert isinstance(sink, FileSink)
         if self._is_our_delta:
             from flintmq.plugins.spark.pipeline.delta_source import FORMAT, DeltaSource, local_folder
+            from flintmq.plugins.spark.spark_api import register_source
 
-            self.spark.dataSource.register(DeltaSource)
+            register_source(self.spark, DeltaSource)
             writer = writer.format(FORMAT).option("path", str(local_folder(sink.path)))
             return writer.option("partitionBy", ",".join(sink.partition_by))
         options = self.loaded.revealed(f"{self.key}.options", sink.options)

@@ -1,0 +1,220 @@
+"""PySpark's interface for data sources, by its names in the newest version, on every version from 4.0 on.
+
+========  ==========================================================================================================
+PySpark   lacks
+========  ==========================================================================================================
+4.0       filters for sources, a writer of streams that takes Arrow batches, ``arrow_udf``; and what 4.1 lacks
+4.1       ``latestOffset(start, limit)`` with its limits, a source's own ``AvailableNow``, time zones in ``to_arrow_schema``
+========  ==========================================================================================================
+
+Whatever else of this package needs one of these names imports it from here. docs/spark.md says what users notice.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+from pyspark.sql import datasource
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+)
+from pyspark.sql.pandas import types as arrow_types
+
+if TYPE_CHECKING:
+    import pyarrow
+    from pyspark.sql import Column
+    from pyspark.sql.types import DataType, StructType
+
+try:
+    from pyspark.sql.datasource import (
+        EqualNullSafe,
+        EqualTo,
+        Filter,
+        GreaterThan,
+        GreaterThanOrEqual,
+        In,
+        LessThan,
+        LessThanOrEqual,
+    )
+except ImportError:
+
+    class Filter:  # type: ignore[no-redef]
+        """A filter of a query; this PySpark makes none."""
+
+    class EqualTo(Filter):  # type: ignore[no-redef]
+        """``column = value``."""
+
+    class EqualNullSafe(Filter):  # type: ignore[no-redef]
+        """``column <=> value``."""
+
+    class GreaterThan(Filter):  # type: ignore[no-redef]
+        """``column > value``."""
+
+    class GreaterThanOrEqual(Filter):  # type: ignore[no-redef]
+        """``column >= value``."""
+
+    class LessThan(Filter):  # type: ignore[no-redef]
+        """``column < value``."""
+
+    class LessThanOrEqual(Filter):  # type: ignore[no-redef]
+        """``column <= value``."""
+
+    class In(Filter):  # type: ignore[no-redef]
+        """``column in values``."""
+
+
+try:
+    from pyspark.sql.datasource import DataSourceStreamArrowWriter
+except ImportError:
+
+    class DataSourceStreamArrowWriter(DataSourceStreamWriter, DataSourceArrowWriter):  # type: ignore[no-redef]
+        """A writer of streams that takes Arrow batches: this PySpark hands them to whatever is a ``DataSourceArrowWriter``."""
+
+
+try:
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadLimit,
+        ReadMaxBytes,
+        ReadMaxRows,
+        SupportsTriggerAvailableNow,
+    )
+except ImportError:
+
+    @attrs.frozen
+    class ReadLimit:  # type: ignore[no-redef]
+        """How much a micro-batch may hold; this PySpark passes none."""
+
+    @attrs.frozen
+    class ReadAllAvailable(ReadLimit):  # type: ignore[no-redef]
+        """Everything."""
+
+    @attrs.frozen
+    class ReadMaxRows(ReadLimit):  # type: ignore[no-redef]
+        """At most so many rows."""
+
+        max_rows: int
+
+    @attrs.frozen
+    class ReadMaxBytes(ReadLimit):  # type: ignore[no-redef]
+        """At most so many bytes."""
+
+        max_bytes: int
+
+    class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
+        """A source that ends a query with the trigger AvailableNow by itself; this PySpark ends it after one batch."""
+
+
+HAS_FILTERS: Final = hasattr(DataSourceReader, "pushFilters")
+"""Whether Spark shows a query's filters to a source: from 4.1 on."""
+TELLS_START: Final = bool(len(inspect.signature(DataSourceStreamReader.latestOffset).parameters) > 1)
+"""Whether Spark says where a stream stands, and how much it wants, when it asks for a batch: from 4.2 on."""
+_UTC: Final[dict[str, Any]] = (
+    {"timezone": "UTC"}
+    if "timezone" in inspect.signature(arrow_types.to_arrow_schema).parameters
+    else {"timestamp_utc": True}
+)
+
+__all__ = [
+    "HAS_FILTERS",
+    "TELLS_START",
+    "DataSourceStreamArrowWriter",
+    "EqualNullSafe",
+    "EqualTo",
+    "Filter",
+    "GreaterThan",
+    "GreaterThanOrEqual",
+    "In",
+    "LessThan",
+    "LessThanOrEqual",
+    "ReadAllAvailable",
+    "ReadLimit",
+    "ReadMaxBytes",
+    "ReadMaxRows",
+    "SupportsTriggerAvailableNow",
+    "arrow_column",
+    "register_source",
+    "to_arrow_schema",
+    "to_arrow_type",
+]
+
+
+def to_arrow_schema(schema: StructType) -> pyarrow.Schema:
+    """Return the Arrow schema of a Spark schema, timestamps in UTC."""
+    return arrow_types.to_arrow_schema(schema, **_UTC)
+
+
+def to_arrow_type(data_type: DataType) -> pyarrow.DataType:
+    """Return the Arrow type of a Spark type, timestamps in UTC."""
+    return arrow_types.to_arrow_type(data_type, **_UTC)
+
+
+def register_source(spark: Any, source: type[datasource.DataSource]) -> None:
+    """Make a data source known to a session, in place of one of its name that is known already.
+
+    Args:
+        spark: a SparkSession, of Spark Connect or not.
+        source: its class.
+    """
+    from pyspark.errors import AnalysisException
+
+    try:
+        spark.dataSource.register(source)
+    except AnalysisException as error:
+        # One that Spark has found installed cannot be replaced before 4.2, and need not be.
+        if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+            raise
+
+
+def arrow_column(function: Callable[[pyarrow.Array], pyarrow.Array], column: Column, result: DataType) -> Column:
+    """Return a column that a function makes of another one in the workers, an Arrow array at a time.
+
+    Before 4.1 the function is called for each value by itself.
+
+    Args:
+        function: takes an array and returns one of the same length; must pickle.
+        column: what it is called with.
+        result: the type of the column it makes.
+    """
+    import pyarrow as pa
+    from pyspark.sql import functions as sql
+
+    if hasattr(sql, "arrow_udf"):
+
+        def of_array(values: pyarrow.Array) -> pyarrow.Array:
+            return function(values)
+
+        # Spark reads the signature, and the module's annotations are text.
+        of_array.__annotations__ = {"values": pa.Array, "return": pa.Array}
+        return sql.arrow_udf(of_array, returnType=result)(column)
+
+    def of_value(value: Any) -> Any:
+        array = function(pa.array([None if value is None else bytes(value)], pa.binary()))
+        return _with_maps(array[0].as_py(), array.type)
+
+    of_value.__annotations__ = {}
+    return sql.udf(of_value, returnType=result)(column)
+
+
+def _with_maps(value: Any, arrow_type: pyarrow.DataType) -> Any:
+    """Return a value of Arrow's as Spark takes it: maps are dictionaries, where Arrow has lists of pairs."""
+    import pyarrow as pa
+
+    if value is None:
+        return None
+    if pa.types.is_struct(arrow_type):
+        return {field.name: _with_maps(value[field.name], field.type) for field in arrow_type}
+    if pa.types.is_map(arrow_type):
+        return {
+            _with_maps(key, arrow_type.key_type): _with_maps(item, arrow_type.item_type)
+            for key, item in dict(value).items()
+        }
+    if pa.types.is_list(arrow_type):
+        return [_with_maps(one, arrow_type.value_type) for one in value]
+    return value
