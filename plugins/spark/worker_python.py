@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from flintmq.plugins.spark.errors import RuntimeMissingError
+from flintmq.plugins.spark.executors import check_executors
 
 _NEEDED: Final = ("flintmq", "pyarrow", "numpy")
 _LOOK: Final = "import importlib.util, sys; print(*(n for n in sys.argv[1:] if importlib.util.find_spec(n) is None))"
@@ -19,10 +20,11 @@ _LOOK_TIMEOUT_S: Final = 60.0
 
 
 def check_worker_python(spark: Any) -> None:
-    """Refuse a session on this machine whose workers run a Python in which the data source cannot be imported.
+    """Refuse a session whose workers run a Python in which the data source cannot be imported.
 
     Spark starts ``python3`` from PATH unless PYSPARK_PYTHON names another: not the Python of a virtual environment that is not
-    on PATH. A cluster's Python, Spark Connect's, and one that Spark unpacks by itself (``spark.archives``) are not looked at.
+    on PATH. The Pythons of a cluster and of a Spark Connect server are asked by a small job
+    (:mod:`~flintmq.plugins.spark.executors`). One that Spark unpacks on this machine (``spark.archives``) is not looked at.
 
     Args:
         spark: a SparkSession.
@@ -31,7 +33,10 @@ def check_worker_python(spark: Any) -> None:
         RuntimeMissingError: what is missing, in which Python, and what to do about it.
     """
     context = getattr(spark, "_sc", None)  # Spark Connect has none
-    if context is None or not context.master.startswith("local") or context.getConf().get("spark.archives", ""):
+    if context is None or not context.master.startswith("local"):
+        check_executors(spark, _NEEDED)
+        return
+    if context.getConf().get("spark.archives", ""):
         return
     python: str = context.pythonExec
     found = shutil.which(python)

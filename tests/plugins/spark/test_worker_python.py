@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from flintmq.plugins.spark import worker_python
 from flintmq.plugins.spark.errors import RuntimeMissingError
 from flintmq.plugins.spark.worker_python import check_worker_python
 
@@ -72,10 +73,17 @@ def test_a_session_that_works_is_let_through(
     reached = session(str(bare_python))
     reached._sc.environment = {"PYTHONPATH": str(tmp_path)}
     check_worker_python(reached)
-    for elsewhere in ("spark://host:7077", "yarn", "k8s://host"):
-        check_worker_python(session("python3-of-the-cluster", elsewhere))
     check_worker_python(session("./env/bin/python", **{"spark.archives": "env.tar.gz#env"}))
-    check_worker_python(SimpleNamespace())  # Spark Connect
+
+
+@pytest.mark.parametrize("master", ["spark://host:7077", "yarn", "k8s://host", None])
+def test_the_pythons_of_a_cluster_are_asked_there(monkeypatch: pytest.MonkeyPatch, master: str | None) -> None:
+    """Nothing is known of them here: neither of executors, nor of a Spark Connect server (None)."""
+    asked: list[tuple[Any, Any]] = []
+    monkeypatch.setattr(worker_python, "check_executors", lambda spark, needed: asked.append((spark, needed)))
+    spark = SimpleNamespace() if master is None else session("python3-of-the-cluster", master)
+    check_worker_python(spark)
+    assert asked == [(spark, ("flintmq", "pyarrow", "numpy"))]
 
 
 def test_py_files_bring_this_package_and_no_other(bare_python: Path, monkeypatch: pytest.MonkeyPatch) -> None:
