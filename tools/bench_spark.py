@@ -6,8 +6,8 @@
 In WORK a stopped store is made: bodies of 128 bytes, 8 topics of 4 queues, some 100 bytes of properties, log files of 128 MiB;
 and a Parquet copy of it by Spark (snappy). Each round runs every case once, one after the other; then one line of JSON with
 medians of seconds and of CPU seconds (Java and Python workers together), and of the rounds' ratios: `parquet / flintmq` for
-scans (above 1: FlintMQ is faster), `one topic / all` for the read of one topic of the eight. Rows go to Spark's noop sink, so
-that every column is made and nothing is written.
+scans (above 1: FlintMQ is faster), `count() / count() of one column`, `one topic / all` for the read of one topic of the eight.
+Rows go to Spark's noop sink, so that every column is made and nothing is written.
 """
 
 from __future__ import annotations
@@ -180,6 +180,8 @@ def cases(spark: Any, store: Path, parquet: Path) -> dict[str, Callable[[], obje
         "flintmq_three": lambda: noop(read(columns=THREE)),
         "parquet_three": lambda: noop(spark.read.parquet(str(parquet)).select(*three)),
         "flintmq_one_topic": lambda: noop(read(subscribe="topic3")),
+        "flintmq_count": lambda: read().count(),
+        "flintmq_count_one_column": lambda: read(columns="queueOffset").count(),
         "flintmq_stream_three": lambda: stream(columns=THREE),
     }
 
@@ -235,6 +237,7 @@ def main() -> None:
     ratios = {
         **of_rounds("parquet/flintmq, all columns", times["parquet_all"], times["flintmq_all"]),
         **of_rounds("parquet/flintmq, three columns", times["parquet_three"], times["flintmq_three"]),
+        **of_rounds("count() / count() of one column", times["flintmq_count"], times["flintmq_count_one_column"]),
         **of_rounds("one topic of eight / all", times["flintmq_one_topic"], times["flintmq_all"]),
     }
     print(

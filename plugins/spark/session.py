@@ -92,12 +92,14 @@ def register(spark: SparkSession) -> None:
         RuntimeMissingError: PySpark is missing here, or this package where the session's workers run.
     """
     require_pyspark()
+    from flintmq.plugins.spark.column_pruning import prune_columns
     from flintmq.plugins.spark.source import FlintMQDataSource
+    from flintmq.plugins.spark.spark_api import register_source
     from flintmq.plugins.spark.worker_python import check_worker_python
 
     check_worker_python(spark)
-
-    spark.dataSource.register(FlintMQDataSource)
+    register_source(spark, FlintMQDataSource)
+    prune_columns(spark)
 
 
 def require_pyspark() -> None:

@@ -15,29 +15,37 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
     DataSourceReader,
-    DataSourceStreamArrowWriter,
     DataSourceStreamReader,
+    InputPartition,
+)
+
+from flintmq.plugins.spark.options import ReadOptions
+from flintmq.plugins.spark.ports import ANY, Bounds, Limit, MessageTransport, Offset, Range
+from flintmq.plugins.spark.schema import BY_NAME, columns_of, spark_schema
+from flintmq.plugins.spark.spark_api import (
+    HAS_FILTERS,
+    DataSourceStreamArrowWriter,
     EqualNullSafe,
     EqualTo,
     Filter,
     GreaterThan,
     GreaterThanOrEqual,
     In,
-    InputPartition,
     LessThan,
     LessThanOrEqual,
-)
-from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
     ReadMaxBytes,
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
-
-from flintmq.plugins.spark.options import ReadOptions
-from flintmq.plugins.spark.ports import ANY, Bounds, Limit, MessageTransport, Offset, Range
-from flintmq.plugins.spark.schema import BY_NAME, columns_of, spark_schema
+from flintmq.plugins.spark.sql_table import (
+    options_of_new_table,
+    read_options,
+    reads,
+    with_options,
+    write_options,
+)
 from flintmq.plugins.spark.worker_python import settle
 
 if TYPE_CHECKING:
@@ -55,14 +63,16 @@ class FlintMQDataSource(DataSource):
     def schema(self) -> StructType:
         """Return the columns that the option ``columns`` names, else all. Raises OptionError, SchemaError."""
         settle()
-        options = ReadOptions.parse(self.options)
-        return spark_schema(options.columns, options.properties_format)
+        table = options_of_new_table(self.options)
+        options = ReadOptions.parse(self.options if table is None else reads(table))
+        found = spark_schema(options.columns, options.properties_format)
+        return found if table is None else with_options(found, table)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a batch reader of the columns of a schema. Raises OptionError, SchemaError."""
         options = self._options(schema)
         # A reader that can take filters is refused while Spark has them switched off, so it is made only when asked for.
-        return (PruningBatchReader if options.pushdown else BatchReader)(transport_of(options))
+        return (PruningBatchReader if options.pushdown and HAS_FILTERS else BatchReader)(transport_of(options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """Return a stream reader of the columns of a schema. Raises OptionError, SchemaError."""
@@ -74,17 +84,17 @@ class FlintMQDataSource(DataSource):
         """Send rows as messages. Raises OptionError, SchemaError."""
         from flintmq.plugins.spark.writer import BatchWriter
 
-        return BatchWriter(self.options, schema, overwrite)
+        return BatchWriter(write_options(self.options, schema), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802 - Spark's name
         """Send the rows of micro-batches as messages. Raises OptionError, SchemaError."""
         from flintmq.plugins.spark.writer import StreamWriter
 
-        return StreamWriter(self.options, schema, overwrite)
+        return StreamWriter(write_options(self.options, schema), schema, overwrite)
 
     def _options(self, schema: StructType) -> ReadOptions:
         settle()
-        options = ReadOptions.parse(self.options)
+        options = ReadOptions.parse(read_options(self.options, schema))
         return attrs.evolve(options, columns=columns_of(schema, options.properties_format))
 
 
@@ -146,11 +156,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where the query ends, under the trigger AvailableNow."""
         self._is_checked = False
         self._batch_at_s = time.monotonic()
+        self._stands_at: Offset | None = None
+        """Where the query stands, for a PySpark that does not say it."""
+        self._is_limited = False
+        """Whether limits hold, for a PySpark that hands over none."""
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
-        """Return where a query without a checkpoint begins. Raises SparkPluginError."""
+        """Return where a query without a checkpoint begins; the same each time. Raises SparkPluginError."""
         self._is_checked = True
-        return self._transport.initial("latest")
+        if self._stands_at is None:
+            self._stands_at = self._transport.initial("latest")
+        return self._stands_at
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         """Return the limit that Spark hands back to :meth:`latestOffset`; it holds only one of ours, so they are looked
@@ -158,8 +174,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         most_rows, most_bytes = self._options.max_offsets_per_trigger, self._options.bytes_per_trigger
         return ReadMaxRows(most_rows) if most_rows is not None else ReadMaxBytes(most_bytes)
 
-    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802 - Spark's name
-        """Return where the next batch ends; ``start`` itself when there is nothing to do. Raises SparkPluginError."""
+    def latestOffset(self, start: Offset | None = None, limit: ReadLimit | None = None) -> Offset:  # noqa: N802 - Spark's name
+        """Return where the next batch ends; ``start`` itself when there is nothing to do. Raises SparkPluginError.
+
+        PySpark before 4.2 says neither where the query stands nor how much it wants, and asks once alone under the trigger
+        AvailableNow. So the first batch of a run has no limit there.
+        """
+        if limit is None:
+            limit = self.getDefaultReadLimit() if self._is_limited else ReadAllAvailable()
+            self._is_limited = True
+        if start is None:
+            start = self._stands_at if self._stands_at is not None else self.initialOffset()
         if not self._is_checked:
             start = self._transport.checked(start)
             self._is_checked = True
@@ -191,7 +216,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._transport.latest()
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        """Return the tasks of a batch, also of one that a crash left unfinished. Raises SparkPluginError."""
+        """Return the tasks of a batch, also of one that a crash left unfinished. Raises SparkPluginError.
+
+        PySpark before 4.2 also calls it with the end of the last batch twice, when a query goes on from its checkpoint.
+        """
+        self._stands_at = end
+        if start == end:
+            return []
         return [InputPartition(part) for part in self._transport.plan(start, end)]
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:

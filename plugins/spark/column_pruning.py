@@ -1,0 +1,206 @@
+"""Column pruning, which Spark lacks for sources in Python: a query makes only those columns of messages that it uses.
+
+Spark plans a read of such a source with all its columns, whatever the query takes of them; ``count()`` would make them all. So
+an optimizer rule is added to the session, by ``spark.experimental.extraOptimizations``. It is Java, compiled in the session's
+process by the compiler that Spark compiles its queries with. It gives the planned scan a schema of the columns that are used,
+and the reader takes that as it takes ``.schema(…)``. Where something is not as expected the plan stays as it is: it is slower.
+
+Sessions of Spark Connect have no optimizer here, and streams are planned otherwise: both read what ``columns`` says.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Final
+
+log = logging.getLogger("flintmq.spark")
+
+_CLASS: Final = "flintmq.ColumnPruning"
+_SOURCE: Final = """
+package flintmq;
+
+import java.lang.reflect.Constructor;
+import java.lang.reflect.Field;
+import java.util.ArrayList;
+import java.util.HashSet;
+import java.util.Iterator;
+import java.util.List;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.plans.logical.Filter;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.Project;
+import org.apache.spark.sql.catalyst.rules.Rule;
+import org.apache.spark.sql.catalyst.trees.TreeNode;
+import org.apache.spark.sql.execution.datasources.v2.DataSourceV2ScanRelation;
+import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2;
+import org.apache.spark.sql.execution.datasources.v2.python.PythonScan;
+import org.apache.spark.sql.types.StructField;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+import scala.collection.immutable.Seq;
+import scala.jdk.javaapi.CollectionConverters;
+
+public class ColumnPruning extends Rule {
+  public ColumnPruning() { super(); }
+
+  public String ruleName() { return "flintmq.ColumnPruning"; }
+
+  public TreeNode apply(TreeNode plan) {
+    try {
+      return pruned((LogicalPlan) plan);
+    } catch (Throwable error) {
+      return plan;
+    }
+  }
+
+  private LogicalPlan pruned(LogicalPlan plan) throws Exception {
+    List children = CollectionConverters.asJava(plan.children());
+    if (plan instanceof Project) {
+      HashSet used = new HashSet();
+      addReferences(plan, used);
+      LogicalPlan below = scanned((LogicalPlan) children.get(0), used);
+      return below == null ? plan : withChild(plan, below);
+    }
+    List others = new ArrayList();
+    boolean same = true;
+    for (int i = 0; i < children.size(); i++) {
+      LogicalPlan child = (LogicalPlan) children.get(i);
+      LogicalPlan other = pruned(child);
+      same = same && other == child;
+      others.add(other);
+    }
+    return same ? plan : (LogicalPlan) plan.withNewChildren(CollectionConverters.asScala(others).toSeq());
+  }
+
+  /** A plan below a projection, with the scan at its end pruned; null where it stays as it is. */
+  private LogicalPlan scanned(LogicalPlan plan, HashSet used) throws Exception {
+    if (plan instanceof Filter) {
+      addReferences(plan, used);
+      LogicalPlan below = scanned((LogicalPlan) ((Filter) plan).child(), used);
+      return below == null ? null : withChild(plan, below);
+    }
+    if (plan instanceof DataSourceV2ScanRelation) {
+      return ofScan((DataSourceV2ScanRelation) plan, used);
+    }
+    LogicalPlan other = pruned(plan);
+    return other == plan ? null : other;
+  }
+
+  private static LogicalPlan withChild(LogicalPlan plan, LogicalPlan child) {
+    List children = new ArrayList();
+    children.add(child);
+    return (LogicalPlan) plan.withNewChildren(CollectionConverters.asScala(children).toSeq());
+  }
+
+  private static void addReferences(LogicalPlan plan, HashSet used) {
+    scala.collection.Iterator found = plan.references().iterator();
+    while (found.hasNext()) {
+      used.add(((Attribute) found.next()).exprId());
+    }
+  }
+
+  private static LogicalPlan ofScan(DataSourceV2ScanRelation relation, HashSet used) throws Exception {
+    if (!(relation.scan() instanceof PythonScan)) {
+      return null;
+    }
+    PythonScan scan = (PythonScan) relation.scan();
+    String name = (String) valueOf(scan, String.class);
+    CaseInsensitiveStringMap options = (CaseInsensitiveStringMap) valueOf(scan, CaseInsensitiveStringMap.class);
+    if (!"flintmq".equalsIgnoreCase(name) || options.getBoolean("pushdown", false)) {
+      return null;
+    }
+    StructField[] fields = scan.readSchema().fields();
+    List output = CollectionConverters.asJava(relation.output());
+    if (output.size() < 2 || fields.length != output.size()) {
+      return null;
+    }
+    int cheapest = 0;
+    List kept = new ArrayList();
+    List keptFields = new ArrayList();
+    for (int i = 0; i < fields.length; i++) {
+      if (used.contains(((Attribute) output.get(i)).exprId())) {
+        kept.add(output.get(i));
+        keptFields.add(fields[i]);
+      }
+      if (fields[i].name().equals("queueOffset")) {
+        cheapest = i;
+      }
+    }
+    if (kept.isEmpty()) {
+      kept.add(output.get(cheapest));
+      keptFields.add(fields[cheapest]);
+    }
+    if (kept.size() == output.size()) {
+      return null;
+    }
+    PythonDataSourceV2 source = new PythonDataSourceV2();
+    source.setShortName(name);
+    StructType schema = new StructType((StructField[]) keptFields.toArray(new StructField[0]));
+    Constructor make = PythonScan.class.getConstructors()[0];
+    Class[] types = make.getParameterTypes();
+    Object[] values = new Object[types.length];
+    for (int i = 0; i < types.length; i++) {
+      values[i] = types[i] == PythonDataSourceV2.class ? source
+          : types[i] == StructType.class ? schema
+          : valueOf(scan, types[i]);
+    }
+    Object narrow = make.newInstance(values);
+    Seq narrowOutput = CollectionConverters.asScala(kept).toSeq();
+    Constructor copy = DataSourceV2ScanRelation.class.getConstructors()[0];
+    Object[] parts = new Object[relation.productArity()];
+    for (int i = 0; i < parts.length; i++) {
+      Object part = relation.productElement(i);
+      parts[i] = part == scan ? narrow : part == relation.output() ? narrowOutput : part;
+    }
+    return (LogicalPlan) copy.newInstance(parts);
+  }
+
+  private static Object valueOf(PythonScan scan, Class type) throws Exception {
+    Field[] fields = PythonScan.class.getDeclaredFields();
+    for (int i = 0; i < fields.length; i++) {
+      if (fields[i].getType() == type) {
+        fields[i].setAccessible(true);
+        return fields[i].get(scan);
+      }
+    }
+    throw new NoSuchFieldException(type.getName());
+  }
+}
+"""
+
+
+def prune_columns(spark: Any) -> bool:
+    """Add the rule to a session that lacks it.
+
+    Args:
+        spark: a SparkSession.
+
+    Returns:
+        Whether the session has the rule now; one of Spark Connect has not.
+    """
+    from py4j.protocol import Py4JError
+
+    java_session = getattr(spark, "_jsparkSession", None)
+    if java_session is None:
+        return False
+    try:
+        known = java_session.experimental().extraOptimizations()
+        rules = [known.apply(number) for number in range(known.size())]
+        if not any(rule.getClass().getName() == _CLASS for rule in rules):
+            compiled = spark._jvm.PythonUtils.toSeq([*rules, _compiled(spark)])
+            getattr(java_session.experimental(), "extraOptimizations_$eq")(compiled)
+    except (Py4JError, TypeError, AttributeError) as error:
+        log.warning("columns are not pruned in this session, name them with the option columns: %s", str(error)[:500])
+        return False
+    return True
+
+
+def _compiled(spark: Any) -> Any:
+    """Return the rule as an object of the session's process."""
+    jvm, gateway = spark._jvm, spark.sparkContext._gateway
+    compiler = jvm.org.codehaus.janino.SimpleCompiler()
+    compiler.setParentClassLoader(jvm.Thread.currentThread().getContextClassLoader())
+    compiler.cook(_SOURCE)
+    made = compiler.getClassLoader().loadClass(_CLASS).getDeclaredConstructor(gateway.new_array(jvm.Class, 0))
+    return made.newInstance(gateway.new_array(jvm.Object, 0))

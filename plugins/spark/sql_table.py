@@ -1,0 +1,80 @@
+"""Tables of Spark's catalog: ``CREATE TABLE t USING flintmq OPTIONS (…)``.
+
+Spark shows a table's options to a source once, when the table is made: each twice (``x`` and ``option.x``), among properties of
+its own (``provider``, ``owner``, ``location``). Reads and writes of the table get its columns and no options. So the options
+are put into the metadata of the columns, which the catalog keeps.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from flintmq.plugins.spark.errors import OptionError
+from flintmq.plugins.spark.options import READ_OPTIONS, WRITE_OPTIONS, Option
+from flintmq.plugins.spark.schema import nearest
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+_KEY: Final = "flintmq.options"
+_DOUBLED: Final = "option."
+_ADDRESSES: Final = frozenset({"path", "nameserver", "brokeraddr"})
+
+
+def _names(table: Mapping[str, Option]) -> frozenset[str]:
+    return frozenset(name.lower() for one in table.values() for name in (one.name, *one.aliases))
+
+
+_READ: Final = _names(READ_OPTIONS)
+_WRITE: Final = _names(WRITE_OPTIONS)
+
+
+def options_of_new_table(given: Mapping[str, str]) -> dict[str, str] | None:
+    """Return the options of a table that is being made; None where what is given are the options of a read or a write.
+
+    Raises:
+        OptionError: neither reads nor writes know one of them.
+    """
+    if "provider" not in given or "owner" not in given:
+        return None
+    found = {name[len(_DOUBLED) :]: value for name, value in given.items() if name.startswith(_DOUBLED)}
+    if given.get("path"):  # of OPTIONS, or what LOCATION says
+        found["path"] = given["path"]
+    for name in found:
+        if name.lower() not in _READ | _WRITE:
+            known = [one.name for one in {**READ_OPTIONS, **WRITE_OPTIONS}.values()]
+            raise OptionError(f"unknown option {name[:80]!r}{nearest(name, known)}")
+    return found
+
+
+def with_options(schema: StructType, options: Mapping[str, str]) -> StructType:
+    """Return a schema that carries the options of its table."""
+    from pyspark.sql.types import StructField, StructType
+
+    carried = {_KEY: json.dumps(dict(options))}
+    return StructType([StructField(field.name, field.dataType, field.nullable, carried) for field in schema.fields])
+
+
+def read_options(given: Mapping[str, str], schema: StructType) -> dict[str, str]:
+    """Return the options of a read: as given, over those of the table whose columns are read."""
+    return _together(given, schema, _READ)
+
+
+def reads(table: Mapping[str, str]) -> dict[str, str]:
+    """Return those options of a table that count when it is read."""
+    return {name: value for name, value in table.items() if name.lower() in _READ}
+
+
+def write_options(given: Mapping[str, str], schema: StructType) -> dict[str, str]:
+    """Return the options of a write: as given, over those of the table that is written to."""
+    return _together(given, schema, _WRITE)
+
+
+def _together(given: Mapping[str, str], schema: StructType, known: frozenset[str]) -> dict[str, str]:
+    own = {name.lower(): value for name, value in given.items()}
+    carried = next((field.metadata[_KEY] for field in schema.fields if _KEY in field.metadata), None)
+    if carried is None or not _ADDRESSES.isdisjoint(own):  # rows of a table keep the metadata wherever they are written
+        return dict(given)
+    return {name.lower(): value for name, value in json.loads(carried).items() if name.lower() in known} | own

@@ -1,0 +1,106 @@
+"""Only the columns that a query uses are made, and what it finds is what it would find with all of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flintmq.core.testing.store import message, open_store
+from flintmq.plugins.spark.schema import ALL_NAMES
+
+pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(600), pytest.mark.filterwarnings("ignore")]
+
+COUNT = 120
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two topics of two queues, three tags."""
+    root = tmp_path_factory.mktemp("used") / "store"
+    store = open_store(root)
+    for number in range(COUNT):
+        store.put(
+            [message(("orders", "payments")[number % 2], number // 2 % 2, b"%d" % number, tags="abc"[number % 3])]
+        )
+    store.dispatch()
+    store.close()
+    return root
+
+
+def scanned(frame: Any) -> list[list[str]]:
+    """The columns that each scan of a query makes, as its plan says."""
+    scans = frame._jdf.queryExecution().optimizedPlan().collectLeaves()
+    outputs = [scans.apply(number).output() for number in range(scans.size())]
+    return [[output.apply(number).name() for number in range(output.size())] for output in outputs]
+
+
+def test_a_query_makes_what_it_uses(spark: Any, filled: Path) -> None:
+    """Of filters, groups, joins and functions; a count takes the cheapest column, and a whole row all of them."""
+    frame = spark.read.format("flintmq").load(str(filled))
+    assert scanned(frame.groupBy().count()) == [["queueOffset"]]
+    assert scanned(frame.select("body", "topic")) == [["topic", "body"]]
+    assert scanned(frame.where("tags = 'a'").groupBy().count()) == [["tags"]]
+    assert scanned(frame.where("tags = 'a' and length(body) > 1").groupBy("topic").count()) == [
+        ["topic", "tags", "body"]
+    ]
+    assert scanned(frame.selectExpr("properties['TAGS'] as t")) == [["properties"]]
+    others = frame.selectExpr("physicalOffset", "keys as other")
+    joined = frame.join(others, "physicalOffset").select("topic", "other")
+    assert scanned(joined) == [["topic", "physicalOffset"], ["physicalOffset", "keys"]]
+    assert scanned(frame) == [list(ALL_NAMES)]
+    narrow = spark.read.format("flintmq").option("columns", "body,tags,topic").load(str(filled))
+    assert scanned(narrow.groupBy().count()) == [["body"]]
+    assert narrow.count() == COUNT
+
+
+def test_the_rows_are_the_same(spark: Any, filled: Path) -> None:
+    """Again and again of one frame, whose scans ask for other columns each time; cached ones included."""
+    frame = spark.read.format("flintmq").load(str(filled))
+    whole = frame.orderBy("physicalOffset").collect()
+    assert frame.count() == len(whole) == COUNT
+    for names in (["topic", "body"], ["queueOffset"], ["tags", "queueId", "storeTimestamp"], ["body", "topic"]):
+        rows = frame.orderBy("physicalOffset").select(*names).collect()
+        assert [tuple(row) for row in rows] == [tuple(row[name] for name in names) for row in whole]
+    assert frame.where("tags = 'a' and queueId = 1").count() == sum(
+        row.tags == "a" and row.queueId == 1 for row in whole
+    )
+    cached = frame.select("topic", "tags").cache()
+    assert cached.count() == COUNT
+    assert cached.where("tags = 'b'").count() == COUNT // 3
+    cached.unpersist()
+    both = frame.select("topic", "body").union(frame.select("tags", "body"))
+    assert both.distinct().count() == 2 * COUNT
+    assert (
+        frame.join(frame.select("physicalOffset", "tags").withColumnRenamed("tags", "other"), "physicalOffset").count()
+        == COUNT
+    )
+
+
+def test_filters_that_prune_are_kept(spark: Any, filled: Path) -> None:
+    """With the option pushdown Spark has asked the reader already: its columns stay."""
+    frame = spark.read.format("flintmq").option("pushdown", True).load(str(filled))
+    assert frame.where("tags = 'a'").count() == COUNT // 3
+    assert frame.where("topic = 'orders' and queueOffset < 5").select("body").count() == 10
+
+
+def test_tables_of_the_catalog_keep_their_options(spark: Any, filled: Path) -> None:
+    """Whichever columns are left of them."""
+    spark.sql("DROP TABLE IF EXISTS used_columns")
+    spark.sql(f"CREATE TABLE used_columns USING flintmq OPTIONS (path '{filled}', subscribe 'orders')")
+    try:
+        assert spark.sql("SELECT count(*) FROM used_columns").first()[0] == COUNT // 2
+        assert spark.sql("SELECT count(DISTINCT body) FROM used_columns WHERE tags = 'a'").first()[0] == COUNT // 6
+    finally:
+        spark.sql("DROP TABLE used_columns")
+
+
+def test_the_rule_is_there_once(spark: Any) -> None:
+    """However often a program registers the source; rules of others stay."""
+    from flintmq.plugins.spark import register
+
+    register(spark)
+    register(spark)
+    rules = spark._jsparkSession.experimental().extraOptimizations()
+    assert [rules.apply(number).ruleName() for number in range(rules.size())] == ["flintmq.ColumnPruning"]
