@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 TESTS = Path(__file__).resolve().parents[3]
-sys.path.insert(0, str(TESTS / "integration"))
+sys.path[:0] = [str(TESTS / "integration"), str(Path(__file__).parent)]
 
 
 def _missing() -> str:
