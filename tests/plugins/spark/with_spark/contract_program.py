@@ -75,6 +75,11 @@ def ended(query: Any, timeout_s: float = 120.0) -> Any:
     return query
 
 
+def rows_of_batches(query: Any) -> list[int]:
+    """How many rows each micro-batch had that had any."""
+    return [one.numInputRows for one in query.recentProgress if one.numInputRows]
+
+
 def reader(spark: Any, served: Served, way: str, *, stream: bool = False, **options: str) -> Any:
     found = (spark.readStream if stream else spark.read).format("flintmq").options(**options)
     return (
@@ -116,25 +121,25 @@ def streams(spark: Any, served: Served, work: Path) -> None:
         topic = f"stream-{way}"
         fill(served, topic)
 
-        def drained(topic: str = topic, way: str = way) -> list[dict[str, Any]]:
+        def drained(topic: str = topic, way: str = way) -> list[int]:
             frame = reader(
                 spark, served, way, stream=True, subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger="25"
             )
             writer = frame.select("topic", "tags", "body").writeStream.format("parquet")
             writer = writer.option("checkpointLocation", str(work / f"checkpoint-{way}"))
             query = ended(writer.trigger(availableNow=True).start(str(work / f"out-{way}")))
-            return [json.loads(one.json) if hasattr(one, "json") else one for one in query.recentProgress]
+            return rows_of_batches(query)
 
         def found(way: str = way) -> list[int]:
             return ids(spark.read.parquet(str(work / f"out-{way}")).collect())
 
-        read = [one["numInputRows"] for one in drained() if one["numInputRows"]]
+        read = drained()
         assert sum(read) == COUNT, read
         assert (max(read) <= 25) == (VERSION >= (4, 2)), read  # before, Spark hands over no limits
         assert found() == list(range(COUNT))
-        assert not [one for one in drained() if one["numInputRows"]]
+        assert drained() == []
         fill(served, topic, COUNT, 2 * COUNT)
-        assert sum(one["numInputRows"] for one in drained()) == COUNT
+        assert sum(drained()) == COUNT
         assert found() == list(range(2 * COUNT))
 
 
@@ -168,7 +173,7 @@ def running(spark: Any, served: Served, work: Path) -> None:
             time.sleep(0.1)  # it begins with what comes once it has looked for the first time
         fill(served, topic, COUNT, 2 * COUNT)
         wait(query, list(range(COUNT, 2 * COUNT)))
-        batches = [one["numInputRows"] for one in query.recentProgress if one["numInputRows"]]
+        batches = rows_of_batches(query)
         assert max(batches) <= 10, batches
         query.stop()
         fill(served, topic, 2 * COUNT, 3 * COUNT)
