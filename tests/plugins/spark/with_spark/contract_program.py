@@ -168,7 +168,7 @@ def running(spark: Any, served: Served, work: Path) -> None:
                 time.sleep(0.2)  # Spark tells nobody that a batch is done
 
         query = started()
-        while not query.lastProgress:
+        while query.lastProgress is None:
             assert query.isActive, query.exception()
             time.sleep(0.1)  # it begins with what comes once it has looked for the first time
         fill(served, topic, COUNT, 2 * COUNT)
