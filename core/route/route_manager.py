@@ -44,6 +44,20 @@ BROKER_EXPIRY_S = 120.0
 """A broker that did not register for so long is forgotten."""
 
 
+LEFT_KEPT_S = 24 * 3600.0
+"""How long it is known which topics a broker had that has left: who reads everything must hear that some of it is away."""
+LEFT_BROKERS_MAX = 100
+LEFT_TOPICS_MAX = REGISTERED_TOPICS_IN_ALL_MAX
+"""Of more brokers, or of more topics in all, those that left first are forgotten."""
+
+
+class _LeftBroker(msgspec.Struct, frozen=True):
+    """A broker of which no process is registered any more."""
+
+    at_s: float
+    topics: frozenset[str]
+
+
 class _LiveBroker(msgspec.Struct):
     """A broker process that registered."""
 
@@ -77,6 +91,7 @@ class RouteInfoManager:
         self._clusters: dict[str, dict[str, None]] = {}
         self._live: dict[str, _LiveBroker] = {}
         self._filter_servers: dict[str, list[str]] = {}
+        self._left: dict[str, _LeftBroker] = {}
 
     # --- brokers come and go ---
 
@@ -117,6 +132,7 @@ class RouteInfoManager:
         before = self._live.get(broker_address)
         if before is not None and before.broker_name != broker_name:  # nobody would ever forget the name that it had
             self._remove_address(before.broker_name, broker_address)
+            self._left.pop(before.broker_name, None)  # it is here, by another name
         self._clusters.setdefault(cluster, {})[broker_name] = None
         known = self._brokers.get(broker_name)
         addresses = dict(known.broker_addrs) if known is not None else {}
@@ -128,6 +144,7 @@ class RouteInfoManager:
         self._brokers[broker_name] = BrokerData(
             cluster=cluster, broker_name=broker_name, broker_addrs=dict(sorted(addresses.items()))
         )
+        self._left.pop(broker_name, None)
         live = self._live.get(broker_address)
         if live is None:
             _log.info("broker %s (%s, id %d) registered", broker_name, broker_address, broker_id)
@@ -249,6 +266,14 @@ class RouteInfoManager:
             return
         del self._brokers[broker_name]
         self._remove_from_cluster(broker)
+        had = frozenset(self.topics.topics_at((broker_name,)))
+        self._left.pop(broker_name, None)
+        self._left[broker_name] = _LeftBroker(self._clock.monotonic_s(), had)
+        while (
+            len(self._left) > LEFT_BROKERS_MAX
+            or sum(len(left.topics) for left in self._left.values()) > LEFT_TOPICS_MAX
+        ):
+            del self._left[next(iter(self._left))]
         self.topics.remove_broker(broker_name)
 
     # --- questions ---
@@ -266,6 +291,11 @@ class RouteInfoManager:
             broker_datas=[self._seen(broker, viewpoint) for broker in brokers],
             filter_server_table=filters,
         )
+
+    def left_brokers(self, topic: str) -> list[str]:
+        """Return the brokers that had a topic and have left, for at most :data:`LEFT_KEPT_S`."""
+        oldest_s = self._clock.monotonic_s() - LEFT_KEPT_S
+        return sorted(name for name, left in self._left.items() if left.at_s >= oldest_s and topic in left.topics)
 
     def _seen(self, broker: BrokerData, viewpoint: Viewpoint) -> BrokerData:
         """Return a broker with the addresses by which clients of a viewpoint reach it."""
@@ -296,3 +326,4 @@ class RouteInfoManager:
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
         """Forget a topic, everywhere or at the brokers of one cluster."""
         self.topics.remove(topic, self._clusters.get(cluster, {}) if cluster else self.topics.queues(topic))
+        self._left = {name: replace(left, topics=left.topics - {topic}) for name, left in self._left.items()}

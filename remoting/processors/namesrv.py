@@ -32,6 +32,7 @@ from flintmq.remoting.processors.answers import (
 from flintmq.remoting.wire import bodies
 from flintmq.remoting.wire.codes import V4_9_4, RequestCode
 from flintmq.remoting.wire.headers_route import (
+    LEFT_BROKERS,
     AddWritePermOfBrokerResponseHeader,
     BrokerIdentityRequestHeader,
     BrokerNameRequestHeader,
@@ -149,6 +150,10 @@ class NamesrvRouteProcessor(DeclaredProcessor):
         """
         header = request.header(GetRouteInfoRequestHeader)
         route = self._routes.pick_up_topic_route_data(header.topic, self._viewpoint(request))
+        left = self._routes.left_brokers(header.topic)
+        if route is None and left:
+            text = f"No topic route info in name server for the topic: {header.topic}"
+            return Response(ResponseCode.TOPIC_NOT_EXIST, f"{text} [route.missing]", {LEFT_BROKERS: ";".join(left)})
         if route is None:
             raise RefusedError(
                 ResponseCode.TOPIC_NOT_EXIST,
@@ -158,7 +163,10 @@ class NamesrvRouteProcessor(DeclaredProcessor):
         if self._order_message_enable():
             route = replace(route, order_topic_conf=self._kv.get(ORDER_TOPIC_CONFIG, header.topic))
         standard = header.accept_standard_json_only or request.version >= V4_9_4
-        return with_json(route, standard=standard)
+        answer = with_json(route, standard=standard)
+        if left:  # clients that know only RocketMQ's fields pass over it
+            answer.ext_fields = {LEFT_BROKERS: ";".join(left)}
+        return answer
 
     def _viewpoint(self, request: Request) -> Viewpoint:
         """Return where the client asks, which decides by which addresses it reaches the brokers."""

@@ -36,6 +36,10 @@ class GetRouteInfoRequestHeader(CommandHeader, kw_only=True):
     """True: the body must be strict JSON."""
 
 
+LEFT_BROKERS: Final = "flintLeftBrokers"
+"""A field of the answer to 105, FlintMQ's own: brokers that had the topic and are registered no more, separated by ``;``."""
+
+
 class BrokerIdentityRequestHeader(CommandHeader, kw_only=True):
     """104 and 322: which broker leaves, or asks whether what is known of it is still current."""
 

@@ -330,3 +330,41 @@ def test_the_topics_of_all_brokers_are_bounded(monkeypatch: pytest.MonkeyPatch) 
     names.routes.delete_topic("T0")
     names.routes.close_channel(connection)
     assert names.routes.topics.size == 3
+
+
+def test_brokers_that_left_are_known_for_a_day() -> None:
+    """Who reads all of a topic must hear that a part of it is away; not for ever, and not of a topic that was deleted."""
+    names = Names()
+    for name, address in (("a", "h:1"), ("b", "h:2")):
+        names.register(name, 0, address, TopicConfig(topic_name="T"), TopicConfig(topic_name="U"))
+    assert names.routes.left_brokers("T") == []
+    names.routes.unregister(cluster="C", broker_name="b", broker_id=0, broker_address="h:2")
+    assert (names.routes.left_brokers("T"), names.routes.left_brokers("V")) == (["b"], [])
+    names.routes.delete_topic("U")
+    assert names.routes.left_brokers("U") == []
+    names.clock.advance_ms(1000 * (24 * 3600 + 1))
+    assert names.routes.left_brokers("T") == []
+    names.routes.unregister(cluster="C", broker_name="a", broker_id=0, broker_address="h:1")
+    names.register("a", 0, "h:1", TopicConfig(topic_name="T"))
+    assert names.routes.left_brokers("T") == []
+
+
+def test_what_is_known_of_brokers_that_left_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Anyone who may register could fill the memory; and a broker that was renamed has not left."""
+    monkeypatch.setattr(route_manager, "LEFT_BROKERS_MAX", 3)
+    monkeypatch.setattr(route_manager, "LEFT_TOPICS_MAX", 5)
+    names = Names()
+
+    def come_and_go(name: str, *topics: str) -> None:
+        names.register(name, 0, "h:1", *(TopicConfig(topic_name=topic) for topic in topics))
+        names.routes.unregister(cluster="C", broker_name=name, broker_id=0, broker_address="h:1")
+
+    for number in range(5):
+        come_and_go(f"b{number}", "T")
+    assert names.routes.left_brokers("T") == ["b2", "b3", "b4"]
+    come_and_go("wide", "T", "U", "V", "W")
+    assert names.routes.left_brokers("T") == ["b4", "wide"]
+    connection = RecordingChannel()
+    names.register("old", 0, "h:9", TopicConfig(topic_name="X"), channel=connection)
+    names.register("new", 0, "h:9", TopicConfig(topic_name="X"), channel=connection)
+    assert names.routes.left_brokers("X") == []
