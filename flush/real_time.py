@@ -81,6 +81,11 @@ class PagedThread(ServiceThread):
     def wait_s(self, now_s: float) -> float | None:
         return None if self.failure is not None else self._interval_s
 
+    def flush_soon(self) -> None:
+        """Have the next round work on whatever there is, and begin it now. Any thread."""
+        self._last_thorough_s = None
+        self.wakeup()
+
     def finish(self) -> None:
         for _ in range(STOP_ROUNDS):
             if self.failure is not None or self.is_done:
@@ -190,6 +195,8 @@ class CommitRealTime(PagedThread):
         self._pages = settings.least_pages
         self._flush_timed = settings.flush_timed
         self._submits = 0
+        self._is_wanted = False
+        """Whether somebody waits for the sync of what is committed next."""
         self.flusher = Flusher(
             context.log,
             context.clock,
@@ -236,6 +243,7 @@ class CommitRealTime(PagedThread):
         """Commit file after file up to what was written when the round began, and wake the flusher where that is asked for."""
         target_bytes = self._log.wrote_offset_bytes
         committed_bytes = self._log.committed_offset_bytes
+        is_wanted, self._is_wanted = self._is_wanted, False
         while committed_bytes < target_bytes:
             before_bytes = committed_bytes
             committed_bytes = self._log.commit(least_pages)
@@ -243,3 +251,9 @@ class CommitRealTime(PagedThread):
                 break
             if not self._flush_timed:
                 self.flusher.wakeup()
+        if is_wanted:
+            self.flusher.flush_soon()
+
+    def flush_soon(self) -> None:
+        self._is_wanted = True
+        super().flush_soon()

@@ -17,7 +17,7 @@ from flintmq.config.errors import ConfigError
 from flintmq.core.errors import StoreError
 from flintmq.core.io.paths import feed_path
 from flintmq.core.kernel.hookspecs import DispatcherContext, RegisterDispatcher, hookimpl
-from flintmq.core.kernel.ports import CommitLogDispatcher
+from flintmq.core.kernel.ports import CommitLogDispatcher, SupportsFlushSoon
 from flintmq.core.store.opened_store import commit_log_folders
 
 if TYPE_CHECKING:
@@ -54,14 +54,30 @@ class SparkFeedPlugin:
 
         publisher = feed.publisher
         assert isinstance(publisher, FeedPublisher)
-        publisher.open(broker.state.loop.call_later)
-        if not store.watermarks.synchronous:  # there a flush makes records visible, and dispatch tells
+        is_synchronous = store.watermarks.synchronous
+
+        def flush_soon() -> None:
+            service = store.services.flush_service  # another one after a truncation
+            if isinstance(service, SupportsFlushSoon):
+                service.flush_soon()
+
+        publisher.open(broker.state.loop.call_later, None if is_synchronous else flush_soon)
+        if not is_synchronous:  # there a flush makes records visible, and dispatch tells
             store.progressed.subscribe(publisher.publish)
         broker.timers.every(HEARTBEAT_S, publisher.publish, "feed")
+        _write_topics(broker)
         landing = feed.landing
         if landing is not None:
             landing.start()
         broker.state.runtime_sources.append(lambda: figures(feed, store))
+
+
+def _write_topics(broker: Broker) -> None:
+    """Write the table of topics, by which readers of the files know the broker's name; else it comes with the next change."""
+    try:
+        broker.state.topics.persist()
+    except StoreError as error:
+        log.warning("readers of the store's files do not know this broker's name yet: %s", error)
 
 
 def _remove_old(store: MessageStore) -> None:

@@ -31,6 +31,8 @@ PUBLISH_DELAY_S: Final = 0.001
 """How long after a change the file is written."""
 HEARTBEAT_S: Final = 1.0
 """How often it is written when nothing changes."""
+FLUSH_WANTED_S: Final = 0.2
+"""How long something may wait to be flushed before a flush is asked for: the strategy alone might take ten seconds."""
 
 CallLater = Callable[[float, Callable[[], None]], object]
 """``loop.call_later``, as far as it is used here."""
@@ -133,20 +135,28 @@ class FeedPublisher:
         self._writer: FeedWriter | None = None
         self._call_later: CallLater | None = None
         self._due = False
+        self._flush_soon: Callable[[], None] | None = None
+        self._awaited_bytes: int | None = None
+        """What should be flushed when the time is over; None while nothing waits."""
 
     @property
     def writes(self) -> int:
         """How often the file was written since the start."""
         return self._writer.writes if self._writer is not None else 0
 
-    def open(self, call_later: CallLater) -> None:
+    def open(self, call_later: CallLater, flush_soon: Callable[[], None] | None = None) -> None:
         """Make the file and write it for the first time: from now on others may read the log while it grows.
+
+        Args:
+            call_later: the loop's.
+            flush_soon: asks for a flush; None where each acknowledgement waits for one.
 
         Raises:
             StoreError: it cannot be made.
         """
         self._writer = FeedWriter(self._store.disk, feed_path(self._store.root))
         self._call_later = call_later
+        self._flush_soon = flush_soon
         self.publish()
 
     def touch(self) -> None:
@@ -154,6 +164,9 @@ class FeedPublisher:
         if not self._due and self._call_later is not None:
             self._due = True
             self._call_later(PUBLISH_DELAY_S, self._publish_due)
+            if self._flush_soon is not None and self._awaited_bytes is None:
+                self._awaited_bytes = self._store.watermarks.wrote
+                self._call_later(FLUSH_WANTED_S, self._want_flush)
 
     def publish(self) -> None:
         """Write what is true now."""
@@ -165,6 +178,18 @@ class FeedPublisher:
         if self._writer is not None:
             self._call_later = None
             self._writer.close(self._marks(FeedState.CLOSED))
+
+    def _want_flush(self) -> None:
+        """Ask for a flush unless what has waited so long is flushed; what came since then waits for its own time."""
+        awaited_bytes, self._awaited_bytes = self._awaited_bytes, None
+        marks = self._store.watermarks
+        if self._flush_soon is None or self._call_later is None or awaited_bytes is None:
+            return
+        if marks.flushed < awaited_bytes:
+            self._flush_soon()
+        elif marks.flushed < marks.dispatched:
+            self._awaited_bytes = marks.dispatched
+            self._call_later(FLUSH_WANTED_S, self._want_flush)
 
     def _publish_due(self) -> None:
         self._due = False

@@ -169,3 +169,34 @@ def test_stop_gives_up_after_ten_commits_without_progress(monkeypatch: pytest.Mo
     monkeypatch.setattr(log, "commit", stuck)
     service.stop()
     assert calls == [0] * 10
+
+
+def test_who_waits_has_it_synced_in_the_next_round() -> None:
+    """However few pages are dirty, and however long the thorough interval is: once."""
+    log, clock = FakeLog(), ManualClock()
+    flusher = flush_service(log, clock)
+    flusher.run_once(clock.monotonic_s())
+    woken = count_wakeups(flusher)
+    log.append(10)
+    flusher.run_once(clock.monotonic_s())
+    assert log.flushed_offset_bytes == 0
+    flusher.flush_soon()
+    assert len(woken) == 1
+    flusher.run_once(clock.monotonic_s())
+    assert log.flushed_offset_bytes == 10
+    log.append(10)
+    flusher.run_once(clock.monotonic_s())
+    assert log.flushed_offset_bytes == 10
+
+
+def test_what_is_not_committed_yet_is_committed_first_for_who_waits() -> None:
+    """The sync must cover what is still in the pool when it is asked for."""
+    log, clock = FakeLog(), ManualClock()
+    service = commit_service(log, clock)
+    service.run_once(clock.monotonic_s())
+    service.flusher.run_once(clock.monotonic_s())
+    log.append(10)
+    service.flush_soon()
+    service.run_once(clock.monotonic_s())
+    service.flusher.run_once(clock.monotonic_s())
+    assert (log.committed_offset_bytes, log.flushed_offset_bytes) == (10, 10)

@@ -90,6 +90,63 @@ def test_many_changes_are_one_write(
     assert len(pending) == 1
 
 
+def test_a_flush_is_asked_for_when_something_waits(tmp_path: Path) -> None:
+    """A message alone would be seen by files up to ten seconds later under the default strategy; at most five flushes a second
+    are asked for, and none where the strategy was faster."""
+    later: list[tuple[float, Callable[[], None]]] = []
+    asked: list[None] = []
+    store = open_store(tmp_path, strategy=BY_HAND, clock=ManualClock())
+    publisher = FeedPublisher(store, store.clock, lambda: 7)
+    publisher.open(lambda delay_s, call: later.append((delay_s, call)), lambda: asked.append(None))
+
+    def put_one() -> None:
+        store.put([message()])
+        store.dispatch()
+        publisher.touch()
+
+    def run_later() -> list[float]:
+        due = sorted(later, key=lambda one: one[0])
+        later.clear()
+        for _delay_s, call in due:
+            call()
+        return [delay_s for delay_s, _call in due]
+
+    put_one()
+    put_one()
+    assert run_later() == [0.001, 0.2]
+    assert len(asked) == 1
+    store.commit_log.flush(0)
+    put_one()
+    store.commit_log.flush(0)
+    put_one()  # flushed is what was waited for; this one has its own time
+    assert run_later() == [0.001, 0.2]
+    assert len(asked) == 1
+    assert run_later() == [0.2]
+    assert len(asked) == 2
+    put_one()
+    publisher.close()
+    run_later()
+    assert len(asked) == 2
+    store.close()
+
+
+@pytest.mark.parametrize("strategy", ["flush_real_time", "commit_real_time"])
+def test_a_message_alone_is_flushed_soon(tmp_path: Path, strategy: str) -> None:
+    """Not after the thorough interval, which is an hour here: what the feed says moves within moments."""
+    store = tmp_path / "store"
+    prefix = "flush_" if strategy == "commit_real_time" else ""
+    seldom = f"flush.{strategy}.{prefix}thorough_interval_ms=1h"
+    config = config_of(store, f"flush.strategy={strategy}", "flush.commit_real_time.pool_size=2", seldom)
+    with Broker(config) as broker:
+        for _ in range(3):  # the first round of a thread is a thorough one
+            broker.put([flintmq.Message("T", b"x")])
+            broker.call(lambda: _until(broker, lambda: marks_of(store).flushed_offset_bytes == _wrote(broker)))
+
+
+def _wrote(broker: Broker) -> int:
+    return broker.state.store.watermarks.wrote
+
+
 def test_what_is_not_dispatched_or_flushed_is_not_promised(
     fed: tuple[MessageStore, FeedPublisher], tmp_path: Path
 ) -> None:

@@ -26,6 +26,7 @@ from flintmq.core.kernel.ports.flush import (
     FlushStrategy,
     FlushWaiter,
     ReplicationGate,
+    SupportsFlushSoon,
     TransientStorePool,
 )
 from flintmq.core.kernel.ports.follow import FollowsMessages, HandedOut, StoredMessages
@@ -106,6 +107,7 @@ __all__ = [
     "SupportsEvict",
     "SupportsExtend",
     "SupportsFigures",
+    "SupportsFlushSoon",
     "SupportsFollowing",
     "SupportsHealth",
     "SupportsMetrics",

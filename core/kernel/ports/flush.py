@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 import attrs
 
@@ -165,6 +165,15 @@ class FlushCommitLogService(Protocol):
 
     def statistics(self) -> FlushStatistics:
         """Return a snapshot; may be called from any thread."""
+        ...
+
+
+@runtime_checkable
+class SupportsFlushSoon(Protocol):
+    """A flush service that syncs sooner than its strategy would, when somebody waits for what is not synced yet."""
+
+    def flush_soon(self) -> None:
+        """Sync what was appended until now, soon, however little it is. Any thread; does not wait."""
         ...
 
 
