@@ -20,12 +20,13 @@ which is used (``plugin/name``), and without it a third party's replaces the bui
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 import attrs
 import pluggy
 
+from flintmq.core.errors import StoreError
 from flintmq.core.io.clock import Clock
 from flintmq.core.kernel.ports import (
     Authenticator,
@@ -43,6 +44,8 @@ from flintmq.core.kernel.ports.processor import DefaultProcessorFactory, Process
 
 if TYPE_CHECKING:
     from flintmq.core.broker.api import BrokerHandle, ServiceFactory
+    from flintmq.core.record.dispatch_request import DispatchRequest
+    from flintmq.core.record.record_batch import RecordBatch
     from flintmq.core.store.opened_store import OpenedStore
 
 PROJECT = "flintmq"
@@ -72,6 +75,25 @@ class DispatcherContext(FolderContext[S_co]):
 
     store: OpenedStore
     """The store it will be fed from: recovered, and not in use yet. It can be read; to write, a plugin waits for its broker."""
+
+    def bodies(self, batch: RecordBatch) -> Iterator[tuple[DispatchRequest, bytes]]:
+        """Yield each record of a batch that :meth:`CommitLogDispatcher.dispatch` is given, with its body.
+
+        A batch has where records lie, and not their bytes, which most dispatchers need not touch. They are read from the log
+        here, within the call of ``dispatch``: later retention may have deleted them. A body is what is stored: compressed
+        where ``request.sys_flag & 1``.
+
+        Raises:
+            StoreError: the log has no such record any more.
+        """
+        from flintmq.core.record.record import decode_record  # dispatchers that touch no body need none of it
+
+        for request in batch.requests():
+            start, size = request.commit_log_offset_bytes, request.message_size_bytes
+            piece = self.store.commit_log.slice(start, size)
+            if piece is None or len(piece) < size:
+                raise StoreError(f"the log has no record of {size} bytes at {start} any more")
+            yield request, decode_record(piece, check_crc=False).body
 
 
 @attrs.frozen
@@ -216,7 +238,10 @@ class FlintSpecs:
         the broker is restarted: it must not count them to ``committed()``. An essential one stops acknowledgements. One that
         is durable later than the store says what it has with ``committed()``, and is handed the rest at a start. What
         replaces ``consume_queue`` is a :class:`flintmq.core.kernel.ports.ConsumeQueues`, made of a :class:`FolderContext`:
-        consumers, retention and the next start read its units."""
+        consumers, retention and the next start read its units.
+
+        A batch says where records lie. Their bodies are in the log: ``context.bodies(batch)``, of the
+        :class:`DispatcherContext` that the factory is given, yields each record's request and its body."""
 
     @hookspec
     def flintmq_flush_services(self, register: RegisterFlushStrategy) -> None:

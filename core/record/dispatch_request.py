@@ -14,6 +14,8 @@ from flintmq.core.record.properties import stored_properties
 class DispatchRequest(msgspec.Struct, gc=False):
     """One stored record, as dispatchers see it. Read-only by convention; made per message.
 
+    Its body is in the log: a dispatcher gets it with ``context.bodies(batch)``, of the context that its factory was given.
+
     See docs/internals/algorithms.md, Dispatch.
     """
 

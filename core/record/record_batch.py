@@ -6,6 +6,9 @@
         for request in batch.requests():
             ...
 
+It says where records lie; their bodies are in the log, and ``context.bodies(batch)`` of the context that a dispatcher's factory
+was given reads them (:meth:`flintmq.core.kernel.hookspecs.DispatcherContext.bodies`).
+
 A user of a batch asks for the form that it needs: one request a record, the units in which the records were appended,
 or numpy columns. Each form is made when it is first asked for, and kept for the next users of the batch.
 """

@@ -15,7 +15,8 @@ class CommitLogDispatcher(Protocol):
     """
 
     def dispatch(self, batch: RecordBatch) -> None:
-        """Take the next records of the log; ``batch.requests()`` gives one request a record.
+        """Take the next records of the log; ``batch.requests()`` gives one request a record, and ``context.bodies(batch)``,
+        of the context that the factory was given, each with its body.
 
         Raising isolates an optional dispatcher; with an essential one, nothing more is acknowledged until it works again.
         """
