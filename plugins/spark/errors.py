@@ -25,6 +25,10 @@ class UnknownTopicError(SparkPluginError):
     """No queue of a topic that was asked for exists."""
 
 
+class BrokerAwayError(SparkPluginError):
+    """A broker that has messages to be read does not answer."""
+
+
 class UnsettledStoreError(SparkPluginError):
     """The store is being written, or ends in something torn, and nothing says how far it may be read."""
 

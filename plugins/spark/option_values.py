@@ -138,17 +138,51 @@ def queues(option: str, value: str) -> Mapping[str, frozenset[int]]:
 
 @attrs.frozen
 class Place:
-    """Where reading begins or ends: earliest, latest, a place for each queue, or one in the commit log."""
+    """Where reading begins or ends: earliest, latest, a place for each queue, one in the commit log, or, for a beginning, so
+    many messages or so much time before the latest."""
 
-    kind: Literal["earliest", "latest", "queues", "physical"]
+    kind: Literal["earliest", "latest", "queues", "physical", "rows", "age"]
     queue_offsets: Mapping[tuple[str, str, int], int] = attrs.field(factory=dict)
     """Topic, broker and queue id to a queue offset, or -2 for its earliest and -1 for its latest; of kind ``queues``."""
     physical_offsets: Mapping[str, int] = attrs.field(factory=dict)
     """Broker to a physical offset in bytes; of kind ``physical``."""
+    rows: int = 0
+    """The last messages of each queue; of kind ``rows``."""
+    age_ms: int = 0
+    """What was stored since so long ago; of kind ``age``. Counted when the place is looked up, once for a query."""
 
 
 EARLIEST: Final = Place("earliest")
 LATEST: Final = Place("latest")
+
+
+def _relative(option: str, value: str) -> Place | None:
+    """Return ``-100``, the last messages of each queue, or ``-10m``, what was stored since; None for anything else."""
+    text = value.strip()
+    if not text.startswith("-"):
+        return None
+    if text[1:].strip().isdigit():
+        return Place("rows", rows=count(option, text[1:]))
+    if _DURATION.fullmatch(text[1:].strip()) is None:
+        raise OptionError(
+            f"option {option}: {value[:80]!r} is neither a number of messages (-100) nor a time before now (-10m, -2h, -1d)"
+        )
+    return Place("age", age_ms=duration_ms(option, text[1:]))
+
+
+def start(option: str, value: str) -> Place:
+    """Return a :func:`place`, or one before the latest: ``-100`` or ``-10m``."""
+    return _relative(option, value) or place(option, value)
+
+
+def start_time(option: str, value: str) -> int | Place:
+    """Return a :func:`time_ms`, or the place ``-10m``: a time that moves must be looked up once, and not filter for ever."""
+    found = _relative(option, value)
+    if found is not None and found.kind == "rows":
+        raise OptionError(
+            f"option {option}: {value[:80]!r} needs a unit: -10m, -2h, -1d; messages go into startingOffsets"
+        )
+    return found or time_ms(option, value)
 
 
 def place(option: str, value: str) -> Place:

@@ -27,6 +27,8 @@ Transport = Literal["store", "broker"]
 Visibility = Literal["flushed", "dispatched", "confirmed"]
 
 DEFAULT_GROUP: Final = "FLINTMQ_SPARK_WRITER"
+STREAM_BROKER_AWAY_MS: Final = 600_000
+"""How long a stream waits for a broker: one that reads a large store after a crash is back by then."""
 
 
 @attrs.frozen
@@ -108,19 +110,24 @@ class ReadOptions:
     )
     starting_offsets: Place | None = _option(
         "startingOffsets",
-        values.place,
+        values.start,
         None,
-        '`earliest`, `latest`, `{"topic": {"broker": {"0": 23}}}` (-2 earliest, -1 latest) or `{"broker": {"phys": 1048576}}`.',
+        '`earliest`, `latest`, `{"topic": {"broker": {"0": 23}}}` (-2 earliest, -1 latest), `{"broker": {"phys": 1048576}}`, '
+        "`-100` (the last 100 messages of each queue) or `-10m` (what was stored since ten minutes ago).",
         shown="earliest; a stream: latest",
     )
     ending_offsets: Place | None = _option(
-        "endingOffsets", values.place, None, "The same, for the end of a batch read; exclusive.", shown="latest"
+        "endingOffsets",
+        values.place,
+        None,
+        "The same without the last two, for the end of a batch read; exclusive.",
+        shown="latest",
     )
     starting_timestamp_ms: int | None = _option(
         "startingTimestamp",
-        values.time_ms,
+        values.start_time,
         None,
-        "Messages stored from then on: ms since 1970, or a time such as `2026-01-31T12:00:00+01:00`.",
+        "Messages stored from then on: ms since 1970, a time such as `2026-01-31T12:00:00+01:00`, or `-10m` before now.",
     )
     ending_timestamp_ms: int | None = _option(
         "endingTimestamp", values.time_ms, None, "Messages stored before then, written likewise; of a batch read."
@@ -231,6 +238,15 @@ class ReadOptions:
         "Also commit offsets to the broker as this group, for its lag display.",
         only="broker",
     )
+    max_broker_away_ms: int | None = _option(
+        "maxBrokerAway",
+        values.duration_ms,
+        None,
+        "How long to go on without a broker that does not answer; then an error, or a warning with `failOnDataLoss=false`.",
+        shown="10m; a batch: 0s",
+        only="broker",
+    )
+    """None: as the kind of read has it (:meth:`for_stream`)."""
     pull_batch_size: int = _option(
         "pullBatchSize", values.count, "256", "How many messages a pull asks for.", only="broker"
     )
@@ -252,6 +268,12 @@ class ReadOptions:
         if self.max_bytes_per_trigger is None and self.max_offsets_per_trigger is None:
             return 256 * 1024 * 1024
         return self.max_bytes_per_trigger
+
+    def for_stream(self) -> ReadOptions:
+        """Return the same options with what streams have by default."""
+        if self.max_broker_away_ms is not None:
+            return self
+        return attrs.evolve(self, max_broker_away_ms=STREAM_BROKER_AWAY_MS)
 
     def lost(self, what: str, kind: type[SparkPluginError] = DataLossError) -> None:
         """Messages that should be read are gone: raises an error, or warns with ``failOnDataLoss`` switched off."""
@@ -284,6 +306,9 @@ class ReadOptions:
         found = _parsed(cls, given)
         options = cls(**found)
         _check(options, found)
+        since = found.get("starting_timestamp_ms")
+        if isinstance(since, Place):
+            options = attrs.evolve(options, starting_timestamp_ms=None, starting_offsets=since)
         return options
 
 

@@ -113,6 +113,18 @@ class MessageTransport(Protocol):
         """Return the end of what may be read now. Raises as above."""
         ...
 
+    def settled(self) -> Offset:
+        """Return the end of what may be read now, for a query that ends there: waits for what is away. Raises as above."""
+        ...
+
+    def reported(self, start: Offset, end: Offset) -> Offset:
+        """Return an end for people to see, with how far ``start`` is behind it.
+
+        ``"lag"`` has ``messages``, ``bytes`` of records, and ``ms`` that the oldest of them has waited; ``"brokers"`` has the
+        name of each broker with ``contactAgeMs``, how long ago it answered. What cannot be told is null.
+        """
+        ...
+
     def limited(self, start: Offset, end: Offset, limit: Limit) -> Offset:
         """Return the furthest offset between two that keeps within a limit, but behind ``start`` where anything is
         there at all."""

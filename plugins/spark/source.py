@@ -76,7 +76,7 @@ class FlintMQDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """Return a stream reader of the columns of a schema. Raises OptionError, SchemaError."""
-        options = self._options(schema)
+        options = self._options(schema).for_stream()
         options.check_stream()
         return StreamReader(transport_of(options), options)
 
@@ -155,6 +155,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._end: Offset | None = None
         """Where the query ends, under the trigger AvailableNow."""
         self._is_checked = False
+        self._at: Offset | None = None
+        """Up to where batches are planned."""
         self._batch_at_s = time.monotonic()
         self._stands_at: Offset | None = None
         """Where the query stands, for a PySpark that does not say it."""
@@ -188,6 +190,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not self._is_checked:
             start = self._transport.checked(start)
             self._is_checked = True
+            if self._end is not None:  # only now the transport knows everything that must be there
+                self._end = self._transport.settled()
+        # Spark itself tells of a batch that is done only when it has the next one.
+        self._transport.commit(start)
+        self._at = start
         end = self._end if self._end is not None else self._transport.latest()
         if self._waits(start, end, limit):
             return start
@@ -195,6 +202,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         found = self._transport.limited(start, end, Limit() if isinstance(limit, ReadAllAvailable) else wanted)
         if found != start:
             self._batch_at_s = time.monotonic()
+        self._at = found
         return found
 
     def _waits(self, start: Offset, end: Offset, limit: ReadLimit) -> bool:
@@ -209,11 +217,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Fix the end of the query. Raises SparkPluginError."""
-        self._end = self._transport.latest()
+        self._end = self._transport.settled()
 
     def reportLatestOffset(self) -> Offset:  # noqa: N802 - Spark's name
-        """Return the newest offset, for the lag in the query's progress. Raises SparkPluginError."""
-        return self._transport.latest()
+        """Return the newest offset, for the query's progress, and how far it is ahead of what is planned. Raises
+        SparkPluginError."""
+        latest = self._transport.latest()
+        return self._transport.reported(self._at, latest) if self._at is not None else latest
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """Return the tasks of a batch, also of one that a crash left unfinished. Raises SparkPluginError.

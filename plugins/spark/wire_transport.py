@@ -6,24 +6,29 @@ rebalanced: any task may pull any queue, and what a query has read stands in Spa
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import attrs
 
 from flintmq.core.broker.topic_config import MessageQueue
+from flintmq.core.errors import FlintError
 from flintmq.plugins.spark.decoder import Decoder, RowFilter
 from flintmq.plugins.spark.errors import SparkPluginError
 from flintmq.plugins.spark.option_values import Place
 from flintmq.plugins.spark.options import ReadOptions
 from flintmq.plugins.spark.ports import Bounds, Limit, Offset
+from flintmq.plugins.spark.wire import queue_edges
 from flintmq.plugins.spark.wire.client import DEFAULT_GROUP, WireClient
+from flintmq.plugins.spark.wire.lag import lag_of
 from flintmq.plugins.spark.wire.offsets import Edges, WireOffset
 from flintmq.plugins.spark.wire.pulling import Puller, batches
-from flintmq.plugins.spark.wire.queue_edges import QueueEdges, placed
+from flintmq.plugins.spark.wire.queue_edges import QueueEdges, placed, queue_name
 from flintmq.plugins.spark.wire.queue_lives import QueueLives
 from flintmq.plugins.spark.wire.ranges import (
     QueueRange,
@@ -63,7 +68,7 @@ class WireTransport:
         self._planned: Offset | None = None
         """The end of the batch that this object has planned itself."""
         self._average_bytes: int | None = None
-        self._committed: Mapping[MessageQueue, int] = {}
+        self._committed: dict[MessageQueue, int] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
         return WireTransport, (self.options, self.bounds)
@@ -75,10 +80,13 @@ class WireTransport:
         if self.options.starting_timestamp_ms is not None:
             return WireOffset.at(self._queues.since(edges, self.options.starting_timestamp_ms), edges).to_json()
         place = self.options.starting_offsets or Place(default)
+        if place.kind == "age":
+            found = self._queues.first_since(edges, int(time.time() * 1000) - place.age_ms)
+            return WireOffset.at(found, edges).to_json()
         return WireOffset.at(placed("startingOffsets", place, edges, self.options, unnamed=default), edges).to_json()
 
     def final(self) -> Offset:
-        edges = self._queues.edges()
+        edges = self._queues.complete()
         if self.options.ending_timestamp_ms is not None:
             ends = self._queues.before(edges, self.options.ending_timestamp_ms)
         else:
@@ -90,6 +98,16 @@ class WireTransport:
     def latest(self) -> Offset:
         self._fresh_edges = edges = self._queues.edges(self.options.subscribe)
         return WireOffset.at({queue: edge.max_queue_offset for queue, edge in edges.items()}, edges).to_json()
+
+    def settled(self) -> Offset:
+        found = self.latest()
+        while self._queues.contacts.is_waited_for():
+            time.sleep(queue_edges.SETTLE_PAUSE_S)
+            found = self.latest()
+        return found
+
+    def reported(self, start: Offset, end: Offset) -> Offset:
+        return {**end, **lag_of(self._between(start, end), self._message_bytes, self._open(), self._queues.contacts)}
 
     def limited(self, start: Offset, end: Offset, limit: Limit) -> Offset:
         """Bytes by the size of some messages."""
@@ -120,11 +138,14 @@ class WireTransport:
 
     def checked(self, offset: Offset) -> Offset:
         found = WireOffset.from_json(offset)
+        read = [queue for queue in found.queues if self._queues.reads(queue)]
+        contacts = self._queues.contacts
+        contacts.know(read)
         known = {queue.topic for queue in found.queues}
         self._queues.check_names(known)
         edges = self._queues.edges(self._queues.read_of(known))
         settled = self._lives.settled(found, edges)
-        self._lives.check_missing(found, [queue for queue in found.queues if self._queues.reads(queue)], edges)
+        self._lives.check_missing(found, [queue for queue in read if queue.broker_name not in contacts.away], edges)
         return offset if settled == found else settled.to_json()
 
     def commit(self, end: Offset) -> None:
@@ -132,18 +153,29 @@ class WireTransport:
         if self.options.commit_group is None:
             return
         queues = WireOffset.from_json(end).queues
-        changed = {queue: place for queue, place in queues.items() if self._committed.get(queue) != place}
+        away = self._queues.contacts.away
+        changed = {
+            queue: place
+            for queue, place in queues.items()
+            if self._committed.get(queue) != place and queue.broker_name not in away
+        }
+        if not changed:
+            return
         client = self._open()
 
-        async def tell() -> None:
-            for queue, place in changed.items():
-                await client.api.commit(queue, place)
+        async def tell() -> list[BaseException | None]:
+            return await asyncio.gather(*(client.api.commit(*one) for one in changed.items()), return_exceptions=True)
 
-        try:
-            client.run(tell())
-            self._committed = queues
-        except SparkPluginError as error:
-            log.warning("the offsets of group %s were not committed: %s", self.options.commit_group, error)
+        for (queue, place), failure in zip(changed.items(), client.run(tell()), strict=True):
+            if failure is None:
+                self._committed[queue] = place
+            elif isinstance(failure, FlintError):
+                name = queue_name(queue)
+                log.warning(
+                    "group %s: the offset of %s was not committed: %s", self.options.commit_group, name, failure
+                )
+            else:
+                raise failure
 
     # --- reading ---
 
@@ -172,6 +204,7 @@ class WireTransport:
                 options.pull_timeout_ms,
                 options.pull_pipeline,
                 options.fail_on_data_loss,
+                options.max_broker_away_ms or 0,
             )
             yield from batches(puller.pull(part), self._decoder(), options.batch_rows, options.batch_bytes)
 
@@ -214,7 +247,7 @@ class WireTransport:
     def _between(self, start: Offset, end: Offset) -> list[QueueRange]:
         first, last = WireOffset.from_json(start), WireOffset.from_json(end)
         new = sorted({queue.topic for queue in last.queues if queue not in first.queues and queue not in last.began})
-        edges = self._queues.edges(new) if new else {}
+        edges = self._queues.edges(new, remembered=True) if new else {}
         return first.ranges_to(last, {queue: edge.min_queue_offset for queue, edge in edges.items()})
 
     def _rows_in(self, max_bytes: int | None, ranges: Sequence[QueueRange]) -> int | None:
@@ -228,7 +261,10 @@ class WireTransport:
             step = -(-len(ranges) // SAMPLE_QUEUES)
             sample = [attrs.evolve(one, end=min(one.end, one.start + SAMPLE_ROWS)) for one in ranges[::step]]
             puller = Puller(self._open(), timeout_ms=self.options.pull_timeout_ms, fail_on_data_loss=False)
-            pulled = list(puller.pull(sample))
+            try:
+                pulled = list(puller.pull(sample))
+            except SparkPluginError:  # a broker has gone just now: the tasks wait for it, or say so
+                return ASSUMED_BYTES
             rows = sum(len(one.starts) for one in pulled)
             self._average_bytes = max(1, sum(len(one.records) for one in pulled) // rows) if rows else ASSUMED_BYTES
         return self._average_bytes

@@ -200,6 +200,14 @@ class Told:
                 break
         return total
 
+    def is_countable(self, start: int, end: int, walked_max_bytes: int) -> bool:
+        """Return whether the messages in [start, end) can be counted without walking through more of the log than a limit."""
+        return end - self._border(start, end) <= walked_max_bytes
+
+    def first(self, start: int, end: int) -> int | None:
+        """Return the place of the first message in [start, end) that is read; None without one."""
+        return next((int(position[0]) for position, _sizes in self._messages(start, end, 1) if len(position)), None)
+
     def _border(self, start: int, end: int) -> int:
         """Before it, the queues name every message."""
         return min(max(start, self.units_complete_to), end)

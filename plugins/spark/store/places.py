@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -39,8 +40,13 @@ class Places:
         if options.starting_timestamp_ms is not None:
             return self._from_timestamp(options.starting_timestamp_ms)
         place = options.starting_offsets or Place(default)
+        if place.kind == "age":
+            found = self._first_from(int(time.time() * 1000) - place.age_ms)
+            return StoreOffset.at(self.view.end.end if found is None else found, self.view.epochs)
+        if place.kind == "rows":
+            place = self._last_rows(place.rows)
         if place.kind == "queues":
-            return self._from_queues(place, default)
+            return self.at_queues(place, default)
         start = self._place(place, "startingOffsets")
         return StoreOffset.at(start, self.view.epochs)
 
@@ -74,7 +80,16 @@ class Places:
             start = self.view.end.end
         return StoreOffset.at(start, self.view.epochs)
 
-    def _from_queues(self, place: Place, default: Literal["earliest", "latest"]) -> StoreOffset:
+    def _last_rows(self, rows: int) -> Place:
+        """Return the places of the last messages of each queue that is read."""
+        name = self.options.broker_name or ""
+        places = {}
+        for queue in list_queues(self.root, self.rows.wants_queue):
+            low, high = queue.first_at(self.view.log.start), queue.first_at(self.view.end.end)
+            places[queue.topic, name, queue.queue_id] = max(low, high - rows)
+        return Place("queues", queue_offsets=places)
+
+    def at_queues(self, place: Place, default: Literal["earliest", "latest"]) -> StoreOffset:
         """Return the first of all places at which a queue begins; queues that are not named begin as without the option.
 
         Where each queue begins goes along up to the end that the log has now: what lies behind is read of all.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -10,8 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import attrs
 
-from flintmq.core.errors import JsonSyntaxError
-from flintmq.core.io import fastjson
+from flintmq.core.record.record import RECORD_MIN_BYTES, store_timestamp_at
 from flintmq.plugins.spark.decoder import Decoder, RowFilter
 from flintmq.plugins.spark.decoder.rows import Life
 from flintmq.plugins.spark.errors import UnknownTopicError
@@ -36,8 +36,9 @@ from flintmq.plugins.spark.store.pieces import (
 )
 from flintmq.plugins.spark.store.places import Places, StoreOffset, check_history, check_reached, queue_ranges
 from flintmq.plugins.spark.store.queue_units import QueueUnits, list_queues, list_topics
+from flintmq.plugins.spark.store.topic_table import broker_name_of, topic_table
 from flintmq.plugins.spark.store.unit_rows import told_by_units
-from flintmq.plugins.spark.store.visible_end import StoreView, open_view, root_of
+from flintmq.plugins.spark.store.visible_end import StoreView, live_feed, open_view, root_of
 
 if TYPE_CHECKING:
     import pyarrow
@@ -50,6 +51,9 @@ BY_UNITS_FROM_BYTES: Final = 4 * 1024 * 1024
 """Less of the log than this is read sooner than its queues are asked: a stream's small batches."""
 QUIET_MAX_BYTES: Final = 1024 * 1024 * 1024
 """A stream of which no message comes stays where it is, until so many bytes of other messages have come."""
+COUNTED_MAX_BYTES: Final = 64 * 1024 * 1024
+"""Of a log whose queues do not tell all, so much at most is walked through to count what is unread."""
+_ALL: Final = 2**63 - 1
 _SPARSE: Final = 4
 """How much larger a part may be when only some of the messages in it are read …"""
 _UNITS_ALONE: Final = 16
@@ -66,15 +70,40 @@ class StoreTransport:
     # where to begin and end
 
     def initial(self, default: Literal["earliest", "latest"]) -> Offset:
+        self._view()  # says first what is wrong with the folder, of which no topic can be told
         self._check_topics()
-        return self._places().start(default).of(Choice.of(self.options)).to_json()
+        return self.places().start(default).of(Choice.of(self.options)).to_json()
 
     def final(self) -> Offset:
-        return self._places().end().to_json()
+        return self.places().end().to_json()
 
     def latest(self) -> Offset:
         view = self._view()
         return StoreOffset.at(view.end.end, view.epochs).of(Choice.of(self.options)).to_json()
+
+    def settled(self) -> Offset:
+        return self.latest()
+
+    def reported(self, start: Offset, end: Offset) -> Offset:
+        """``bytes`` are those of the log, other topics' included; the contact is the last write of the feed."""
+        view = self._view()
+        first, last = StoreOffset.from_json(start).physical_offset, StoreOffset.from_json(end).physical_offset
+        first = max(first, view.log.start)
+        lag: dict[str, int | None] = {"messages": 0, "bytes": max(0, last - first), "ms": 0}
+        now_ms = int(time.time() * 1000)
+        if first < last:
+            told = self._told(view)
+            lag["messages"] = lag["ms"] = None
+            if told.is_countable(first, last, COUNTED_MAX_BYTES):
+                lag["messages"] = told.count(first, last, _ALL)
+                place = told.first(first, last)
+                record = view.log.bytes_at(place, RECORD_MIN_BYTES) if place is not None else None
+                lag["ms"] = max(0, now_ms - store_timestamp_at(record, 0)) if record is not None else 0
+                lag["bytes"] = lag["bytes"] if lag["messages"] else 0
+        feed = live_feed(self.root, now_ms)
+        name = broker_name_of(self.root, self.options) or ""
+        contact = {name: {"contactAgeMs": feed.age_ms(now_ms) if feed is not None else None}}
+        return {**end, "lag": lag, "brokers": contact}
 
     # a stream's batches
 
@@ -166,7 +195,7 @@ class StoreTransport:
         """Return the tasks that read a part of the log."""
         if low >= high:
             return []
-        by_units = high - low >= BY_UNITS_FROM_BYTES and self._reads_by_units()
+        by_units = high - low >= BY_UNITS_FROM_BYTES and _reads_by_units(self.root, self._rows())
         by_units_to = view.end.units_complete_to if by_units else 0
         pieces = whole_pieces(view.log, low, high, by_units_to=by_units_to)
         parts = self._parted(view, pieces, rows)
@@ -174,7 +203,7 @@ class StoreTransport:
         return [StorePart(part, attrs.evolve(rows, queue_offsets=queue_offsets, lives=present)) for part in parts]
 
     def read(self, part: StorePart) -> Iterator[pyarrow.RecordBatch]:
-        reader = PieceReader(self.root, self.options, self._decoder(part.rows))
+        reader = PieceReader(self.root, self.options, _decoder(self.root, self.options, part.rows))
         for piece in part.pieces:
             yield from reader.read(piece)
 
@@ -235,15 +264,6 @@ class StoreTransport:
             high = min(high, behind) if behind is not None else high
         return low, high
 
-    def _reads_by_units(self) -> bool:
-        """Return whether asking the consume queues leaves out enough to be worth it."""
-        rows = self._rows()
-        chosen = rows.topics is not None or rows.topic_pattern is not None or rows.queues or rows.tags is not None
-        if not chosen:
-            return False
-        few = sum(1 for _ in islice(list_queues(self.root, rows), _QUEUES_BY_UNITS_MAX + 1))
-        return few <= _QUEUES_BY_UNITS_MAX
-
     # what is read
 
     @property
@@ -254,7 +274,8 @@ class StoreTransport:
     def _view(self) -> StoreView:
         return open_view(self.root, self.options)
 
-    def _places(self) -> Places:
+    def places(self) -> Places:
+        """Return what finds places in the store as it is now. Raises SparkPluginError."""
         return Places(self.root, self.options, self._view(), self._rows())
 
     def _rows(self, choice: Choice | None = None, read: tuple[Choice, ...] = ()) -> RowFilter:
@@ -272,18 +293,6 @@ class StoreTransport:
         """Return whether a part of the log that is gone may have held messages that are read, as far as queues tell."""
         queues = list(list_queues(self.root, self._rows(read=read)))
         return not queues or any(queue.may_have_had(start, end) for queue in queues)
-
-    def _decoder(self, rows: RowFilter) -> Decoder:
-        options = self.options
-        return Decoder(
-            options.columns,
-            rows,
-            broker_name=options.broker_name,
-            raw_body=options.raw_body,
-            properties_format=options.properties_format,
-            verify_crc=options.verify_crc,
-            bad_records=options.bad_records,
-        )
 
     def _told(self, view: StoreView, read: tuple[Choice, ...] = ()) -> Told:
         rows = self._rows(read=read)
@@ -306,7 +315,7 @@ class StoreTransport:
             asked = [(option, name) for option, name in asked if known and not any(one.wants(name) for one in known)]
         if not asked:
             return
-        there = {*list_topics(self.root), *_configured_topics(self.root)}
+        there = {*list_topics(self.root), *topic_table(self.root)}
         for option, name in asked:
             if name not in there:
                 raise UnknownTopicError(
@@ -333,10 +342,22 @@ def _place_before(view: StoreView, queues: list[QueueUnits], position: int, leas
     return best
 
 
-def _configured_topics(root: Path) -> list[str]:
-    """Topics that were created, with or without messages."""
-    try:
-        table = fastjson.loads((root / "config" / "topics.json").read_bytes())
-        return [str(name) for name in table["topicConfigTable"]]
-    except (OSError, JsonSyntaxError, KeyError, TypeError):
-        return []  # a copy of a store need not have its configuration
+def _reads_by_units(root: Path, rows: RowFilter) -> bool:
+    """Return whether asking the consume queues leaves out enough to be worth it."""
+    chosen = rows.topics is not None or rows.topic_pattern is not None or rows.queues or rows.tags is not None
+    if not chosen:
+        return False
+    few = sum(1 for _ in islice(list_queues(root, rows), _QUEUES_BY_UNITS_MAX + 1))
+    return few <= _QUEUES_BY_UNITS_MAX
+
+
+def _decoder(root: Path, options: ReadOptions, rows: RowFilter) -> Decoder:
+    return Decoder(
+        options.columns,
+        rows,
+        broker_name=broker_name_of(root, options) if "brokerName" in options.columns else None,
+        raw_body=options.raw_body,
+        properties_format=options.properties_format,
+        verify_crc=options.verify_crc,
+        bad_records=options.bad_records,
+    )

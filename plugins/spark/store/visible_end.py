@@ -17,6 +17,7 @@ may lie there.
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import itertools
 import time
@@ -257,7 +258,19 @@ def _check_store(root: Path, log_folders: Sequence[str | Path]) -> None:
         )
     is_store = any(Path(folder).is_dir() for folder in (root / "consumequeue", *log_folders))
     if not is_store and not (root / "checkpoint").is_file():
+        near = next((place for place in _near(root) if (place / "commitlog").is_dir()), None)
+        hint = f"; one lies in {near}" if near is not None else ""
         raise OptionError(
             f"{root}: no store lies there (no commitlog, no consumequeue): load() wants the folder that storePathRootDir "
-            "names; where the commit log lies elsewhere, give option commitLogPath"
+            f"names{hint}; where the commit log lies elsewhere, give option commitLogPath"
         )
+
+
+_NEAR_MAX: Final = 100
+
+
+def _near(root: Path) -> Iterator[Path]:
+    """Yield the folders that may be meant: the one above, as of somebody who names the log, and those below."""
+    yield root.parent
+    with contextlib.suppress(OSError):
+        yield from sorted(one for one in itertools.islice(root.iterdir(), _NEAR_MAX) if one.is_dir())

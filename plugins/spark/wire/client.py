@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import itertools
 import os
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from typing import Any, Final, TypeVar
+
+import attrs
 
 from flintmq.config.errors import ConfigError
 from flintmq.core.broker.topic_config import MessageQueue
@@ -29,6 +32,7 @@ from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.command import request
 from flintmq.remoting.wire.header_codec import decode_header
 from flintmq.remoting.wire.headers_message import GetEarliestMsgStoretimeResponseHeader, QueueRequestHeader
+from flintmq.remoting.wire.headers_route import LEFT_BROKERS, GetRouteInfoRequestHeader
 
 T = TypeVar("T")
 
@@ -41,6 +45,18 @@ PAUSE_MAX_S: Final = 4.0
 """… but no longer than this."""
 PASSING_CODES: Final = frozenset({ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE})
 """Refusals of a broker that has too much to do just now."""
+
+
+@attrs.frozen
+class TopicBounds:
+    """What brokers say of a topic's queues."""
+
+    queues: Mapping[MessageQueue, TopicOffset]
+    """Of the brokers that answered."""
+    answered: frozenset[str]
+    """Their names."""
+    silent: Mapping[str, str]
+    """Names of the others that should have it, and why they did not answer."""
 
 
 class WireClient:
@@ -95,9 +111,26 @@ class WireClient:
         except SparkPluginError:
             raise
         except RefusedError as error:
+            if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                self._check_kind(error)
             raise SparkPluginError(f"{self.where}: refused with code {error.code}: {error.remark}") from error
         except FlintError as error:
             raise SparkPluginError(f"{self.where}: {error}") from error
+
+    def _check_kind(self, refused: RefusedError) -> None:
+        """Raise OptionError where the address is a broker's that should be a name server's, or the other way round."""
+        routes = self.instance.routes
+        if isinstance(routes, DirectRoutes):
+            address, meant, option = routes.address, "a name server", "nameServer"
+            question = request(RequestCode.GET_BROKER_CLUSTER_INFO)
+        else:
+            address, meant, option = routes.name_servers[0], "a broker", "brokerAddr"
+            question = request(RequestCode.GET_BROKER_CONFIG)
+        try:
+            self._thread.run(self.instance.ask(address, question))
+        except FlintError:
+            return  # it is what the option says, and does not know the request
+        raise OptionError(f"{self.where}: this is the address of {meant}: give it as option {option}") from refused
 
     # --- questions, all of them safe to ask again ---
 
@@ -108,15 +141,53 @@ class WireClient:
             return await again(routes.topics)
         return await again(self.admin.topic_list)
 
-    async def bounds(self, topic: str) -> dict[MessageQueue, TopicOffset]:
-        """First and last offsets of the topic's queues that may be read.
+    async def bounds(self, topic: str, away: Collection[str] = ()) -> TopicBounds:
+        """Return first and last offsets of the topic's queues that may be read.
+
+        Args:
+            topic: the topic.
+            away: brokers that did not answer last time: they are asked once, so that others do not wait for them.
 
         Raises:
             RefusedError: the topic does not exist.
+            RemotingError: nobody tells which brokers have it.
         """
-        route = await again(lambda: self.instance.routes.route(topic, max_age_s=0))
-        found = await again(lambda: self.admin.topic_stats(topic))
-        return {queue: found.get(queue, TopicOffset()) for queue in route.read_queues}
+        attempts = 1 if away else ATTEMPTS
+        route = await again(lambda: self.instance.routes.route(topic, max_age_s=0), attempts)
+        found: dict[MessageQueue, TopicOffset] = {}
+        silent: dict[str, str] = {}
+        gone: set[str] = set()
+
+        async def ask(broker_name: str) -> None:
+            def stats() -> Awaitable[dict[MessageQueue, TopicOffset]]:
+                return self.admin.topic_stats_at(topic, route.address(broker_name))
+
+            try:
+                found.update(await again(stats, 1 if broker_name in away else ATTEMPTS))
+            except RemotingError as error:
+                silent[broker_name] = str(error)
+            except RefusedError as refused:
+                if refused.code == ResponseCode.TOPIC_NOT_EXIST:
+                    gone.add(broker_name)
+                elif refused.code in PASSING_CODES:
+                    silent[broker_name] = str(refused)
+                else:
+                    raise
+
+        names = sorted({queue.broker_name for queue in route.read_queues})
+        await asyncio.gather(*map(ask, names))
+        answered = frozenset(names) - silent.keys() - gone
+        queues = (queue for queue in route.read_queues if queue.broker_name in answered)
+        return TopicBounds({queue: found.get(queue, TopicOffset()) for queue in queues}, answered, silent)
+
+    async def left(self, topic: str) -> list[str]:
+        """Return the brokers that had the topic and are registered no more, as far as the name server knows: RocketMQ's does
+        not. Raises RemotingError."""
+        if isinstance(self.instance.routes, DirectRoutes):
+            return []
+        header = GetRouteInfoRequestHeader(topic=topic, accept_standard_json_only=True)
+        answer = await again(lambda: self.instance.routes.ask(request(RequestCode.GET_ROUTEINFO_BY_TOPIC, header)))
+        return [name for name in (answer.ext_fields or {}).get(LEFT_BROKERS, "").split(";") if name]
 
     async def earliest_ms(self, queue: MessageQueue) -> int:
         """Return when the first message of a queue was stored, in ms; -1 without any. Raises RemotingError, RefusedError."""
@@ -134,15 +205,19 @@ class WireClient:
 
     async def is_gone(self, queue: MessageQueue) -> bool:
         """Return whether a queue was deleted, or its topic: its broker is there and does not have it. Raises as above."""
+        if not await self._lacks(queue) or queue.broker_name not in await self.registered():
+            return False
+        return await self._lacks(queue)  # it may have registered a moment ago, with the queue
+
+    async def _lacks(self, queue: MessageQueue) -> bool:
+        """Return whether a queue is in no route, or its broker does not know the topic."""
         try:
             route = await again(lambda: self.instance.routes.route(queue.topic, max_age_s=0))
         except RefusedError as refused:
             if refused.code != ResponseCode.TOPIC_NOT_EXIST:
                 raise
-        else:
-            if queue in route.read_queues and not await self._is_unknown(queue.topic, route.address(queue.broker_name)):
-                return False
-        return queue.broker_name in await self.registered()
+            return True
+        return queue not in route.read_queues or await self._is_unknown(queue.topic, route.address(queue.broker_name))
 
     async def _is_unknown(self, topic: str, address: str) -> bool:
         """Return whether a broker says that it has no such topic, whatever its name server still says."""
@@ -159,23 +234,32 @@ class WireClient:
             self._thread.stop()
 
 
-async def again(ask: Callable[[], Awaitable[T]], attempts: int = ATTEMPTS) -> T:
+async def again(ask: Callable[[], Awaitable[T]], attempts: int = ATTEMPTS, patience_ms: int = 0) -> T:
     """Ask until there is an answer, some times: a connection may have been idle for too long, a broker be busy or restart.
+
+    Args:
+        ask: makes one attempt.
+        attempts: how often at most, …
+        patience_ms: … but further attempts are made for so long.
 
     Raises:
         RemotingError: the last attempt's.
         RefusedError: likewise, or a refusal that asking again would not change.
     """
-    for attempt in range(attempts - 1):
+    loop = asyncio.get_running_loop()
+    deadline_s = loop.time() + patience_ms / 1000
+    for attempt in itertools.count():
+        is_last = attempt >= attempts - 1 and loop.time() >= deadline_s
         try:
             return await ask()
         except RefusedError as refused:
-            if refused.code not in PASSING_CODES:
+            if is_last or refused.code not in PASSING_CODES:
                 raise
         except RemotingError:
-            pass  # counted: the last attempt's error is raised
-        await asyncio.sleep(min(PAUSE_S * 2**attempt, PAUSE_MAX_S))
-    return await ask()
+            if is_last:
+                raise
+        await asyncio.sleep(min(PAUSE_S * 2 ** min(attempt, 16), PAUSE_MAX_S))
+    raise AssertionError("unreachable")
 
 
 class DirectRoutes(RouteCache):
@@ -184,7 +268,7 @@ class DirectRoutes(RouteCache):
     def __init__(self, instance: ClientInstance, address: str) -> None:
         super().__init__(instance.remoting, (), instance.clock)
         self._admin = AdminClient(client=instance)
-        self._address = address
+        self.address = address
         self._broker_name: str | None = None
 
     @property
@@ -194,7 +278,7 @@ class DirectRoutes(RouteCache):
 
     async def topics(self) -> list[str]:
         """Return every topic of the broker."""
-        return sorted((await self._admin.topic_configs(self._address)).topic_config_table)
+        return sorted((await self._admin.topic_configs(self.address)).topic_config_table)
 
     async def fetch(self, topic: str, *, timeout_ms: float | None = None) -> TopicRouteData:
         """Return the topic as the broker has it, within the usual time of each request.
@@ -202,13 +286,13 @@ class DirectRoutes(RouteCache):
         Raises ``RefusedError`` where it has none, ``RemotingError``.
         """
         if self._broker_name is None:
-            self._broker_name = (await self._admin.broker_config(self._address)).get("brokerName", "")
-        config = (await self._admin.topic_configs(self._address)).topic_config_table.get(topic)
+            self._broker_name = (await self._admin.broker_config(self.address)).get("brokerName", "")
+        config = (await self._admin.topic_configs(self.address)).topic_config_table.get(topic)
         if config is None:
-            message = f"no topic {topic} at {self._address}"
+            message = f"no topic {topic} at {self.address}"
             raise RefusedError(ResponseCode.TOPIC_NOT_EXIST, message, reason="topic.unknown")
         return TopicRouteData(
-            broker_datas=[BrokerData(broker_addrs={0: self._address}, broker_name=self._broker_name)],
+            broker_datas=[BrokerData(broker_addrs={0: self.address}, broker_name=self._broker_name)],
             queue_datas=[
                 QueueData(
                     broker_name=self._broker_name,

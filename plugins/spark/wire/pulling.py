@@ -19,7 +19,8 @@ import numpy as np
 
 from flintmq.core.broker.subscription import SubscriptionData, build_subscription
 from flintmq.core.broker.topic_config import MessageQueue
-from flintmq.core.errors import RefusedError, RemotingError
+from flintmq.core.errors import RefusedError, RemotingConnectError, RemotingError
+from flintmq.core.response_code import ResponseCode
 from flintmq.plugins.spark.decoder import Decoder
 from flintmq.plugins.spark.decoder.chain import BATCH_BYTES_MAX, walk
 from flintmq.plugins.spark.decoder.slices import Ints
@@ -75,6 +76,8 @@ class Puller:
     """Requests under way."""
     fail_on_data_loss: bool = True
     """Whether messages that are gone are an error, or logged and passed over."""
+    patience_ms: int = 0
+    """How long a broker that is away is waited for."""
 
     def pull(self, ranges: Sequence[QueueRange]) -> Iterator[Pulled]:
         """Yield every message of the ranges, in their order; those of another tag left out where the hashes differ.
@@ -129,16 +132,24 @@ class Puller:
 
     async def _ask(self, wanted: QueueRange, subscription: SubscriptionData) -> PulledRecords:
         async def ask() -> PulledRecords:
-            return await self.client.api.pull_records(
-                wanted.queue,
-                wanted.start,
-                subscription=subscription,
-                max_messages=min(self.pull_batch_size, wanted.rows),
-                timeout_ms=self.timeout_ms,
-            )
+            try:
+                return await self.client.api.pull_records(
+                    wanted.queue,
+                    wanted.start,
+                    subscription=subscription,
+                    max_messages=min(self.pull_batch_size, wanted.rows),
+                    timeout_ms=self.timeout_ms,
+                )
+            except (RefusedError, RemotingConnectError) as error:
+                if isinstance(error, RefusedError) and error.code != ResponseCode.TOPIC_NOT_EXIST:
+                    raise
+                if await self.client.is_gone(wanted.queue):
+                    code, text = ResponseCode.TOPIC_NOT_EXIST, f"no topic {wanted.queue.topic} at its broker any more"
+                    raise RefusedError(code, text, reason="topic.unknown") from error
+                raise RemotingConnectError(f"broker {wanted.queue.broker_name} is away: {error}") from error
 
         try:
-            return await again(ask)
+            return await again(ask, patience_ms=self.patience_ms)
         except RefusedError as refused:
             hint = f"{refused} (topic {wanted.queue.topic}, group {self.client.api.group})"
             raise RefusedError(refused.code, hint, reason=refused.reason) from refused

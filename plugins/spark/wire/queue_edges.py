@@ -4,25 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Container, Iterable, Sequence
-from typing import Literal
+import time
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from typing import Final, Literal
 
 from flintmq.core.broker.topic_config import MessageQueue
-from flintmq.core.errors import RefusedError
+from flintmq.core.errors import FlintError, RefusedError, RemotingError
 from flintmq.core.response_code import ResponseCode
 from flintmq.plugins.spark.decoder import Decoder, RowFilter
 from flintmq.plugins.spark.decoder.rows import is_system_topic
-from flintmq.plugins.spark.errors import OptionError, OutOfRangeError, UnknownTopicError
+from flintmq.plugins.spark.errors import OptionError, OutOfRangeError, SparkPluginError, UnknownTopicError
 from flintmq.plugins.spark.option_values import EARLIEST_QUEUE_OFFSET, LATEST_QUEUE_OFFSET, Place
 from flintmq.plugins.spark.options import ReadOptions
 from flintmq.plugins.spark.ports import Range
-from flintmq.plugins.spark.wire.client import WireClient, again
+from flintmq.plugins.spark.wire.client import TopicBounds, WireClient, again
+from flintmq.plugins.spark.wire.contacts import Contacts
 from flintmq.plugins.spark.wire.offsets import Edges
 from flintmq.plugins.spark.wire.pulling import Puller, batches
 from flintmq.plugins.spark.wire.ranges import QueueRange
 from flintmq.remoting.wire.bodies import TopicOffset
 
 log = logging.getLogger("flintmq.spark")
+
+SETTLE_PAUSE_S: Final = 1.0
+"""Between two looks at brokers that are away, where a query ends with what they have."""
+LOOKED_AT_ROWS: Final = 256
+"""So many messages at once are looked at for the first one of a time: many may have been stored in one millisecond."""
 
 
 class QueueEdges:
@@ -31,37 +38,111 @@ class QueueEdges:
     def __init__(self, options: ReadOptions, client: Callable[[], WireClient]) -> None:
         self._options = options
         self._client = client
+        self.contacts = Contacts(options)
+        self._last: dict[MessageQueue, TopicOffset] = {}
+        """The edges that were known last."""
 
-    def edges(self, topics: Sequence[str] | None = None) -> Edges:
+    def edges(self, topics: Sequence[str] | None = None, *, remembered: bool = False) -> Edges:
         """Return the queues that are read, with their first and last offsets.
 
         Args:
             topics: the topics, of which missing ones are skipped; None for those that the options name.
+            remembered: whether queues of brokers that are away have the edges that were known last; else they are left out.
 
         Raises:
             UnknownTopicError: a topic that the options name is missing.
+            BrokerAwayError: a broker has been away for too long; until then its queues are left out.
         """
         client = self._client()
         wanted = self._topics() if topics is None else topics
+        contacts = self.contacts
 
-        async def ask() -> list[Edges | RefusedError]:
+        async def ask() -> list[TopicBounds | FlintError]:
             return await asyncio.gather(*(one(topic) for topic in wanted))
 
-        async def one(topic: str) -> Edges | RefusedError:
+        async def one(topic: str) -> TopicBounds | FlintError:
             try:
-                return await client.bounds(topic)
+                return await client.bounds(topic, contacts.away)
             except RefusedError as refused:
                 if refused.code != ResponseCode.TOPIC_NOT_EXIST:
                     raise
                 return refused
+            except RemotingError as error:
+                if not contacts.brokers_of(topic):
+                    raise
+                return error
 
         edges: dict[MessageQueue, TopicOffset] = {}
+        silent: dict[str, str] = {}
+        unknown: list[str] = []
+        missing: dict[str, frozenset[str]] = {}
         for topic, found in zip(wanted, client.run(ask()), strict=True):
-            if not isinstance(found, RefusedError):
-                edges.update({queue: edge for queue, edge in found.items() if self._wants(queue)})
-            elif topics is None:
-                raise UnknownTopicError(f"{client.where}: there is no topic {topic}; see the option subscribe")
+            if isinstance(found, TopicBounds):
+                edges.update({queue: edge for queue, edge in found.queues.items() if self._wants(queue)})
+                contacts.answered(found.answered)
+                silent |= found.silent
+                missing[topic] = contacts.brokers_of(topic) - found.answered - found.silent.keys()
+            elif isinstance(found, RefusedError):
+                missing[topic] = contacts.brokers_of(topic)
+                unknown.append(topic)
+            else:
+                silent |= dict.fromkeys(contacts.brokers_of(topic), str(found))
+        silent |= self._unregistered(missing)
+        contacts.know(edges)
+        if topics is None:
+            lost = next((topic for topic in unknown if not contacts.brokers_of(topic) & silent.keys()), None)
+            if lost is not None:
+                left = client.run(client.left(lost))
+                away = f"; {', '.join(left)} had it and left" if left else ""
+                raise UnknownTopicError(f"{client.where}: there is no topic {lost}; see the option subscribe{away}")
+        contacts.silent(silent)
+        self._last |= edges
+        if remembered:
+            names = set(wanted)
+            kept = {
+                queue: edge
+                for queue, edge in self._last.items()
+                if queue.topic in names and queue.broker_name in silent
+            }
+            return {**kept, **edges}
         return edges
+
+    def complete(self) -> Edges:
+        """Return the edges of every queue that the options name, of brokers that are away as well: for a read that ends there.
+
+        Waits for brokers that are away as long as the option ``maxBrokerAway`` says. Raises as :meth:`edges`.
+        """
+        edges = self.edges()
+        client = self._client()
+        topics = sorted({queue.topic for queue in edges})
+
+        async def left() -> list[list[str]]:
+            return await asyncio.gather(*map(client.left, topics))
+
+        found = dict(zip(topics, client.run(left()), strict=True))
+        for topic, names in found.items():
+            self.contacts.know_brokers(topic, names)
+        edges = self.edges() if any(found.values()) else edges
+        while self.contacts.is_waited_for():
+            time.sleep(SETTLE_PAUSE_S)
+            edges = self.edges()
+        return edges
+
+    def _unregistered(self, missing: Mapping[str, frozenset[str]]) -> dict[str, str]:
+        """Return which brokers are away, of those that had a topic and whose route says no more that they have it, and why.
+
+        Of the others the topic was deleted, or they have registered a moment ago: the next look finds them.
+        """
+        if not any(missing.values()):
+            return {}
+        client = self._client()
+        try:
+            here = client.run(client.registered())
+        except SparkPluginError as error:
+            return {name: str(error) for names in missing.values() for name in names}
+        for topic, names in missing.items():
+            self.contacts.forget(topic, names & here)
+        return {name: "it is not registered" for names in missing.values() for name in names - here}
 
     def _topics(self) -> Sequence[str]:
         options = self._options
@@ -70,7 +151,12 @@ class QueueEdges:
         pattern = options.subscribe_pattern
         assert pattern is not None
         client = self._client()
-        known = client.run(client.topics())
+        known = set(self.contacts.topics)
+        try:
+            known.update(client.run(client.topics()))
+        except SparkPluginError:
+            if not known:
+                raise
         found = [topic for topic in sorted(known) if self._reads_topic(topic)]
         if not found:
             log.debug("%s: no topic fits the option subscribePattern %r yet", client.where, pattern.pattern)
@@ -141,6 +227,29 @@ class QueueEdges:
         puller = Puller(self._client(), fail_on_data_loss=False)
         return any(batch.num_rows for batch in batches(puller.pull(last), decoder, 1_000, 1 << 20))
 
+    def first_since(self, edges: Edges, timestamp_ms: int) -> dict[MessageQueue, int]:
+        """Return the first offsets of messages stored since a time, exactly: nothing drops earlier ones later on."""
+        found = self._searched(edges, timestamp_ms - 1)
+        decoder = Decoder(
+            ("topic", "brokerName", "queueId", "queueOffset"),
+            RowFilter(store_timestamp_ms=Range(high=timestamp_ms - 1)),
+        )
+        puller = Puller(self._client(), fail_on_data_loss=False)
+        open_queues = set(found)
+        while open_queues:
+            looked_at = [
+                QueueRange(queue, found[queue], min(found[queue] + LOOKED_AT_ROWS, edges[queue].max_queue_offset))
+                for queue in open_queues
+            ]
+            before = dict(found)
+            for batch in batches(puller.pull([one for one in looked_at if one.rows > 0]), decoder, 1_000, 1 << 20):
+                for row in batch.to_pylist():
+                    queue = MessageQueue(row["brokerName"], row["queueId"], row["topic"])
+                    found[queue] = max(found[queue], row["queueOffset"] + 1)
+            open_queues = {one.queue for one in looked_at if one.rows > 0 and found[one.queue] == one.end}
+            open_queues = {queue for queue in open_queues if found[queue] > before[queue]}
+        return found
+
     def before(self, edges: Edges, timestamp_ms: int) -> dict[MessageQueue, int]:
         """Return the offsets behind messages stored before a time; the decoder drops a later one that may be among them."""
         found = self._searched(edges, timestamp_ms)
@@ -183,6 +292,9 @@ def placed(
     found = {}
     for queue, edge in edges.items():
         first, last = edge.min_queue_offset, edge.max_queue_offset
+        if place.kind == "rows":
+            found[queue] = max(first, last - place.rows)
+            continue
         at = named.get(queue, EARLIEST_QUEUE_OFFSET if kind == "earliest" else LATEST_QUEUE_OFFSET)
         at = {EARLIEST_QUEUE_OFFSET: first, LATEST_QUEUE_OFFSET: last}.get(at, at)
         if not first <= at <= last:

@@ -32,11 +32,12 @@ SMALL = (
 class Served:
     """A running name server with one broker; use it in a ``with`` statement."""
 
-    def __init__(self, folder: Path, *settings: str) -> None:
+    def __init__(self, folder: Path, *settings: str, namesrv: str = "") -> None:
+        """``namesrv``: another one's name server, with which the broker registers."""
         self.folder = folder
         self.settings = settings
         self._thread = LoopThread("served")
-        self.namesrv = ""
+        self.namesrv = namesrv
         self.address = ""
         self.broker: Any = None
         self._names: Any = None
@@ -58,9 +59,10 @@ class Served:
             self._thread.stop()
 
     async def _start(self) -> None:
-        self._names = flintmq.NameServer(load_config(None, SMALL, {}))
-        await self._names.__aenter__()
-        self.namesrv = self._names.address
+        if not self.namesrv:
+            self._names = flintmq.NameServer(load_config(None, SMALL, {}))
+            await self._names.__aenter__()
+            self.namesrv = self._names.address
         await self._start_broker()
 
     async def _start_broker(self) -> None:
@@ -71,9 +73,29 @@ class Served:
 
     async def _stop(self) -> None:
         try:
-            await self.broker.__aexit__(None, None, None)
+            await self._stop_broker()
         finally:
-            await self._names.__aexit__(None, None, None)
+            if self._names is not None:
+                await self._names.__aexit__(None, None, None)
+
+    async def _stop_broker(self) -> None:
+        broker, self.broker = self.broker, None
+        if broker is not None:
+            await broker.__aexit__(None, None, None)
+
+    def stop_broker(self) -> None:
+        """Stops the broker; the name server goes on."""
+        self._thread.run(self._stop_broker())
+
+    def start_broker(self) -> None:
+        """Starts it again, at the address that it had."""
+        self.settings = (*self.settings, f"listen.port={self.address.rpartition(':')[2]}")
+        self._thread.run(self._start_broker())
+
+    @property
+    def broker_name(self) -> str:
+        named = [one.partition("=")[2] for one in (*SMALL, *self.settings) if one.startswith("broker.name=")]
+        return named[-1]
 
     def create_topic(self, topic: str, queues: int = 4) -> None:
         """Creates a topic, or changes its number of queues; the name server knows it afterwards."""
@@ -106,7 +128,7 @@ class Served:
 
         async def send() -> None:
             async with Producer("test", self.namesrv) as producer:
-                queue = MessageQueue("broker-a", queue_id, topic)
+                queue = MessageQueue(self.broker_name, queue_id, topic)
                 for start in range(0, len(bodies), 100):
                     messages = [Message(topic, body, **more) for body in bodies[start : start + 100]]
                     await producer.send_batch(messages, queue, timeout_ms=30_000)

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from flintmq.plugins.spark.errors import OptionError, SchemaError, SparkPluginError
-from flintmq.plugins.spark.option_values import EARLIEST, LATEST, place
+from flintmq.plugins.spark.option_values import EARLIEST, LATEST, Place, place, start
 from flintmq.plugins.spark.options import READ_OPTIONS, ReadOptions
+from flintmq.plugins.spark.ports import ANY
 from flintmq.plugins.spark.schema import ALL_NAMES
 
 SAMPLES = {
@@ -99,6 +100,18 @@ def test_the_limit_in_bytes_holds_unless_there_is_one_in_messages() -> None:
     assert both.bytes_per_trigger == 1024
 
 
+def test_a_start_may_be_relative() -> None:
+    """So many messages, or so much time, before the latest; the time is no filter that moves with each process."""
+    assert start("startingOffsets", "-100") == Place("rows", rows=100)
+    assert start("startingOffsets", " -10m ") == Place("age", age_ms=600_000)
+    assert start("startingOffsets", "latest") == LATEST
+    options = ReadOptions.parse({"path": "/s", "startingTimestamp": "-2h"})
+    assert options.starting_offsets == Place("age", age_ms=7_200_000)
+    assert options.stored_ms == ANY
+    iso = ReadOptions.parse({"path": "/s", "startingTimestamp": "2026-01-31T12:00:00Z"})
+    assert iso.starting_timestamp_ms == 1_769_860_800_000
+
+
 def test_places_are_words_queue_offsets_or_positions() -> None:
     """rocketmq-spark's JSON with -2 and -1, and the physical form."""
     assert place("startingOffsets", " Earliest ") == EARLIEST
@@ -137,6 +150,11 @@ def test_places_are_words_queue_offsets_or_positions() -> None:
         ({"path": "/s", "tags": "a || *"}, "tags separated by"),
         ({"path": "/s", "queues": "[1]"}, "must be JSON such as"),
         ({"path": "/s", "queues": '{"a": ["0"]}'}, "must be JSON such as .*Expected `int`, got `str`"),
+        ({"path": "/s", "startingOffsets": "-0"}, "at least 1"),
+        ({"path": "/s", "startingOffsets": "-soon"}, "neither a number of messages .* nor a time before now"),
+        ({"path": "/s", "startingTimestamp": "-100"}, "needs a unit: -10m"),
+        ({"path": "/s", "endingOffsets": "-100"}, "must be earliest, latest"),
+        ({"path": "/s", "startingTimestamp": "-10m", "startingOffsets": "latest"}, "either startingOffsets or"),
         ({"path": "/s", "startingOffsets": "soonest"}, "must be earliest, latest, .*not 'soonest'"),
         ({"path": "/s", "startingOffsets": "7"}, "must be earliest, latest"),
         (

@@ -23,6 +23,7 @@ from flintmq.plugins.spark.errors import (
 )
 from flintmq.plugins.spark.options import ReadOptions
 from flintmq.plugins.spark.ports import Bounds, Limit, Range
+from flintmq.plugins.spark.store.transport import StoreTransport
 from flintmq.plugins.spark.wire_transport import WireTransport
 
 TOPIC = "orders"
@@ -138,6 +139,27 @@ def test_times_cut_exactly(served: Served) -> None:
             body for at, body in stored if (since is None or at >= since) and (before is None or at < before)
         )
         assert found == expected
+
+
+def test_a_start_may_be_so_far_before_the_latest(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last messages of each queue, or what came since; files and wire say the same."""
+    store = {"path": str(served.folder / "store"), "subscribe": TOPIC, "visibility": "dispatched"}
+    for start, rows_found in (("-20", 20 + 20 + 7), ("-1h", 157), ("-1000", 157)):
+        one = transport(served, startingOffsets=start)
+        assert len(rows(one, one.initial("latest"), one.final())) == rows_found
+        files = StoreTransport(ReadOptions.parse({**store, "startingOffsets": start}))
+        parts = files.plan(files.initial("latest"), files.final())
+        assert sum(batch.num_rows for part in parts for batch in files.read(part)) == rows_found
+    one = transport(served)
+    stored = sorted(
+        int(row["storeTimestamp"].timestamp() * 1000) for row in rows(one, one.initial("earliest"), one.final())
+    )
+    for at_ms in (stored[0], stored[len(stored) // 2], stored[-1] + 1):
+        monkeypatch.setattr(
+            "flintmq.plugins.spark.wire_transport.time.time", lambda at_ms=at_ms: (at_ms + 5_000) / 1000
+        )
+        late = transport(served, startingTimestamp="-5s")
+        assert len(rows(late, late.initial("latest"), late.final())) == sum(at >= at_ms for at in stored)
 
 
 def test_a_start_in_the_future_is_an_error_or_the_latest(served: Served) -> None:

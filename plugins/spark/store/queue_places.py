@@ -1,0 +1,57 @@
+"""Places in a store's log as offsets of its queues, and back: what moves a query between files and wire."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from flintmq.core.broker.topic_config import MessageQueue
+from flintmq.plugins.spark.errors import CheckpointError
+from flintmq.plugins.spark.option_values import Place
+from flintmq.plugins.spark.ports import Offset
+from flintmq.plugins.spark.store.choices import Choice, unread
+from flintmq.plugins.spark.store.places import StoreOffset
+from flintmq.plugins.spark.store.queue_units import list_queues
+from flintmq.plugins.spark.store.topic_table import broker_name_of
+from flintmq.plugins.spark.store.transport import StoreTransport
+
+
+def queues_at(transport: StoreTransport, offset: Offset) -> dict[MessageQueue, int]:
+    """Return the next queue offset of each queue that is read, at an offset of a store's files.
+
+    Raises:
+        CheckpointError: the store does not tell its broker's name, or the offset is another store's.
+    """
+    name = broker_name_of(transport.root, transport.options)
+    if name is None:
+        raise CheckpointError(
+            f"{transport.root}: the store does not tell its broker's name, by which queues are called: give option brokerName"
+        )
+    at = StoreOffset.from_json(transport.checked(offset))
+    if any(unread(at.stretches, Choice.of(transport.options))):
+        raise CheckpointError(
+            f"{transport.root}: the query has not read all of what topics held that were added to it: let it go on until it has"
+        )
+    found = {}
+    for queue in list_queues(transport.root, transport.places().rows.wants_queue):
+        begun = at.queue_starts.get(queue.topic, {}).get(str(queue.queue_id), 0)
+        found[MessageQueue(name, queue.queue_id, queue.topic)] = max(queue.first_at(at.physical_offset), begun)
+    return found
+
+
+def offset_at(transport: StoreTransport, queues: Mapping[MessageQueue, int]) -> Offset:
+    """Return the offset of a store's files from which each queue goes on at a queue offset.
+
+    Raises:
+        CheckpointError: a queue is another broker's, or not in this store.
+    """
+    name = broker_name_of(transport.root, transport.options)
+    others = sorted({queue.broker_name for queue in queues} - {name})
+    if others:
+        raise CheckpointError(
+            f"{transport.root} is the store of broker {name or '(unknown: give option brokerName)'}; the checkpoint has queues "
+            f"of {', '.join(others)} too, and files are those of one broker"
+        )
+    place = Place(
+        "queues", queue_offsets={(queue.topic, queue.broker_name, queue.queue_id): at for queue, at in queues.items()}
+    )
+    return transport.places().at_queues(place, "earliest").of(Choice.of(transport.options)).to_json()
