@@ -46,6 +46,15 @@ COMMANDS: Final[Table] = {
         },
         "Run pipelines on Spark.",
     ),
+    "spark": (
+        {
+            "offsets": (
+                "spark_offsets:offsets",
+                "Show where a streaming query stands, compare it with what there is, and have it go on elsewhere.",
+            ),
+        },
+        "Look after streaming queries of Spark.",
+    ),
     "bench": (
         {
             "flush": (

@@ -55,6 +55,11 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
         "flintmq pipeline run examples/pipelines/orders-stream.yaml --master 'local[2]' --json",
     ),
     "pipeline demo": ("flintmq pipeline demo --folder ./pipeline-demo",),
+    "spark": ("flintmq spark offsets /data/checkpoint",),
+    "spark offsets": (
+        "flintmq spark offsets /data/checkpoint --source nameServer=127.0.0.1:9876 --source subscribe=orders",
+        "flintmq spark offsets /data/checkpoint --source path=/data/store --source subscribe=orders --move wire",
+    ),
     "bench": ("flintmq bench send --seconds 5", "flintmq bench flush --rounds 3"),
     "bench send": (
         "flintmq bench send --seconds 5 --set flush.strategy=group_commit",
