@@ -26,9 +26,11 @@ from flintmq.plugins.cli.output import console, print_json, print_table, safe
 from flintmq.plugins.cli.parser import Command
 from flintmq.plugins.spark.pipeline.load import load_pipeline
 from flintmq.plugins.spark.pipeline.planning import PlannedPipeline, check_source, pipeline_session, plan
+from flintmq.plugins.spark.pipeline.preflight import check_places
 from flintmq.plugins.spark.pipeline.references import require
 from flintmq.plugins.spark.pipeline.running import PipelineError, PipelineResult, bound_sinks
 from flintmq.plugins.spark.pipeline.running import run as run_pipeline
+from flintmq.plugins.spark.pipeline.sinks import is_remote
 from flintmq.remoting.client.admin import AdminClient
 from flintmq.remoting.client.message import Message
 from flintmq.remoting.client.producer import Producer
@@ -45,7 +47,9 @@ BATCH: Final = 500
 @click.argument("file", type=options.PATH, help="The pipeline, a YAML file (docs/pipelines.md).")
 @click.option("--master", metavar="URL", help="local[*] (the default), spark://…, k8s://…, yarn, sc://… (Connect).")
 @click.option("--explain", is_flag=True, help="Print Spark's plan of each sink; run nothing.")
-@click.option("--dry-run", is_flag=True, help="Check everything, schemas and SQL included; read and write nothing.")
+@click.option(
+    "--dry-run", is_flag=True, help="Check everything: schemas, SQL, paths and topics; read and write nothing."
+)
 @click.option(
     "--set",
     "settings",
@@ -61,6 +65,8 @@ def run(file: Path, master: str | None, explain: bool, dry_run: bool, settings: 
         planned = plan(spark, loaded)
         if explain or dry_run:
             bound_sinks(planned)
+            if dry_run and not is_remote(spark):
+                check_places(loaded)
             _describe(planned, explain=explain, as_json=as_json)
             return
         _report(_run(planned, as_json=as_json), as_json=as_json)

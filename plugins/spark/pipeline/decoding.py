@@ -28,6 +28,20 @@ def decoded(messages: DataFrame, loaded: LoadedPipeline) -> DataFrame:
     section = loaded.pipeline.decode
     if section.format == "binary":
         return messages
+    _check_names(messages, loaded)
+    column = _column(messages, loaded)
+    return _flattened(_checked(messages, column, loaded), loaded)
+
+
+def rejected(messages: DataFrame, loaded: LoadedPipeline) -> DataFrame:
+    """Return the messages whose bodies cannot be decoded, as they are. Raises as :func:`decoded`."""
+    _check_names(messages, loaded)
+    body = messages[loaded.pipeline.decode.column]
+    return messages.where(body.isNotNull() & _column(messages, loaded).isNull())
+
+
+def _check_names(messages: DataFrame, loaded: LoadedPipeline) -> None:
+    section = loaded.pipeline.decode
     if section.column not in messages.columns:
         raise loaded.error(
             "decode.column",
@@ -35,8 +49,6 @@ def decoded(messages: DataFrame, loaded: LoadedPipeline) -> DataFrame:
         )
     if section.into in messages.columns and section.into != section.column:
         raise loaded.error("decode.into", f"'decode.into': messages have a column '{section.into}' already")
-    column = _column(messages, loaded)
-    return _flattened(_checked(messages, column, loaded), loaded)
 
 
 def _column(messages: DataFrame, loaded: LoadedPipeline) -> Column:
@@ -124,7 +136,7 @@ def _checked(messages: DataFrame, column: Column, loaded: LoadedPipeline) -> Dat
             ),
         )
         column = sql.coalesce(column, sql.when(present, sql.raise_error(complaint)))
-    if section.on_error != "drop":
+    if section.on_error not in ("drop", "reject"):
         return messages.withColumn(section.into, column)
     # Decided before the body is replaced where 'into' is its own column.
     marked = messages.select("*", column.alias(CORRUPT)).where(sql.col(CORRUPT).isNotNull() | ~present)

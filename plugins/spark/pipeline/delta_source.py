@@ -56,7 +56,8 @@ class WrittenFiles(WriterCommitMessage):
 
 
 class DeltaSource(DataSource):
-    """``format("flintmq_delta")``: write only. Options: ``path``, a local or shared folder; ``partitionBy``, column names."""
+    """``format("flintmq_delta")``: write only. Options: ``path``, a local or shared folder; ``partitionBy``, column names;
+    ``mergeSchema``."""
 
     @classmethod
     def name(cls) -> str:
@@ -80,6 +81,8 @@ class DeltaWriter(DataSourceStreamArrowWriter, DataSourceArrowWriter):
     schema_json: str
     partition_by: tuple[str, ...] = ()
     overwrite: bool = False
+    merge_schema: bool = False
+    """Whether the table gets columns that it lacks, and rows null where they lack one (Delta's ``mergeSchema``)."""
 
     @property
     def arrow_schema(self) -> pyarrow.Schema:
@@ -95,9 +98,11 @@ class DeltaWriter(DataSourceStreamArrowWriter, DataSourceArrowWriter):
         there = DeltaTable(str(self.folder))
         mine = {field.name: str(field.type) for field in Schema.from_arrow(self.arrow_schema).fields}
         theirs = {field.name: str(field.type) for field in there.schema().fields}
-        other = sorted(name for name in mine.keys() | theirs.keys() if mine.get(name) != theirs.get(name))
+        names = mine.keys() & theirs.keys() if self.merge_schema else mine.keys() | theirs.keys()
+        other = sorted(name for name in names if mine.get(name) != theirs.get(name))
         if other:
-            raise SchemaError(f"the Delta table {self.folder} has other columns: {', '.join(other)} differ")
+            hint = "" if self.merge_schema else "; with the option mergeSchema=true new ones are added"
+            raise SchemaError(f"the Delta table {self.folder} has other columns: {', '.join(other)} differ{hint}")
         if tuple(there.metadata().partition_columns) != self.partition_by:
             theirs_by = ", ".join(there.metadata().partition_columns) or "nothing"
             raise SchemaError(
@@ -144,13 +149,20 @@ class DeltaWriter(DataSourceStreamArrowWriter, DataSourceArrowWriter):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int | None = None) -> None:  # noqa: N803 -- Spark's
         """Make files part of the table, all at once; those of a batch that is committed already are removed instead."""
-        from deltalake import CommitProperties, DeltaTable, Schema, Transaction
+        from deltalake import CommitProperties, DeltaTable, Field, Schema, Transaction
         from deltalake.transaction import AddAction
 
         schema = Schema.from_arrow(self.arrow_schema)
         if not DeltaTable.is_deltatable(str(self.folder)):
             DeltaTable.create(str(self.folder), schema, partition_by=list(self.partition_by))
         table = DeltaTable(str(self.folder))
+        if self.merge_schema:
+            known = {field.name for field in table.schema().fields}
+            new = [Field(field.name, field.type, nullable=True) for field in schema.fields if field.name not in known]
+            if new:
+                table.alter.add_columns(new)
+                table = DeltaTable(str(self.folder))
+            schema = table.schema()
         tasks = [message for message in messages if isinstance(message, WrittenFiles)]
         properties = None
         query_id = next((task.query_id for task in tasks if task.query_id), None)
@@ -220,6 +232,7 @@ def _writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> 
             raise SchemaError(
                 f"a table cannot be partitioned by {name}, a {types.get(name, 'column that is not there')}"
             )
-    writer = DeltaWriter(local_folder(options["path"]), schema.json(), partition_by, overwrite)
+    merge_schema = (options.get("mergeSchema") or "").strip().lower() == "true"
+    writer = DeltaWriter(local_folder(options["path"]), schema.json(), partition_by, overwrite, merge_schema)
     writer.check()
     return writer

@@ -229,7 +229,7 @@ def _check_secrets(node: RawNode, key: str) -> None:
 
 def _check_views(loaded: LoadedPipeline) -> None:
     pipeline = loaded.pipeline
-    known = [pipeline.decode.view]
+    known = list(pipeline.views[: -len(pipeline.steps) or None])
     for place, step in enumerate(pipeline.steps):
         key = f"steps[{place}].view"
         if step.view.casefold() in (name.casefold() for name in known):

@@ -59,8 +59,11 @@ class DecodeSection:
     """The name under which SQL steps find the rows."""
     flatten: bool = False
     """Whether a struct's fields stand beside the message's own columns, instead of in ``into``."""
-    on_error: Literal["fail", "null", "drop"] = "fail"
-    """What becomes of a body that cannot be decoded: the run fails and names the message, ``into`` is null, or no row."""
+    on_error: Literal["fail", "null", "drop", "reject"] = "fail"
+    """What becomes of a body that cannot be decoded: the run fails and names the message, ``into`` is null, no row, or a row of
+    the view ``rejects``, for a sink of its own."""
+    rejects: str = _view("rejects")
+    """The name under which steps and sinks find what was rejected: the messages as they are."""
     schema: str | None = None
     """JSON: columns as Spark writes them (``id BIGINT, name STRING``). Avro: the schema, as JSON."""
     schema_file: Path | None = None
@@ -92,6 +95,10 @@ class DecodeSection:
             raise ConfigError(f"'framing' has no meaning for {self.format}", key="framing")
         if self.framing == "single_object" and self.format != "avro":
             raise ConfigError("'framing' single_object is Avro's", key="framing")
+        if self.on_error == "reject" and self.format == "binary":
+            raise ConfigError("'on_error' reject has no meaning for binary: every body is one", key="on_error")
+        if self.on_error == "reject" and self.rejects.casefold() == self.view.casefold():
+            raise ConfigError(f"'rejects': there is a view '{self.view}' already", key="rejects")
         if self.options and self.format != "json":
             raise ConfigError(f"'options' have no meaning for {self.format}", key="options")
         if self.flatten and self.format in ("binary", "string"):
@@ -240,4 +247,5 @@ class Pipeline:
     @property
     def views(self) -> tuple[str, ...]:
         """Every view's name, in order."""
-        return (self.decode.view, *(step.view for step in self.steps))
+        rejects = (self.decode.rejects,) if self.decode.on_error == "reject" else ()
+        return (*rejects, self.decode.view, *(step.view for step in self.steps))

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from flintmq.plugins.spark.errors import OptionError
+from flintmq.config.errors import ConfigError
+from flintmq.core.errors import FlintError
 from flintmq.plugins.spark.options import ReadOptions
-from flintmq.plugins.spark.pipeline.decoding import decoded
+from flintmq.plugins.spark.pipeline.decoding import decoded, rejected
 from flintmq.plugins.spark.pipeline.load import LoadedPipeline
 from flintmq.plugins.spark.pipeline.models import Watermark
 from flintmq.plugins.spark.pipeline.references import require
@@ -55,13 +56,32 @@ def check_source(loaded: LoadedPipeline) -> dict[str, str]:
         ConfigError: an option is unknown or has a value that cannot be used; names its line.
     """
     options = loaded.revealed("source", loaded.pipeline.source)
-    try:
+    with source_placed(loaded, options):
         ReadOptions.parse(options)
-    except OptionError as error:
-        named = next((name for name in options if re.search(rf"\b{re.escape(name)}\b", str(error), re.I)), None)
+    return options
+
+
+@contextlib.contextmanager
+def source_placed(loaded: LoadedPipeline, options: Mapping[str, str]) -> Iterator[None]:
+    """Turn what is wrong with the source in here into a ``ConfigError`` with the line of the option that it names."""
+    try:
+        yield
+    except FlintError as error:
+        if isinstance(error, ConfigError):
+            raise
+        named = named_option(options, str(error))
         key = f"source.{named}" if named else "source"
         raise loaded.error(key, f"'{key}': {error}") from error
-    return options
+
+
+def named_option(options: Mapping[str, str], error: str) -> str | None:
+    """Return which of the options an error is about: one that it calls so, else one that it names, else one whose value it
+    begins with."""
+    for before in (r"\boption ", r"\b"):
+        for name in options:
+            if re.search(rf"{before}{re.escape(name)}\b", error, re.IGNORECASE):
+                return name
+    return next((name for name, value in options.items() if value and error.startswith(value)), None)
 
 
 def plan(spark: SparkSession, loaded: LoadedPipeline) -> PlannedPipeline:
@@ -82,9 +102,13 @@ def plan(spark: SparkSession, loaded: LoadedPipeline) -> PlannedPipeline:
         messages = reader.format("flintmq").options(**options).load(path)
     with analysed(loaded, "decode"):
         first = decoded(messages, loaded)
+        bad = rejected(messages, loaded) if pipeline.decode.on_error == "reject" else None
     if pipeline.stream is not None and pipeline.stream.watermark is not None:
         first = _late(first, pipeline.stream.watermark, loaded, "stream.watermark")
     frames = {pipeline.decode.view: first}
+    if bad is not None:
+        frames = {pipeline.decode.rejects: bad, **frames}
+        bad.createOrReplaceTempView(pipeline.decode.rejects)
     first.createOrReplaceTempView(pipeline.decode.view)
     for place, step in enumerate(pipeline.steps):
         key = f"steps[{place}]"
@@ -150,6 +174,8 @@ def pipeline_session(loaded: LoadedPipeline, master: str | None = None) -> Itera
     chosen = master or loaded.pipeline.spark.master
     conf = loaded.revealed("spark.conf", loaded.pipeline.spark.conf)
     conf = {"spark.app.name": loaded.pipeline.name, "spark.ui.showConsoleProgress": "false", **conf}
+    if loaded.pipeline.is_streaming:  # Spark switches it off itself then, and warns of that for each sink
+        conf = {"spark.sql.adaptive.enabled": "false", **conf}
     if chosen is not None and chosen.startswith("sc://"):
         own = {name: value for name, value in conf.items() if name.startswith("spark.sql.")}  # the rest is the server's
         spark = SparkSession.builder.remote(chosen).config(map=own).create()
@@ -158,8 +184,18 @@ def pipeline_session(loaded: LoadedPipeline, master: str | None = None) -> Itera
         spark = SparkSession.builder.config(map=conf).getOrCreate()
         register(spark)
     else:
-        spark = session(master=chosen or "local[*]", conf=conf)
+        chosen = chosen or "local[*]"
+        spark = session(master=chosen, conf={**_few_partitions(chosen), **conf})
     try:
         yield spark
     finally:
         spark.stop()
+
+
+def _few_partitions(master: str) -> dict[str, str]:
+    """Return as many partitions behind a shuffle as a local session has cores: Spark's 200 cost a stream seconds a batch."""
+    found = re.fullmatch(r"local(?:\[(\d+|\*)(?:,\s*\d+)?\])?", master)
+    if found is None:
+        return {}
+    cores = (os.cpu_count() or 1) if found[1] == "*" else int(found[1] or 1)
+    return {"spark.sql.shuffle.partitions": str(max(1, cores))}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
@@ -141,6 +141,9 @@ def _stream(sinks: Sequence[BoundSink], bars: Progress | None) -> list[SinkResul
             _raise_failed(sinks, queries)
         _raise_failed(sinks, queries)
     finally:
+        if queries and any(query.isActive for query in queries) and not sinks[0].is_remote:
+            # What Spark says of the tasks that it now ends is long, loud, and about nothing that went wrong.
+            sinks[0].spark.sparkContext.setLogLevel("OFF")
         for query in queries:
             query.stop()
         for query, count in zip(queries, counts, strict=False):
@@ -177,11 +180,25 @@ class StreamCount:
     def look_at(self, query: StreamingQuery) -> None:
         """Take in what the query says about its latest batches."""
         for report in query.recentProgress:
-            written = int((report["observedMetrics"].get(ROWS) or {"rows": 0})["rows"] or 0)
+            written = _observed_rows(report["observedMetrics"].get(ROWS))
             read = sum(int(source["numInputRows"] or 0) for source in report["sources"])
             if read or written:
                 self.rows_of[int(report["batchId"])] = written
                 self.rows_per_s = float(report["processedRowsPerSecond"] or 0.0)
+
+
+def _observed_rows(observed: Any) -> int:
+    """Return the count out of what Spark says was observed; 0 where it says nothing.
+
+    In a session of this process that is a row with the name of the count, through Spark Connect one made of the server's JSON,
+    whose names may be missing, and of older versions a dict. There is one value in any case.
+    """
+    if observed is None:
+        return 0
+    values = list(observed.values()) if isinstance(observed, Mapping) else list(observed)
+    while len(values) and isinstance(values[0], (list, tuple, Mapping)):
+        values = list(values[0].values()) if isinstance(values[0], Mapping) else list(values[0])
+    return next((value for value in values if isinstance(value, int)), 0)
 
 
 def _raise_failed(sinks: Sequence[BoundSink], queries: Sequence[StreamingQuery]) -> None:

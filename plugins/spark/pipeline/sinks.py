@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from flintmq.config.errors import ConfigError
+from flintmq.config.errors import ConfigError, nearest
 from flintmq.plugins.spark.errors import SparkPluginError
 from flintmq.plugins.spark.pipeline.load import LoadedPipeline
 from flintmq.plugins.spark.pipeline.models import ConsoleSink, FileSink, JdbcSink, Sink, TopicSink
@@ -21,6 +21,24 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
 NATIVE_DELTA: Final = "io.delta.sql.DeltaSparkSessionExtension"
+OUR_DELTA_OPTIONS: Final = ("mergeSchema",)
+FILE_OPTIONS: Final = {
+    "parquet": ("compression", "maxRecordsPerFile", "partitionOverwriteMode", "retention"),
+    "delta": (
+        "mergeSchema",
+        "overwriteSchema",
+        "replaceWhere",
+        "partitionOverwriteMode",
+        "maxRecordsPerFile",
+        "compression",
+        "optimizeWrite",
+        "txnAppId",
+        "txnVersion",
+        "userMetadata",
+        "dataChange",
+    ),
+}
+"""What writers of files take, by format; and ``parquet.…`` and ``delta.…``, which are the formats' own settings."""
 ShowRows = Callable[[str, str], None]
 """Called with the sink's name and the rows as a table."""
 
@@ -56,7 +74,7 @@ class BoundSink:
     @property
     def is_remote(self) -> bool:
         """Return whether the session is one of Spark Connect, which has no JVM in this process."""
-        return type(self.spark).__module__.startswith("pyspark.sql.connect")
+        return is_remote(self.spark)
 
     def check(self) -> None:
         """Refuse what could not be written, before anything is.
@@ -70,6 +88,7 @@ class BoundSink:
             missing = next((name for name in sink.partition_by if name not in columns), None)
             if missing is not None:
                 raise self._error("partition_by", f"the rows have no column '{missing}', only {', '.join(columns)}")
+            check_file_options(self.loaded, self.key, sink, is_our_delta=self._is_our_delta)
             if self._is_our_delta:
                 format_key = f"{self.key}.format"
                 require("delta", f"'{format_key}': delta", self.loaded.origin(format_key))
@@ -138,7 +157,8 @@ class BoundSink:
 
             register_source(self.spark, DeltaSource)
             writer = writer.format(FORMAT).option("path", str(local_folder(sink.path)))
-            return writer.option("partitionBy", ",".join(sink.partition_by))
+            writer = writer.option("partitionBy", ",".join(sink.partition_by))
+            return writer.options(**self.loaded.revealed(f"{self.key}.options", sink.options))
         options = self.loaded.revealed(f"{self.key}.options", sink.options)
         writer = writer.format(sink.format).options(**options).partitionBy(*sink.partition_by)
         return writer.option("path", sink.path)
@@ -186,6 +206,26 @@ class BoundSink:
         except SparkPluginError as error:
             named = next((name for name in options if name.casefold() in str(error).casefold()), "")
             raise self._error(named, str(error)) from error
+
+
+def check_file_options(loaded: LoadedPipeline, key: str, sink: FileSink, *, is_our_delta: bool) -> None:
+    """Refuse an option that the format does not have: Spark passes over it in silence. Raises ConfigError."""
+    known = OUR_DELTA_OPTIONS if is_our_delta else FILE_OPTIONS[sink.format]
+    names = {name.casefold() for name in known}
+    for name, value in sink.options.items():
+        place = f"{key}.options.{name}"
+        own = not is_our_delta and name.startswith(f"{sink.format}.")
+        if name.casefold() not in names and not own:
+            what = "a Delta table that is written without a jar" if is_our_delta else sink.format
+            text = f"'{place}': {what} has no option '{name[:80]}', only {', '.join(known)}"
+            raise loaded.error(place, text, nearest(name, known))
+        if name.casefold() == "mergeschema" and str(value).strip().lower() not in ("true", "false"):
+            raise loaded.error(place, f"'{place}' must be true or false, not '{str(value)[:80]}'")
+
+
+def is_remote(spark: SparkSession) -> bool:
+    """Return whether a session is one of Spark Connect."""
+    return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
 def table_text(frame: DataFrame, sink: ConsoleSink) -> str:

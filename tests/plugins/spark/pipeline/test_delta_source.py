@@ -124,6 +124,30 @@ def test_a_table_of_another_shape_is_refused(tmp_path: Path) -> None:
     assert DeltaSource(options).streamWriter(SCHEMA, False) is not None
 
 
+def test_new_columns_are_merged_when_asked_for(tmp_path: Path, task: _Context) -> None:
+    """Delta's mergeSchema: the table gets the columns, rows without one have null; another type is refused still."""
+    task.query_id = "q"
+    first = table_of(tmp_path)
+    first.commit([first.write(iter([rows(0, 2)]))], 0)
+    wider = spark.StructType([*SCHEMA.fields[:2], spark.StructField("more", spark.StringType())])
+    options = {"path": str(tmp_path), "mergeSchema": "true"}
+    second = DeltaSource(options).streamWriter(wider, False)
+    batch = pa.record_batch({"id": [2], "city": ["x"], "more": ["new"]})
+    written = second.write(iter([batch]))
+    second.commit([written], 1)
+    second.commit([second.write(iter([batch]))], 1)  # run again after a crash
+    assert [(row["id"], row["more"], row["at"] is None) for row in content(tmp_path)] == [
+        (0, None, False),
+        (1, None, False),
+        (2, "new", True),
+    ]
+    first.commit([first.write(iter([rows(3, 4)]))], 2)  # a task that began before
+    assert len(content(tmp_path)) == 4
+    other = spark.StructType([spark.StructField("id", spark.StringType())])
+    with pytest.raises(SchemaError, match="other columns: id differ"):
+        DeltaSource(options).writer(other, False)
+
+
 def test_places_that_only_a_jar_reaches_are_refused() -> None:
     """A table that each worker writes to a folder of that name would be lost."""
     assert local_folder("file:///data/a%20b") == Path("/data/a b")

@@ -139,3 +139,21 @@ def test_a_pipeline_needs_a_source_and_a_sink() -> None:
         load_pipeline_text("")
     with pytest.raises(ConfigError, match="'sinks' is required"):
         load_pipeline_text("source: {path: /s}\n")
+
+
+def test_rejected_bodies_have_a_view_of_their_own() -> None:
+    """Sinks find it by name; the last view stays the one they take by default."""
+    text = WHOLE.replace("on_error: drop", "on_error: reject").replace("    from: big", "    from: rejects")
+    pipeline = load_pipeline_text(text).pipeline
+    assert (pipeline.views, pipeline.sinks[0].view) == (("rejects", "messages", "big", "sums"), "rejects")
+    named = load_pipeline_text(
+        text.replace("  into: o\n", "  into: o\n  rejects: bad\n").replace("from: rejects", "from: bad")
+    )
+    assert named.pipeline.views[0] == "bad"
+    for before, after, says in (
+        ("  into: o\n", "  into: o\n  rejects: messages\n", "there is a view 'messages' already"),
+        ("- view: big", "- view: Rejects", "there is a view 'Rejects' already"),
+        ("on_error: reject", "on_error: drop", "there is no view 'rejects'"),
+    ):
+        with pytest.raises(ConfigError, match=says):
+            load_pipeline_text(text.replace(before, after))

@@ -166,6 +166,19 @@ def test_a_bad_body_fails_is_null_or_is_dropped(spark: Any, store: Path, tmp_pat
     assert [row.queueOffset for row in dropped] == [0, 2]
 
 
+@pytest.mark.parametrize("kind", ["json", "avro", "proto"])
+def test_bad_bodies_go_to_a_table_of_their_own(spark: Any, store: Path, tmp_path: Path, kind: str) -> None:
+    """The run goes on, and what was rejected is kept as it came, with its place, to be looked at and sent again."""
+    good, bad = tmp_path / "good", tmp_path / "bad"
+    text = source(store, f"{kind}-bad") + DECODE[kind] % "reject"
+    text += f"sinks:\n  - {{format: parquet, path: {good}}}\n"
+    text += f"  - {{name: rejects, from: rejects, format: parquet, path: {bad}}}\n"
+    result = go(spark, descriptor_file(tmp_path, text))
+    assert [(sink.name, sink.rows) for sink in result.sinks] == [("parquet", 2), ("rejects", 1)]
+    (row,) = spark.read.parquet(str(bad)).collect()
+    assert (bytes(row.body), row.topic, row.queueOffset) == (BAD, f"{kind}-bad", 1)
+
+
 def test_strings_that_are_none_are_found(spark: Any, store: Path) -> None:
     """Bytes that are no UTF-8 must not pass for text."""
     text = source(store, "json-bad") + "decode: {format: string, on_error: 'null'}\nsinks: [{format: console}]\n"

@@ -1,0 +1,81 @@
+"""``--dry-run`` finds what lies outside of the file: folders, addresses, topics; each with the line that names it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from served import Served
+
+from flintmq.config.errors import ConfigError
+from flintmq.plugins.spark.pipeline.load import load_pipeline_text
+from flintmq.plugins.spark.pipeline.planning import _few_partitions
+from flintmq.plugins.spark.pipeline.preflight import check_places
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A broker with a topic, which makes no topics by itself."""
+    with Served(tmp_path_factory.mktemp("served"), "topics.auto_create=false") as one:
+        one.create_topic("orders")
+        one.send("orders", [b"x"])
+        yield one
+
+
+def check(served: Served, source: str, sinks: str, stream: str = "") -> None:
+    text = f"source: {{{source}}}\n{stream}sinks: [{sinks}]\n"
+    text = text.replace("NAMES", served.namesrv).replace("STORE", str(served.folder / "store"))
+    check_places(load_pipeline_text(text, name="p.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("source", "says"),
+    [
+        ("path: /nowhere, subscribe: orders", r"source\.path.*there is no such folder"),
+        ("path: STORE/commitlog, subscribe: orders", r"source\.path.*no store lies there.*one lies in .*store;"),
+        ("path: STORE/.., subscribe: orders", r"no store lies there.*one lies in .*store;"),
+        ("path: STORE, subscribe: ordres", r"source\.subscribe.*'ordres'.*did you mean 'orders'"),
+        ("nameServer: 'NAMES', subscribe: ordres", r"source\.subscribe.*there is no topic ordres"),
+        ("nameServer: '127.0.0.1:1', subscribe: orders", r"source\.nameServer.*127\.0\.0\.1:1"),
+    ],
+)
+def test_the_source_is_looked_for(served: Served, source: str, says: str) -> None:
+    """A wrong path is told as that, not as a missing topic."""
+    with pytest.raises(ConfigError, match=says) as raised:
+        check(served, source, "{format: console}")
+    assert raised.value.file == "p.yaml"
+
+
+def test_the_places_of_sinks_are_looked_for(served: Served, tmp_path: Path) -> None:
+    """Folders that cannot be made, that are taken, and topics that nobody makes."""
+    source = "path: STORE, subscribe: orders"
+    file = tmp_path / "file"
+    file.write_bytes(b"")
+    (tmp_path / "taken").mkdir()
+    for sink, says in (
+        (f"{{format: parquet, path: {file}/out}}", r"sinks\[0\]\.path.*is a file"),
+        (f"{{format: parquet, path: {tmp_path}/taken}}", r"sinks\[0\]\.path.*is there already.*'mode: append'"),
+        ("{format: flintmq, nameServer: 'NAMES', topic: out}", r"sinks\[0\]\.topic.*there is no topic out"),
+        ("{format: flintmq, nameServer: '127.0.0.1:1', topic: out}", r"sinks\[0\]\.nameServer"),
+    ):
+        with pytest.raises(ConfigError, match=says):
+            check(served, source, sink)
+    with pytest.raises(ConfigError, match=r"stream\.checkpoint.*is a file"):
+        check(served, source, "{format: console}", f"stream: {{checkpoint: {file}}}\n")
+
+
+def test_what_is_right_passes(served: Served, tmp_path: Path) -> None:
+    """By files and over the wire, into a new folder, one that is added to, one elsewhere, and a topic."""
+    sinks = f"{{format: parquet, path: {tmp_path}/new}}, {{format: parquet, path: {tmp_path}, mode: append}}, "
+    sinks += "{format: parquet, path: 's3a://bucket/x'}, {format: flintmq, nameServer: 'NAMES', topic: orders}"
+    for source in ("path: STORE, subscribe: orders", "nameServer: 'NAMES', subscribe: orders"):
+        check(served, source, sinks.replace("{format: parquet, path: 's3a", "{name: far, format: parquet, path: 's3a"))
+
+
+def test_local_sessions_have_few_partitions() -> None:
+    """200 tasks behind each shuffle are for clusters; elsewhere Spark's default stays."""
+    assert _few_partitions("local[3]") == _few_partitions("local[3,4]") == {"spark.sql.shuffle.partitions": "3"}
+    assert _few_partitions("local") == {"spark.sql.shuffle.partitions": "1"}
+    assert int(_few_partitions("local[*]")["spark.sql.shuffle.partitions"]) >= 1
+    assert _few_partitions("spark://h:7077") == _few_partitions("yarn") == {}

@@ -1,0 +1,47 @@
+"""Options of file sinks: what a format does not have is refused, because Spark passes over it in silence."""
+
+from __future__ import annotations
+
+import pytest
+
+from flintmq.config.errors import ConfigError
+from flintmq.plugins.spark.pipeline.load import load_pipeline_text
+from flintmq.plugins.spark.pipeline.models import FileSink
+from flintmq.plugins.spark.pipeline.sinks import check_file_options
+
+
+def check(sink_format: str, options: str, *, is_our_delta: bool = False) -> None:
+    text = f"source: {{path: /s}}\nsinks:\n  - format: {sink_format}\n    path: /out\n    options: {{{options}}}\n"
+    loaded = load_pipeline_text(text, name="p.yaml")
+    (sink,) = loaded.pipeline.sinks
+    assert isinstance(sink, FileSink)
+    check_file_options(loaded, "sinks[0]", sink, is_our_delta=is_our_delta)
+
+
+@pytest.mark.parametrize(
+    ("sink_format", "options", "ours"),
+    [
+        ("parquet", "compression: zstd, MAXRECORDSPERFILE: '5', parquet.block.size: '1'", False),
+        ("delta", "mergeSchema: 'true', replaceWhere: x = 1, delta.autoOptimize.optimizeWrite: 'true'", False),
+        ("delta", "mergeSchema: 'TRUE'", True),
+    ],
+)
+def test_what_a_format_has_passes(sink_format: str, options: str, ours: bool) -> None:
+    """Whatever the case, and with the formats' own settings."""
+    check(sink_format, options, is_our_delta=ours)
+
+
+@pytest.mark.parametrize(
+    ("sink_format", "options", "ours", "says"),
+    [
+        ("parquet", "compresion: zstd", False, r"p\.yaml:5: .*parquet has no option 'compresion'.*compression"),
+        ("parquet", "mergeSchema: 'true'", False, "parquet has no option 'mergeSchema'"),
+        ("delta", "replaceWhere: x = 1", True, "without a jar has no option 'replaceWhere', only mergeSchema"),
+        ("delta", "mergeSchema: 'yes'", True, "must be true or false, not 'yes'"),
+    ],
+)
+def test_what_it_does_not_have_is_refused(sink_format: str, options: str, ours: bool, says: str) -> None:
+    """With the line and the name that was probably meant."""
+    with pytest.raises(ConfigError, match=says) as raised:
+        check(sink_format, options, is_our_delta=ours)
+    assert raised.value.line == 5
