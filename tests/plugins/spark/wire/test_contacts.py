@@ -264,3 +264,20 @@ def test_swapped_addresses_are_recognized(first: Served, topics: dict[str, str])
             sender.send(RowMessage(Message(TOPIC, b"x", properties={SPARK_TXN: "q:0:0:0"})))
             with pytest.raises(OptionError, match=says):
                 sender.flush()
+
+
+def test_an_idle_stream_shows_no_lag(first: Served) -> None:
+    """Spark tells a source of a batch only when it has the next one; the group's offset must not wait for that."""
+    pytest.importorskip("pyspark")
+    from flintmq.plugins.spark.source import StreamReader
+    from flintmq.plugins.spark.wire_transport import WireTransport as Transport
+
+    options = options_of(first, commitGroup="idle", startingOffsets="earliest").for_stream()
+    with contextlib.closing(Transport(options)) as one:
+        reader = StreamReader(one, options)
+        start = reader.initialOffset()
+        end = reader.latestOffset(start, reader.getDefaultReadLimit())
+        assert first.committed("idle", TOPIC, 0) == 0
+        assert reader.reportLatestOffset()["lag"]["messages"] == 0
+        assert reader.latestOffset(end, reader.getDefaultReadLimit()) == end  # the batch is done, and nothing comes
+        assert first.committed("idle", TOPIC, 0) == 10
