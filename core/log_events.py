@@ -193,6 +193,8 @@ EVENTS: Final[Mapping[str, str]] = {
     "sends are taken again: %d were refused [%s]": "sends.taken_again refused reason",
     "a send of %s failed": "send.failed client",
     "looking into %d sends failed": "send.intake_failed sends",
+    "no executor has answered in %.0f s: not known whether flintmq is installed there": "spark.executors_silent seconds",
+    "columns are not pruned in this session, name them with the option columns: %s": "spark.columns_not_pruned error",
     "%s; failOnDataLoss=false: going on": "spark.data_loss what",
     "%s; failOnDataLoss=false: going on with what there is": "spark.data_loss what",
     "%s is away; the query goes on at %d when it is back": "spark.queue_away queue queue_offset",

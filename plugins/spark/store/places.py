@@ -84,7 +84,7 @@ class Places:
         """Return the places of the last messages of each queue that is read."""
         name = self.options.broker_name or ""
         places = {}
-        for queue in list_queues(self.root, self.rows.wants_queue):
+        for queue in list_queues(self.root, self.rows):
             low, high = queue.first_at(self.view.log.start), queue.first_at(self.view.end.end)
             places[queue.topic, name, queue.queue_id] = max(low, high - rows)
         return Place("queues", queue_offsets=places)

@@ -32,7 +32,7 @@ def queues_at(transport: StoreTransport, offset: Offset) -> dict[MessageQueue, i
             f"{transport.root}: the query has not read all of what topics held that were added to it: let it go on until it has"
         )
     found = {}
-    for queue in list_queues(transport.root, transport.places().rows.wants_queue):
+    for queue in list_queues(transport.root, transport.places().rows):
         begun = at.queue_starts.get(queue.topic, {}).get(str(queue.queue_id), 0)
         found[MessageQueue(name, queue.queue_id, queue.topic)] = max(queue.first_at(at.physical_offset), begun)
     return found
