@@ -28,6 +28,7 @@ class Numbers:
         self.end = 100
         self.checked_at: list[int] = []
         self.limits: list[Limit] = []
+        self.committed: list[int] = []
 
     def initial(self, default: str) -> dict[str, int]:
         return {"n": 0 if default == "earliest" else self.end}
@@ -45,6 +46,9 @@ class Numbers:
 
     def rows_between(self, start: dict[str, int], end: dict[str, int], enough: int) -> int:
         return end["n"] - start["n"]
+
+    def commit(self, end: dict[str, int]) -> None:
+        self.committed.append(end["n"])
 
     def plan(self, start: dict[str, int], end: dict[str, int]) -> list[tuple[int, int]]:
         assert start != end
