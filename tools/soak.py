@@ -397,7 +397,7 @@ async def soak(
     measures: dict[str, dict[str, dict[str, int]]] = {server.name: {} for server in servers}
     say(options, "warm-up")
     await work(whole_s * WARM_UP_SHARE)
-    await delete_rude_groups(seen, address, f"127.0.0.1:{ports[1]}")
+    await delete_groups(seen, address, f"127.0.0.1:{ports[1]}")
     await settle(seen)
     for server in servers:
         measures[server.name]["beginning"] = server.measures()
@@ -410,7 +410,7 @@ async def soak(
             options,
             f"{left / 60:.0f} minutes were left; {len(seen.acknowledged)} acknowledged; {dict(seen.counts)} {seen.examples}",
         )
-    await delete_rude_groups(seen, address, f"127.0.0.1:{ports[1]}")
+    await delete_groups(seen, address, f"127.0.0.1:{ports[1]}")
     await settle(seen)
     for server in servers:
         measures[server.name]["end"] = server.measures()
@@ -420,11 +420,11 @@ async def soak(
     return seen, measures
 
 
-async def delete_rude_groups(seen: Seen, address: str, master: str) -> None:
-    """Delete the groups that rude peers made. The slave follows the master's table."""
+async def delete_groups(seen: Seen, address: str, master: str) -> None:
+    """Delete the groups that rude peers, or pulls under way while their group was deleted, made. The slave follows the master."""
     async with AdminClient(address) as admin:
         for group in await admin.group_configs(master):
-            if group.startswith("rude"):
+            if group.startswith(("rude", "group")):
                 with note_errors(seen, "drop"):
                     await admin.delete_group(group, remove_offset=True)
 
