@@ -421,7 +421,7 @@ async def soak(
 
 
 async def delete_groups(seen: Seen, address: str, master: str) -> None:
-    """Delete the groups that rude peers, or pulls under way while their group was deleted, made. The slave follows the master."""
+    """Delete the groups that rude peers made, or pulls that were under way while their group was deleted."""
     async with AdminClient(address) as admin:
         for group in await admin.group_configs(master):
             if group.startswith(("rude", "group")):
