@@ -84,7 +84,9 @@ def test_what_is_hidden_is_what_pip_would_not_install(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", first({"test,spark"}, COMBINATIONS))
 def test_every_combination_of_extras_collects(name: str, tmp_path: Path) -> None:
     """``pip install '.[test,spark]'`` once ended in ``No module named 'google'`` before a single test ran."""
-    if name != "test,spark":
+    if name == "test,spark":
+        pytest.importorskip("pyspark", reason="the extra spark is not installed")
+    else:
         needs_another(name)
     folders = {"test": ["tests"], "test,spark": ["tests/plugins/spark"]}.get(name, touched())
     done = pytest_with(COMBINATIONS[name], tmp_path, "--collect-only", *folders)

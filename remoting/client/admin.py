@@ -106,10 +106,11 @@ class AdminClient(BrokerQuestions, QueueOffsets, InstanceUser):
             for name in sorted(names)
             if name in info.broker_addr_table and MASTER_ID in info.broker_addr_table[name].broker_addrs
         }
-        for name in [name for name, address in found.items() if not is_address(address)]:
-            log.warning(
-                "broker %s is left out: it is registered at '%s', which is not HOST:PORT", name, found.pop(name)
-            )
+        if not self.client.remoting.is_in_process:
+            for name in [name for name, address in found.items() if not is_address(address)]:
+                log.warning(
+                    "broker %s is left out: it is registered at '%s', which is not HOST:PORT", name, found.pop(name)
+                )
         return found
 
     async def master(self, broker: str, cluster: str | None = None) -> str:

@@ -179,6 +179,11 @@ class RemotingClient:
         connection.write(command)
 
     @property
+    def is_in_process(self) -> bool:
+        """Return whether every address is at a server in this process, which needs no port."""
+        return self._in_process is not None
+
+    @property
     def loop(self) -> asyncio.AbstractEventLoop | None:
         """Return the loop of its connections; None where it has none."""
         connecting = next(iter(self._connecting.values()), None)

@@ -17,6 +17,8 @@ from typing import Any
 import pytest
 
 pytest.importorskip("pyspark", reason="needs PySpark")
+for extra in ("fastavro", "google.protobuf"):
+    pytest.importorskip(extra, reason="the program decodes Avro and Protobuf")
 from clusters import connect_server, standalone
 from contract_program import CHAPTERS
 
