@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 pytest.importorskip("pyspark", reason="needs PySpark")
-for extra in ("fastavro", "google.protobuf"):
-    pytest.importorskip(extra, reason="the program decodes Avro and Protobuf")
+pytest.importorskip("fastavro", reason="the program decodes Avro")
+pytest.importorskip("google.protobuf", reason="the program decodes Protobuf")
 from clusters import connect_server, standalone
 from contract_program import CHAPTERS
 
