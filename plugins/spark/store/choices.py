@@ -132,16 +132,20 @@ class Unread:
     end: int
     read: tuple[Choice, ...]
     """Whose messages were."""
+    known: tuple[Choice, ...] = ()
+    """What was read of the log before it: the queues of which the query has a place."""
 
 
 def unread(stretches: Sequence[Stretch], choice: Choice) -> list[Unread]:
     """Return what is to be read of a part of the log for a choice."""
     found = []
     start = 0
+    known: set[Choice] = set()
     for one in stretches:
         if not one.holds(choice):
-            found.append(Unread(start, one.end, one.choices))
+            found.append(Unread(start, one.end, one.choices, tuple(known)))
         start = one.end
+        known.update(one.choices)
     return found
 
 

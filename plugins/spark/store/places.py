@@ -209,7 +209,8 @@ class StoreOffset:
     the place. A crash may cut the log's end and other messages may be written there; then the epoch tells that what was read
     is not what lies there now. Stores that the Java broker wrote have neither. ``"queues"``, where a query began at queue
     offsets of its own, holds them: ``{"topic": {"0": 23}}``, and ``"queuesTo"`` the end of the log at that time. ``"of"`` is
-    what the query reads, and ``"read"``, where that was changed, what was read of which part of the log.
+    what the query reads, and ``"read"``, where that was changed, what was read of which part of the log. Where a batch reads
+    messages that were left out before, ``"historyFrom"`` is the place with which it begins.
     """
 
     physical_offset: int
@@ -227,6 +228,8 @@ class StoreOffset:
     """What the query reads; None in offsets that are no stream's, and of an earlier FlintMQ."""
     read: tuple[Stretch, ...] = ()
     """What was read of which part of the log, where that is not all the same choice."""
+    history_from: int | None = None
+    """At the end of a batch that reads what was left out before: the physical offset with which that begins."""
 
     @classmethod
     def at(
@@ -257,6 +260,8 @@ class StoreOffset:
             found["of"] = self.choice.to_json()
         if self.read:
             found["read"] = [{"to": one.end, "of": [choice.to_json() for choice in one.choices]} for one in self.read]
+        if self.history_from is not None:
+            found["historyFrom"] = self.history_from
         return found
 
     @classmethod
@@ -282,6 +287,7 @@ class StoreOffset:
                 tuple(
                     Stretch(int(one["to"]), tuple(map(Choice.from_json, one["of"]))) for one in offset.get("read", ())
                 ),
+                int(offset["historyFrom"]) if "historyFrom" in offset else None,
             )
         except (KeyError, TypeError, ValueError) as error:
             raise CheckpointError(f"the checkpoint's offset is none: {str(offset)[:200]}") from error
@@ -299,10 +305,11 @@ class StoreOffset:
             return attrs.evolve(self, choice=choice)
         return attrs.evolve(self, choice=choice, read=self.stretches)
 
-    def read_up_to(self, physical_offset: int) -> StoreOffset:
-        """Return the offset when what is read now has been caught up with to a place before its own."""
+    def read_up_to(self, physical_offset: int, history_from: int) -> StoreOffset:
+        """Return the offset when what is read now has been read from one place to another, both before its own."""
         assert self.choice is not None
-        return self._with(read_up_to(self.stretches, physical_offset, self.choice))
+        found = self._with(read_up_to(self.stretches, physical_offset, self.choice))
+        return attrs.evolve(found, history_from=history_from)
 
     def _with(self, stretches: tuple[Stretch, ...]) -> StoreOffset:
         """Return the offset with what has been read, in the shortest form."""

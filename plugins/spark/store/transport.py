@@ -18,7 +18,7 @@ from flintmq.plugins.spark.errors import UnknownTopicError
 from flintmq.plugins.spark.options import ReadOptions
 from flintmq.plugins.spark.ports import ANY, Bounds, Limit, Offset, Range
 from flintmq.plugins.spark.schema import nearest
-from flintmq.plugins.spark.store.choices import Choice, newly_read, unread
+from flintmq.plugins.spark.store.choices import Choice, Unread, newly_read, unread
 from flintmq.plugins.spark.store.lives import lives
 from flintmq.plugins.spark.store.piece_reader import PieceReader
 from flintmq.plugins.spark.store.pieces import (
@@ -115,9 +115,12 @@ class StoreTransport:
         check_history(first, view.epochs, self.root)
         for part in unread(first.stretches, Choice.of(self.options)):
             told = self._told(view, part.read)
-            low = max(part.start, view.log.start)
-            if low < part.end and told.count(low, part.end, 1):
-                return first.read_up_to(told.cut(low, part.end, limit)).to_json()
+            low = min(max(part.start, view.log.start), part.end)
+            # What is gone of it is planned too: planning its tasks tells the loss.
+            lacks = self._lacks(part, view)
+            if lacks or told.count(low, part.end, 1):
+                place = told.cut(low, part.end, limit)
+                return first.read_up_to(place, history_from=part.start if lacks else low).to_json()
         here = first.physical_offset
         if here >= last:
             return start  # also when a broker that starts again does not show yet how far its log goes
@@ -142,13 +145,13 @@ class StoreTransport:
         check_reached(found, view.end.end, self.root)
         self._check_topics(found)
         for part in unread(found.of(Choice.of(self.options)).stretches, Choice.of(self.options)):
-            end = min(part.end, view.log.start)
-            if 0 < part.start < end and self._may_hold(part.start, end, part.read):
+            if self._lacks(part, view):
                 self.options.lost(
                     f"{self.root}: the log begins at {view.log.start}, and messages of topics or queues are gone that this "
                     f"query left out from {part.start} to {part.end}"
                 )
-        if found.physical_offset < view.log.start and self._may_hold(found.physical_offset, view.log.start):
+        here = found.physical_offset
+        if here < view.log.start and _may_hold(self.root, here, view.log.start, self._rows()):
             self.options.lost(
                 f"{self.root}: the query stands at {found.physical_offset}, the log begins at {view.log.start}: retention has "
                 "deleted what lay between; keep messages longer (fileReservedTime)"
@@ -178,14 +181,18 @@ class StoreTransport:
         choice = last.choice or Choice.of(self.options)
         parts: list[StorePart] = []
         for part in newly_read(first.stretches, last.of(choice).stretches, first.physical_offset):
-            low = max(part.start, view.log.start)
+            rows = self._rows(choice, part.read)
+            # Offsets of an earlier FlintMQ do not say where the history of an added topic began.
+            oldest = 0 if part.start else view.log.start
+            low = max(part.start, oldest if last.history_from is None else last.history_from)
             if low < part.end:
-                parts += self._parts(view, low, part.end, self._rows(choice, part.read), queue_ranges({}, last))
+                low = self._without_gone(view, low, part.end, rows)
+                parts += self._parts(view, low, part.end, rows, queue_ranges({}, last))
+        rows = self._rows(choice)
         low, high = self._within_bounds(view, first.physical_offset, last.physical_offset)
         if low < high:
-            low = self._without_gone(view, low, high)
+            low = self._without_gone(view, low, high, rows)
         border = min(max(first.starts_until, low), high) if first.queue_starts else low
-        rows = self._rows(choice)
         parts += self._parts(view, low, border, rows, queue_ranges(first.queue_starts, last))
         return [*parts, *self._parts(view, border, high, rows, queue_ranges({}, last))]
 
@@ -230,7 +237,7 @@ class StoreTransport:
             wanted = max(wanted, target_bytes(total, wanted * larger, None))
         return wanted
 
-    def _without_gone(self, view: StoreView, low: int, high: int) -> int:
+    def _without_gone(self, view: StoreView, low: int, high: int, rows: RowFilter) -> int:
         """Return where to begin when the oldest part is gone. Raises DataLossError unless ``failOnDataLoss`` is off."""
         files = view.log.between(low, high)
         borders = [low, *(file.end for file in files)]
@@ -238,7 +245,7 @@ class StoreTransport:
         if borders[-1] < high:
             holes.append((borders[-1], high))
         for hole_start, hole_end in holes:
-            if not self._may_hold(hole_start, hole_end):
+            if not _may_hold(self.root, hole_start, hole_end, rows):
                 continue
             self.options.lost(
                 f"{self.root}: the log has no file for {hole_start} to {hole_end}, which should be read: retention has "
@@ -289,10 +296,21 @@ class StoreTransport:
             without=tuple(one.rows() for one in read),
         ).narrowed(self.bounds)
 
-    def _may_hold(self, start: int, end: int, read: tuple[Choice, ...] = ()) -> bool:
-        """Return whether a part of the log that is gone may have held messages that are read, as far as queues tell."""
-        queues = list(list_queues(self.root, self._rows(read=read)))
-        return not queues or any(queue.may_have_had(start, end) for queue in queues)
+    def _lacks(self, part: Unread, view: StoreView) -> bool:
+        """Return whether messages of a part that is unread are gone of queues that the query had begun to read before it.
+
+        The history of a queue that is new to the query begins with the oldest message there is.
+        """
+        end = min(part.end, view.log.start)
+        if part.start >= end or not part.known:
+            return False
+        known = [choice.rows() for choice in part.known]
+        queues = [
+            queue
+            for queue in list_queues(self.root, self._rows(read=part.read))
+            if any(rows.wants_queue(queue.topic, queue.queue_id) for rows in known)
+        ]
+        return any(queue.may_have_had(part.start, end) for queue in queues) or not any(list_queues(self.root))
 
     def _told(self, view: StoreView, read: tuple[Choice, ...] = ()) -> Told:
         rows = self._rows(read=read)
@@ -322,6 +340,12 @@ class StoreTransport:
                     f"{self.root}: option {option} names the topic {name!r}, which the store does not have"
                     f"{nearest(name, sorted(there))}"
                 )
+
+
+def _may_hold(root: Path, start: int, end: int, rows: RowFilter) -> bool:
+    """Return whether a part of the log that is gone may have held messages that are read, as far as queues tell."""
+    queues = list(list_queues(root, rows))
+    return not queues or any(queue.may_have_had(start, end) for queue in queues)
 
 
 def _lives(view: StoreView, root: Path, rows: RowFilter) -> tuple[Life, ...]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 from pathlib import Path
 
+import attrs
 import pytest
 from reading import Row, batch, places, read_parts, stream, transport
 
@@ -14,7 +16,7 @@ from flintmq.core.record.queue_unit import UNIT
 from flintmq.core.store.message_store import MessageStore
 from flintmq.core.testing.store import message, open_store
 from flintmq.plugins.spark.errors import CheckpointError, DataLossError
-from flintmq.plugins.spark.ports import Limit
+from flintmq.plugins.spark.ports import Limit, Offset
 from flintmq.plugins.spark.store import pieces
 from flintmq.plugins.spark.store.places import StoreOffset
 
@@ -218,8 +220,132 @@ def test_what_retention_deleted_behind_a_checkpoint_is_loss(stopped: Path) -> No
     assert joined(batches) == batch(stopped)
 
 
+# --- what retention deletes while the history of an added topic is read ---
+
+BOTH = "orders,payments"
+FIVE = Limit(max_rows=5)
+
+
+def expire(root: Path) -> None:
+    """Retention deletes the oldest file of the log, and leaves the consume queues."""
+    (root / "commitlog" / f"{0:020d}").unlink()
+
+
+def places_of(root: Path) -> list[tuple[str, int, int]]:
+    """The messages of the added topic."""
+    return places(batch(root, subscribe="orders"))
+
+
+@pytest.fixture
+def caught_up(stopped: Path) -> Offset:
+    """Where a query stands that has read one topic to its end; the messages of the other one lie before."""
+    reader = transport(stopped, subscribe="payments")
+    return stream(reader, reader.initial("earliest"), Limit())[1]
+
+
+def test_what_retention_deletes_between_batches_of_a_history_is_loss(stopped: Path, caught_up: Offset) -> None:
+    """The reader goes on without a restart: an error by default, else on with the oldest there is."""
+    reader = transport(stopped, subscribe=BOTH)
+    start = reader.limited(caught_up, reader.latest(), FIVE)
+    first = places(read_parts(reader, reader.plan(caught_up, start)))
+    expire(stopped)
+    end = reader.limited(start, reader.latest(), FIVE)
+    with pytest.raises(DataLossError, match=r"no file for .* to 4096.*failOnDataLoss=false"):
+        reader.plan(start, end)
+    batches, _end = stream(transport(stopped, subscribe=BOTH, failOnDataLoss="false"), start, FIVE)
+    assert [len(one) for one in batches[:-1]] == [5] * (len(batches) - 1)
+    assert len(first) == 5
+    assert places(joined(batches)) == places_of(stopped)
+
+
+def test_a_history_of_which_retention_left_nothing_is_loss(tmp_path: Path) -> None:
+    """Messages of the added topic lie in the first file alone: no later batch would come across the loss."""
+    root = tmp_path / "store"
+    with contextlib.closing(open_store(root)) as store:
+        put(store, 10)
+        put(store, 60, "payments")
+    reader = transport(root, subscribe="payments")
+    start = stream(reader, reader.initial("earliest"), Limit())[1]
+    reader = transport(root, subscribe=BOTH)
+    middle = reader.limited(start, reader.latest(), FIVE)
+    expire(root)
+    with pytest.raises(DataLossError, match="no file for"):
+        reader.plan(middle, reader.limited(middle, reader.latest(), FIVE))
+    lenient = transport(root, subscribe=BOTH, failOnDataLoss="false")
+    batches, end = stream(lenient, middle, FIVE)
+    assert joined(batches) == []
+    assert transport(root, subscribe=BOTH).checked(end) == end  # it is told once
+
+
+def test_what_retention_deletes_of_a_planned_batch_of_a_history_is_loss(stopped: Path, caught_up: Offset) -> None:
+    """The driver died before it was read, also when the batch is the history's first."""
+    reader = transport(stopped, subscribe=BOTH)
+    end = reader.limited(caught_up, reader.latest(), FIVE)
+    expire(stopped)
+    for options in (BOTH, "payments"):  # what was planned counts, not what the options say now
+        with pytest.raises(DataLossError, match="no file for 0 to"):
+            transport(stopped, subscribe=options).plan(caught_up, end)
+    lenient = transport(stopped, subscribe=BOTH, failOnDataLoss="false")
+    assert read_parts(lenient, lenient.plan(caught_up, end)) == []
+
+
+def test_a_planned_batch_tells_the_loss_of_topics_that_options_leave_out_now(stopped: Path) -> None:
+    """A batch of two topics is planned, only one of them is asked for since, and the other's messages are gone."""
+    reader = transport(stopped, subscribe=BOTH)
+    start = reader.initial("earliest")
+    end = reader.limited(start, reader.latest(), FIVE)
+    expire(stopped)
+    with pytest.raises(DataLossError, match="no file for 0 to"):
+        transport(stopped, subscribe="payments").plan(start, end)
+
+
+def test_a_history_begins_with_the_oldest_that_retention_left(stopped: Path, caught_up: Offset) -> None:
+    """What was gone when the topic was added is no loss, and later batches read what lies between the same places."""
+    expire(stopped)
+    reader = transport(stopped, subscribe=BOTH)
+    batches, end = stream(reader, caught_up, FIVE)
+    assert places(joined(batches)) == places_of(stopped)
+    assert transport(stopped, subscribe=BOTH).checked(end) == end
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+def test_loss_is_told_of_topics_that_were_read_before_only(tmp_path: Path, is_known: bool) -> None:
+    """A query reads one topic, another one in its place, then the first one again and one that is new to it."""
+    root = tmp_path / "store"
+    with contextlib.closing(open_store(root)) as store:
+        put(store, 5, "payments")
+        reader = transport(root, subscribe="payments")
+        _batches, start = stream(reader, reader.initial("earliest"), Limit())
+        for topic, count in (("payments", 5 if is_known else 0), ("orders", 60), ("refunds", 1)):
+            put(store, count, topic)
+    reader = transport(root, subscribe="refunds")
+    _batches, start = stream(reader, start, Limit())
+    expire(root)
+    reader = transport(root, subscribe=BOTH)
+    if is_known:
+        with pytest.raises(DataLossError, match="this query left out"):
+            reader.checked(start)
+        return
+    assert reader.checked(start) == start
+    batches, _end = stream(reader, start, FIVE)
+    assert places(joined(batches)) == places_of(root)
+
+
+def test_an_end_of_an_earlier_version_does_not_say_where_a_history_began(stopped: Path, caught_up: Offset) -> None:
+    """Its batch reads what there is."""
+    reader = transport(stopped, subscribe=BOTH)
+    end = reader.limited(caught_up, reader.latest(), FIVE)
+    expected = read_parts(reader, reader.plan(caught_up, end))
+    assert end.pop("historyFrom") == 0
+    assert read_parts(reader, reader.plan(caught_up, end)) == expected
+    expire(stopped)
+    assert read_parts(reader, reader.plan(caught_up, end)) == []
+
+
 def test_an_offset_is_read_as_it_was_written() -> None:
     """Through Spark's JSON and back."""
     offset = StoreOffset(123, "ab" * 16, "cd" * 8, {"t": {"0": 5}})
     assert StoreOffset.from_json(json.loads(json.dumps(offset.to_json()))) == offset
     assert offset.moved_to(200, None).queue_starts == {"t": {"0": 5}}
+    history = attrs.evolve(offset, history_from=0)
+    assert StoreOffset.from_json(json.loads(json.dumps(history.to_json()))) == history
