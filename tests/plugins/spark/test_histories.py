@@ -112,13 +112,14 @@ class History:
         self.changed = True
 
     def known_to_query(self, bodies: set[bytes]) -> set[bytes]:
-        """Those that the query reads, of queues of which it has a place."""
+        """Those of queues of which the query has a place; over the wire, if it reads them now."""
         if not self.query.planned:
             return set()
         places = json.loads(self.query.planned[-1])
-        found = {body for body in bodies if self.is_read(body)}
         if places["transport"] == "store":
-            return found
+            choices = [places["of"], *(choice for part in places.get("read", ()) for choice in part["of"])]
+            return {body for body in bodies if any(chr(body[0]) in choice["pattern"] for choice in choices)}
+        found = {body for body in bodies if self.is_read(body)}
         names = {
             f"{topic}-{broker}-{queue_id}-".encode()
             for topic, brokers in places["queues"].items()
