@@ -63,16 +63,17 @@ def find(planted: Bug, patch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixtu
 
 
 def _run(finder: Finder, caplog: pytest.LogCaptureFixture | None) -> None:
-    """Run a machine, with the same examples each time, or a test."""
+    """Run a machine, or a test. A machine has the same examples each time, and others if these show nothing."""
     if not isinstance(finder, type):
         finder(caplog)
         return
-    run_machine(
-        finder,
-        EXAMPLES,
-        phases=[Phase.generate],
-        derandomize=True,
-        database=None,
-        report_multiple_bugs=False,
-        suppress_health_check=list(HealthCheck),
-    )
+    for derandomize in (True, False):
+        run_machine(
+            finder,
+            EXAMPLES,
+            phases=[Phase.generate],
+            derandomize=derandomize,
+            database=None,
+            report_multiple_bugs=False,
+            suppress_health_check=list(HealthCheck),
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from typing import Any
 
 import pytest
@@ -150,8 +151,15 @@ def members_are_not_noticed_that_leave(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Rebalancer, "_assigned", assigned)
 
 
+OLD_FUTURES = pytest.mark.skipif(
+    sys.version_info >= (3, 12),
+    reason="since Python 3.12 a future takes StopIteration, as a RuntimeError: it is no bug there",
+)
+MARKS = {"stop_iteration_of_a_plain_listener_never_comes_back": OLD_FUTURES}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("planted", [pytest.param(one, id=one.name) for one in BUGS])
+@pytest.mark.parametrize("planted", [pytest.param(one, id=one.name, marks=MARKS.get(one.name, ())) for one in BUGS])
 def test_a_planted_bug_is_found(planted: Bug, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same machine passes without the bug, in its own tests."""
     find(planted, monkeypatch)
