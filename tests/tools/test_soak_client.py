@@ -156,3 +156,56 @@ def test_a_task_that_is_left_is_a_fault(soak_client: ModuleType, monkeypatch: py
 
     asyncio.run(leave())
     assert "left after close: task nobody's of Event.wait" in observed.faults
+
+
+def test_nobody_else_gets_what_clients_send_while_the_broker_is_down(
+    soak_client: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another broker may listen at the port of one that was killed, or that has not begun to listen: it would acknowledge
+    messages that nobody finds again."""
+    module = importlib.import_module("client_soak.troubled_broker")
+    program = tmp_path / "broker.sh"
+    program.write_text("#!/bin/sh\nexec sleep 60\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+
+    async def use() -> None:
+        starts, serves = asyncio.Event(), asyncio.Event()
+
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(b"stored")
+            writer.close()
+
+        async def ready(process: Any, printed: Any) -> dict[str, str]:
+            starts.set()
+            await serves.wait()
+            return {"broker": "127.0.0.1"}
+
+        other = await asyncio.start_server(answer, "127.0.0.1", 0)
+        monkeypatch.setattr(module, "free_port", lambda: other.sockets[0].getsockname()[1])
+        monkeypatch.setattr(module, "read_ready_words", ready)
+        broker = module.TroubledBroker(tmp_path, 1)
+        broker._is_calm.set()  # it is started again at once
+
+        async def said(port: int) -> bytes:
+            try:
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                said = await reader.read()
+            except ConnectionError:
+                return b"nothing"
+            writer.close()
+            return said
+
+        for work in (broker.start, broker._kill):
+            starting = asyncio.create_task(work())
+            await starts.wait()
+            assert [await said(port) for port in (broker._broker_port, broker.namesrv_port)] == [b"nothing"] * 2
+            serves.set()
+            await starting
+            assert [await said(port) for port in (broker._broker_port, broker.namesrv_port)] == [b"stored"] * 2
+            starts.clear()
+            serves.clear()
+        await broker.end()
+        other.close()
+
+    asyncio.run(use())

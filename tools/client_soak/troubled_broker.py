@@ -47,19 +47,26 @@ class Proxy:
 
     def __init__(self) -> None:
         self.target_port = 0
+        """0 while the broker does not serve: another process may listen at its port meanwhile, and must get nothing."""
         self.is_refusing = False
         self.is_tearing = False
         """Whether half of what comes next is forwarded, and the connection ended."""
         self.flows = asyncio.Event()
         self.flows.set()
+        self._server: asyncio.Server | None = None
         self._ends: set[StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self) -> int:
         """Listen; return the port."""
-        server = await asyncio.start_server(self._accepted, "127.0.0.1", 0)
-        port: int = server.sockets[0].getsockname()[1]
+        self._server = await asyncio.start_server(self._accepted, "127.0.0.1", 0)
+        port: int = self._server.sockets[0].getsockname()[1]
         return port
+
+    def close(self) -> None:
+        """Listen no more."""
+        assert self._server is not None
+        self._server.close()
 
     def cut(self) -> None:
         """End every connection by a reset."""
@@ -73,7 +80,7 @@ class Proxy:
         end.transport.abort()
 
     async def _accepted(self, reader: StreamReader, writer: StreamWriter) -> None:
-        if self.is_refusing:
+        if self.is_refusing or not self.target_port:
             self._reset(writer)
             return
         try:
@@ -135,11 +142,10 @@ class TroubledBroker:
         await self._start_broker()
 
     async def _start_broker(self) -> None:
-        self._broker_proxy.target_port, self._name_server_proxy.target_port = free_port(), free_port()
+        port, namesrv_port = free_port(), free_port()
         words = ["--store", str(self._folder / "store"), "--log-level", "warning"]
         # READY names the port that is advertised, which is the proxy's: so the broker is told its own.
-        words += ["--port", str(self._broker_proxy.target_port)]
-        words += ["--namesrv-port", str(self._name_server_proxy.target_port)]
+        words += ["--port", str(port), "--namesrv-port", str(namesrv_port)]
         advertised = ("listen.advertised_host=127.0.0.1", f"listen.advertised_port={self._broker_port}")
         for setting in (*SETTINGS, *advertised):
             words += ["--set", setting]
@@ -150,6 +156,7 @@ class TroubledBroker:
         ready = await read_ready_words(self._process, lambda line: None)
         if not ready:
             raise RuntimeError(f"the broker did not start: see {self._folder / 'broker.log'}")
+        self._broker_proxy.target_port, self._name_server_proxy.target_port = port, namesrv_port
 
     def begin_trouble(self) -> None:
         """Make a fault every few seconds from now on."""
@@ -173,6 +180,8 @@ class TroubledBroker:
         self._signal(signal.SIGTERM)
         assert self._process is not None
         await self._process.wait()
+        self._broker_proxy.close()
+        self._name_server_proxy.close()
 
     async def _make_trouble(self) -> None:
         while not await self._is_calm_within(QUIET_S):
@@ -197,6 +206,7 @@ class TroubledBroker:
             os.kill(self._process.pid, number)
 
     async def _kill(self) -> None:
+        self._broker_proxy.target_port = self._name_server_proxy.target_port = 0
         self._signal(signal.SIGKILL)
         assert self._process is not None
         await self._process.wait()
