@@ -60,6 +60,38 @@ def test_a_final_record_that_lost_its_op_record_in_a_crash_gets_it_again(bench: 
     assert len(bench.delivered) == 1
 
 
+@pytest.mark.parametrize("checks_before", [0, 1, 3])
+@pytest.mark.parametrize("lost_answers", [0, 1, 3])
+@pytest.mark.parametrize("decided", ["at the half message", "at the newest copy", "never"])
+def test_a_crash_behind_any_record_leaves_a_committed_transaction_to_the_next_check(
+    bench: Any, checks_before: int, lost_answers: int, decided: str
+) -> None:
+    """Whatever of half, copies, message and op records is kept, and however many answers to checks are lost, also that to
+    the first check behind the crash: the message is delivered once."""
+    made = bench.send("A")
+    for _ in range(checks_before):
+        assert len(bench.round()) == 1
+    if decided != "never":
+        bench.end(made if decided == "at the half message" else bench.halves[-1])
+    log, positions = list(bench.store.log), bench.store.saved
+    for kept in range(1, len(log) + 1):
+        bench.store.log = list(log)
+        bench.store.cut(kept)
+        bench.store.saved = positions if kept == len(log) else (-1, -1)
+        bench.restart()
+        for _ in range(lost_answers):
+            bench.round()
+        for _, header, _ in bench.round():
+            bench.end(bench.store.by_place[int(header["commitLogOffset"])])
+        assert len(bench.delivered) == 1, f"the crash kept {kept} records"
+        assert not bench.round()
+        with pytest.raises(RefusedError, match="has ended"):
+            bench.end(bench.halves[0])
+        bench.restart()
+        assert not bench.round()
+        assert len(bench.delivered) == 1
+
+
 def test_an_op_record_never_ends_what_came_after_it(bench: Any) -> None:
     put_op(bench, b"0")
     bench.send("A")
