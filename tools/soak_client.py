@@ -213,6 +213,7 @@ class Round:
         until_s = time.monotonic() + seconds
         await asyncio.gather(*(self._slot(world, until_s) for _ in range(self._clients)))
         await self._broker.calm()
+        ledger.is_over = True
         began_s = time.monotonic()
         stored = await self._check_stored(world)
         await asyncio.gather(*(self._check_delivered(way, world) for way in WAYS))

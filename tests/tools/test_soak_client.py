@@ -16,7 +16,7 @@ from typing import Any
 import attrs
 import pytest
 
-from flintmq.client import AdminClient, TransactionState
+from flintmq.client import AdminClient, Message, TransactionState
 
 pytestmark = pytest.mark.skipif(
     not Path("/proc/self/statm").exists(), reason="measures memory and descriptors in /proc"
@@ -114,6 +114,18 @@ def test_a_message_that_is_lost_is_a_fault(
         "transactions were committed and are lost",
         "group soak-plain was not given all",
     ]
+
+
+def test_a_transaction_that_nobody_decided_is_rolled_back_at_the_end(soak_client: ModuleType, tmp_path: Path) -> None:
+    """Its send has failed, but its half message is stored. The broker is told, and asks about it no more."""
+    ledger = a_round(soak_client, tmp_path)._ledger
+    undecided, committed = (Message(ledger.transaction_topic, word) for word in (b"undecided 1", b"committed 1"))
+    ledger.decided[b"committed"] = TransactionState.COMMIT
+    assert [ledger.check(one) for one in (undecided, committed)] == [TransactionState.UNKNOWN, TransactionState.COMMIT]
+    assert not ledger.rolled_back()
+    ledger.is_over = True
+    assert [ledger.check(one) for one in (undecided, committed)] == [TransactionState.ROLLBACK, TransactionState.COMMIT]
+    assert ledger.rolled_back() == {b"undecided"}
 
 
 def test_what_grows_is_a_fault(soak_client: ModuleType) -> None:

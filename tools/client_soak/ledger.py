@@ -29,6 +29,8 @@ class Ledger:
         """The outcome of each transaction, by its message."""
         self.ended: set[bytes] = set()
         """Transactions that were told to be stored; their decision counts from then on."""
+        self.is_over = False
+        """Whether all calls have ended: nothing is decided any more."""
         self._numbers = itertools.count()
 
     def message(self, chance: random.Random, topic: str = "") -> Message:
@@ -46,7 +48,12 @@ class Ledger:
         self.delivered[group].update(word_of(message) for message in messages)
 
     def check(self, message: MessageExt) -> TransactionState:
-        """Answer a broker that asks what became of a transaction: nothing yet, or what was decided."""
+        """Answer a broker that asks what became of a transaction: what was decided, or nothing yet.
+
+        One whose local part was never called is rolled back at the end: the broker would ask about it in all later rounds.
+        """
+        if self.is_over:
+            return self.decided.setdefault(word_of(message), TransactionState.ROLLBACK)
         return self.decided.get(word_of(message), TransactionState.UNKNOWN)
 
     async def check_later(self, message: MessageExt) -> TransactionState:
