@@ -40,6 +40,11 @@ def local(_spark_home: Path, _folder: Path, _environment: dict[str, str]) -> Abs
 
 
 PLACES: dict[str, Place] = {"local": local, "standalone": standalone, "connect": connect_server}
+EVERYWHERE = [
+    pytest.param(name, marks=[pytest.mark.xdist_group(name), *([] if name == "local" else [pytest.mark.longest])])
+    for name in PLACES
+]
+"""On clusters with ``--longest``: a cluster costs minutes on two processors."""
 
 
 def check(place: Place, python: Path, spark_home: Path, folder: Path, environment: dict[str, str]) -> None:
@@ -67,7 +72,7 @@ def java_home() -> Path:
     return find_java()
 
 
-@pytest.mark.parametrize("place", [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in PLACES])
+@pytest.mark.parametrize("place", EVERYWHERE)
 def test_it_holds_wherever_tasks_run(
     needs_spark: None, environment: dict[str, str], tmp_path: Path, place: str
 ) -> None:
@@ -123,7 +128,7 @@ def test_it_holds_on_other_versions_of_pyspark(
     check(PLACES[place], python, spark_home, tmp_path, environment)
 
 
-@pytest.mark.parametrize("place", [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in PLACES])
+@pytest.mark.parametrize("place", EVERYWHERE)
 def test_the_commands_of_the_page_run_there(
     needs_spark: None, environment: dict[str, str], tmp_path: Path, place: str
 ) -> None:
