@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from flintmq.tests.support.effort import first
 from flintmq.tests.support.extras import ROOT, environment_of, extras, hidden_modules, of_users
 
 OF_MODULES = re.compile(
@@ -81,7 +80,9 @@ def test_what_is_hidden_is_what_pip_would_not_install(tmp_path: Path) -> None:
     assert not [name for name in hidden_modules(("test", "otel")) if name.startswith("google")]
 
 
-@pytest.mark.parametrize("name", first({"test,spark"}, COMBINATIONS))
+@pytest.mark.parametrize(
+    "name", [pytest.param(one, marks=() if one == "test,spark" else pytest.mark.longest) for one in COMBINATIONS]
+)
 def test_every_combination_of_extras_collects(name: str, tmp_path: Path) -> None:
     """``pip install '.[test,spark]'`` once ended in ``No module named 'google'`` before a single test ran."""
     if name == "test,spark":
@@ -93,11 +94,9 @@ def test_every_combination_of_extras_collects(name: str, tmp_path: Path) -> None
     assert done.returncode == 0, f"with [{name}]:\n{done.stdout[-3000:]}{done.stderr[-2000:]}"
 
 
-@pytest.mark.slow
+@pytest.mark.longest
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize(
-    "name", [pytest.param(one, marks=() if one == "test,spark" else pytest.mark.longest) for one in COMBINATIONS]
-)
+@pytest.mark.parametrize("name", COMBINATIONS)
 def test_every_combination_of_extras_passes(name: str, tmp_path: Path) -> None:
     """A test may not need more than its installation has: one that imports a package within itself fails only when it runs."""
     if name != "test,spark":

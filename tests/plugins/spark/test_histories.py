@@ -29,7 +29,6 @@ from flintmq.plugins.spark.store.queue_units import QueueUnits
 from flintmq.plugins.spark.wire import client, offsets, pulling, queue_lives
 from flintmq.plugins.spark.wire.client import WireClient
 from flintmq.plugins.spark.wire.contacts import Contacts
-from flintmq.tests.support.effort import first
 
 TOPICS = ("x", "y", "z")
 STEPS = 30
@@ -270,9 +269,12 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeWorld
 
 
 @pytest.mark.parametrize("kind", ["wire", "files"])
-@pytest.mark.parametrize("part", first([0], range(21)))
+@pytest.mark.parametrize(
+    "part",
+    [0, *(pytest.param(part, marks=pytest.mark.slow if part == 1 else pytest.mark.longest) for part in range(1, 21))],
+)
 def test_each_message_arrives_once_or_is_told(request: pytest.FixtureRequest, kind: str, part: int) -> None:
-    """A few histories of each; two thousand with --slow."""
+    """A few histories of each; a hundred with --slow, two thousand with --longest."""
     make: MakeWorld = request.getfixturevalue(kind)
     run_all(make, range(3) if part == 0 else range(part * 100, part * 100 + 100))
 

@@ -128,6 +128,7 @@ def test_it_holds_on_other_versions_of_pyspark(
     check(PLACES[place], python, spark_home, tmp_path, environment)
 
 
+@pytest.mark.longest
 @pytest.mark.parametrize("place", EVERYWHERE)
 def test_the_commands_of_the_page_run_there(
     needs_spark: None, environment: dict[str, str], tmp_path: Path, place: str
@@ -177,6 +178,7 @@ except RuntimeMissingError as error:
 """
 
 
+@pytest.mark.longest
 def test_executors_without_flintmq_are_named(needs_spark: None, environment: dict[str, str], tmp_path: Path) -> None:
     """Before any query: where, which Python, what is missing there, and what to do."""
     import pyspark
