@@ -24,7 +24,7 @@ def test_it_measures_every_operation() -> None:
     assert all(0 < cost.cpu_ms < 1_000 for costs in found.values() for cost in costs.values())
 
 
-@pytest.mark.slow
+@pytest.mark.longest
 @pytest.mark.timeout(600)
 def test_one_operation_costs_the_same_beside_any_number_of_names() -> None:
     """Once each of them wrote the table of all topics, of all groups or of all values: 350 ms beside 16,000."""

@@ -420,7 +420,7 @@ PLANTS: dict[str, tuple[str, Plant]] = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.longest
 @pytest.mark.parametrize("name", PLANTS)
 def test_a_planted_fault_is_found(request: pytest.FixtureRequest, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The histories notice it when the code is wrong; so they say something when it is right."""

@@ -40,11 +40,8 @@ def local(_spark_home: Path, _folder: Path, _environment: dict[str, str]) -> Abs
 
 
 PLACES: dict[str, Place] = {"local": local, "standalone": standalone, "connect": connect_server}
-EVERYWHERE = [
-    pytest.param(name, marks=[pytest.mark.xdist_group(name), *([] if name == "local" else [pytest.mark.longest])])
-    for name in PLACES
-]
-"""On clusters with ``--longest``: a cluster costs minutes on two processors."""
+EVERYWHERE = [pytest.param(name, marks=[pytest.mark.xdist_group(name), pytest.mark.longest]) for name in PLACES]
+"""With ``--longest``: each place costs minutes on two processors."""
 
 
 def check(place: Place, python: Path, spark_home: Path, folder: Path, environment: dict[str, str]) -> None:
