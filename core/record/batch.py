@@ -194,7 +194,7 @@ def _decode_all_alike(
     fields = rows_struct(count, "%dx%ds%dx%ds%dx", *lengths).unpack(body)
     bodies, keys = fields[0::2], fields[1::2]
     # Made again from what differs and from the first one's rest, the batch is the same: then so are all others' rests.
-    parts = [b"", body[body_end:key_at], b"", body[key_end : total + _HEAD_BYTES]] * count
+    parts = [b"", body[body_end:key_at], b"", body[key_end:total] + body[:_HEAD_BYTES]] * count
     parts[0::4], parts[2::4] = bodies, keys
     parts[-1] = body[key_end:total]
     if body[:_HEAD_BYTES] + b"".join(parts) != body:

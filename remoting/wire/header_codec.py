@@ -72,7 +72,7 @@ def decode_header(model: type[H], ext_fields: dict[str, str] | None) -> H:
         ext_fields = {}
     try:
         return msgspec.convert(ext_fields, model, strict=False)
-    except msgspec.ValidationError:
+    except (msgspec.ValidationError, UnicodeEncodeError):  # the latter for a lone surrogate, which JSON can escape
         return _decode_field_by_field(model, ext_fields)
 
 

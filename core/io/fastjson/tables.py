@@ -59,7 +59,7 @@ def _compact(rows: dict[str, msgspec.Struct]) -> bytes:
 def _pretty(rows: dict[str, msgspec.Struct]) -> bytes:
     """Return the rows as they stand in a table that is a member of the file's object."""
     plain = _compact(rows)
-    if b'\\"' in plain:  # the replacement below could change such a text
+    if b'\\"' in plain or b'": ' in plain:  # the replacement below could change such a text
         return dumps_pretty({"": rows}).encode("utf-8", "replace")[len('{\n\t"":{') : -len("\n\t}\n}")]
     lines = msgspec.json.format(plain, indent=1)[1:-2]
     lines = lines.replace(b'\n  "', b'\n\t\t\t"').replace(b"\n }", b"\n\t\t}").replace(b'\n "', b'\n\t\t"')

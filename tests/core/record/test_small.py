@@ -389,3 +389,17 @@ def test_a_batch_with_a_message_that_waits_is_recognized(name: str, alike: bool)
     stored = AlikeProperties.of(before, [b"1" * 32, b"2" * 32], last)
     assert stored is not None
     assert may_wait(stored if alike else list(stored))
+
+
+def test_messages_of_which_two_are_as_long_as_the_first_stay_apart() -> None:
+    """Their lengths come out even. The second was taken for what the first one's lengths say, and swallowed the third."""
+    properties = b"UNIQ_KEY\x01%032d\x02WAIT\x01true"
+    alone = BatchItem(0, b"x", properties % 2).size_bytes
+    items = [
+        BatchItem(0, bytes(alone + 10), properties % 1),
+        BatchItem(0, b"x", properties % 2),
+        BatchItem(0, bytes(10), properties % 3),
+    ]
+    body = encode_batch(items)
+    assert len(body) == 2 * items[0].size_bytes
+    assert decode_batch(body) == items
