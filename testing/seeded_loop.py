@@ -53,7 +53,68 @@ class SpinningError(AssertionError):
     """Callbacks follow one another without a wait: the program would take a whole processor for ever."""
 
 
-class SeededLoop(_AbstractEventLoop):
+class _LoopSettings(_AbstractEventLoop):
+    """The settings of a loop: its network, task factory, debug flag and exception handler."""
+
+    def __init__(self) -> None:
+        self.network: SimulatedNetwork | None = None
+        """The network in which connections are made, None if the loop has none."""
+        self.errors: list[dict[str, Any]] = []
+        """The contexts of exceptions in callbacks and forgotten tasks (:meth:`call_exception_handler`)."""
+        self._debug = False
+        self._task_factory: Any = None
+        self._exception_handler: Callable[[asyncio.AbstractEventLoop, dict[str, Any]], object] | None = None
+
+    async def create_connection(self, protocol_factory: Any, host: Any = None, port: Any = None, **options: Any) -> Any:
+        """Connect over the simulated network. Raises ``ConnectionRefusedError`` as a real one does."""
+        return await self._network().connect(protocol_factory, str(host), int(port))
+
+    async def create_server(self, protocol_factory: Any, host: Any = None, port: Any = None, **options: Any) -> Any:
+        """Listen on the simulated network."""
+        return self._network().listen(protocol_factory, str(host), int(port or 0))
+
+    async def getaddrinfo(self, host: Any, port: Any, **options: Any) -> list[Any]:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, port))]
+
+    def _network(self) -> SimulatedNetwork:
+        if self.network is None:
+            raise OSError("this loop has no network: make a SimulatedNetwork for it")
+        return self.network
+
+    def set_task_factory(self, factory: Any) -> None:
+        self._task_factory = factory
+
+    def get_task_factory(self) -> Any:
+        return self._task_factory
+
+    def set_default_executor(self, executor: Any) -> None:
+        """Do nothing: there are no threads."""
+
+    def get_debug(self) -> bool:
+        return self._debug
+
+    def set_debug(self, enabled: bool) -> None:
+        self._debug = enabled
+
+    def set_exception_handler(self, handler: Any) -> None:
+        self._exception_handler = handler
+
+    def get_exception_handler(self) -> Any:
+        return self._exception_handler
+
+    def default_exception_handler(self, context: dict[str, Any]) -> None:
+        """Keep the error for the end of the run."""
+        self.errors.append(context)
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """Pass an error to the handler that was set, or keep it in :attr:`errors`."""
+        if self._exception_handler is not None:
+            self._exception_handler(self, context)
+        else:
+            self.default_exception_handler(context)
+
+
+class SeededLoop(_LoopSettings):
     """Runs one program in one thread. Not thread-safe; nothing here waits for the machine's clock or network.
 
     Args:
@@ -62,11 +123,8 @@ class SeededLoop(_AbstractEventLoop):
     """
 
     def __init__(self, choices: Choices | None = None, *, disorder: int = 50) -> None:
+        super().__init__()
         self.choices = choices if choices is not None else Choices()
-        self.network: SimulatedNetwork | None = None
-        """Where connections are made; None has none."""
-        self.errors: list[dict[str, Any]] = []
-        """What callbacks and forgotten tasks raised (:meth:`call_exception_handler`)."""
         self.steps = 0
         """How many callbacks have run."""
         self._disorder = disorder
@@ -76,9 +134,6 @@ class SeededLoop(_AbstractEventLoop):
         self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
         self._number = itertools.count()
         self._is_running = self._is_closed = self._is_stopping = False
-        self._debug = False
-        self._task_factory: Any = None
-        self._exception_handler: Callable[[asyncio.AbstractEventLoop, dict[str, Any]], object] | None = None
         self._generators: set[Any] = set()
 
     # --- running ---
@@ -258,12 +313,6 @@ class SeededLoop(_AbstractEventLoop):
             return task
         return asyncio.Task(coro, loop=self, **options)
 
-    def set_task_factory(self, factory: Any) -> None:
-        self._task_factory = factory
-
-    def get_task_factory(self) -> Any:
-        return self._task_factory
-
     def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> asyncio.Future[T]:  # type: ignore[override]
         """Call the function on the loop's thread, after a delay of up to 50 virtual milliseconds."""
         done = self.create_future()
@@ -280,52 +329,6 @@ class SeededLoop(_AbstractEventLoop):
 
         self.call_later(self.choices.below(50) / 1000, work)
         return done
-
-    def set_default_executor(self, executor: Any) -> None:
-        """Do nothing: there are no threads."""
-
-    # --- network ---
-
-    async def create_connection(self, protocol_factory: Any, host: Any = None, port: Any = None, **options: Any) -> Any:
-        """Connect over the simulated network. Raises ``ConnectionRefusedError`` as a real one does."""
-        return await self._network().connect(protocol_factory, str(host), int(port))
-
-    async def create_server(self, protocol_factory: Any, host: Any = None, port: Any = None, **options: Any) -> Any:
-        """Listen on the simulated network."""
-        return self._network().listen(protocol_factory, str(host), int(port or 0))
-
-    async def getaddrinfo(self, host: Any, port: Any, **options: Any) -> list[Any]:
-        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, port))]
-
-    def _network(self) -> SimulatedNetwork:
-        if self.network is None:
-            raise OSError("this loop has no network: make a SimulatedNetwork for it")
-        return self.network
-
-    # --- errors ---
-
-    def get_debug(self) -> bool:
-        return self._debug
-
-    def set_debug(self, enabled: bool) -> None:
-        self._debug = enabled
-
-    def set_exception_handler(self, handler: Any) -> None:
-        self._exception_handler = handler
-
-    def get_exception_handler(self) -> Any:
-        return self._exception_handler
-
-    def default_exception_handler(self, context: dict[str, Any]) -> None:
-        """Keep the error for the end of the run."""
-        self.errors.append(context)
-
-    def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """Pass an error to the handler that was set, or keep it in :attr:`errors`."""
-        if self._exception_handler is not None:
-            self._exception_handler(self, context)
-        else:
-            self.default_exception_handler(context)
 
 
 class SeededClock:
