@@ -20,22 +20,24 @@ if TYPE_CHECKING:
     from flintmq.config import BrokerConfig as BrokerConfig
     from flintmq.config import load_config as load_config
     from flintmq.core.kernel.hookspecs import hookimpl as hookimpl
-    from flintmq.plugins.broker.broker import Broker as Broker
-    from flintmq.plugins.name_server.name_server import NameServer as NameServer
+    from flintmq.programs.broker.broker import Broker as Broker
+    from flintmq.programs.name_server.name_server import NameServer as NameServer
     from flintmq.remoting.client import *  # noqa: F403
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "Broker": "flintmq.plugins.broker.broker",
+    "Broker": "flintmq.programs.broker.broker",
     "BrokerConfig": "flintmq.config",
-    "NameServer": "flintmq.plugins.name_server.name_server",
+    "NameServer": "flintmq.programs.name_server.name_server",
     "hookimpl": "flintmq.core.kernel.hookspecs",
     "load_config": "flintmq.config",
 }
 """Of the names that are not the client library's."""
 _CLIENT = "flintmq.remoting.client"
-_SUBPACKAGES = frozenset({"client", "config", "core", "dispatchers", "flush", "plugins", "remoting"})
+_SUBPACKAGES = frozenset(
+    {"client", "config", "core", "dispatchers", "flush", "plugins", "programs", "remoting", "testing"}
+)
 
 
 def __getattr__(name: str) -> Any:

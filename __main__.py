@@ -1,6 +1,6 @@
 """``python -m flintmq`` is the ``flintmq`` command."""
 
-from flintmq.plugins.cli.main import main
+from flintmq.programs.cli.main import main
 
 if __name__ == "__main__":
     main()

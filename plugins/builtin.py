@@ -26,7 +26,6 @@ from flintmq.dispatchers.consume_queue.consume_queue_table import make_consume_q
 from flintmq.dispatchers.index.index_service import make_index
 from flintmq.plugins.acl.plugin import AclPlugin
 from flintmq.plugins.alarms.plugin import AlarmsPlugin
-from flintmq.plugins.broker.upkeep import UpkeepPlugin
 from flintmq.plugins.console.plugin import ConsolePlugin
 from flintmq.plugins.delay.plugin import DelayPlugin
 from flintmq.plugins.filters.plugin import FiltersPlugin
@@ -39,6 +38,7 @@ from flintmq.plugins.spark_feed import SparkFeedPlugin
 from flintmq.plugins.timer.plugin import TimerPlugin
 from flintmq.plugins.tracing.plugin import TracingPlugin
 from flintmq.plugins.transactions.plugin import TransactionsPlugin
+from flintmq.programs.broker.upkeep import UpkeepPlugin
 
 CONSUME_QUEUE: Final = "consume_queue"
 INDEX: Final = "index"
@@ -141,6 +141,6 @@ BROKER_ONLY: Final = frozenset(getattr(plugin, "plugin_name", "") for plugin in 
 
 def name_server_plugins() -> tuple[object, ...]:
     """Return the built-in plugins of a name server, which a broker alone does not import."""
-    from flintmq.plugins.name_server.processors import NamesrvProcessorsPlugin
+    from flintmq.programs.name_server.processors import NamesrvProcessorsPlugin
 
     return (NamesrvProcessorsPlugin(), AclPlugin())

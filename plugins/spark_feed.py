@@ -23,8 +23,8 @@ from flintmq.core.store.opened_store import commit_log_folders
 if TYPE_CHECKING:
     from flintmq.core.store.message_store import MessageStore
     from flintmq.dispatchers.spark_feed.spark_feed import SparkFeed
-    from flintmq.plugins.broker.broker import Broker
     from flintmq.plugins.spark.landing.feeder import LandingFeeder
+    from flintmq.programs.broker.broker import Broker
 
 log = logging.getLogger("flintmq.broker")
 

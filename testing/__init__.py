@@ -1,5 +1,12 @@
-"""Public tools for tests of programs that use FlintMQ, and of FlintMQ itself.
+"""Public tools for tests of programs that use FlintMQ, of plugins, and of FlintMQ itself.
 
-:mod:`flintmq.testing.seeded_loop` runs asyncio programs in an order that a seed decides, with virtual time;
-:mod:`flintmq.testing.simulated_network` is the network of such a loop.
+====================  ===============================================================================
+``*_kit``             what each implementation of a port must do, for authors of plugins
+``embedded``          a broker for tests; ``cluster`` is several, ``pytest_plugin`` has the fixtures
+``faults``            scripted faults of syncs, disk, answers, network and process
+``clock``             clocks that tests turn
+``simulated_disk``    a disk that loses what was not synced, and tears what was half written
+``seeded_loop``       an event loop whose order and time a seed decides
+``simulated_network`` the network of such a loop
+====================  ===============================================================================
 """

@@ -137,6 +137,7 @@ def _texts() -> Iterator[Path]:
         "examples",
         "flush",
         "plugins",
+        "programs",
         "remoting",
     ):
         yield from (path for path in (ROOT / folder).rglob("*") if path.suffix in (".md", ".py", ".txt", ".yaml"))

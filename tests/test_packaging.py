@@ -7,12 +7,12 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-CODE = ("client", "config", "core", "dispatchers", "flush", "plugins", "remoting", "testing")
+CODE = ("client", "config", "core", "dispatchers", "flush", "plugins", "programs", "remoting", "testing")
 
 
 def test_the_default_installation_is_the_one_that_was_measured() -> None:
     """docs/performance.md measures what ``pip install`` leaves: numpy is there, uvloop is not. Nothing imports it at rest
-    (tests/plugins/cli/test_memory.py)."""
+    (tests/programs/cli/test_memory.py)."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert {re.split(r"[<>=]", requirement)[0] for requirement in project["dependencies"]} == {
         "attrs",

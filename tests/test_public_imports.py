@@ -26,7 +26,7 @@ def public() -> dict[str, set[str]]:
     rows = {module: set(re.findall(r"`(\w+)`", names)) for module, names in ROW.findall(page("compatibility.md"))}
     rows["flintmq"] |= rows["flintmq.client"]
     rows["flintmq.client.sync"] = rows["flintmq.client"] - {"ClientInstance", "RemotingClient"}
-    kits: dict[str, set[str]] = {f"flintmq.core.testing.{kit}": set() for kit in rows["flintmq.core.testing"]}
+    kits: dict[str, set[str]] = {f"flintmq.testing.{kit}": set() for kit in rows["flintmq.testing"]}
     # The names of these are in their own __all__, or on pages of their own.
     return (
         rows
@@ -56,7 +56,7 @@ def shown() -> Iterator[tuple[str, str]]:
             yield str(path.relative_to(ROOT)), block
     for path in (ROOT / "examples").rglob("*.py"):
         yield str(path.relative_to(ROOT)), path.read_text()
-    for path in (ROOT / "plugins" / "scaffold" / "templates").glob("*.txt"):
+    for path in (ROOT / "programs" / "scaffold" / "templates").glob("*.txt"):
         yield str(path.relative_to(ROOT)), path.read_text()
 
 

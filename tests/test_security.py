@@ -20,8 +20,8 @@ from flintmq.remoting.wire.signature import add_signature
 from flintmq.tests.support.blocking_client import blocking_client
 
 ROOT = Path(str(flintmq.__file__)).parent
-SERVERS = ("client", "config", "core", "dispatchers", "flush", "remoting", "plugins")
-TOOLS = ("core/testing", "plugins/cli", "plugins/bench", "plugins/spark/session.py",
+SERVERS = ("client", "config", "core", "dispatchers", "flush", "remoting", "plugins", "programs", "testing")
+TOOLS = ("testing", "programs/cli", "programs/bench", "plugins/spark/session.py",
          "plugins/spark/worker_python.py")  # fmt: skip
 """Run by people, never by a server: ``session.py`` starts Spark for a program that asks for a session, ``worker_python.py``
 asks the Python that Spark would run in it what it has."""
@@ -33,7 +33,7 @@ BANNED_METHODS = {"system", "popen", "fork", "execv", "execve", "execvp", "spawn
 FIXED_COMMANDS = {
     "plugins/spark/landing/worker.py": ("subprocess.Popen", "[sys.executable, '-m', MODULE]"),
     "plugins/console/child.py": ("asyncio.create_subprocess_exec", "*self._program, *self._arguments"),
-    "plugins/supervisor/supervisor.py": ("asyncio.create_subprocess_exec", "*self._command, *words, *supervised"),
+    "programs/supervisor/supervisor.py": ("asyncio.create_subprocess_exec", "*self._command, *words, *supervised"),
 }
 """Who may start a process, how, and the one command it may: this interpreter on a module of ours, with nothing added to it;
 for ``run --brokers N`` what a person typed, with each broker's own settings; for the console its section of the configuration

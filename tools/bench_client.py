@@ -22,8 +22,8 @@ from typing import Any, Final
 
 from against_java.outside import fresh_topic
 
-from flintmq.plugins.cli.bench_target import broker_to_measure
-from flintmq.plugins.cli.exits import CommandError, ExitCode, finished, warn
+from flintmq.programs.cli.bench_target import broker_to_measure
+from flintmq.programs.cli.exits import CommandError, ExitCode, finished, warn
 
 LOAD: Final = Path(__file__).with_name("client_load.py")
 JAVA: Final[dict[str, tuple[str, ...]]] = {

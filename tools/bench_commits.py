@@ -18,7 +18,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from flintmq.plugins.bench.figures import ratio
+from flintmq.programs.bench.figures import ratio
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 Stages = dict[str, float]

@@ -19,10 +19,10 @@ from against_java.in_process import put_us
 from against_java.versus import ROWS, Row, RowSpec, Setting, Side, compare_row, geometric_means, started_by
 
 from flintmq.core.errors import FlintError
-from flintmq.plugins.cli.bench_target import broker_to_measure, runner
-from flintmq.plugins.cli.connect import checked_name_servers
-from flintmq.plugins.cli.exits import CommandError, ExitCode, finished, warn
-from flintmq.plugins.cli.output import print_json, print_table
+from flintmq.programs.cli.bench_target import broker_to_measure, runner
+from flintmq.programs.cli.connect import checked_name_servers
+from flintmq.programs.cli.exits import CommandError, ExitCode, finished, warn
+from flintmq.programs.cli.output import print_json, print_table
 
 ROW_NAMES = (
     "memory-idle, send-4x1, send-4x8, send-4x64, send-32x1, batch-32, consume, latency-200, latency-2000, memory, in-process, "

@@ -26,11 +26,11 @@ from pathlib import Path
 import attrs
 
 from flintmq.core.broker.topic_config import MessageQueue
-from flintmq.plugins.bench.frames import SendFrame
-from flintmq.plugins.bench.load import SendConnection, Tally
-from flintmq.plugins.bench.machine import process_cpu_s
-from flintmq.plugins.bench.run import BenchSettings, connect, run_bench
-from flintmq.plugins.cli.child import ServedChild
+from flintmq.programs.bench.frames import SendFrame
+from flintmq.programs.bench.load import SendConnection, Tally
+from flintmq.programs.bench.machine import process_cpu_s
+from flintmq.programs.bench.run import BenchSettings, connect, run_bench
+from flintmq.programs.cli.child import ServedChild
 from flintmq.remoting.client.admin import AdminClient
 
 BODY_BYTES = 128

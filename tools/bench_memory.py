@@ -23,8 +23,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from flintmq.core.broker.topic_config import MessageQueue
-from flintmq.plugins.bench.run import BenchSettings, run_bench
-from flintmq.plugins.cli.child import ServedChild
+from flintmq.programs.bench.run import BenchSettings, run_bench
+from flintmq.programs.cli.child import ServedChild
 from flintmq.remoting.client import AdminClient, Message, Producer
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.command import request

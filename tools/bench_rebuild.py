@@ -27,14 +27,14 @@ import attrs
 from flintmq.config.sections.models import BrokerConfig
 from flintmq.core.io import lazy_numpy
 from flintmq.core.record import bulk_scan
-from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.store import BY_HAND, message, open_store
 from flintmq.dispatchers.index import index_bulk
-from flintmq.plugins.bench.machine import machine_facts
 from flintmq.plugins.delay.delay_times import DELAY_LEVEL_MS
-from flintmq.plugins.doctor import rebuild as doctor
 from flintmq.plugins.spark.maintenance.engines import Engine, InlineEngine, ProcessEngine, SparkEngine
 from flintmq.plugins.spark.maintenance.rebuild import rebuild
+from flintmq.programs.bench.machine import machine_facts
+from flintmq.programs.doctor import rebuild as doctor
+from flintmq.testing.clock import ManualClock
+from flintmq.testing.store import BY_HAND, message, open_store
 
 FILE_BYTES = 128 * 1024 * 1024
 BATCH = 2_000

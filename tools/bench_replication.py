@@ -31,9 +31,9 @@ import attrs
 
 import flintmq
 from flintmq.config import load_config
-from flintmq.plugins.bench.machine import process_cpu_s
-from flintmq.plugins.bench.run import BenchSettings, run_bench
-from flintmq.plugins.cli.child import ServedChild
+from flintmq.programs.bench.machine import process_cpu_s
+from flintmq.programs.bench.run import BenchSettings, run_bench
+from flintmq.programs.cli.child import ServedChild
 from flintmq.remoting.client.admin import AdminClient
 
 SECRET = "bench replication, nobody else"

@@ -26,8 +26,8 @@ from typing import Any
 import numpy as np
 
 from flintmq.core.record.record import MAGIC_V1, encode_blank
-from flintmq.plugins.bench.machine import machine_facts
 from flintmq.plugins.spark import session
+from flintmq.programs.bench.machine import machine_facts
 
 TOPICS, QUEUES, BODY = 8, 4, 128
 FILE_BYTES = 128 * 1024 * 1024

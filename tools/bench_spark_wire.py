@@ -21,9 +21,9 @@ from typing import Any
 
 from bench_spark import FILE_BYTES, QUEUE_FILE_BYTES, QUEUES, THREE, TOPICS, make_store, measured, of_rounds
 
-from flintmq.plugins.bench.machine import machine_facts
-from flintmq.plugins.cli.child import ServedChild
 from flintmq.plugins.spark import session
+from flintmq.programs.bench.machine import machine_facts
+from flintmq.programs.cli.child import ServedChild
 from flintmq.remoting.client.admin import AdminClient
 
 ANSWERS = (

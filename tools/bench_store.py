@@ -28,7 +28,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from flintmq.plugins.bench.machine import machine_facts, process_cpu_s
+from flintmq.programs.bench.machine import machine_facts, process_cpu_s
 from flintmq.remoting.client.admin import AdminClient
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from flintmq.client import Consumer, ConsumerSettings, Message, MessageExt, Producer
-from flintmq.plugins.broker.service import run_loop_named
+from flintmq.programs.broker.service import run_loop_named
 
 BATCH = 32
 WARMUP_S = 1.0

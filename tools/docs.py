@@ -22,9 +22,9 @@ from flintmq.core.kernel.kernel import Kernel
 from flintmq.core.kernel.ports.access import Access
 from flintmq.core.kernel.ports.processor import RequestDeclaration
 from flintmq.core.log_events import EVENTS, EVENTS_OF
-from flintmq.plugins.broker.processors import ProcessorsPlugin
 from flintmq.plugins.builtin import BUILTIN_PLUGINS, name_server_plugins
 from flintmq.plugins.metrics.families import GROUPS
+from flintmq.programs.broker.processors import ProcessorsPlugin
 from flintmq.remoting.wire.codes import OF_ROCKETMQ_5, PUSHED, RequestCode
 
 sys.path.insert(0, str(Path(__file__).parent))

@@ -9,8 +9,8 @@ from pathlib import Path
 import attrs
 from sources import parsed
 
-FOLDERS = ("core", "remoting", "plugins", "dispatchers", "flush")
-NOT_SERVING = ("core/testing/", "plugins/scaffold/templates/")
+FOLDERS = ("core", "remoting", "plugins", "programs", "dispatchers", "flush")
+NOT_SERVING = ("testing/", "programs/scaffold/templates/")
 
 
 @attrs.frozen(order=True)

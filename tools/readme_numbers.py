@@ -23,7 +23,7 @@ from typing import Any, Final
 
 import attrs
 
-from flintmq.plugins.bench.figures import ratio
+from flintmq.programs.bench.figures import ratio
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 HEADER: Final = "| row | figure | FlintMQ | RocketMQ | ratio | 95 % |"

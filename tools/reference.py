@@ -15,8 +15,8 @@ from typing import Any
 import click
 
 from flintmq.client import sync
-from flintmq.plugins.cli.commands import COMMANDS
-from flintmq.plugins.cli.parser import ACCESS_SECTION, AccessOption, LazyGroup
+from flintmq.programs.cli.commands import COMMANDS
+from flintmq.programs.cli.parser import ACCESS_SECTION, AccessOption, LazyGroup
 from flintmq.remoting import client as library
 
 _ROLE = re.compile(r":\w+:`~?(?:[\w.]*\.)?(\w+)`")

@@ -9,8 +9,8 @@ from pathlib import Path
 import attrs
 from sources import parsed
 
-SERVING = ("core", "remoting", "plugins", "dispatchers", "flush")
-NOT_SERVING = ("remoting/client/", "core/testing/", "plugins/cli/", "plugins/bench/", "plugins/spark/")
+SERVING = ("core", "remoting", "plugins", "programs", "testing", "dispatchers", "flush")
+NOT_SERVING = ("remoting/client/", "testing/", "programs/cli/", "programs/bench/", "plugins/spark/")
 
 
 @attrs.frozen(order=True)

@@ -47,7 +47,7 @@ from flintmq.client import (
     PullConsumer,
     TransactionProducer,
 )
-from flintmq.plugins.cli.exits import CommandError, ExitCode, finished, warn
+from flintmq.programs.cli.exits import CommandError, ExitCode, finished, warn
 from flintmq.remoting.client.blocking import shared_loop
 
 TROUBLED_BROKER: Final = Path(__file__).with_name("client_soak") / "troubled_broker.py"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-FOLDERS: Final = ("client", "config", "core", "dispatchers", "flush", "remoting", "plugins")
+FOLDERS: Final = ("client", "config", "core", "dispatchers", "flush", "remoting", "plugins", "programs", "testing")
 """The folders whose modules are installed."""
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 

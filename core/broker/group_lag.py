@@ -2,7 +2,7 @@
 
 A group reads a topic in which it has an offset in some queue, or to which its members subscribe while it is online. Every queue
 of such a topic counts: one without an offset from its beginning, as RocketMQ counts it. What reads a cluster from outside adds
-up what these requests answer (plugins/cluster_view).
+up what these requests answer (programs/cluster_view).
 """
 
 from __future__ import annotations

@@ -261,7 +261,7 @@ class FlintSpecs:
         It receives what the dispatcher ``index`` receives, also what a recovery dispatches once more. One that is
         durable later than ``dispatch`` returns reports what it has with ``committed()``, and one that ignores records
         by their position learns from ``truncate(end_offset_bytes)`` what the log has lost.
-        The kit ``flintmq.core.testing.index_kit`` checks an index builder."""
+        The kit ``flintmq.testing.index_kit`` checks an index builder."""
 
     @hookspec
     def flintmq_request_processors(self, register: RegisterProcessor) -> None:
@@ -278,7 +278,7 @@ class FlintSpecs:
         itself: ``codes`` is then ``declared_by(TheClass)``, and access control and the audit log follow from it. A code
         that is given by its number alone waits in ``pool`` and is refused under access control, unless
         ``acl.extra_codes`` names it; one that a built-in declares keeps what the built-in says of it.
-        The kit ``flintmq.core.testing.processor_kit`` checks a processor.
+        The kit ``flintmq.testing.processor_kit`` checks a processor.
 
         ``pool`` bounds how many requests may be under way; further ones are SYSTEM_BUSY. The pools ``send``, ``pull``,
         ``reply``, ``end_transaction``, ``query``, ``heartbeat``, ``client``, ``consumer`` and ``admin`` are the broker's:
@@ -364,7 +364,7 @@ class FlintSpecs:
         in the reverse order after it has ended listening. A built-in that raises in ``start`` stops the start of the broker;
         of others a failure is counted and named, and the broker continues without them, also when one of their coroutines
         waits for longer than ``plugin_budget.life_ms``.
-        The kit ``flintmq.core.testing.service_kit`` checks a service."""
+        The kit ``flintmq.testing.service_kit`` checks a service."""
 
     @hookspec
     def flintmq_intake_steps(self, register: RegisterIntakeStep) -> None:
@@ -380,7 +380,7 @@ class FlintSpecs:
 
         The order is that of registration: the built-ins (retry, transactions, delay, timer), then others, then
         ``trylast`` ones. ``@hookimpl(tryfirst=True)`` puts a step in front of the built-ins.
-        The kit ``flintmq.core.testing.intake_kit`` checks an intake step."""
+        The kit ``flintmq.testing.intake_kit`` checks an intake step."""
 
     @hookspec
     def flintmq_system_topics(self, register: RegisterSystemTopic) -> None:

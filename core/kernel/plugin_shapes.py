@@ -358,7 +358,7 @@ RPC_HOOK: Final = Shape(
     offers_context=True,
 )
 SERVICE: Final = Shape("service", "flintmq_services", _API, offers_context=True)
-"""What it makes is looked at by :mod:`flintmq.plugins.broker.services`: its methods may be ``async def``."""
+"""What it makes is looked at by :mod:`flintmq.programs.broker.services`: its methods may be ``async def``."""
 INTAKE_STEP: Final = _of_port(
     "intake step",
     "flintmq_intake_steps",

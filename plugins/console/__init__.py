@@ -1,1 +1,1 @@
-"""Web pages that show any RocketMQ 4.9 cluster and change it, served by a process of their own (docs/console.md)."""
+"""The console's plugin: starts the console beside a broker, as a process of its own (docs/console.md)."""

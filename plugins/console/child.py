@@ -24,8 +24,8 @@ from flintmq.config.errors import ConfigError
 from flintmq.core.client_log import escaped_log, printable
 from flintmq.core.errors import FlintError
 from flintmq.core.io.child_process import end_process, read_ready_words
-from flintmq.plugins.cli.exits import CommandError, passed_on
-from flintmq.plugins.cli.log_output import log_arguments
+from flintmq.programs.cli.exits import CommandError, passed_on
+from flintmq.programs.cli.log_output import log_arguments
 
 if TYPE_CHECKING:
     from flintmq.config.sections.console import ConsoleSection

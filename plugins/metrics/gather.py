@@ -23,8 +23,8 @@ from flintmq.remoting.wire.codes import RequestCode, ResponseCode, version_name
 
 if TYPE_CHECKING:
     from flintmq.core.broker.api import BrokerApi
-    from flintmq.plugins.broker.broker import Broker
     from flintmq.plugins.metrics.exposition import Commons
+    from flintmq.programs.broker.broker import Broker
 
 _PROCESSORS: Final = {
     "query": "query_message",

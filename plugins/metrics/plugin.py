@@ -11,7 +11,7 @@ from flintmq.core.kernel.hookspecs import RegisterService, hookimpl
 if TYPE_CHECKING:
     from flintmq.core.broker.api import BrokerApi
     from flintmq.core.kernel.ports import Service
-    from flintmq.plugins.broker.broker import Broker
+    from flintmq.programs.broker.broker import Broker
 
 
 OTLP: Final = "opentelemetry.exporter.otlp.proto.http.metric_exporter"

@@ -10,22 +10,22 @@ from typing import TYPE_CHECKING, Final
 from flintmq.core.broker.address import host_port
 from flintmq.core.broker.batch_figures import BatchFigures
 from flintmq.core.kernel.ports import Alarm
-from flintmq.plugins.broker.addresses import reachable_host
 from flintmq.plugins.metrics.derived import add_derived
 from flintmq.plugins.metrics.families import WITH_UNIT
 from flintmq.plugins.metrics.gather import Gatherer
 from flintmq.plugins.metrics.http_server import Answer, HttpServer
 from flintmq.plugins.metrics.samples import Labels, Samples
 from flintmq.plugins.metrics.snapshot import NoSnapshotError, Snapshots
+from flintmq.programs.broker.addresses import reachable_host
 from flintmq.remoting.server.descriptors import bind
 from flintmq.remoting.server.rpc_latency import RpcLatency
 
 if TYPE_CHECKING:
     from flintmq.config.sections.models import MetricsSection
     from flintmq.core.broker.api import BrokerApi
-    from flintmq.plugins.broker.broker import Broker
     from flintmq.plugins.metrics.exposition import Commons, Exposition
     from flintmq.plugins.metrics.otlp import OtlpPusher
+    from flintmq.programs.broker.broker import Broker
 
 FULL: Final = "store.disk_full"
 """The reason of refusals while there is no room: it does not end the broker's readiness."""

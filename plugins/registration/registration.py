@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from flintmq.core.errors import FlintError, RemotingError
 from flintmq.core.kernel.hookspecs import RegisterService, hookimpl
-from flintmq.plugins.broker.secure_links import name_server_client
+from flintmq.programs.broker.secure_links import name_server_client
 from flintmq.remoting.processors.answers import sliced
 from flintmq.remoting.wire.bodies import KVTable
 from flintmq.remoting.wire.codes import RequestCode

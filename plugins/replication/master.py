@@ -13,13 +13,13 @@ from flintmq.core.errors import FlintError, NotFollowedError
 from flintmq.core.io.clock import Clock, Scheduled
 from flintmq.core.kernel.ports.alarm import CRITICAL, WARNING, Alarm, Level
 from flintmq.core.limits import HA_PENDING_MAX, HA_SEND_BUFFER_BYTES
-from flintmq.plugins.broker.addresses import is_loopback
-from flintmq.plugins.broker.secure_links import TLS_RELOAD_S, server_tls
 from flintmq.plugins.replication.gone_slaves import GoneSlaves
 from flintmq.plugins.replication.group_transfer import GroupTransferService
 from flintmq.plugins.replication.link_settings import LinkSettings, link_settings, wants_tls
 from flintmq.plugins.replication.master_link import MasterLink, Stage
 from flintmq.plugins.replication.store_log import StoreLog
+from flintmq.programs.broker.addresses import is_loopback
+from flintmq.programs.broker.secure_links import TLS_RELOAD_S, server_tls
 from flintmq.remoting.server.descriptors import bind
 
 if TYPE_CHECKING:

@@ -21,11 +21,11 @@ from flintmq.core.kernel.ports.alarm import CRITICAL, WARNING, Alarm, Level
 from flintmq.core.kernel.ports.replication import MasterDirectory
 from flintmq.core.log.log_chunk import LogChunk
 from flintmq.core.record.topic_lives import DELETIONS, deleted_topic
-from flintmq.plugins.broker.secure_links import name_server_client, replication_client_tls
 from flintmq.plugins.replication.link_settings import LinkSettings, link_settings, wants_tls
 from flintmq.plugins.replication.slave_link import SlaveLink, SlaveStage
 from flintmq.plugins.replication.slave_synchronize import SlaveSynchronize
 from flintmq.plugins.replication.store_log import SlaveStoreLog
+from flintmq.programs.broker.secure_links import name_server_client, replication_client_tls
 
 if TYPE_CHECKING:
     from flintmq.core.broker.api import BrokerApi

@@ -23,7 +23,7 @@ from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.io import lazy_numpy
 from flintmq.core.kernel.ports import DispatchRequest, RecordBatch
 from flintmq.core.kernel.ports.processor import Request
-from flintmq.plugins.bench.frames import PullFrame, SendFrame
+from flintmq.programs.bench.frames import PullFrame, SendFrame
 from flintmq.remoting.server.channel import ServerChannel
 from flintmq.remoting.server.request import decode_request
 from flintmq.remoting.wire.fast_json import make_send_ok_encoder

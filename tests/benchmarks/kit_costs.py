@@ -17,9 +17,9 @@ from pathlib import Path
 
 import flintmq
 from flintmq.client.sync import FlintError, Message, Producer
-from flintmq.core.testing.clock import VirtualClock
-from flintmq.plugins.testing.cluster import EmbeddedCluster
-from flintmq.plugins.testing.embedded import EmbeddedBroker
+from flintmq.testing.clock import VirtualClock
+from flintmq.testing.cluster import EmbeddedCluster
+from flintmq.testing.embedded import EmbeddedBroker
 
 SYNC = ("flush.strategy=group_commit",)
 Costs = dict[str, list[float]]

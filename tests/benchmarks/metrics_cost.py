@@ -22,9 +22,9 @@ from pathlib import Path
 import flintmq
 from flintmq.core.broker.batch_figures import BatchFigures
 from flintmq.core.broker.topic_config import MessageQueue
-from flintmq.plugins.bench.frames import PullFrame, SendFrame
 from flintmq.plugins.metrics.exposition import Exposition
 from flintmq.plugins.metrics.service import MetricsService
+from flintmq.programs.bench.frames import PullFrame, SendFrame
 from flintmq.remoting.server.rpc_latency import RpcLatency
 from flintmq.tests.benchmarks.hot_path import PULL, READ, SETTINGS, TOPIC, HotPath
 

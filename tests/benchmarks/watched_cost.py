@@ -29,8 +29,8 @@ import attrs
 
 from flintmq.client import AdminClient, Message, Producer
 from flintmq.core.broker.topic_config import MessageQueue
-from flintmq.plugins.bench.frames import SendFrame
-from flintmq.plugins.cluster_view.view import ClusterView
+from flintmq.programs.bench.frames import SendFrame
+from flintmq.programs.cluster_view.view import ClusterView
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.command import request
 

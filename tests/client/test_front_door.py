@@ -70,8 +70,8 @@ def test_the_public_names_are_those_of_the_page() -> None:
     assert rows["`flintmq.client`"] == set(library.__all__)
     assert rows["`flintmq`"] == set(flintmq.__all__) - set(library.__all__)
     assert rows["`flintmq.client.sync`"] == LOOP_ONLY
-    assert rows["`flintmq.core.testing`"] == {path.stem for path in (ROOT / "core" / "testing").glob("*_kit.py")}
-    plugins = (ROOT / "plugins" / "testing").glob("*.py")
+    assert rows["`flintmq.testing`"] == {path.stem for path in (ROOT / "testing").glob("*_kit.py")}
+    plugins = (ROOT / "testing").glob("*.py")
     fixtures = {name for path in plugins for name in re.findall(r"^def (flintmq_\w+)", path.read_text(), re.M)}
     assert rows["fixtures of pytest"] == fixtures
     for module in re.findall(r"^\| `(flintmq[\w.]*)` \|", page, re.M):

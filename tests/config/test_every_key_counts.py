@@ -11,7 +11,7 @@ import flintmq
 from flintmq.config.loading.schema import KEYS
 
 ROOT = Path(str(flintmq.__file__)).parent
-READERS = ("core", "dispatchers", "flush", "remoting", "plugins")
+READERS = ("core", "dispatchers", "flush", "remoting", "plugins", "programs")
 
 ELSEWHERE = {
     "store.topic_retention": "store.topic_retention_ms",

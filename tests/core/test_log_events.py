@@ -16,7 +16,7 @@ import pytest
 import flintmq
 from flintmq.core.client_log import client_log
 from flintmq.core.log_events import EVENTS, EVENTS_OF, LOGGERS, JsonFormatter, name_events
-from flintmq.plugins.cli.log_lines import OwnOutput
+from flintmq.programs.cli.log_lines import OwnOutput
 
 ROOT = Path(str(flintmq.__file__)).resolve().parent
 EVENT = re.compile(r"[a-z][a-z_]*\.[a-z][a-z_]*")
@@ -52,7 +52,9 @@ def test_every_value_has_a_name(found: Any) -> None:
 
 def test_every_logger_is_known(found: Any) -> None:
     of_lines = {name for name in found.loggers(ROOT) if name.startswith("flintmq.")}
-    assert of_lines <= {*LOGGERS, "flintmq.cli"} | {name for name in of_lines if name.startswith("flintmq.plugins.cli")}
+    assert of_lines <= {*LOGGERS, "flintmq.cli"} | {
+        name for name in of_lines if name.startswith("flintmq.programs.cli")
+    }
     assert {logger for logger, _text in EVENTS_OF} <= set(LOGGERS)
 
 

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from flintmq.core.io import lazy_numpy
 from flintmq.core.record import bulk_scan
-from flintmq.core.testing.journaled_files import Image
 from flintmq.dispatchers.index import index_bulk
+from flintmq.testing.journaled_files import Image
 from flintmq.tests.support.crash_check import Check, UndetectableError
 from flintmq.tests.support.crash_run import LETTERS, CrashRun, Kind
 from flintmq.tests.support.crash_states import KINDS, states

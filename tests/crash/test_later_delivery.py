@@ -17,9 +17,6 @@ from flintmq.core.broker.stats import BrokerStats
 from flintmq.core.broker.waiting import WaitingStore
 from flintmq.core.io.config_manager import JsonFile
 from flintmq.core.record.record import MessageExtBrokerInner
-from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.simulated_disk import SimulatedDisk
-from flintmq.core.testing.store import BY_HAND, message, start_store
 from flintmq.plugins.delay import schedule
 from flintmq.plugins.delay.delay_times import DelayLevels
 from flintmq.plugins.delay.plugin import redirect_to_schedule
@@ -28,6 +25,9 @@ from flintmq.plugins.timer import timer_service, timer_wheel
 from flintmq.plugins.timer.timer_message import TimerRedirect
 from flintmq.plugins.timer.timer_service import TimerMessageService, TimerPositions
 from flintmq.plugins.timer.timer_wheel import TimerWheel
+from flintmq.testing.clock import ManualClock
+from flintmq.testing.simulated_disk import SimulatedDisk
+from flintmq.testing.store import BY_HAND, message, start_store
 from flintmq.tests.support.crash_run import CONFIG, stepped
 from flintmq.tests.support.crash_states import KINDS, CrashPoint
 

@@ -27,13 +27,13 @@ from flintmq.core.recovery.start_walk import Recovered, walk_log
 from flintmq.core.store import message_reader
 from flintmq.core.store.message_store import MessageStore
 from flintmq.core.store.opened_store import OpenedStore
-from flintmq.core.testing.simulated_disk import SimulatedDisk, SimulatedRegion
 from flintmq.core.waiters import DONE
 from flintmq.dispatchers.consume_queue.consume_queue import ConsumeQueue
 from flintmq.dispatchers.consume_queue.consume_queue_table import ConsumeQueueTable
 from flintmq.dispatchers.index.index_file import IndexFile
 from flintmq.dispatchers.index.index_service import IndexService
 from flintmq.flush.group_commit import GroupCommit
+from flintmq.testing.simulated_disk import SimulatedDisk, SimulatedRegion
 from flintmq.tests.support.crash_run import CrashFailure, Kind
 from flintmq.tests.support.crash_suite import explore, explore_errors
 from flintmq.tests.support.effort import first

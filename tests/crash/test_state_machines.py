@@ -16,13 +16,13 @@ from flintmq.core.kernel.ports import DispatchRequest, RecordBatch
 from flintmq.core.log.store_checkpoint import StoreCheckpoint
 from flintmq.core.record.java_hash import index_key_hash
 from flintmq.core.record.queue_unit import FILLER_SIZE, UNIT_BYTES
-from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.journaled_files import Image
-from flintmq.core.testing.simulated_disk import SimulatedDisk
-from flintmq.core.testing.store import BY_HAND, message, start_store
 from flintmq.dispatchers.consume_queue.consume_queue_table import ConsumeQueueTable
 from flintmq.dispatchers.index.index_service import IndexService
 from flintmq.plugins.retention.cleaner import CleanCommitLogService
+from flintmq.testing.clock import ManualClock
+from flintmq.testing.journaled_files import Image
+from flintmq.testing.simulated_disk import SimulatedDisk
+from flintmq.testing.store import BY_HAND, message, start_store
 from flintmq.tests.support.crash_run import CONFIG, stepped
 from flintmq.tests.support.crash_states import KINDS, CrashPoint
 from flintmq.tests.support.effort import examples

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 import flintmq
-from flintmq.plugins.cli.exits import ExitCode
+from flintmq.programs.cli.exits import ExitCode
 
 ROOT = Path(flintmq.__file__).parent
 UNITS = sorted((ROOT / "deploy" / "systemd").glob("*.service"))

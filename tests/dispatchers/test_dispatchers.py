@@ -13,16 +13,16 @@ from flintmq.core.kernel.ports import CommitLogDispatcher, DispatchRequest, Mess
 from flintmq.core.log.store_checkpoint import StoreCheckpoint
 from flintmq.core.record.bloom import BloomFilter, BloomFilterData
 from flintmq.core.record.bulk_columns import columns_of
-from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.dispatcher_kit import check_dispatcher, sample_batch, sample_requests
-from flintmq.core.testing.failure import KitFailure
-from flintmq.core.testing.simulated_disk import SimulatedDisk
 from flintmq.dispatchers.consume_queue.consume_queue_table import ConsumeQueueTable
 from flintmq.dispatchers.filter_bitmap import CalcBitMap
 from flintmq.dispatchers.index.index_service import IndexService
 from flintmq.dispatchers.spark_feed.spark_feed import SparkFeed
 from flintmq.plugins.builtin import BUILTIN_PLUGINS
 from flintmq.plugins.filters.sql92 import sql92_filter
+from flintmq.testing.clock import ManualClock
+from flintmq.testing.dispatcher_kit import check_dispatcher, sample_batch, sample_requests
+from flintmq.testing.failure import KitFailure
+from flintmq.testing.simulated_disk import SimulatedDisk
 
 
 class ObservedQueues(ConsumeQueueTable):

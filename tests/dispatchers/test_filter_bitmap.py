@@ -5,10 +5,10 @@ from __future__ import annotations
 from flintmq.core.broker.subscription import build_subscription
 from flintmq.core.kernel.ports import DispatchRequest, RecordBatch
 from flintmq.core.record.bloom import BloomFilter
-from flintmq.core.testing.clock import ManualClock
 from flintmq.dispatchers.filter_bitmap import CalcBitMap
 from flintmq.plugins.filters.consumer_filters import ConsumerFilterManager
 from flintmq.plugins.filters.sql92 import sql92_filter
+from flintmq.testing.clock import ManualClock
 
 
 def request(topic: str, sys_flag: int = 0, **properties: str) -> DispatchRequest:

@@ -8,10 +8,10 @@ import pytest
 
 from flintmq.config.sections.models import GroupCommitSection
 from flintmq.core.kernel.ports import FlushContext, FlushStatus
-from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.fake_log import FakeLog
 from flintmq.core.waiters import DONE, FENCED
 from flintmq.flush.group_commit import DeadlineWatcher, GroupCommit, PendingWaiters
+from flintmq.testing.clock import ManualClock
+from flintmq.testing.fake_log import FakeLog
 
 
 @pytest.fixture

@@ -13,14 +13,14 @@ import pytest
 from flintmq.config.sections.models import CommitRealTimeSection, FlushRealTimeSection, GroupCommitSection
 from flintmq.core.errors import StoreFencedError
 from flintmq.core.kernel.ports import FlushContext, FlushStatus, FlushWaiter, TransientStorePool
-from flintmq.core.testing import flush_kit
-from flintmq.core.testing.failure import KitFailure
-from flintmq.core.testing.flush_kit import check_flush_service
-from flintmq.core.testing.pool_kit import check_transient_store_pool
 from flintmq.core.waiters import DONE, PendingWaiter
 from flintmq.flush.group_commit import DeadlineWatcher, GroupCommit
 from flintmq.flush.real_time import CommitRealTime, FlushRealTime
 from flintmq.flush.transient_store_pool import AnonymousBufferPool
+from flintmq.testing import flush_kit
+from flintmq.testing.failure import KitFailure
+from flintmq.testing.flush_kit import check_flush_service
+from flintmq.testing.pool_kit import check_transient_store_pool
 
 GROUP = GroupCommitSection(sync_flush_timeout_ms=50, interval_ms=2)
 REAL_TIME = FlushRealTimeSection(interval_ms=2, least_pages=4, thorough_interval_ms=4, timed=False)

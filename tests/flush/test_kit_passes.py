@@ -5,11 +5,11 @@ from __future__ import annotations
 import attrs
 
 from flintmq.config.sections.models import CommitRealTimeSection, FlushRealTimeSection, GroupCommitSection
-from flintmq.core.testing.flush_kit import check_flush_service
-from flintmq.core.testing.pool_kit import check_transient_store_pool
 from flintmq.flush.group_commit import GroupCommit
 from flintmq.flush.real_time import CommitRealTime, FlushRealTime
 from flintmq.flush.transient_store_pool import AnonymousBufferPool
+from flintmq.testing.flush_kit import check_flush_service
+from flintmq.testing.pool_kit import check_transient_store_pool
 
 FAST_REAL_TIME = FlushRealTimeSection(interval_ms=2, least_pages=4, thorough_interval_ms=5)
 

@@ -7,12 +7,12 @@ import pytest
 
 from flintmq.config.sections.models import CommitRealTimeSection, FlushRealTimeSection
 from flintmq.core.kernel.ports import FlushContext
-from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.fake_log import FakeLog
 from flintmq.core.waiters import DONE, FENCED
 from flintmq.flush.real_time import CommitRealTime, FlushRealTime
 from flintmq.flush.service_thread import ServiceThread
 from flintmq.flush.transient_store_pool import AnonymousBufferPool
+from flintmq.testing.clock import ManualClock
+from flintmq.testing.fake_log import FakeLog
 
 PAGE = 4096
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 
-from flintmq.core.testing.clock import ManualClock
 from flintmq.flush.service_thread import ServiceThread, SyncCounter
+from flintmq.testing.clock import ManualClock
 
 
 class Counting(ServiceThread):

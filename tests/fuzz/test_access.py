@@ -15,11 +15,11 @@ from flintmq.config.secret import Secret
 from flintmq.config.sections.models import AclAccount, AclSection
 from flintmq.core.errors import FrameError, RefusedError
 from flintmq.core.kernel.ports.access import Caller
-from flintmq.core.testing.clock import ManualClock
 from flintmq.plugins.acl.account_store import AccountStore
 from flintmq.plugins.acl.authenticator import AclAuthenticator
 from flintmq.remoting.wire.command import RemotingCommand, decode_command
 from flintmq.remoting.wire.signature import add_signature
+from flintmq.testing.clock import ManualClock
 from flintmq.tests.support.request_headers import DECLARED
 
 SECRET = Secret("a secret of some length")

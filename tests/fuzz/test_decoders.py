@@ -24,7 +24,6 @@ from flintmq.core.record.batch import BatchError, BatchItem, decode_batch, encod
 from flintmq.core.record.host import decode_message_id
 from flintmq.core.record.properties import string_to_properties
 from flintmq.core.record.record import RecordError, decode_records, encode_record, record_size
-from flintmq.core.testing.store import message
 from flintmq.plugins.acl.account import parse_addresses, parse_permissions
 from flintmq.plugins.filters.plugin import tag_filter
 from flintmq.plugins.filters.sql92 import sql92_filter
@@ -37,6 +36,7 @@ from flintmq.remoting.wire.frame import FrameDecoder
 from flintmq.remoting.wire.header_codec import decode_header
 from flintmq.remoting.wire.headers_route import decode_register_broker_body
 from flintmq.remoting.wire.json_body import Body
+from flintmq.testing.store import message
 from flintmq.tests.support.request_headers import REQUEST_HEADERS, RESPONSE_HEADERS
 
 SLOW_S: Final = 0.050

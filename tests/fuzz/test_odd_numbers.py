@@ -26,10 +26,10 @@ import flintmq
 from flintmq.core.errors import StoreError
 from flintmq.plugins.delay.plugin import DelayService
 from flintmq.plugins.filters.plugin import FilterService
-from flintmq.plugins.testing.embedded import UnsyncedDisk
 from flintmq.remoting.server.server import RemotingServer
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.command import encode_command, request
+from flintmq.testing.embedded import UnsyncedDisk
 from flintmq.tests.support.effort import examples, first
 from flintmq.tests.support.request_headers import REQUEST_HEADERS
 

@@ -20,8 +20,8 @@ from flintmq.config.rocketmq.importing import import_broker_conf
 from flintmq.config.sections.models import BrokerConfig
 from flintmq.core.store.message_store import MessageStore
 from flintmq.core.store.opened_store import StoreSpec
-from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.store import open_store, store_spec
+from flintmq.testing.clock import ManualClock
+from flintmq.testing.store import open_store, store_spec
 
 NOW_MS = 1_800_000_000_000
 """Later than anything RocketMQ stored."""

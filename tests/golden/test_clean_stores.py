@@ -23,8 +23,8 @@ from flintmq.core.record.record import (
     record_size,
 )
 from flintmq.core.store.message_store import MessageStore
-from flintmq.core.testing.store import snapshot
 from flintmq.dispatchers.index.index_service import IndexService
+from flintmq.testing.store import snapshot
 
 FOREVER_MS = 2**63 - 1
 

@@ -13,11 +13,11 @@ from flintmq.core.io.config_manager import JsonFile
 from flintmq.core.record.bloom import BloomFilter
 from flintmq.core.record.record import decode_record
 from flintmq.core.store.message_store import MessageStore, open_store
-from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.store import snapshot, store_spec
 from flintmq.dispatchers.filter_bitmap import CalcBitMap
 from flintmq.plugins.filters.consumer_filters import ConsumerFilterManager
 from flintmq.plugins.filters.sql92 import sql92_filter
+from flintmq.testing.clock import ManualClock
+from flintmq.testing.store import snapshot, store_spec
 
 FOLDERS = ("consumequeue", "consumequeue_ext")
 

@@ -13,8 +13,8 @@ from flintmq.core.record.record import decode_records
 from flintmq.core.recovery.repair import LOST_TOPIC
 from flintmq.core.store.message_store import MessageStore
 from flintmq.core.store.opened_store import recover
-from flintmq.core.testing.store import snapshot
 from flintmq.dispatchers.index.index_service import IndexService
+from flintmq.testing.store import snapshot
 
 VARIANTS = [
     "kill9",

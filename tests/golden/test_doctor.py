@@ -12,15 +12,15 @@ import pytest
 
 from flintmq.config.sections.models import BrokerConfig
 from flintmq.config.sections.store import StoreSection
-from flintmq.core.testing.store import open_store, snapshot
 from flintmq.plugins.delay.delay_times import DELAY_LEVEL_MS
-from flintmq.plugins.doctor.explain import explain_key, explain_queue_offset, explain_start
-from flintmq.plugins.doctor.export import Wanted, messages
-from flintmq.plugins.doctor.files import IndexGeometry, StoreFiles
-from flintmq.plugins.doctor.rebuild import fitting, has_damage, rebuild
-from flintmq.plugins.doctor.report import Level
-from flintmq.plugins.doctor.salvage import salvage
-from flintmq.plugins.doctor.verify import verify
+from flintmq.programs.doctor.explain import explain_key, explain_queue_offset, explain_start
+from flintmq.programs.doctor.export import Wanted, messages
+from flintmq.programs.doctor.files import IndexGeometry, StoreFiles
+from flintmq.programs.doctor.rebuild import fitting, has_damage, rebuild
+from flintmq.programs.doctor.report import Level
+from flintmq.programs.doctor.salvage import salvage
+from flintmq.programs.doctor.verify import verify
+from flintmq.testing.store import open_store, snapshot
 
 from .test_crash_recovery import DAMAGED, VARIANTS, crashed
 

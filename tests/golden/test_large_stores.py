@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from flintmq.core.testing.store import snapshot
 from flintmq.plugins.delay.delay_times import DELAY_LEVEL_MS
-from flintmq.plugins.doctor.files import StoreFiles
+from flintmq.programs.doctor.files import StoreFiles
+from flintmq.testing.store import snapshot
 
 from .test_doctor import config_of
 

@@ -18,8 +18,8 @@ import flintmq
 from flintmq.core.errors import RefusedError
 from flintmq.core.record.batch import BatchItem, encode_batch
 from flintmq.core.record.properties import properties_to_string
-from flintmq.core.testing.clock import ManualClock
 from flintmq.remoting.wire.codes import RequestCode
+from flintmq.testing.clock import ManualClock
 from flintmq.tests.support.effort import examples
 from flintmq.tests.support.strict_reader import StrictRecord, strict_log
 

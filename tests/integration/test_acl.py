@@ -18,7 +18,7 @@ from flintmq.config.secret import Secret
 from flintmq.core.errors import PluginError, RefusedError
 from flintmq.core.kernel.hookspecs import RegisterAuthenticator, hookimpl
 from flintmq.core.kernel.ports import Caller
-from flintmq.plugins.broker.addresses import is_loopback
+from flintmq.programs.broker.addresses import is_loopback
 from flintmq.remoting.client import AclSigner, AdminClient, Message, Producer, PullConsumer
 from flintmq.remoting.wire.codes import RequestCode as Code
 from flintmq.remoting.wire.signature import add_signature

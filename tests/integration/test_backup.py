@@ -20,11 +20,11 @@ from typing import Any
 import pytest
 
 import flintmq
-from flintmq.plugins.backup.check import check_backup
-from flintmq.plugins.backup.manifest import read_manifest
 from flintmq.plugins.delay.delay_times import DELAY_LEVEL_MS
-from flintmq.plugins.doctor.files import StoreFiles
-from flintmq.plugins.doctor.verify import verify
+from flintmq.programs.backup.check import check_backup
+from flintmq.programs.backup.manifest import read_manifest
+from flintmq.programs.doctor.files import StoreFiles
+from flintmq.programs.doctor.verify import verify
 from flintmq.remoting.client.pull_consumer import PullConsumer
 
 RATE = 20_000

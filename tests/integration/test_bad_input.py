@@ -23,9 +23,9 @@ from bare_wire import Wire, pull_fields, send_fields, sent, settings
 import flintmq
 from flintmq.core import limits
 from flintmq.core.record.batch import BatchItem, encode_batch
-from flintmq.core.testing.clock import ManualClock
 from flintmq.remoting.wire.codes import RequestCode, ResponseCode
 from flintmq.remoting.wire.command import encode_command, request
+from flintmq.testing.clock import ManualClock
 from flintmq.tests.support.request_headers import REQUEST_HEADERS
 
 MANY = 2_000

@@ -15,8 +15,8 @@ import pytest
 from bare_wire import Wire, pulled
 
 import flintmq
-from flintmq.core.testing.clock import ManualClock
 from flintmq.remoting.wire.codes import RequestCode, ResponseCode
+from flintmq.testing.clock import ManualClock
 
 HOUR_MS = 3_600_000
 

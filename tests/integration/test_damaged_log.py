@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from flintmq.plugins.testing.embedded import EmbeddedBroker
 from flintmq.remoting.client import (
     AdminClient,
     Consumer,
@@ -19,6 +18,7 @@ from flintmq.remoting.client import (
     PullConsumer,
 )
 from flintmq.remoting.client.consumer_settings import FROM_FIRST
+from flintmq.testing.embedded import EmbeddedBroker
 
 DAMAGE = {
     "body": (0, b"X", "it is damaged: its checksum is"),

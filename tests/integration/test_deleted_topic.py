@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 import flintmq
-from flintmq.core.testing.clock import ManualClock
 from flintmq.remoting.wire.bodies import KVTable
 from flintmq.remoting.wire.codes import RequestCode, ResponseCode
+from flintmq.testing.clock import ManualClock
 
 TIMERS = ("delayed messages", "timers")
 HALF = {"TRAN_MSG": "true", "PGROUP": "p"}

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 import flintmq
-from flintmq.core.testing.simulated_disk import SimulatedDisk
 from flintmq.plugins.retention.plugin import RetentionService
 from flintmq.remoting.client import Consumer, ConsumerSettings, Message, MessageExt, Producer
+from flintmq.testing.simulated_disk import SimulatedDisk
 
 Configure = Callable[..., Any]
 

@@ -24,7 +24,7 @@ from flintmq.core.errors import PluginError, RefusedError, RemotingError, StoreF
 from flintmq.core.kernel.hookspecs import RegisterFlushStrategy, hookimpl
 from flintmq.core.kernel.ports import FlushStatus, FlushStrategy
 from flintmq.core.log.store_lock import StoreLock
-from flintmq.core.testing.store import ImmediateFlush
+from flintmq.testing.store import ImmediateFlush
 
 STRATEGIES = ("group_commit", "flush_real_time", "commit_real_time")
 
@@ -331,7 +331,7 @@ def test_put_from_a_thread_when_nobody_runs_the_loop_is_an_error(
     configure: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It says so instead of hanging, and what it gave up is not stored later."""
-    monkeypatch.setattr("flintmq.plugins.broker.service._STOPPED_POLL_S", 0.05)
+    monkeypatch.setattr("flintmq.programs.broker.service._STOPPED_POLL_S", 0.05)
     with asyncio.Runner() as runner, ThreadPoolExecutor(1) as threads:
         broker = flintmq.Broker(configure())
         runner.run(broker.start())

@@ -23,18 +23,18 @@ from flintmq import Message
 from flintmq.core.broker.groups import SubscriptionGroupConfig
 from flintmq.core.broker.subscription import SubscriptionData
 from flintmq.core.kernel.ports.alarm import Alarm
-from flintmq.core.testing.clock import VirtualClock
-from flintmq.plugins.cli.main import run_command_line
-from flintmq.plugins.cluster_view.poll import Pace
-from flintmq.plugins.cluster_view.values import GroupView
-from flintmq.plugins.cluster_view.view import ClusterView
-from flintmq.plugins.testing.cluster import EmbeddedCluster
-from flintmq.plugins.testing.embedded import EmbeddedBroker
-from flintmq.plugins.top.tables import GROUPS
+from flintmq.programs.cli.main import run_command_line
+from flintmq.programs.cluster_view.poll import Pace
+from flintmq.programs.cluster_view.values import GroupView
+from flintmq.programs.cluster_view.view import ClusterView
+from flintmq.programs.top.tables import GROUPS
 from flintmq.remoting.client import AdminClient, Consumer, ConsumerSettings
 from flintmq.remoting.wire.bodies import ConsumerData, HeartbeatData
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.command import encode_command, request
+from flintmq.testing.clock import VirtualClock
+from flintmq.testing.cluster import EmbeddedCluster
+from flintmq.testing.embedded import EmbeddedBroker
 from flintmq.tests.support.console_visits import visiting
 
 SETTINGS = ("alarms.lag_messages=20", "alarms.lag_window_ms=50s", "metrics.enable=true", "topics.auto_create=false")

@@ -14,9 +14,9 @@ import pytest
 from bare_wire import Wire
 
 import flintmq
-from flintmq.core.testing.clock import ManualClock
 from flintmq.plugins.retention.plugin import RetentionService
 from flintmq.remoting.wire.codes import RequestCode
+from flintmq.testing.clock import ManualClock
 
 BODY = bytes(3_000)
 SETTINGS = (

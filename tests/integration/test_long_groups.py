@@ -9,8 +9,8 @@ import pytest
 from bare_wire import Wire
 
 from flintmq.plugins.registration.registration import Registration
-from flintmq.plugins.testing.embedded import EmbeddedBroker
 from flintmq.remoting.wire.codes import RequestCode as Code
+from flintmq.testing.embedded import EmbeddedBroker
 
 TOPIC = "Orders"
 

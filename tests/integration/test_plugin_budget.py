@@ -22,7 +22,7 @@ import flintmq
 from flintmq.core.kernel.hookspecs import FolderContext, hookimpl
 from flintmq.core.kernel.ports import FlushContext, FlushStrategy, RecordBatch
 from flintmq.core.kernel.ports.processor import Request, Response
-from flintmq.plugins.broker.plugin_figures import plugins_of, rows_of
+from flintmq.programs.broker.plugin_figures import plugins_of, rows_of
 from flintmq.remoting.wire.codes import RequestCode
 
 CALL_MS = 40

@@ -17,7 +17,7 @@ from flintmq.core.errors import RefusedError
 from flintmq.core.kernel.hookspecs import hookimpl
 from flintmq.core.kernel.ports import FlushContext, FlushStrategy, RecordBatch
 from flintmq.core.kernel.ports.processor import Request, Response
-from flintmq.plugins.broker.plugin_server import THREADS_END_S
+from flintmq.programs.broker.plugin_server import THREADS_END_S
 from flintmq.remoting.wire.codes import RequestCode
 
 

@@ -16,7 +16,7 @@ import flintmq
 from flintmq.config import LoadedConfig, load_config
 from flintmq.config.errors import ConfigError
 from flintmq.core.errors import PluginError
-from flintmq.plugins.cli.main import app
+from flintmq.programs.cli.main import app
 
 SMALL = """
 listen: {port: 0, vip: false}
@@ -74,7 +74,7 @@ def refused(loaded: LoadedConfig, tmp_path: Path) -> str:
 
 
 EVERYTHING = """
-    from flintmq.core.testing.store import ImmediateFlush
+    from flintmq.testing.store import ImmediateFlush
     from flintmq.plugins.filters.plugin import TagFilter
     from flintmq.flush.transient_store_pool import AnonymousBufferPool
 
@@ -208,7 +208,7 @@ def test_a_mistake_in_the_section_of_a_strategy_that_is_not_chosen(
 TWINS = {
     "flintmq_flush_services": (
         """
-        from flintmq.core.testing.store import ImmediateFlush
+        from flintmq.testing.store import ImmediateFlush
         @attrs.frozen
         class Settings:
             depth: int = 1

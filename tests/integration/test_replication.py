@@ -29,14 +29,14 @@ import flintmq
 from flintmq.config import load_config
 from flintmq.core.broker.topic_config import TopicConfig
 from flintmq.core.io import fastjson
-from flintmq.core.testing.clock import ManualClock
-from flintmq.plugins.cluster_view.figures import replication_of
 from flintmq.plugins.delay.plugin import DelayService
 from flintmq.plugins.replication.master import MasterReplication
 from flintmq.plugins.replication.slave import SlaveReplication
 from flintmq.plugins.timer.plugin import TimerService
+from flintmq.programs.cluster_view.figures import replication_of
 from flintmq.remoting.client.pull_consumer import PullConsumer
 from flintmq.remoting.wire.codes import RequestCode
+from flintmq.testing.clock import ManualClock
 
 Connect = Callable[[Any], Wire]
 pytestmark = pytest.mark.timeout(120)

@@ -259,7 +259,7 @@ async def _hold(configure: Callable[..., Any]) -> None:
 
 
 def _message(queue_id: int) -> Any:
-    from flintmq.core.testing.store import message
+    from flintmq.testing.store import message
 
     return message("T", queue_id, b"x" * 100)
 

@@ -13,7 +13,7 @@ from spark_missing import need_spark
 from spark_round_trip import check_round_trip
 
 import flintmq
-from flintmq.plugins.cli.child import ServedChild
+from flintmq.programs.cli.child import ServedChild
 
 sys.path.insert(0, str(Path(str(flintmq.__file__)).parent / "tests" / "plugins" / "spark"))
 

@@ -15,9 +15,9 @@ from flintmq.config.sections.service import PullSection
 from flintmq.config.sections.store import StoreSection
 from flintmq.core.errors import RefusedError
 from flintmq.core.record.queue_unit import is_address
-from flintmq.plugins.broker.broker import Broker
 from flintmq.plugins.filters.plugin import FilterService
-from flintmq.plugins.name_server.name_server import NameServer
+from flintmq.programs.broker.broker import Broker
+from flintmq.programs.name_server.name_server import NameServer
 from flintmq.remoting.client import Consumer, ConsumerSettings, Message, MessageExt, Producer
 
 SETTINGS = ConsumerSettings(consume_from="CONSUME_FROM_FIRST_OFFSET")

@@ -17,9 +17,9 @@ from replicas import eventually, master_settings, slave_settings
 
 import flintmq
 from flintmq.core.record.batch import BatchItem, encode_batch
-from flintmq.core.testing.clock import VirtualClock
-from flintmq.plugins.testing.embedded import EmbeddedBroker
 from flintmq.remoting.wire.codes import RequestCode
+from flintmq.testing.clock import VirtualClock
+from flintmq.testing.embedded import EmbeddedBroker
 from flintmq.tests.support.otlp_collector import Collector, Taken, running_collector
 
 pytestmark = pytest.mark.usefixtures("unexpected")

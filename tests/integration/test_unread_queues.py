@@ -18,8 +18,8 @@ import flintmq
 from flintmq.core.broker.topic_config import TopicConfig
 from flintmq.core.broker.waiting import UNDELIVERED_TOPIC
 from flintmq.core.io import fastjson
-from flintmq.core.testing.clock import VirtualClock
 from flintmq.remoting.wire.codes import RequestCode, ResponseCode
+from flintmq.testing.clock import VirtualClock
 
 QUEUES = 8
 

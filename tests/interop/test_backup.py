@@ -9,11 +9,11 @@ import pytest
 
 import flintmq
 from flintmq.core.io import fastjson
-from flintmq.plugins.backup.backup import BackupPlan, make_backup
-from flintmq.plugins.backup.restore import RestorePlan, restore_backup
 from flintmq.plugins.delay.delay_times import DELAY_LEVEL_MS
-from flintmq.plugins.doctor.files import StoreFiles
-from flintmq.plugins.doctor.verify import verify
+from flintmq.programs.backup.backup import BackupPlan, make_backup
+from flintmq.programs.backup.restore import RestorePlan, restore_backup
+from flintmq.programs.doctor.files import StoreFiles
+from flintmq.programs.doctor.verify import verify
 
 from .conftest import Peer
 from .test_round_trip import SIZES, check, commit_half, eventually_read, flint_config, read_all, send, wait_for_offsets

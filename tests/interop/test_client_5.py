@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from flintmq.plugins.testing.embedded import EmbeddedBroker
+from flintmq.testing.embedded import EmbeddedBroker
 
 from .peer import PEER, fetch_jars
 

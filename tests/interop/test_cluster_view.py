@@ -11,13 +11,13 @@ import attrs
 import pytest
 
 from flintmq.core.broker.topic_config import MessageQueue
-from flintmq.core.testing.clock import ManualClock
-from flintmq.plugins.cluster_view.poll import Pace
-from flintmq.plugins.cluster_view.values import GroupView
-from flintmq.plugins.cluster_view.view import ClusterView
+from flintmq.programs.cluster_view.poll import Pace
+from flintmq.programs.cluster_view.values import GroupView
+from flintmq.programs.cluster_view.view import ClusterView
 from flintmq.remoting.client import AdminClient, Consumer, ConsumerSettings, Message, MessageExt, Producer
 from flintmq.remoting.client.admin_messages import move_queue, plan_queue_move
 from flintmq.remoting.client.broker_api import BrokerApi
+from flintmq.testing.clock import ManualClock
 
 from .conftest import Peer
 

@@ -16,7 +16,7 @@ pytest.importorskip("prometheus_client", reason="the extra metrics is not instal
 from prometheus_client import parser
 
 from flintmq.plugins.metrics.families import FAMILIES
-from flintmq.plugins.testing.embedded import EmbeddedBroker
+from flintmq.testing.embedded import EmbeddedBroker
 from flintmq.tests.interop.client_matrix.sites import JAVA_53, jars_of, java_peer, java_settings, registered
 from flintmq.tests.support.ports import free_ports
 from flintmq.tests.support.traffic import TOPIC, send_and_consume

@@ -11,8 +11,8 @@ import pytest
 import flintmq
 from flintmq.config import LoadedConfig, load_config
 from flintmq.plugins.delay.delay_times import DELAY_LEVEL_MS
-from flintmq.plugins.doctor.files import StoreFiles
-from flintmq.plugins.doctor.verify import verify
+from flintmq.programs.doctor.files import StoreFiles
+from flintmq.programs.doctor.verify import verify
 from flintmq.remoting.client.admin import AdminClient
 from flintmq.remoting.client.producer import Producer
 from flintmq.remoting.client.pull_consumer import PullConsumer

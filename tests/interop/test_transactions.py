@@ -13,9 +13,9 @@ import flintmq
 from flintmq.config import load_config
 from flintmq.core.errors import RefusedError
 from flintmq.plugins.delay.delay_times import DELAY_LEVEL_MS
-from flintmq.plugins.doctor.files import StoreFiles
-from flintmq.plugins.doctor.report import Level
-from flintmq.plugins.doctor.verify import verify
+from flintmq.programs.doctor.files import StoreFiles
+from flintmq.programs.doctor.report import Level
+from flintmq.programs.doctor.verify import verify
 from flintmq.remoting.client.message import Message, MessageExt
 from flintmq.remoting.client.pull_consumer import PullConsumer
 from flintmq.remoting.client.transaction_producer import TransactionProducer, TransactionState

@@ -22,11 +22,11 @@ from flintmq.core.kernel.hookspecs import DispatcherContext
 from flintmq.core.kernel.kernel import Kernel
 from flintmq.core.kernel.plugin_info import PluginSource
 from flintmq.core.store.opened_store import recover
-from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.dispatcher_kit import sample_batch
-from flintmq.core.testing.flush_kit import check_flush_service
-from flintmq.core.testing.store import store_spec
 from flintmq.plugins.builtin import BUILTIN_PLUGINS
+from flintmq.testing.clock import ManualClock
+from flintmq.testing.dispatcher_kit import sample_batch
+from flintmq.testing.flush_kit import check_flush_service
+from flintmq.testing.store import store_spec
 from flintmq.tests.support.effort import first
 
 ROOT = Path(str(flintmq.__file__)).resolve().parent

@@ -14,13 +14,13 @@ from flintmq.config import load_config
 from flintmq.config.errors import ConfigError
 from flintmq.core.io.os_disk import OS_DISK
 from flintmq.core.store.message_store import MessageStore
-from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.store import BY_HAND, message, open_store
 from flintmq.dispatchers.spark_feed.feed_file import FeedMarks, FeedState, feed_path, read_feed
 from flintmq.dispatchers.spark_feed.spark_feed import FeedPublisher
-from flintmq.plugins.broker.broker import Broker
 from flintmq.plugins.spark_feed import find_feed
+from flintmq.programs.broker.broker import Broker
 from flintmq.remoting.processors.admin_broker import RuntimeInfo
+from flintmq.testing.clock import ManualClock
+from flintmq.testing.store import BY_HAND, message, open_store
 
 NEEDS_ARROW = pytest.mark.skipif(
     any(importlib.util.find_spec(name) is None for name in ("numpy", "pyarrow")), reason="needs numpy and pyarrow"

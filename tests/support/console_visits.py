@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 import attrs
 
 from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
-from flintmq.plugins.console.app import Console, make_app
+from flintmq.programs.console.app import Console, make_app
 
 HOST = "localhost:9880"
 _VOID = {"meta", "link", "input", "br", "hr", "img"}

@@ -16,13 +16,13 @@ from flintmq.core.record.record import HEAD_V4_BYTES, MAGIC_BLANK, decode_record
 from flintmq.core.record.sys_flag import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from flintmq.core.recovery.repair import LOST_TOPIC
 from flintmq.core.store.message_store import MessageStore
-from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.journaled_files import Image
-from flintmq.core.testing.simulated_disk import SimulatedDisk
-from flintmq.core.testing.store import IMMEDIATE, message, start_store
 from flintmq.dispatchers.consume_queue.consume_queue import ConsumeQueue
 from flintmq.dispatchers.index.index_file import ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES
 from flintmq.dispatchers.index.index_service import IndexService
+from flintmq.testing.clock import ManualClock
+from flintmq.testing.journaled_files import Image
+from flintmq.testing.simulated_disk import SimulatedDisk
+from flintmq.testing.store import IMMEDIATE, message, start_store
 from flintmq.tests.support.crash_run import ROOT, ChangeSpec, CrashFailure, CrashRun, stepped
 
 _HEAD: Final = re.compile(rb"\d{20} \d+")

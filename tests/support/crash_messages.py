@@ -10,7 +10,7 @@ from flintmq.core.kernel.ports import DispatchRequest
 from flintmq.core.log.appender import Appendable
 from flintmq.core.record.record import MessageExtBrokerInner
 from flintmq.core.record.sys_flag import TRANSACTION_COMMIT, TRANSACTION_PREPARED
-from flintmq.core.testing.store import batch, message
+from flintmq.testing.store import batch, message
 
 HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
 _TOPICS: Final = (("A", 0), ("A", 1), ("B", 0))

@@ -30,12 +30,12 @@ from flintmq.core.kernel.ports import (
 from flintmq.core.log.appender import Appendable
 from flintmq.core.store.message_store import MessageStore
 from flintmq.core.store.opened_store import StoreSpec
-from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.simulated_disk import SimulatedDisk
-from flintmq.core.testing.store import TAGS_CODES, start_store
 from flintmq.dispatchers.consume_queue.consume_queue_table import make_consume_queues
 from flintmq.dispatchers.index.index_service import make_index
 from flintmq.plugins.retention.cleaner import CleanCommitLogService
+from flintmq.testing.clock import ManualClock
+from flintmq.testing.simulated_disk import SimulatedDisk
+from flintmq.testing.store import TAGS_CODES, start_store
 from flintmq.tests.support.crash_messages import CrashMessages
 
 ROOT: Final = Path("/store")

@@ -1,4 +1,4 @@
-"""Make what a crash may leave, from the journal of :class:`flintmq.core.testing.journaled_files.JournaledFiles`.
+"""Make what a crash may leave, from the journal of :class:`flintmq.testing.journaled_files.JournaledFiles`.
 
 A :class:`CrashPoint` stands behind the first n operations. A *killed process* leaves what was written, of the write under way
 perhaps only the beginning (:meth:`CrashPoint.killed`). A *power cut* leaves what was synced, and of everything else what luck
@@ -26,7 +26,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from flintmq.core.testing.journaled_files import IN_ORDER, WRITES, Image, JournaledFiles, JournalReplay, ReplayedFile
+from flintmq.testing.journaled_files import IN_ORDER, WRITES, Image, JournaledFiles, JournalReplay, ReplayedFile
 
 SECTOR_BYTES: Final = 512
 PAGE_BYTES: Final = 4096

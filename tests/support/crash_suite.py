@@ -18,8 +18,8 @@ from typing import Final
 
 from flintmq.core.errors import StoreError
 from flintmq.core.record.record import decode_records
-from flintmq.core.testing.journaled_files import Image
-from flintmq.core.testing.simulated_disk import SimulatedDisk
+from flintmq.testing.journaled_files import Image
+from flintmq.testing.simulated_disk import SimulatedDisk
 from flintmq.tests.support.crash_check import Check, UndetectableError, expect
 from flintmq.tests.support.crash_run import CrashFailure, CrashRun, Kind
 from flintmq.tests.support.crash_states import KINDS, CrashPoint, states

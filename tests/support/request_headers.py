@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from flintmq.core.kernel.kernel import Kernel
 from flintmq.core.kernel.ports.processor import RequestDeclaration
-from flintmq.plugins.broker.processors import ProcessorsPlugin
 from flintmq.plugins.builtin import BUILTIN_PLUGINS, name_server_plugins
+from flintmq.programs.broker.processors import ProcessorsPlugin
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.headers_admin import (
     GetConsumerStatusRequestHeader,

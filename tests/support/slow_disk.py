@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from flintmq.core.testing.clock import ManualClock
+from flintmq.testing.clock import ManualClock
 from flintmq.tests.support.faulty_disk import FaultyDisk, Operation
 
 

@@ -13,7 +13,7 @@ from flintmq.core.broker.state import BrokerState
 from flintmq.core.broker.stats import BrokerStats
 from flintmq.core.broker.topics import TopicConfigManager, boot_topics
 from flintmq.core.io.clock import Clock
-from flintmq.core.testing.clock import ManualClock
+from flintmq.testing.clock import ManualClock
 
 
 def state_of(config: BrokerConfig | None = None, clock: Clock | None = None, **parts: Any) -> BrokerState:

@@ -19,14 +19,14 @@ from flintmq.core.kernel.ports import DispatchRequest
 from flintmq.core.record.host import pack_host
 from flintmq.core.record.properties import properties_to_string
 from flintmq.core.record.record import MessageExtBrokerInner, Record, decode_record, encode_record, record_size
-from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.processor_kit import RecordingChannel
 from flintmq.plugins.delay.plugin import DelayStep
 from flintmq.plugins.timer.plugin import TimerStep
 from flintmq.plugins.timer.timer_message import TimerRedirect
 from flintmq.plugins.transactions.half_message import redirect_to_half
 from flintmq.plugins.transactions.transactional_messages import TransactionalMessageService
 from flintmq.remoting.wire.headers_message import EndTransactionRequestHeader
+from flintmq.testing.clock import ManualClock
+from flintmq.testing.processor_kit import RecordingChannel
 
 HOST = pack_host("127.0.0.1", 10911)
 CLIENT = pack_host("127.0.0.1", 40000)

@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from flintmq.plugins.cli.commands import COMMANDS
+from flintmq.programs.cli.commands import COMMANDS
 from flintmq.remoting import client as library
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from flintmq.config import load_config
 from flintmq.core.io import lazy_numpy
-from flintmq.plugins.bench.flush_round import QUIET
-from flintmq.plugins.broker.broker import Broker
+from flintmq.programs.bench.flush_round import QUIET
+from flintmq.programs.broker.broker import Broker
 from flintmq.remoting.client.message import Message
 
 BATCH = 100

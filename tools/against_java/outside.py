@@ -19,8 +19,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 from flintmq.core.errors import FlintError, RemotingError
-from flintmq.plugins.bench.machine import process_cpu_s
-from flintmq.plugins.bench.run import BenchSettings, bench_route
+from flintmq.programs.bench.machine import process_cpu_s
+from flintmq.programs.bench.run import BenchSettings, bench_route
 from flintmq.remoting.client.admin import AdminClient
 from flintmq.remoting.client.instance import ClientInstance
 from flintmq.remoting.client.transport import parse_address

@@ -19,10 +19,10 @@ import attrs
 
 from against_java.outside import fresh_topic, generator_ports, run_client, run_generators
 from flintmq.core.errors import FlintError, RemotingError
-from flintmq.plugins.bench.figures import ratio
-from flintmq.plugins.bench.latency import run_latency
-from flintmq.plugins.bench.machine import processes_of
-from flintmq.plugins.bench.run import BenchSettings, run_bench
+from flintmq.programs.bench.figures import ratio
+from flintmq.programs.bench.latency import run_latency
+from flintmq.programs.bench.machine import processes_of
+from flintmq.programs.bench.run import BenchSettings, run_bench
 
 Figures = Mapping[str, float | None]
 RunLoop = Callable[[Coroutine[Any, Any, Any]], Any]

@@ -16,7 +16,7 @@ from typing import Any, Final
 import attrs
 
 from client_soak.calls import PlannedError
-from flintmq.plugins.cli.exits import warn
+from flintmq.programs.cli.exits import warn
 from flintmq.remoting.client.blocking import shared_loop
 from flintmq.remoting.client.callbacks import CallbackError
 

@@ -7,9 +7,9 @@ from flintmq_adaptive_flush.service import AdaptiveGroupCommit, AdaptiveGroupCom
 
 from flintmq.core.io.clock import Clock
 from flintmq.core.kernel.ports import FlushContext
-from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.fake_log import FakeLog
-from flintmq.core.testing.flush_kit import check_flush_service
+from flintmq.testing.clock import ManualClock
+from flintmq.testing.fake_log import FakeLog
+from flintmq.testing.flush_kit import check_flush_service
 
 
 class SlowLog(FakeLog):

@@ -10,7 +10,7 @@ import pytest
 from flintmq_audit.dispatcher import AuditDispatcher
 
 from flintmq.core.kernel.ports import RecordBatch
-from flintmq.core.testing.dispatcher_kit import check_dispatcher, sample_requests
+from flintmq.testing.dispatcher_kit import check_dispatcher, sample_requests
 
 
 def account(*paths: Path) -> dict[str, tuple[int, int]]:

@@ -15,9 +15,9 @@ from flintmq_direct_flush.writer import PAGE_BYTES, Mode, SyncedWriter
 from flintmq.core.io.clock import SYSTEM_CLOCK
 from flintmq.core.kernel.ports import FlushStatus, FlushStrategy, FlushWaiter
 from flintmq.core.store.message_store import MessageStore
-from flintmq.core.testing.flush_kit import check_flush_service
-from flintmq.core.testing.store import message, open_store
 from flintmq.flush.transient_store_pool import AnonymousBufferPool
+from flintmq.testing.flush_kit import check_flush_service
+from flintmq.testing.store import message, open_store
 
 STRATEGY = FlushStrategy("direct_flush", DirectFlush, DirectFlushSection, synchronous=True, uses_pool=True)
 FILE_BYTES = 16 * PAGE_BYTES

@@ -11,9 +11,9 @@ from flintmq_request_watch.watch import COUNTS, Watch
 import flintmq
 from flintmq.config import load_config
 from flintmq.core.kernel.ports.processor import declared_by
-from flintmq.core.testing.processor_kit import Sample, check_request_processor
 from flintmq.remoting.client.transport import RemotingClient
 from flintmq.remoting.wire.command import request
+from flintmq.testing.processor_kit import Sample, check_request_processor
 
 
 def test_the_counts_keep_the_rules_of_processors() -> None:

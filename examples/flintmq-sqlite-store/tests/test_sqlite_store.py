@@ -11,8 +11,8 @@ from flintmq_sqlite_store.queues import SqliteConsumeQueues
 from flintmq.core.kernel.ports import DispatchRequest, RecordBatch
 from flintmq.core.record.sys_flag import indexed, queued
 from flintmq.core.record.topic_lives import deletion
-from flintmq.core.testing.dispatcher_kit import check_dispatcher, sample_batch, sample_requests
-from flintmq.core.testing.index_kit import check_index_builder
+from flintmq.testing.dispatcher_kit import check_dispatcher, sample_batch, sample_requests
+from flintmq.testing.index_kit import check_index_builder
 
 
 def make_queues(path: str = ":memory:") -> SqliteConsumeQueues:

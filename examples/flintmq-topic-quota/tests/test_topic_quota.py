@@ -11,9 +11,9 @@ from flintmq_topic_quota.quota import Quota, QuotaService, QuotaStep
 import flintmq
 from flintmq.config import load_config
 from flintmq.core.errors import RefusedError
-from flintmq.core.testing.intake_kit import IntakeSample, check_intake_step
-from flintmq.core.testing.service_kit import check_service
-from flintmq.core.testing.store import message
+from flintmq.testing.intake_kit import IntakeSample, check_intake_step
+from flintmq.testing.service_kit import check_service
+from flintmq.testing.store import message
 
 
 def test_the_step_keeps_the_rules_of_intake_steps() -> None:

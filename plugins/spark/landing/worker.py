@@ -130,7 +130,7 @@ def is_final(error: Exception) -> bool:
 
 
 if __name__ == "__main__":
-    from flintmq.plugins.cli.serving_output import SERVING_OUTPUT
+    from flintmq.programs.cli.serving_output import SERVING_OUTPUT
 
     SERVING_OUTPUT.begin()  # a log that nobody reads must not keep what is acknowledged from landing
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")

@@ -16,12 +16,12 @@ from flintmq.core.record import record as rec
 from flintmq.core.record.heads import read_heads
 from flintmq.dispatchers.consume_queue import queue_units
 from flintmq.plugins.delay.delay_times import DelayTimes
-from flintmq.plugins.doctor.expected import QueueKey
-from flintmq.plugins.doctor.files import StoreFiles, map_read_only
 from flintmq.plugins.spark.decoder import Decoder
 from flintmq.plugins.spark.decoder.bodies import wrong_crc
 from flintmq.plugins.spark.maintenance.engines import Engine, Report, silent
 from flintmq.plugins.spark.maintenance.pieces import PieceTask, check_end, columns_of, plan
+from flintmq.programs.doctor.expected import QueueKey
+from flintmq.programs.doctor.files import StoreFiles, map_read_only
 
 if TYPE_CHECKING:
     from flintmq.core.record.bulk_columns import RecordColumns

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Final
 import attrs
 import numpy as np
 
-from flintmq.plugins.doctor.files import StoreFiles
 from flintmq.plugins.spark.decoder import Decoder, RowFilter
 from flintmq.plugins.spark.maintenance.engines import Engine, Report, silent
 from flintmq.plugins.spark.maintenance.export import PartTask, write_part
 from flintmq.plugins.spark.maintenance.pieces import PieceTask, decoded, new_folder, plan, present_lives
+from flintmq.programs.doctor.files import StoreFiles
 
 if TYPE_CHECKING:
     import pyarrow

@@ -10,7 +10,6 @@ import attrs
 import numpy as np
 
 from flintmq.core.io.paths import sync_file, sync_folder
-from flintmq.plugins.doctor.files import StoreFiles
 from flintmq.plugins.spark.decoder import Decoder, RowFilter
 from flintmq.plugins.spark.maintenance.engines import Engine, Report, silent
 from flintmq.plugins.spark.maintenance.pieces import (
@@ -23,6 +22,7 @@ from flintmq.plugins.spark.maintenance.pieces import (
     present_lives,
 )
 from flintmq.plugins.spark.ports import Range
+from flintmq.programs.doctor.files import StoreFiles
 
 SLACK_MS: Final = 600_000
 """Store times may go back by so much when a broker's clock is set: pieces are left out with this to spare."""

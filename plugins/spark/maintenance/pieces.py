@@ -15,8 +15,6 @@ from flintmq.core.kernel.ports import DispatchRequest
 from flintmq.core.record import record as rec
 from flintmq.core.record.bulk_columns import ColumnReader, RecordColumns
 from flintmq.plugins.delay.delay_times import DelayTimes
-from flintmq.plugins.doctor.expected import request_of
-from flintmq.plugins.doctor.files import FileView, StoreFiles, map_read_only
 from flintmq.plugins.spark.decoder import Decoder
 from flintmq.plugins.spark.decoder.chain import in_batches, walk
 from flintmq.plugins.spark.decoder.rows import Life
@@ -24,6 +22,8 @@ from flintmq.plugins.spark.decoder.slices import Ints
 from flintmq.plugins.spark.errors import MaintenanceError
 from flintmq.plugins.spark.store.lives import lives
 from flintmq.plugins.spark.store.log_files import LogFiles
+from flintmq.programs.doctor.expected import request_of
+from flintmq.programs.doctor.files import FileView, StoreFiles, map_read_only
 
 if TYPE_CHECKING:
     import pyarrow

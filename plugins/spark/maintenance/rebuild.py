@@ -39,16 +39,6 @@ from flintmq.core.record.queue_unit import UNIT, UNIT_BYTES
 from flintmq.core.record.topic_lives import deleted_topic
 from flintmq.dispatchers.consume_queue.consume_queue_table import ConsumeQueueTable
 from flintmq.plugins.delay.delay_times import DELAY_LEVEL_MS, DelayTimes
-from flintmq.plugins.doctor.delays import delays_of
-from flintmq.plugins.doctor.expected import QueueKey
-from flintmq.plugins.doctor.files import StoreFiles, map_read_only
-from flintmq.plugins.doctor.rebuild import (
-    fitting,
-    log_folders,
-    opened,
-    set_aside,
-    warn_of_guessed_delays,
-)
 from flintmq.plugins.spark.errors import MaintenanceError
 from flintmq.plugins.spark.maintenance.engines import Engine, Report, silent
 from flintmq.plugins.spark.maintenance.pieces import Piece, columns_of, damage, new_folder, plan
@@ -60,6 +50,16 @@ from flintmq.plugins.spark.maintenance.rebuild_task import (
     key_file,
     rebuild_piece,
     write_units,
+)
+from flintmq.programs.doctor.delays import delays_of
+from flintmq.programs.doctor.expected import QueueKey
+from flintmq.programs.doctor.files import StoreFiles, map_read_only
+from flintmq.programs.doctor.rebuild import (
+    fitting,
+    log_folders,
+    opened,
+    set_aside,
+    warn_of_guessed_delays,
 )
 
 _UNIT: Final = np.dtype([("physical", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])

@@ -23,11 +23,11 @@ from flintmq.dispatchers.consume_queue import queue_units
 from flintmq.dispatchers.index import index_bulk
 from flintmq.dispatchers.index.index_file import ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES, IndexFile
 from flintmq.plugins.delay.delay_times import DelayTimes
-from flintmq.plugins.doctor.expected import QueueKey
-from flintmq.plugins.doctor.files import map_read_only
-from flintmq.plugins.doctor.verify_index import INDEX_HEADER
 from flintmq.plugins.spark.errors import MaintenanceError
 from flintmq.plugins.spark.maintenance.pieces import Piece, PieceTask, check_end, columns_of
+from flintmq.programs.doctor.expected import QueueKey
+from flintmq.programs.doctor.files import map_read_only
+from flintmq.programs.doctor.verify_index import INDEX_HEADER
 
 KEY: Final = np.dtype([("hash", "<i8"), ("physical", "<i8"), ("stored_ms", "<i8")])
 """A key of the index on its way from the piece to the index file."""

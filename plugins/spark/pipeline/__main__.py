@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from flintmq.plugins.cli.main import run_command_line
+from flintmq.programs.cli.main import run_command_line
 
 if __name__ == "__main__":
     sys.exit(run_command_line(["pipeline", "run", *sys.argv[1:]]))

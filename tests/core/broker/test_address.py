@@ -9,8 +9,8 @@ from flintmq.core.broker.topic_config import TopicConfig
 from flintmq.core.io.config_manager import DataVersion
 from flintmq.core.record.host import pack_host
 from flintmq.core.route.route_manager import RouteInfoManager
-from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.processor_kit import RecordingChannel
+from flintmq.testing.clock import ManualClock
+from flintmq.testing.processor_kit import RecordingChannel
 
 
 def test_clients_are_told_a_name_and_records_hold_the_address_behind_it() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from flintmq.core.broker.batch_figures import NOTES_MAX, BatchFigures
 from flintmq.core.broker.stats import BrokerStats
 from flintmq.core.kernel.ports import DispatchRequest
-from flintmq.core.testing.clock import ManualClock
+from flintmq.testing.clock import ManualClock
 
 
 def record(topic: str, size: int) -> DispatchRequest:

@@ -13,8 +13,8 @@ from flintmq.core.broker.kept_registrations import KeptGroup
 from flintmq.core.broker.producers import ProducerTable
 from flintmq.core.broker.subscription import SubscriptionData, kept_bytes
 from flintmq.core.errors import RefusedError
-from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.processor_kit import RecordingChannel
+from flintmq.testing.clock import ManualClock
+from flintmq.testing.processor_kit import RecordingChannel
 
 T = SubscriptionData(topic="T", sub_string="*", sub_version=1)
 

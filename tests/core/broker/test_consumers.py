@@ -6,7 +6,7 @@ from flintmq.core.broker.conflicts import BROADCASTING, describe_conflicts, odd_
 from flintmq.core.broker.consumers import ConsumerGroupInfo
 from flintmq.core.broker.producers import ClientChannelInfo
 from flintmq.core.broker.subscription import SubscriptionData
-from flintmq.core.testing.processor_kit import RecordingChannel
+from flintmq.testing.processor_kit import RecordingChannel
 
 
 def subscription(topic: str, text: str = "*", version: int = 1) -> SubscriptionData:

@@ -9,7 +9,7 @@ import pytest
 from flintmq.core.broker.faults import SHOWN_S, BrokerFaults
 from flintmq.core.errors import RefusedError, StoreError
 from flintmq.core.response_code import ResponseCode
-from flintmq.core.testing.clock import ManualClock
+from flintmq.testing.clock import ManualClock
 
 
 def refusal(reason: str) -> RefusedError:

@@ -6,7 +6,7 @@ import pytest
 
 from flintmq import Message
 from flintmq.core.broker.group_lag import has_left, member_count, positions, read_topics
-from flintmq.plugins.testing.embedded import EmbeddedBroker
+from flintmq.testing.embedded import EmbeddedBroker
 
 
 @pytest.fixture

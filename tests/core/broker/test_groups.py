@@ -11,7 +11,7 @@ from flintmq.core.errors import RefusedError
 from flintmq.core.io import fastjson
 from flintmq.core.io.config_manager import JsonFile
 from flintmq.core.io.typed_json import read_as
-from flintmq.core.testing.clock import ManualClock
+from flintmq.testing.clock import ManualClock
 
 
 def test_has_the_built_in_groups() -> None:

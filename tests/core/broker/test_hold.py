@@ -13,9 +13,9 @@ from flintmq.core.errors import RefusedError
 from flintmq.core.kernel.ports import AppendedBatch, DispatchRequest, RecordBatch
 from flintmq.core.kernel.ports.processor import Request
 from flintmq.core.record.bulk_columns import columns_of
-from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.processor_kit import RecordingChannel
 from flintmq.plugins.filters.plugin import tag_filter
+from flintmq.testing.clock import ManualClock
+from flintmq.testing.processor_kit import RecordingChannel
 
 
 def record(topic: str, queue_id: int, queue_offset: int, tags_code: int = 0, **properties: str) -> DispatchRequest:

@@ -19,9 +19,9 @@ from flintmq.core.broker.known_tails import KnownTails
 from flintmq.core.broker.topic_config import TopicConfig
 from flintmq.core.record.java_hash import tags_hash
 from flintmq.core.record.record import MessageExtBrokerInner
-from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.store import open_store, snapshot
 from flintmq.plugins.delay.plugin import DelayStep
+from flintmq.testing.clock import ManualClock
+from flintmq.testing.store import open_store, snapshot
 
 
 @attrs.define

@@ -8,7 +8,7 @@ import pytest
 from flintmq.core.broker.queue_locks import RebalanceLockManager
 from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.errors import RefusedError
-from flintmq.core.testing.clock import ManualClock
+from flintmq.testing.clock import ManualClock
 
 Q0, Q1 = MessageQueue("b", 0, "T"), MessageQueue("b", 1, "T")
 

@@ -8,7 +8,7 @@ from flintmq.core.broker.queue_widths import QueueWidths
 from flintmq.core.broker.topic_config import TopicConfig
 from flintmq.core.broker.topics import TopicConfigManager
 from flintmq.core.errors import JsonTypeError
-from flintmq.core.testing.clock import ManualClock
+from flintmq.testing.clock import ManualClock
 
 
 def topic(read: int, write: int) -> TopicConfig:

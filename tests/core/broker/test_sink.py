@@ -16,9 +16,9 @@ from flintmq.core.errors import RefusedError, StoreError, StoreExhaustedError, S
 from flintmq.core.kernel.ports import AppendedBatch, FlushStatus, StoredMessages
 from flintmq.core.response_code import ResponseCode
 from flintmq.core.store.message_store import MessageStore
-from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.store import batch, message, opened
 from flintmq.core.waiters import CompletedWaiter
+from flintmq.testing.clock import ManualClock
+from flintmq.testing.store import batch, message, opened
 
 TOO_LARGE = b"x" * 70_000
 

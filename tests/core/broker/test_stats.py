@@ -10,7 +10,7 @@ import pytest
 from flintmq.core.broker.stats import BrokerStats
 from flintmq.core.broker.stats_table import StatsTable
 from flintmq.core.kernel.ports import AppendedBatch
-from flintmq.core.testing.clock import ManualClock
+from flintmq.testing.clock import ManualClock
 
 
 def records(*found: tuple[str, int, int]) -> list[Any]:

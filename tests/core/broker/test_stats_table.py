@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from flintmq.core.broker.batch_figures import BatchFigures
 from flintmq.core.broker.stats import BrokerStats
 from flintmq.core.broker.stats_table import StatsSpan, StatsTable
-from flintmq.core.testing.clock import ManualClock
+from flintmq.testing.clock import ManualClock
 from flintmq.tests.support.effort import examples
 
 SERIES = ((10, 7), (600, 7), (3600, 25))

@@ -18,7 +18,7 @@ from flintmq.core.io.config_journal import ConfigJournal
 from flintmq.core.io.config_manager import JsonFile
 from flintmq.core.kernel.ports import SystemTopic
 from flintmq.core.response_code import ResponseCode
-from flintmq.core.testing.clock import ManualClock
+from flintmq.testing.clock import ManualClock
 
 
 def manager(file: JsonFile | None = None, *, auto_create: bool = True) -> TopicConfigManager:

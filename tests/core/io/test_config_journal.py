@@ -16,9 +16,9 @@ from flintmq.core.broker.topics import TopicConfigManager
 from flintmq.core.errors import StoreError, StoreFullError
 from flintmq.core.io.config_journal import SECOND_FILE, ConfigJournal
 from flintmq.core.io.config_manager import JsonFile
-from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.journaled_files import JournalReplay
-from flintmq.core.testing.simulated_disk import SimulatedDisk
+from flintmq.testing.clock import ManualClock
+from flintmq.testing.journaled_files import JournalReplay
+from flintmq.testing.simulated_disk import SimulatedDisk
 from flintmq.tests.support.effort import examples
 
 PATH = Path("/store/flint/new-topics")

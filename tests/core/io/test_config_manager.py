@@ -19,7 +19,7 @@ from flintmq.core.errors import JsonTypeError, StoreError, StoreFormatError
 from flintmq.core.io import fastjson
 from flintmq.core.io.config_journal import ConfigJournal
 from flintmq.core.io.config_manager import ConfigManager, JsonFile
-from flintmq.core.testing.clock import ManualClock
+from flintmq.testing.clock import ManualClock
 
 
 class Words(ConfigManager[str]):

@@ -14,7 +14,7 @@ def said_by(program: str) -> str:
 
 def test_a_broker_is_made_without_it() -> None:
     """13 MiB and a tenth of a second of every start."""
-    assert said_by("import sys, flintmq.plugins.broker.broker; print('numpy' in sys.modules)") == "False"
+    assert said_by("import sys, flintmq.programs.broker.broker; print('numpy' in sys.modules)") == "False"
 
 
 def test_who_asks_whether_it_is_ready_sends_for_it_once() -> None:

@@ -14,7 +14,7 @@ from flintmq.core.errors import RefusedError
 from flintmq.core.kernel.accounts import Account, Ledger
 from flintmq.core.kernel.blame import Blame
 from flintmq.core.kernel.plugin_info import PluginOrigin, PluginSource
-from flintmq.core.testing.clock import ManualClock
+from flintmq.testing.clock import ManualClock
 
 MINE = PluginOrigin("mine", PluginSource.PROGRAM)
 

@@ -16,8 +16,8 @@ from flintmq.core.kernel.blame import Blame, brief
 from flintmq.core.kernel.isolation import Accountable, IsolatedDispatcher
 from flintmq.core.kernel.plugin_info import PluginOrigin, PluginSource
 from flintmq.core.kernel.plugin_shapes import INDEX_BUILDER
-from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.dispatcher_kit import sample_batch
+from flintmq.testing.clock import ManualClock
+from flintmq.testing.dispatcher_kit import sample_batch
 
 HOUSE = PluginOrigin("house", PluginSource.BUILT_IN)
 A = PluginOrigin("a", PluginSource.ENTRY_POINT, "a 1.0")

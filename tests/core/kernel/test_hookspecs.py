@@ -12,8 +12,8 @@ from flintmq.core.record.dispatch_request import DispatchRequest
 from flintmq.core.record.record_batch import RecordBatch
 from flintmq.core.store import message_store
 from flintmq.core.store.opened_store import OpenedStore
-from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.store import message, store_spec
+from flintmq.testing.clock import ManualClock
+from flintmq.testing.store import message, store_spec
 
 
 class Collector:

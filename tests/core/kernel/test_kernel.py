@@ -18,9 +18,9 @@ from flintmq.core.kernel.hookspecs import FlintSpecs, hookimpl
 from flintmq.core.kernel.kernel import Kernel
 from flintmq.core.kernel.plugin_info import PluginOrigin, PluginSource
 from flintmq.core.kernel.ports import FlushStrategy, RecordBatch
-from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.dispatcher_kit import sample_batch
 from flintmq.plugins.builtin import BUILTIN_PLUGINS
+from flintmq.testing.clock import ManualClock
+from flintmq.testing.dispatcher_kit import sample_batch
 
 MakeModule = Callable[[str], str]
 

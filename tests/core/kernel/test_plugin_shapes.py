@@ -24,8 +24,8 @@ from flintmq.core.kernel.plugin_shapes import (
     wrong_call,
 )
 from flintmq.core.kernel.registries import Registries
-from flintmq.plugins.broker.processors import ProcessorsPlugin
 from flintmq.plugins.builtin import BUILTIN_PLUGINS
+from flintmq.programs.broker.processors import ProcessorsPlugin
 
 
 def methods_of(*protocols: type) -> dict[str, tuple[str, ...]]:

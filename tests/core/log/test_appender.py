@@ -17,9 +17,9 @@ from flintmq.core.record.record import MAGIC_BLANK, RECORD_MIN_BYTES, MessageExt
 from flintmq.core.record.sys_flag import TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from flintmq.core.response_code import ResponseCode
 from flintmq.core.store.message_store import MessageStore
-from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.store import message, open_store, opened, snapshot
 from flintmq.plugins.delay.delay_times import DELAY_LEVEL_MS
+from flintmq.testing.clock import ManualClock
+from flintmq.testing.store import message, open_store, opened, snapshot
 from flintmq.tests.support.effort import examples
 
 FILE_BYTES = 4096

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from flintmq.core.testing.store import BY_HAND_SYNCHRONOUS, message, opened
+from flintmq.testing.store import BY_HAND_SYNCHRONOUS, message, opened
 
 FILE_BYTES = 4096
 

@@ -13,10 +13,10 @@ from flintmq.core.log.mapped_file import MappedFile
 from flintmq.core.log.mapped_file_queue import MappedFileQueue
 from flintmq.core.log.store_checkpoint import StoreCheckpoint
 from flintmq.core.log.watermarks import Watermarks
-from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.simulated_disk import SimulatedDisk
-from flintmq.core.testing.store import message
 from flintmq.flush.transient_store_pool import AnonymousBufferPool
+from flintmq.testing.clock import ManualClock
+from flintmq.testing.simulated_disk import SimulatedDisk
+from flintmq.testing.store import message
 
 FILE_BYTES = 4096
 ROOT = Path("/store")

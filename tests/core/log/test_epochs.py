@@ -11,7 +11,7 @@ import pytest
 from flintmq.core.errors import StoreError, StoreFormatError
 from flintmq.core.log.epochs import MASTER, RECOVERED, Epoch, EpochFile, Epochs, epochs_path, read_epochs
 from flintmq.core.store.message_store import MessageStore
-from flintmq.core.testing.store import message, opened
+from flintmq.testing.store import message, opened
 from flintmq.tests.support.faulty_disk import FaultyDisk
 
 ABORT = "abort"

@@ -10,7 +10,7 @@ from flintmq.core.errors import StoreError
 from flintmq.core.log.log_reader import LogReader
 from flintmq.core.record import bulk_scan
 from flintmq.core.store.message_store import MessageStore
-from flintmq.core.testing.store import BY_HAND_SYNCHRONOUS, message, opened
+from flintmq.testing.store import BY_HAND_SYNCHRONOUS, message, opened
 
 FILE_BYTES = 4096
 COUNT = 60

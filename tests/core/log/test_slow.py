@@ -9,10 +9,10 @@ import attrs
 import pytest
 
 from flintmq.core.log.slow import SlowLog
-from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.store import BY_HAND, message, opened
 from flintmq.flush.transient_store_pool import AnonymousBufferPool
 from flintmq.plugins.replication.slave_link import RecordChecker
+from flintmq.testing.clock import ManualClock
+from flintmq.testing.store import BY_HAND, message, opened
 from flintmq.tests.support.slow_disk import SlowDisk
 
 FILE_BYTES = 4096

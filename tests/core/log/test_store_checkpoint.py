@@ -9,7 +9,7 @@ import pytest
 
 from flintmq.core.errors import StoreFormatError
 from flintmq.core.log.store_checkpoint import CHECKPOINT_BYTES, StoreCheckpoint
-from flintmq.core.testing.simulated_disk import SimulatedDisk
+from flintmq.testing.simulated_disk import SimulatedDisk
 from flintmq.tests.support.crash_states import CrashPoint
 
 PATH = Path("/store/checkpoint")

@@ -27,12 +27,12 @@ from flintmq.core.record.bulk_columns import RecordColumns
 from flintmq.core.record.java_hash import index_key_hash
 from flintmq.core.record.sys_flag import BORN_HOST_V6, STORE_HOST_V6
 from flintmq.core.recovery.start_walk import Recovered, walk_log
-from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.journaled_files import Image
-from flintmq.core.testing.simulated_disk import SimulatedDisk
-from flintmq.core.testing.store import BY_HAND, start_store, store_spec
 from flintmq.dispatchers.index import index_bulk
 from flintmq.plugins.delay.delay_times import DELAY_LEVEL_MS, DelayTagsCodes, DelayTimes
+from flintmq.testing.clock import ManualClock
+from flintmq.testing.journaled_files import Image
+from flintmq.testing.simulated_disk import SimulatedDisk
+from flintmq.testing.store import BY_HAND, start_store, store_spec
 from flintmq.tests.support.crash_run import stepped
 from flintmq.tests.support.effort import examples
 

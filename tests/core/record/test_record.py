@@ -26,7 +26,7 @@ from flintmq.core.record.record import (
     store_timestamp_at,
 )
 from flintmq.core.record.sys_flag import BORN_HOST_V6, STORE_HOST_V6
-from flintmq.core.testing.store import batch, message
+from flintmq.testing.store import batch, message
 from flintmq.tests.support.effort import examples
 from flintmq.tests.support.records import RecordFields
 from flintmq.tests.support.strict_reader import strict_record

@@ -7,8 +7,8 @@ from pathlib import Path
 from flintmq.core.io import lazy_numpy
 from flintmq.core.kernel.ports import AppendedBatch, RecordBatch
 from flintmq.core.record.bulk_columns import RecordColumns
-from flintmq.core.testing.dispatcher_kit import sample_requests
-from flintmq.core.testing.store import BY_HAND, batch, message, opened
+from flintmq.testing.dispatcher_kit import sample_requests
+from flintmq.testing.store import BY_HAND, batch, message, opened
 
 
 def values(columns: RecordColumns) -> list[tuple[object, ...]]:

@@ -10,7 +10,7 @@ from flintmq.config.rocketmq.system_topics import DELETED_TOPIC
 from flintmq.core.record.record import decode_record, encode_record, record_size
 from flintmq.core.record.record_batch import RecordBatch
 from flintmq.core.record.topic_lives import begins_again, deleted_topic, deleted_topics, deletion
-from flintmq.core.testing.store import BY_HAND, message, opened
+from flintmq.testing.store import BY_HAND, message, opened
 
 
 def test_a_deletion_names_its_topic() -> None:

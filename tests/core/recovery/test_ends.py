@@ -13,7 +13,7 @@ from flintmq.core.io.os_disk import OS_DISK
 from flintmq.core.io.paths import ends_path
 from flintmq.core.recovery.ends import Ends, EndsFile, QueueEnd, counter_of, notes_of_files
 from flintmq.core.recovery.last_stop import boot_path
-from flintmq.core.testing.store import message, open_store, opened, snapshot
+from flintmq.testing.store import message, open_store, opened, snapshot
 
 ENDS = Ends(is_stop=True, log_end=77, queues=[QueueEnd("T", 0, 1, 9), QueueEnd("U", 3, 0, 4)])
 

@@ -20,9 +20,9 @@ from flintmq.config import load_config
 from flintmq.core.errors import StoreError
 from flintmq.core.io.os_disk import OS_DISK
 from flintmq.core.recovery.last_stop import boot_path
-from flintmq.plugins.doctor.files import StoreFiles
-from flintmq.plugins.doctor.verify import verify
-from flintmq.plugins.testing.embedded import SETTINGS
+from flintmq.programs.doctor.files import StoreFiles
+from flintmq.programs.doctor.verify import verify
+from flintmq.testing.embedded import SETTINGS
 from flintmq.tests.support.effort import examples
 
 SIZES = (

@@ -13,8 +13,8 @@ from flintmq.core.io.paths import ends_path
 from flintmq.core.recovery.last_stop import LastStop, boot_path
 from flintmq.core.recovery.missing_log import may_be_lost
 from flintmq.core.store.message_store import MessageStore
-from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.store import message, open_store, opened, snapshot
+from flintmq.testing.clock import ManualClock
+from flintmq.testing.store import message, open_store, opened, snapshot
 
 FILE_BYTES = 4096
 COUNT = 100

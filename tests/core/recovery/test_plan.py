@@ -13,8 +13,8 @@ from flintmq.core.record import record as rec
 from flintmq.core.recovery.last_stop import LastStop, boot_path
 from flintmq.core.recovery.plan import RecoveryPlan
 from flintmq.core.store import opened_store
-from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.store import message, open_store, snapshot, store_spec
+from flintmq.testing.clock import ManualClock
+from flintmq.testing.store import message, open_store, snapshot, store_spec
 
 FILE_BYTES = 4096
 COUNT = 100

@@ -8,7 +8,7 @@ import pytest
 
 from flintmq.core.store.message_store import open_store
 from flintmq.core.store.opened_store import plan_of, recover
-from flintmq.core.testing.store import message, opened, store_spec
+from flintmq.testing.store import message, opened, store_spec
 
 FILE_BYTES = 4096
 

@@ -8,8 +8,8 @@ import pytest
 
 from flintmq.core.errors import StoreError
 from flintmq.core.kernel.ports import RecordBatch
-from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.store import message, open_store
+from flintmq.testing.clock import ManualClock
+from flintmq.testing.store import message, open_store
 
 
 class Keeper:

@@ -13,7 +13,7 @@ from flintmq.config import load_config
 from flintmq.core.errors import StoreFormatError
 from flintmq.core.io.paths import ends_path
 from flintmq.core.recovery.small_files import table_fault
-from flintmq.plugins.testing.embedded import SETTINGS
+from flintmq.testing.embedded import SETTINGS
 
 NOTHING = [b"", b"null", b"\0\0\0\0", b"[]", b'{"offsetTable":{']
 

@@ -14,7 +14,7 @@ from flintmq.core.log.watermarks import Watermarks
 from flintmq.core.record.record import encode_blank
 from flintmq.core.record.sys_flag import TRANSACTION_PREPARED
 from flintmq.core.recovery.start_walk import Recovered, walk_log
-from flintmq.core.testing.clock import ManualClock
+from flintmq.testing.clock import ManualClock
 from flintmq.tests.support.records import RecordFields
 
 FILE_BYTES = 1_024

@@ -11,8 +11,8 @@ from flintmq.core.io.config_manager import DataVersion
 from flintmq.core.route import route_manager
 from flintmq.core.route.route_data import ClusterInfo, RegisterResult
 from flintmq.core.route.route_manager import RouteInfoManager
-from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.processor_kit import RecordingChannel
+from flintmq.testing.clock import ManualClock
+from flintmq.testing.processor_kit import RecordingChannel
 
 
 class Names:

@@ -17,8 +17,9 @@ from flintmq.core.record.record import MessageExtBrokerInner
 from flintmq.core.store import reput_message_service
 from flintmq.core.store.message_store import open_store
 from flintmq.core.store.opened_store import OpenedStore
-from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.store import (
+from flintmq.dispatchers.index import index_bulk
+from flintmq.testing.clock import ManualClock
+from flintmq.testing.store import (
     BY_HAND,
     BY_HAND_SYNCHRONOUS,
     batch,
@@ -28,7 +29,6 @@ from flintmq.core.testing.store import (
     start_store,
     store_spec,
 )
-from flintmq.dispatchers.index import index_bulk
 from flintmq.tests.support.effort import examples
 
 V6 = pack_host("fd00::1", 1)

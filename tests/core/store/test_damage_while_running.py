@@ -21,8 +21,8 @@ from flintmq.core.record.record import MAGIC_BLANK
 from flintmq.core.response_code import ResponseCode
 from flintmq.core.store import reput_message_service
 from flintmq.core.store.message_store import MessageStore
-from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.store import BY_HAND, message, open_store
+from flintmq.testing.clock import ManualClock
+from flintmq.testing.store import BY_HAND, message, open_store
 
 FILE_BYTES = 64 * 1024
 COUNT = 12

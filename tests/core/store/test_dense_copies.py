@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from flintmq.core.record import log_part
-from flintmq.core.testing.store import message, opened
-from flintmq.plugins.doctor.files import StoreFiles
-from flintmq.plugins.doctor.verify import verify
+from flintmq.programs.doctor.files import StoreFiles
+from flintmq.programs.doctor.verify import verify
+from flintmq.testing.store import message, opened
 from tests.support.effort import first
 
 MIB = 1024 * 1024

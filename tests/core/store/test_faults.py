@@ -14,7 +14,7 @@ from flintmq.core.record.record import RECORD_MIN_BYTES
 from flintmq.core.response_code import ResponseCode
 from flintmq.core.store.message_store import MessageStore
 from flintmq.core.store.message_writer import Put
-from flintmq.core.testing.store import BY_HAND, message, open_store, opened, snapshot
+from flintmq.testing.store import BY_HAND, message, open_store, opened, snapshot
 from flintmq.tests.support.faulty_disk import FaultyDisk
 
 FILE_BYTES = 4096

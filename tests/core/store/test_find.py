@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from flintmq.core.record.record import decode_record
 from flintmq.core.store.message_store import MessageStore
-from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.store import message, open_store, opened
 from flintmq.dispatchers.index.index_service import IndexService
+from flintmq.testing.clock import ManualClock
+from flintmq.testing.store import message, open_store, opened
 from flintmq.tests.support.effort import examples
 
 START_MS = 1_700_000_000_000

@@ -20,8 +20,8 @@ from flintmq.core.record.record import MAGIC_V1, RECORD_MIN_BYTES, record_size
 from flintmq.core.record.sys_flag import BORN_HOST_V6, STORE_HOST_V6
 from flintmq.core.store.message_store import MessageStore
 from flintmq.core.store.opened_store import recover
-from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.store import BY_HAND, message, open_store, opened, snapshot, store_spec
+from flintmq.testing.clock import ManualClock
+from flintmq.testing.store import BY_HAND, message, open_store, opened, snapshot, store_spec
 from flintmq.tests.support.effort import examples
 from flintmq.tests.support.faulty_disk import FaultyDisk
 

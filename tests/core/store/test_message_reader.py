@@ -12,7 +12,7 @@ import pytest
 from flintmq.core.record.record import RECORD_MIN_BYTES, decode_records
 from flintmq.core.store.message_reader import GetMessageResult, GetMessageStatus
 from flintmq.core.store.message_store import MessageStore
-from flintmq.core.testing.store import message, opened
+from flintmq.testing.store import message, opened
 
 S = GetMessageStatus
 

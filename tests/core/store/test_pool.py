@@ -9,8 +9,8 @@ import attrs
 from flintmq.core.kernel.ports import DispatchRequest
 from flintmq.core.record.record import RECORD_MIN_BYTES
 from flintmq.core.store.message_store import MessageStore
-from flintmq.core.testing.store import BY_HAND, message, open_store, opened, snapshot
 from flintmq.flush.transient_store_pool import AnonymousBufferPool
+from flintmq.testing.store import BY_HAND, message, open_store, opened, snapshot
 from flintmq.tests.support.faulty_disk import FaultyDisk
 
 POOLED = attrs.evolve(BY_HAND, uses_pool=True)

@@ -16,8 +16,8 @@ from flintmq.core.record.host import pack_host
 from flintmq.core.record.record import MessageExtBrokerInner
 from flintmq.core.record.sys_flag import TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from flintmq.core.store import reput_message_service
-from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.store import BY_HAND, message, open_store, opened, snapshot
+from flintmq.testing.clock import ManualClock
+from flintmq.testing.store import BY_HAND, message, open_store, opened, snapshot
 from flintmq.tests.support.effort import examples
 
 V6 = pack_host("fd00::1", 1)

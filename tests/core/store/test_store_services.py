@@ -10,8 +10,8 @@ import pytest
 from flintmq.core.io.os_disk import OS_DISK
 from flintmq.core.log.store_checkpoint import StoreCheckpoint
 from flintmq.core.store.store_services import QueueFlusher
-from flintmq.core.testing.clock import ManualClock
 from flintmq.dispatchers.consume_queue.consume_queue_table import ConsumeQueueTable
+from flintmq.testing.clock import ManualClock
 
 
 @pytest.mark.parametrize("error", [OSError(5, "the disk is broken"), RuntimeError("a fault of ours")])

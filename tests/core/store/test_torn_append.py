@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from flintmq.core.log.mapped_file import HEAD_BYTES, IN_ORDER_BYTES
-from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.store import message, open_store
-from flintmq.plugins.doctor.explain import explain_start
-from flintmq.plugins.doctor.files import StoreFiles
+from flintmq.programs.doctor.explain import explain_start
+from flintmq.programs.doctor.files import StoreFiles
+from flintmq.testing.clock import ManualClock
+from flintmq.testing.store import message, open_store
 
 BODY = bytes(range(1, 251)) * 4
 """No zeros: an unwritten stretch cannot be taken for a body."""

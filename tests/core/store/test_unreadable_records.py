@@ -15,16 +15,16 @@ from flintmq.core.record import bulk_scan
 from flintmq.core.record.queue_unit import UNIT
 from flintmq.core.record.record import encode_blank
 from flintmq.core.store.message_reader import GetMessageStatus
-from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.store import message, open_store, store_spec
 from flintmq.plugins.delay.delay_times import DELAY_LEVEL_MS
-from flintmq.plugins.doctor.explain import explain_position, explain_start
-from flintmq.plugins.doctor.files import StoreFiles
-from flintmq.plugins.doctor.rebuild import fitting, has_damage, rebuild
-from flintmq.plugins.doctor.report import Level
-from flintmq.plugins.doctor.salvage import salvage
-from flintmq.plugins.doctor.verify import verify
 from flintmq.plugins.replication.slave_link import RecordChecker
+from flintmq.programs.doctor.explain import explain_position, explain_start
+from flintmq.programs.doctor.files import StoreFiles
+from flintmq.programs.doctor.rebuild import fitting, has_damage, rebuild
+from flintmq.programs.doctor.report import Level
+from flintmq.programs.doctor.salvage import salvage
+from flintmq.programs.doctor.verify import verify
+from flintmq.testing.clock import ManualClock
+from flintmq.testing.store import message, open_store, store_spec
 from flintmq.tests.support.records import HOST_V4, HOST_V6, RecordFields
 from flintmq.tests.support.strict_reader import strict_log, strict_records
 

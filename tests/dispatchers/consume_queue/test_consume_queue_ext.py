@@ -18,9 +18,9 @@ from flintmq.core.record.java_hash import tags_hash
 from flintmq.core.record.queue_unit import MAX_ADDRESS, is_address
 from flintmq.core.store.message_store import MessageStore, open_store
 from flintmq.core.store.opened_store import recover
-from flintmq.core.testing.store import message, opened, snapshot, store_spec
 from flintmq.dispatchers.consume_queue.consume_queue_ext import ConsumeQueueExt, ExtUnit
 from flintmq.plugins.filters.plugin import TagFilter
+from flintmq.testing.store import message, opened, snapshot, store_spec
 from flintmq.tests.support.faulty_disk import FaultyDisk
 
 LEAST_LONG = -(2**63)

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from flintmq.core.errors import StoreFormatError, StoreFullError
 from flintmq.core.io.os_disk import OS_DISK
 from flintmq.core.kernel.ports import DispatchRequest, RecordBatch
-from flintmq.core.testing.store import message, opened, snapshot
 from flintmq.dispatchers.consume_queue.consume_queue_table import ConsumeQueueTable
+from flintmq.testing.store import message, opened, snapshot
 from flintmq.tests.support.effort import examples
 from flintmq.tests.support.faulty_disk import FaultyDisk
 

@@ -12,9 +12,9 @@ from flintmq.core.io.os_disk import OS_DISK
 from flintmq.core.kernel.ports import DispatchRequest, RecordBatch
 from flintmq.core.record.bulk_columns import columns_of
 from flintmq.core.record.topic_lives import deletion
-from flintmq.core.testing.store import BY_HAND, BY_HAND_SYNCHRONOUS, message, opened
 from flintmq.dispatchers.consume_queue.consume_queue_ext import ExtFiles
 from flintmq.dispatchers.consume_queue.consume_queue_table import ConsumeQueueTable
+from flintmq.testing.store import BY_HAND, BY_HAND_SYNCHRONOUS, message, opened
 
 lazy_numpy.load()
 

@@ -9,9 +9,9 @@ import pytest
 
 from flintmq.core.io import lazy_numpy
 from flintmq.core.kernel.ports import RecordBatch, requests_of
-from flintmq.core.testing.dispatcher_kit import check_dispatcher, sample_requests
-from flintmq.core.testing.store import batch, message, opened
 from flintmq.dispatchers.spark_feed.spark_feed import SparkFeed
+from flintmq.testing.dispatcher_kit import check_dispatcher, sample_requests
+from flintmq.testing.store import batch, message, opened
 
 
 class Publisher:

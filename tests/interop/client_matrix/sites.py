@@ -16,7 +16,6 @@ import pytest
 import flintmq
 from flintmq.config import load_config
 from flintmq.core.errors import RefusedError
-from flintmq.plugins.testing.embedded import SETTINGS, EmbeddedBroker
 from flintmq.remoting.client import (
     AclSigner,
     AdminClient,
@@ -26,6 +25,7 @@ from flintmq.remoting.client import (
     MessageQueue,
     PullConsumer,
 )
+from flintmq.testing.embedded import SETTINGS, EmbeddedBroker
 from flintmq.tests.interop.peer import Peer, fetch_jars
 
 FLINTMQ: Final = "flintmq"

@@ -20,11 +20,11 @@ import pytest
 
 import flintmq
 from flintmq.config import load_config
-from flintmq.plugins.testing.embedded import SETTINGS
 from flintmq.remoting.client import AdminClient, Consumer, FlintError, Message, MessageExt, Producer
 from flintmq.remoting.client.instance import REQUEST_TIMEOUT_MS
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.command import RemotingCommand
+from flintmq.testing.embedded import SETTINGS
 from flintmq.tests.support.ports import free_ports
 
 from .cut import Healing, Network

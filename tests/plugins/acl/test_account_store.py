@@ -14,9 +14,9 @@ from flintmq.config.secret import Secret
 from flintmq.config.sections.models import AclAccount, AclSection
 from flintmq.core.errors import StoreError
 from flintmq.core.kernel.ports.access import Permission
-from flintmq.core.testing.clock import ManualClock
 from flintmq.plugins.acl.account_store import AccountStore
 from flintmq.remoting.processors.needs import group_need, topic_need
+from flintmq.testing.clock import ManualClock
 
 SECRET = "hunter2-hunter2"
 TEXT = f"""\

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from flintmq.core.kernel.ports.alarm import Alarm
-from flintmq.plugins.testing.embedded import EmbeddedBroker
+from flintmq.testing.embedded import EmbeddedBroker
 
 Alarms = Callable[[EmbeddedBroker], dict[str, Alarm]]
 

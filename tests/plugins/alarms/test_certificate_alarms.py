@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from flintmq.core.kernel.ports.alarm import Alarm
-from flintmq.core.testing.clock import VirtualClock
-from flintmq.plugins.testing.embedded import EmbeddedBroker
+from flintmq.testing.clock import VirtualClock
+from flintmq.testing.embedded import EmbeddedBroker
 
 Alarms = Callable[[EmbeddedBroker], dict[str, Alarm]]
 

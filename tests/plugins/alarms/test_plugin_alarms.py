@@ -8,8 +8,8 @@ from typing import Any
 from flintmq.core.broker.api import BrokerApi
 from flintmq.core.kernel.hookspecs import hookimpl
 from flintmq.core.kernel.ports.alarm import Alarm
-from flintmq.core.testing.clock import VirtualClock
-from flintmq.plugins.testing.embedded import EmbeddedBroker
+from flintmq.testing.clock import VirtualClock
+from flintmq.testing.embedded import EmbeddedBroker
 
 Alarms = Callable[[EmbeddedBroker], dict[str, Alarm]]
 

@@ -8,7 +8,7 @@ import pytest
 
 from flintmq.plugins.alarms import process_alarms as module
 from flintmq.plugins.alarms.process_alarms import PROC, ProcessAlarms, ProcessUse, measure, process_alarms
-from flintmq.plugins.testing.embedded import EmbeddedBroker
+from flintmq.testing.embedded import EmbeddedBroker
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ from flintmq.core.errors import FlintError, RefusedError, StoreError
 from flintmq.core.io.disk import MappedRegion
 from flintmq.core.io.os_disk import OsDisk
 from flintmq.core.kernel.ports.alarm import Alarm
-from flintmq.core.testing.clock import VirtualClock
-from flintmq.plugins.cli.main import run_command_line
+from flintmq.programs.cli.main import run_command_line
+from flintmq.testing.clock import VirtualClock
 from flintmq.tests.support.faulty_disk import FaultyDisk
 
 SMALL = (

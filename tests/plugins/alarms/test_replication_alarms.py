@@ -10,9 +10,9 @@ import pytest
 
 from flintmq import Message
 from flintmq.core.kernel.ports.alarm import Alarm
-from flintmq.core.testing.clock import VirtualClock
-from flintmq.plugins.testing.cluster import EmbeddedCluster
-from flintmq.plugins.testing.embedded import EmbeddedBroker
+from flintmq.testing.clock import VirtualClock
+from flintmq.testing.cluster import EmbeddedCluster
+from flintmq.testing.embedded import EmbeddedBroker
 
 Alarms = Callable[[EmbeddedBroker], dict[str, Alarm]]
 

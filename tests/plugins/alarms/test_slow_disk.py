@@ -8,10 +8,10 @@ from typing import Any
 import attrs
 import pytest
 
-from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.store import BY_HAND, message, opened
 from flintmq.flush.transient_store_pool import AnonymousBufferPool
 from flintmq.plugins.alarms.store_alarms import StoreAlarms
+from flintmq.testing.clock import ManualClock
+from flintmq.testing.store import BY_HAND, message, opened
 from flintmq.tests.support.slow_disk import SlowDisk
 from flintmq.tests.support.state import state_of
 

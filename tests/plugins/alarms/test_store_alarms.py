@@ -17,10 +17,10 @@ from flintmq.core.errors import FlintError
 from flintmq.core.io.os_disk import OsDisk
 from flintmq.core.kernel.hookspecs import hookimpl
 from flintmq.core.kernel.ports.alarm import Alarm
-from flintmq.core.testing.clock import ManualClock, VirtualClock
-from flintmq.core.testing.store import BY_HAND, message, opened
 from flintmq.plugins.alarms.store_alarms import StoreAlarms
-from flintmq.plugins.testing.embedded import EmbeddedBroker
+from flintmq.testing.clock import ManualClock, VirtualClock
+from flintmq.testing.embedded import EmbeddedBroker
+from flintmq.testing.store import BY_HAND, message, opened
 from flintmq.tests.support.state import state_of
 
 HOURS = [f"{hour:02}" for hour in range(24)]

@@ -16,10 +16,10 @@ import pytest
 
 import flintmq
 from flintmq.config import ConfigError, load_config
-from flintmq.plugins.cli.exits import ExitCode, exit_code_of
 from flintmq.plugins.console import child
 from flintmq.plugins.console.child import ConsoleChild, ConsoleError, arguments_of, environment_of
-from flintmq.plugins.testing.cluster import EmbeddedCluster
+from flintmq.programs.cli.exits import ExitCode, exit_code_of
+from flintmq.testing.cluster import EmbeddedCluster
 from flintmq.tests.support.processes import is_gone, until
 
 SERVES = """

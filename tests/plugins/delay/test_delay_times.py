@@ -16,8 +16,6 @@ from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC
 from flintmq.core.errors import StoreFormatError
 from flintmq.core.store.message_store import MessageStore
 from flintmq.core.store.opened_store import recover
-from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.store import message, snapshot, start_store, store_spec
 from flintmq.plugins.delay.delay_times import (
     DelayTimes,
     delay_times_path,
@@ -28,6 +26,8 @@ from flintmq.plugins.delay.delay_times import (
     tags_codes_with,
     unknown_due,
 )
+from flintmq.testing.clock import ManualClock
+from flintmq.testing.store import message, snapshot, start_store, store_spec
 
 LEVELS = {1: 3_000, 2: 60_000}
 OTHERS = {1: 7_000, 2: 60_000, 3: 1_000}

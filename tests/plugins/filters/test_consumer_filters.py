@@ -15,11 +15,11 @@ from flintmq.core.io import fastjson
 from flintmq.core.io.config_manager import JsonFile
 from flintmq.core.kernel.ports import BitMapFilter
 from flintmq.core.record.bloom import BloomFilter
-from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.processor_kit import RecordingChannel
 from flintmq.plugins.filters.consumer_filter_data import ConsumerFilterData, DeadFilters
 from flintmq.plugins.filters.consumer_filters import PER_EXPECTED, ConsumerFilterManager
 from flintmq.plugins.filters.sql92 import sql92_filter
+from flintmq.testing.clock import ManualClock
+from flintmq.testing.processor_kit import RecordingChannel
 
 DAY_MS = 24 * 3600 * 1000
 BLOOM = BloomFilter(20, 32)

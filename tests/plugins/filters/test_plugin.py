@@ -14,12 +14,12 @@ from flintmq.config.sections.models import ListenSection, PullSection, StoreSect
 from flintmq.core.broker.subscription import build_subscription
 from flintmq.core.broker.topic_config import TopicConfig
 from flintmq.core.io.config_manager import JsonFile
-from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.processor_kit import RecordingChannel
 from flintmq.dispatchers.filter_bitmap import CalcBitMap
 from flintmq.plugins.filters.consumer_filter_file import FilePart
 from flintmq.plugins.filters.consumer_filters import PERSIST_INTERVAL_S
 from flintmq.plugins.filters.plugin import FilterService
+from flintmq.testing.clock import ManualClock
+from flintmq.testing.processor_kit import RecordingChannel
 
 
 @pytest.mark.parametrize("with_bit_maps", [True, False])

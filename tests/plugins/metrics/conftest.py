@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from flintmq.plugins.testing.embedded import EmbeddedBroker
+from flintmq.testing.embedded import EmbeddedBroker
 from flintmq.tests.support.traffic import send_and_consume
 
 

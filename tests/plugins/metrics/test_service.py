@@ -26,10 +26,10 @@ from flintmq.core.errors import RemotingError
 from flintmq.core.kernel.hookspecs import hookimpl
 from flintmq.core.kernel.ports import Measurement
 from flintmq.core.retention.retention import DiskFull
-from flintmq.core.testing.service_kit import check_service
 from flintmq.plugins.metrics.service import MetricsService
 from flintmq.remoting.client.transport import RemotingClient
 from flintmq.remoting.wire.command import request
+from flintmq.testing.service_kit import check_service
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from flintmq.core.store.message_store import MessageStore
-from flintmq.core.testing.store import message, opened
 from flintmq.plugins.replication.link_settings import LinkSettings
 from flintmq.plugins.replication.master_link import MasterLink
 from flintmq.plugins.replication.slave_link import SlaveLink
 from flintmq.plugins.replication.store_log import SlaveStoreLog, StoreLog
+from flintmq.testing.store import message, opened
 
 SECRET = b"known to both ends of it"
 

@@ -12,9 +12,9 @@ import pytest
 from flintmq.core.errors import NotFollowedError, ReplicationError, StoreError
 from flintmq.core.log.epochs import MASTER, RECOVERED, Epochs
 from flintmq.core.store.message_store import MessageStore
-from flintmq.core.testing.store import open_store, opened
 from flintmq.plugins.replication.agreement import Agreement, LogState, agree
 from flintmq.plugins.replication.link_settings import LinkSettings
+from flintmq.testing.store import open_store, opened
 from flintmq.tests.support.faulty_disk import FaultyDisk, Operation
 
 from .conftest import Pair, fill, log_of

@@ -12,10 +12,10 @@ from flintmq.core.errors import ReplicationError
 from flintmq.core.log.epochs import Epochs
 from flintmq.core.record.record import decode_records
 from flintmq.core.store.message_store import MessageStore
-from flintmq.core.testing.store import message
 from flintmq.plugins.replication.agreement import LogState
 from flintmq.plugins.replication.link_settings import LinkSettings
 from flintmq.plugins.replication.slave_link import RecordChecker
+from flintmq.testing.store import message
 
 from .conftest import Pair, fill, log_of
 

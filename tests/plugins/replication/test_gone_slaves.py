@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from flintmq.core.testing.clock import ManualClock
 from flintmq.plugins.replication.gone_slaves import GoneSlaves
+from flintmq.testing.clock import ManualClock
 
 
 def test_a_slave_is_gone_when_its_last_connection_has_ended() -> None:

@@ -6,8 +6,8 @@ import pytest
 
 from flintmq.core.kernel.ports import FlushStatus, FlushWaiter
 from flintmq.core.log.watermarks import Watermarks
-from flintmq.core.testing.clock import ManualClock
 from flintmq.plugins.replication.group_transfer import GroupTransferService
+from flintmq.testing.clock import ManualClock
 
 FLUSHED, TIMEOUT, FENCED = FlushStatus.FLUSHED, FlushStatus.TIMEOUT, FlushStatus.FENCED
 SLAVE_TIMEOUT, NOT_AVAILABLE = FlushStatus.SLAVE_TIMEOUT, FlushStatus.SLAVE_NOT_AVAILABLE

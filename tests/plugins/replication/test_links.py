@@ -14,12 +14,12 @@ import pytest
 from flintmq.core.errors import NotFollowedError, ReplicationError, StoreError
 from flintmq.core.kernel.ports import FlushStrategy
 from flintmq.core.store.message_store import MessageStore
-from flintmq.core.testing.store import BY_HAND, BY_HAND_SYNCHRONOUS, opened
 from flintmq.plugins.replication import streams
 from flintmq.plugins.replication.link_settings import LinkSettings
 from flintmq.plugins.replication.master_link import Stage
 from flintmq.plugins.replication.slave_link import SlaveStage
 from flintmq.plugins.replication.streams import FrameType, Keys, Sealer, Unsealer, plain_pieces
+from flintmq.testing.store import BY_HAND, BY_HAND_SYNCHRONOUS, opened
 
 from .conftest import SECRET, Pair, fill, log_of
 

@@ -13,11 +13,11 @@ import pytest
 
 from flintmq.core.io.clock import SYSTEM_CLOCK
 from flintmq.core.store.message_store import MessageStore
-from flintmq.core.testing.store import message, opened
 from flintmq.plugins.replication.link_settings import LinkSettings
 from flintmq.plugins.replication.master import HaMasterService
 from flintmq.plugins.replication.slave import HaSlaveService
 from flintmq.plugins.replication.store_log import SlaveStoreLog, StoreLog
+from flintmq.testing.store import message, opened
 
 SETTINGS = LinkSettings(heartbeat_s=0.2, housekeeping_s=5.0, batch_bytes=1000, secret=b"known to both ends")
 

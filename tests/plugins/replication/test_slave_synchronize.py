@@ -15,10 +15,10 @@ from flintmq.core.broker.topic_config import TopicConfig
 from flintmq.core.broker.topics import TopicConfigManager, boot_topics
 from flintmq.core.errors import FlintError, RemotingConnectError
 from flintmq.core.io import fastjson
-from flintmq.core.testing.clock import ManualClock
 from flintmq.plugins.replication.slave_synchronize import SlaveSynchronize
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.command import RemotingCommand
+from flintmq.testing.clock import ManualClock
 from flintmq.tests.support.state import state_of
 
 TOPIC = {"topicName": "T", "readQueueNums": 3, "writeQueueNums": 3, "perm": 6}

@@ -20,13 +20,13 @@ from hypothesis import strategies as st
 from flintmq.core.io import lazy_numpy
 from flintmq.core.record.record import decode_record
 from flintmq.core.store.message_store import MessageStore
-from flintmq.core.testing.store import BY_HAND, batch, message, open_store, store_spec
 from flintmq.plugins.delay.delay_times import DELAY_LEVEL_MS
-from flintmq.plugins.doctor.files import StoreFiles
-from flintmq.plugins.doctor.rebuild import rebuild
-from flintmq.plugins.doctor.report import Level
-from flintmq.plugins.doctor.verify import verify
 from flintmq.plugins.replication.link_settings import LinkSettings
+from flintmq.programs.doctor.files import StoreFiles
+from flintmq.programs.doctor.rebuild import rebuild
+from flintmq.programs.doctor.report import Level
+from flintmq.programs.doctor.verify import verify
+from flintmq.testing.store import BY_HAND, batch, message, open_store, store_spec
 from flintmq.tests.support.effort import examples
 
 from .conftest import SECRET, Pair

@@ -17,9 +17,9 @@ from flintmq.core.errors import RefusedError, StoreError
 from flintmq.core.io.os_disk import OsDisk
 from flintmq.core.log.multi_path_queue import MultiPathMappedFileQueue
 from flintmq.core.store.message_reader import GetMessageStatus
-from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.store import message, open_store, opened
 from flintmq.plugins.retention.cleaner import MANUAL_ROUNDS, CleanCommitLogService
+from flintmq.testing.clock import ManualClock
+from flintmq.testing.store import message, open_store, opened
 
 HOUR_MS = 3_600_000
 FILE = 4096
@@ -281,7 +281,7 @@ def test_large_files_are_unlinked_in_the_background(make: Any, monkeypatch: pyte
 
 def test_what_is_not_synced_or_not_dispatched_stays(tmp_path: Path) -> None:
     """The flush service would sync a closed file, and fence the store; the dispatchers would find a hole."""
-    from flintmq.core.testing.store import BY_HAND
+    from flintmq.testing.store import BY_HAND
 
     disk = SmallDisk()
     disk.used = 88

@@ -12,8 +12,8 @@ import attrs
 import pytest
 
 from flintmq.core.errors import StoreError
-from flintmq.core.testing.simulated_disk import SimulatedDisk
 from flintmq.plugins.retention.cleaner import FileBin
+from flintmq.testing.simulated_disk import SimulatedDisk
 
 FILES = [Path("/log") / f"{number:020d}" for number in (0, 4096, 8192)]
 

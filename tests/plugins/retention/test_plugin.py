@@ -14,10 +14,10 @@ from flintmq.config import ConfigError, load_config
 from flintmq.core.broker.api import BrokerApi
 from flintmq.core.kernel.ports.processor import Request
 from flintmq.core.store.message_store import MessageStore
-from flintmq.core.testing.store import BY_HAND, message, opened, snapshot
 from flintmq.plugins.retention import plugin
 from flintmq.plugins.retention.plugin import RESIDENT_CHECK_S, ResidentPages, RetentionProcessor, RetentionService
 from flintmq.remoting.wire.codes import RequestCode
+from flintmq.testing.store import BY_HAND, message, opened, snapshot
 from flintmq.tests.support.faulty_disk import FaultyDisk, FaultyRegion
 
 FILE_BYTES = 16 * 1024

@@ -19,11 +19,11 @@ from flintmq.core.broker.subscription import SubscriptionData
 from flintmq.core.broker.waiting import redirect
 from flintmq.core.retention.retention import Bound, Deletion, LogFile, Reason, RetentionPolicy, bound_for_groups
 from flintmq.core.store.message_reader import GetMessageStatus
-from flintmq.core.testing.processor_kit import RecordingChannel
-from flintmq.core.testing.store import message
 from flintmq.plugins.retention import unread
 from flintmq.plugins.retention.cleaner import CleanCommitLogService
 from flintmq.plugins.retention.unread import ALARM_MS
+from flintmq.testing.processor_kit import RecordingChannel
+from flintmq.testing.store import message
 
 from .test_cleaner import BODY, FILE, HOUR_MS, Bench, make_bench  # noqa: F401 - a fixture
 

@@ -25,13 +25,13 @@ from flintmq.core.errors import RefusedError
 from flintmq.core.kernel.ports import FlushStatus, Sent
 from flintmq.core.kernel.ports.processor import declared_by
 from flintmq.core.response_code import ResponseCode
-from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.processor_kit import Sample, check_request_processor
-from flintmq.core.testing.store import message, open_store
 from flintmq.plugins.retry.plugin import RetryStep, SendBackProcessor
 from flintmq.remoting.client.transport import RemotingClient
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.command import request
+from flintmq.testing.clock import ManualClock
+from flintmq.testing.processor_kit import Sample, check_request_processor
+from flintmq.testing.store import message, open_store
 
 
 def test_a_broker_without_it_stores_retries_as_they_come_and_takes_nothing_back(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from served import Served
 
-from flintmq.plugins.cli.main import run_command_line
 from flintmq.plugins.spark.checkpoint import Checkpoint
 from flintmq.plugins.spark.errors import CheckpointError
 from flintmq.plugins.spark.options import ReadOptions
@@ -20,6 +19,7 @@ from flintmq.plugins.spark.store.queue_places import offset_at
 from flintmq.plugins.spark.store.transport import StoreTransport
 from flintmq.plugins.spark.wire.ranges import offset_of, queues_of
 from flintmq.plugins.spark.wire_transport import WireTransport
+from flintmq.programs.cli.main import run_command_line
 
 TOPIC = "orders"
 METADATA = '{"batchWatermarkMs":0,"batchTimestampMs":1,"conf":{}}'

@@ -11,13 +11,13 @@ from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.errors import RemotingConnectError
 from flintmq.core.response_code import ResponseCode
 from flintmq.core.route.route_data import BrokerData, ClusterInfo, QueueData, TopicRouteData
-from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.store import BY_HAND, message, open_store
 from flintmq.remoting.client.instance import ClientInstance
 from flintmq.remoting.wire.bodies import TopicList, TopicOffset, TopicStatsTable
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.command import RemotingCommand, response
 from flintmq.remoting.wire.json_body import dumps
+from flintmq.testing.clock import ManualClock
+from flintmq.testing.store import BY_HAND, message, open_store
 from flintmq.tests.support.records import RecordFields, encode_all
 
 _READ_AND_WRITE = 6

@@ -17,13 +17,13 @@ from flintmq.core.broker.waiting import UNDELIVERED_TOPIC, PutOutcome, WaitingSt
 from flintmq.core.errors import RefusedError, StoreError
 from flintmq.core.io.config_manager import JsonFile
 from flintmq.core.store.message_store import MessageStore
-from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.store import BY_HAND, message, open_store
 from flintmq.plugins.timer import timer_service
 from flintmq.plugins.timer.plugin import longest_delay
 from flintmq.plugins.timer.timer_message import TimerRedirect, due_ms
 from flintmq.plugins.timer.timer_service import TimerMessageService, TimerPositions
 from flintmq.plugins.timer.timer_wheel import TimerWheel
+from flintmq.testing.clock import ManualClock
+from flintmq.testing.store import BY_HAND, message, open_store
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from flintmq.core.kernel.ports import HandedOut
-from flintmq.core.testing.store import message, opened
 from flintmq.plugins.tracing.deliveries import PLACES_MAX, TracedPlaces, deliveries, marked_pieces
+from flintmq.testing.store import message, opened
 
 PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 UNSAMPLED = f"{PARENT[:-1]}0"

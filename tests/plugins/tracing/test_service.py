@@ -14,12 +14,12 @@ from flintmq.config.sections.models import BrokerConfig, StoreSection, TracingSe
 from flintmq.core.broker.sink import MessageSink
 from flintmq.core.errors import RefusedError
 from flintmq.core.kernel.ports import FlushStatus, StoredMessages
-from flintmq.core.testing.service_kit import TimersByHand, check_service
-from flintmq.core.testing.store import message, opened
 from flintmq.core.waiters import DONE, FENCED
 from flintmq.plugins.tracing.service import TracingService
 from flintmq.plugins.tracing.spans import Span
 from flintmq.plugins.tracing.tracer import MessageTracer
+from flintmq.testing.service_kit import TimersByHand, check_service
+from flintmq.testing.store import message, opened
 from flintmq.tests.support.state import state_of
 
 PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"

@@ -9,9 +9,9 @@ import pytest
 from flintmq.config.sections.models import BrokerConfig, TracingSection
 from flintmq.core.kernel.ports import Sent
 from flintmq.core.limits import PROPERTIES_MAX_BYTES
-from flintmq.core.testing.intake_kit import IntakeSample, check_intake_step
-from flintmq.core.testing.store import batch, message
 from flintmq.plugins.tracing.trace_step import TraceStep
+from flintmq.testing.intake_kit import IntakeSample, check_intake_step
+from flintmq.testing.store import batch, message
 from flintmq.tests.support.state import state_of
 
 SENT = Sent(407)

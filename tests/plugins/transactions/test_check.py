@@ -10,8 +10,8 @@ from flintmq.config.rocketmq.system_topics import TRANS_CHECK_MAX_TIME_TOPIC, TR
 from flintmq.core.errors import RefusedError
 from flintmq.core.record.record import decode_record
 from flintmq.core.response_code import ResponseCode
-from flintmq.core.testing.processor_kit import RecordingChannel
 from flintmq.remoting.wire.codes import RequestCode
+from flintmq.testing.processor_kit import RecordingChannel
 
 COMMIT, ROLLBACK = 8, 12
 DAY_MS = 86_400_000

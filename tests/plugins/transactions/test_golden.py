@@ -27,13 +27,13 @@ from flintmq.core.io.config_manager import JsonFile
 from flintmq.core.kernel.ports import DispatchRequest
 from flintmq.core.record.properties import properties_to_string
 from flintmq.core.record.record import Record, decode_record
-from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.processor_kit import RecordingChannel
-from flintmq.core.testing.store import open_store
 from flintmq.plugins.transactions import half_message as half
 from flintmq.plugins.transactions.store import TransactionStore
 from flintmq.plugins.transactions.transactional_messages import TransactionalMessageService
 from flintmq.remoting.wire.headers_message import EndTransactionRequestHeader
+from flintmq.testing.clock import ManualClock
+from flintmq.testing.processor_kit import RecordingChannel
+from flintmq.testing.store import open_store
 
 SHARED = Path(os.environ.get("FLINTMQ_SHARED") or Path(str(flintmq.__file__)).resolve().parent.parent / "shared")
 SET = SHARED / "golden" / "store-delay-tran"

@@ -20,7 +20,6 @@ from flintmq.core.kernel.ports import FlushStatus
 from flintmq.core.record.host import pack_host
 from flintmq.core.record.properties import properties_to_string, string_to_properties
 from flintmq.core.response_code import ResponseCode
-from flintmq.core.testing.clock import ManualClock
 from flintmq.plugins.delay.plugin import DelayStep
 from flintmq.plugins.timer.plugin import TimerStep
 from flintmq.plugins.timer.timer_message import TimerRedirect
@@ -29,6 +28,7 @@ from flintmq.remoting.client.transport import RemotingClient
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.codes import RequestCode as Code
 from flintmq.remoting.wire.command import request
+from flintmq.testing.clock import ManualClock
 from flintmq.tests.remoting.processors.conftest import Bench, ask, ask_later
 from flintmq.tests.support.state import state_of
 from flintmq.tests.support.transactions import TransactionBench

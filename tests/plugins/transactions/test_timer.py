@@ -14,8 +14,6 @@ from flintmq.core.broker.waiting import WaitingStore
 from flintmq.core.io.config_manager import JsonFile
 from flintmq.core.kernel.ports import DispatchRequest
 from flintmq.core.record.properties import properties_to_string
-from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.store import open_store
 from flintmq.plugins.delay.plugin import DelayStep
 from flintmq.plugins.timer.plugin import TimerStep
 from flintmq.plugins.timer.timer_message import TimerRedirect
@@ -25,6 +23,8 @@ from flintmq.plugins.transactions.plugin import TransactionStep
 from flintmq.plugins.transactions.store import TransactionStore
 from flintmq.plugins.transactions.transactional_messages import TransactionalMessageService
 from flintmq.remoting.wire.headers_message import EndTransactionRequestHeader
+from flintmq.testing.clock import ManualClock
+from flintmq.testing.store import open_store
 from flintmq.tests.support.state import state_of
 
 HOUR_MS = 3_600_000

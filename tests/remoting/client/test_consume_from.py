@@ -12,8 +12,8 @@ from click.testing import CliRunner
 
 from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.errors import InvalidArgumentError
-from flintmq.plugins.cli.exits import CommandError
-from flintmq.plugins.cli.options import where
+from flintmq.programs.cli.exits import CommandError
+from flintmq.programs.cli.options import where
 from flintmq.remoting.client.consume_from import FROM_FIRST, FROM_LAST, FROM_TIMESTAMP, begin_of
 from flintmq.remoting.client.consumer import Consumer
 from flintmq.remoting.client.consumer_settings import ConsumerSettings

@@ -25,10 +25,10 @@ from flintmq.client import (
     TransactionProducer,
     TransactionState,
 )
-from flintmq.core.testing.clock import VirtualClock
-from flintmq.plugins.testing.embedded import EmbeddedBroker
 from flintmq.remoting.client.allocation import allocate_by_consistent_hash
 from flintmq.remoting.client.namespace import Namespace
+from flintmq.testing.clock import VirtualClock
+from flintmq.testing.embedded import EmbeddedBroker
 
 FROM_FIRST: Any = {"consume_from": "CONSUME_FROM_FIRST_OFFSET", "rebalance_interval_s": 0.1}
 

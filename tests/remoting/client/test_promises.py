@@ -10,7 +10,7 @@ import pytest
 
 from flintmq.client import sync
 from flintmq.core.errors import FlintError, InvalidArgumentError
-from flintmq.plugins.cli.query import _by_place as by_place
+from flintmq.programs.cli.query import _by_place as by_place
 from flintmq.remoting.client.admin import AdminClient
 from flintmq.remoting.client.consumer import Consumer
 from flintmq.remoting.client.consumer_settings import ConsumerSettings

@@ -14,8 +14,8 @@ from flintmq.config.sections.models import BrokerConfig
 from flintmq.config.sections.server import ListenSection, NamesrvConfig, NamesrvSection
 from flintmq.config.sections.store import StoreSection
 from flintmq.core.errors import RefusedError, RemotingTimeoutError
-from flintmq.plugins.broker.broker import Broker
-from flintmq.plugins.name_server.name_server import NameServer
+from flintmq.programs.broker.broker import Broker
+from flintmq.programs.name_server.name_server import NameServer
 from flintmq.remoting.client import Consumer, ConsumerSettings, Message, MessageExt, Producer, PullConsumer, make_reply
 from flintmq.remoting.client.compression import UnreadableError
 from flintmq.remoting.client.instance import ClientInstance

@@ -13,12 +13,12 @@ import pytest
 from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.errors import RefusedError, RemotingConnectError, RemotingError
 from flintmq.core.route.route_data import BrokerData, QueueData, TopicRouteData
-from flintmq.core.testing.clock import ManualClock
 from flintmq.remoting.client import AdminClient, Consumer, Producer, PullConsumer
 from flintmq.remoting.client.route import RouteCache, TopicRoute, make_topic_route
 from flintmq.remoting.client.transport import RemotingClient
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.command import RemotingCommand, request, response
+from flintmq.testing.clock import ManualClock
 
 SERVERS = ("a:1", "b:1", "c:1")
 

@@ -14,9 +14,9 @@ from flintmq.config.sections.server import ListenSection, NamesrvConfig, Namesrv
 from flintmq.config.sections.service import TransactionsSection
 from flintmq.config.sections.store import StoreSection
 from flintmq.core.errors import RefusedError
-from flintmq.plugins.broker.broker import Broker
-from flintmq.plugins.name_server.name_server import NameServer
 from flintmq.plugins.transactions.plugin import TransactionsService
+from flintmq.programs.broker.broker import Broker
+from flintmq.programs.name_server.name_server import NameServer
 from flintmq.remoting.client import (
     AdminClient,
     Message,

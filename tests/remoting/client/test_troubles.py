@@ -12,7 +12,6 @@ import pytest
 
 from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.errors import RemotingError
-from flintmq.core.testing.clock import ManualClock
 from flintmq.remoting.client.consumer import Consumer
 from flintmq.remoting.client.consumer_settings import ConsumerSettings
 from flintmq.remoting.client.message import MessageExt
@@ -20,6 +19,7 @@ from flintmq.remoting.client.pull_consumer import PullConsumer
 from flintmq.remoting.client.troubles import Troubles
 from flintmq.remoting.wire.command import response
 from flintmq.testing.choices import Choices
+from flintmq.testing.clock import ManualClock
 from flintmq.tests.support.fake_broker import _PeerConnection
 from flintmq.tests.support.fake_cluster import FakeCluster
 

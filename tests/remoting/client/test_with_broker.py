@@ -11,8 +11,8 @@ from flintmq.config.sections.models import BrokerConfig
 from flintmq.config.sections.server import ListenSection, NamesrvConfig, NamesrvSection
 from flintmq.config.sections.store import StoreSection
 from flintmq.core.errors import RefusedError
-from flintmq.plugins.broker.broker import Broker
-from flintmq.plugins.name_server.name_server import NameServer
+from flintmq.programs.broker.broker import Broker
+from flintmq.programs.name_server.name_server import NameServer
 from flintmq.remoting.client import AdminClient, Consumer, ConsumerSettings, Message, MessageExt, Producer, PullConsumer
 
 FROM_FIRST = ConsumerSettings(consume_from="CONSUME_FROM_FIRST_OFFSET")

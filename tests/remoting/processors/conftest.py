@@ -18,10 +18,10 @@ from flintmq.core.io import fastjson
 from flintmq.core.io.os_disk import OS_DISK
 from flintmq.core.kernel.ports import FlushWaiter
 from flintmq.core.kernel.ports.processor import Handler, Request, Response
-from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.processor_kit import RecordingChannel
 from flintmq.core.waiters import DONE
 from flintmq.remoting.wire.command import RemotingCommand
+from flintmq.testing.clock import ManualClock
+from flintmq.testing.processor_kit import RecordingChannel
 from flintmq.tests.support.state import state_of
 
 

@@ -13,10 +13,10 @@ from flintmq.core.io import fastjson
 from flintmq.core.kernel.ports.processor import declared_by
 from flintmq.core.route.kv_config import KVConfigManager
 from flintmq.core.route.route_manager import RouteInfoManager
-from flintmq.core.testing.processor_kit import Sample, check_request_processor
 from flintmq.remoting.processors.namesrv import NamesrvConfigProcessor, NamesrvRouteProcessor, NamesrvSettings
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.codes import RequestCode as Code
+from flintmq.testing.processor_kit import Sample, check_request_processor
 
 from .conftest import ClientChannel
 

@@ -18,11 +18,11 @@ from flintmq.core.broker.perm import WRITE
 from flintmq.core.broker.sink import MessageSink
 from flintmq.core.kernel.ports.processor import Request
 from flintmq.core.response_code import ResponseCode
-from flintmq.core.testing.processor_kit import AnswerRecorder
-from flintmq.core.testing.store import message, open_store
 from flintmq.remoting.processors.pull_message import COMMIT_OFFSET, SUBSCRIPTION, SUSPEND, PullMessageProcessor
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.command import JSON, decode_command
+from flintmq.testing.processor_kit import AnswerRecorder
+from flintmq.testing.store import message, open_store
 
 FIELDS = {
     "consumerGroup": "G", "topic": "T", "queueId": "0", "queueOffset": "0", "maxMsgNums": "32",

@@ -18,12 +18,12 @@ from flintmq.core.kernel.ports import FlushStatus
 from flintmq.core.kernel.ports.processor import Request
 from flintmq.core.response_code import ResponseCode
 from flintmq.core.retention.retention import DiskFull
-from flintmq.core.testing.processor_kit import AnswerRecorder
-from flintmq.core.testing.store import open_store
 from flintmq.remoting.processors.send_message import SendMessageProcessor
 from flintmq.remoting.server.pool import Pool
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.command import JSON, decode_command
+from flintmq.testing.processor_kit import AnswerRecorder
+from flintmq.testing.store import open_store
 
 FIELDS = {"a": "pg", "b": "T", "c": "TBW102", "d": "4", "e": "1", "f": "0", "g": "1700000000000", "h": "0"}
 PLAIN = "KEYS\x01k\x02"

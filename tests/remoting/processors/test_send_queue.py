@@ -14,12 +14,12 @@ import pytest
 import flintmq
 from flintmq.config.sections.models import AdmissionSection, BrokerConfig
 from flintmq.core.record.properties import properties_to_string
-from flintmq.core.testing.clock import ManualClock
 from flintmq.remoting.client.transport import RemotingClient
 from flintmq.remoting.processors.send_queue import SHARE_BYTES, FastFailure, SendQueue
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.command import request
 from flintmq.remoting.wire.headers_message import SendMessageRequestHeaderV2
+from flintmq.testing.clock import ManualClock
 
 
 class Iterations:

@@ -15,12 +15,12 @@ from flintmq.config.sections.models import AclAccount, AclSection
 from flintmq.core.errors import RefusedError
 from flintmq.core.kernel.ports.access import ADMIN as ADMIN_ONLY
 from flintmq.core.kernel.ports.access import Access, AccessRule, Caller
-from flintmq.core.testing.clock import ManualClock
 from flintmq.plugins.acl.account_store import AccountStore
 from flintmq.plugins.acl.authenticator import AclAuthenticator
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.header_codec import SIGNATURE
 from flintmq.remoting.wire.signature import add_signature, sign, signed_content, verify
+from flintmq.testing.clock import ManualClock
 from flintmq.tests.support.request_headers import DECLARED
 
 SECRET = "a secret of some length"

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from flintmq.plugins.testing.embedded import EmbeddedBroker
 from flintmq.remoting.wire.codes import RequestCode
+from flintmq.testing.embedded import EmbeddedBroker
 from flintmq.tests.integration.bare_wire import Wire
 
 

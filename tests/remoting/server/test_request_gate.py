@@ -10,9 +10,9 @@ from flintmq.core.errors import RefusedError
 from flintmq.core.kernel.ports.access import ADMIN, Caller
 from flintmq.core.kernel.ports.processor import Request, RequestDeclaration
 from flintmq.core.response_code import ResponseCode
-from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.processor_kit import RecordingChannel
 from flintmq.remoting.server.request_gate import RequestGate
+from flintmq.testing.clock import ManualClock
+from flintmq.testing.processor_kit import RecordingChannel
 
 REFUSAL = RefusedError(ResponseCode.NO_PERMISSION, "no", reason="test.no")
 

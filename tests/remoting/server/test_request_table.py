@@ -9,9 +9,9 @@ import pytest
 
 from flintmq.core.errors import PluginError
 from flintmq.core.kernel.ports.processor import DeclaredProcessor, Request, Response, declared_by, handles
-from flintmq.core.testing.processor_kit import RecordingChannel
 from flintmq.remoting.server.pool import Pool
 from flintmq.remoting.server.request_table import RequestTable
+from flintmq.testing.processor_kit import RecordingChannel
 
 
 class Painter(DeclaredProcessor):

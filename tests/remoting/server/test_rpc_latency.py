@@ -14,7 +14,7 @@ from flintmq import Broker
 from flintmq.config import load_config
 from flintmq.core.broker.batch_figures import NOTES_MAX
 from flintmq.core.broker.topic_config import MessageQueue
-from flintmq.plugins.bench.frames import CONSUMER_GROUP, SendFrame
+from flintmq.programs.bench.frames import CONSUMER_GROUP, SendFrame
 from flintmq.remoting.client.transport import RemotingClient
 from flintmq.remoting.server.rpc_latency import BOUNDS_MS, KINDS_MAX, OTHER, RpcLatency
 from flintmq.remoting.wire.codes import RequestCode, ResponseCode

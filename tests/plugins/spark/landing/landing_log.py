@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC
-from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.store import message, opened
 from flintmq.plugins.spark.landing.task import LandingTask, LogSource
+from flintmq.testing.clock import ManualClock
+from flintmq.testing.store import message, opened
 
 SOURCE = LogSource(store_id="0123456789abcdef" * 2, broker_name="broker-a", epochs=((1, 0),))
 MIDNIGHT_MS = 1_700_006_400_000

@@ -14,11 +14,11 @@ from landing_log import LittleLog
 from zone_files import in_image, offsets, on_disk, visible
 
 from flintmq.core.errors import StoreError
-from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.journaled_files import Image
-from flintmq.core.testing.simulated_disk import SimulatedDisk
 from flintmq.plugins.spark.landing.lander import Lander
 from flintmq.plugins.spark.landing.task import LandingTask
+from flintmq.testing.clock import ManualClock
+from flintmq.testing.journaled_files import Image
+from flintmq.testing.simulated_disk import SimulatedDisk
 from flintmq.tests.support.crash_states import KINDS, states
 
 pytestmark = pytest.mark.timeout(900)

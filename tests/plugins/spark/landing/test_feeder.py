@@ -9,9 +9,9 @@ import attrs
 import pytest
 
 from flintmq.config.sections.models import LandingSection
-from flintmq.core.testing.clock import ManualClock
 from flintmq.plugins.spark.landing.feeder import LandingFeeder
 from flintmq.plugins.spark.landing.task import Landed, LandingError, LandingLossError, LandingTroubleError
+from flintmq.testing.clock import ManualClock
 
 KIB = 1024
 SETTINGS = LandingSection(path="x", roll_bytes=64 * KIB, roll_interval_ms=10_000, queue_bytes=256 * KIB)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from flintmq.core.testing.journaled_files import Image
+from flintmq.testing.journaled_files import Image
 
 
 def visible(files: Mapping[str, bytes]) -> dict[str, list[int]]:

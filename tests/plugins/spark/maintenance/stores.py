@@ -10,10 +10,10 @@ import attrs
 
 from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC
 from flintmq.config.sections.models import BrokerConfig, IndexSection
-from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.store import message, open_store, snapshot
 from flintmq.plugins.delay.delay_times import DELAY_LEVEL_MS
-from flintmq.plugins.doctor import rebuild as doctor
+from flintmq.programs.doctor import rebuild as doctor
+from flintmq.testing.clock import ManualClock
+from flintmq.testing.store import message, open_store, snapshot
 
 FILE_BYTES = 16 * 1024
 BEGIN_MS = 1_700_000_000_000

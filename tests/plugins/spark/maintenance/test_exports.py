@@ -12,16 +12,16 @@ from stores import BEGIN_MS, config_of
 
 from flintmq.core.record.log_walk import Kind
 from flintmq.core.record.record import Record, decode_record
-from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.store import message, open_store
-from flintmq.plugins.doctor.files import StoreFiles
-from flintmq.plugins.doctor.walk import walk
 from flintmq.plugins.spark.errors import MaintenanceError
 from flintmq.plugins.spark.maintenance import export as export_module
 from flintmq.plugins.spark.maintenance.audit import audit
 from flintmq.plugins.spark.maintenance.compact import compact
 from flintmq.plugins.spark.maintenance.engines import Engine, InlineEngine, engine_of
 from flintmq.plugins.spark.maintenance.export import export
+from flintmq.programs.doctor.files import StoreFiles
+from flintmq.programs.doctor.walk import walk
+from flintmq.testing.clock import ManualClock
+from flintmq.testing.store import message, open_store
 
 
 def records(root: Path) -> list[Record]:

@@ -14,7 +14,6 @@ import pytest
 from stores import config_of, index_of, queues_of
 
 from flintmq.plugins.delay.delay_times import DELAY_LEVEL_MS
-from flintmq.plugins.doctor.files import StoreFiles
 from flintmq.plugins.spark.errors import RuntimeMissingError
 from flintmq.plugins.spark.landing.lander import Lander
 from flintmq.plugins.spark.landing.task import LandingTask, LogSource
@@ -24,6 +23,7 @@ from flintmq.plugins.spark.maintenance.engines import InlineEngine
 from flintmq.plugins.spark.maintenance.export import export
 from flintmq.plugins.spark.maintenance.rebuild import rebuild
 from flintmq.plugins.spark.session import find_java, require_pyspark
+from flintmq.programs.doctor.files import StoreFiles
 
 PROGRAM = """
 import json, sys
@@ -31,7 +31,7 @@ from pathlib import Path
 import attrs
 from flintmq.config.sections.models import BrokerConfig, IndexSection
 from flintmq.plugins.delay.delay_times import DelayLevels
-from flintmq.plugins.doctor.files import StoreFiles
+from flintmq.programs.doctor.files import StoreFiles
 from flintmq.plugins.spark.maintenance.audit import audit
 from flintmq.plugins.spark.maintenance.compact import compact
 from flintmq.plugins.spark.maintenance.engines import SparkEngine

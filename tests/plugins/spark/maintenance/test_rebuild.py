@@ -16,15 +16,15 @@ from stores import FILE_BYTES, config_of, fill, index_of, loop_rebuilt, queues_o
 from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC
 from flintmq.core.errors import StoreError, StoreLockedError
 from flintmq.core.log.store_lock import StoreLock
-from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.store import message, open_store
 from flintmq.plugins.delay.delay_times import DELAY_LEVEL_MS, tags_codes_with
-from flintmq.plugins.doctor.files import StoreFiles
-from flintmq.plugins.doctor.verify import verify
 from flintmq.plugins.spark.errors import MaintenanceError
 from flintmq.plugins.spark.maintenance import pieces
 from flintmq.plugins.spark.maintenance.engines import Engine, InlineEngine, ProcessEngine
 from flintmq.plugins.spark.maintenance.rebuild import Rebuilt, rebuild
+from flintmq.programs.doctor.files import StoreFiles
+from flintmq.programs.doctor.verify import verify
+from flintmq.testing.clock import ManualClock
+from flintmq.testing.store import message, open_store
 
 
 def rebuilt(root: Path, engine: Engine | None = None, out: Path | None = None, **store: object) -> Rebuilt:

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 import flintmq
-from flintmq.plugins.cli.pipeline import BROKEN_EVERY, orders
 from flintmq.plugins.spark.pipeline.load import load_pipeline
 from flintmq.plugins.spark.pipeline.models import FileSink
 from flintmq.plugins.spark.pipeline.planning import check_source
+from flintmq.programs.cli.pipeline import BROKEN_EVERY, orders
 
 FOLDER = Path(str(flintmq.__file__)).parent / "examples" / "pipelines"
 

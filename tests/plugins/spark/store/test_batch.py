@@ -11,10 +11,10 @@ import pytest
 from reading import batch, places, planned, read_parts, transport
 
 from flintmq.core.store.message_store import MessageStore
-from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.store import message, open_store
 from flintmq.plugins.spark.errors import DataLossError, OptionError, UnknownTopicError
 from flintmq.plugins.spark.ports import Bounds, Range
+from flintmq.testing.clock import ManualClock
+from flintmq.testing.store import message, open_store
 
 TOPICS = ("orders", "payments", "%RETRY%group", "SCHEDULE_TOPIC_XXXX")
 TAGS = ("Aa", "BB", "")  # the first two have the same hash

@@ -12,12 +12,12 @@ from flintmq.core.io.os_disk import OS_DISK
 from flintmq.core.log.store_lock import is_locked
 from flintmq.core.record.record import decode_record
 from flintmq.core.store.message_store import MessageStore
-from flintmq.core.testing.store import message, open_store
 from flintmq.dispatchers.spark_feed.feed_file import FeedMarks, FeedState, FeedWriter, feed_path
 from flintmq.plugins.spark.errors import BadRecordError, UnsettledStoreError
 from flintmq.plugins.spark.store import visible_end as ends
 from flintmq.plugins.spark.store.log_files import LogFiles
 from flintmq.plugins.spark.store.visible_end import visible_end
+from flintmq.testing.store import message, open_store
 
 NOW_MS = 1_700_000_000_000
 

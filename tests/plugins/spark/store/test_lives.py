@@ -9,11 +9,11 @@ import pytest
 from reading import batch
 
 from flintmq.core.store.message_store import MessageStore
-from flintmq.core.testing.store import BY_HAND, message, open_store
-from flintmq.plugins.doctor.files import StoreFiles
 from flintmq.plugins.spark.maintenance.audit import audit
 from flintmq.plugins.spark.maintenance.engines import InlineEngine
 from flintmq.plugins.spark.maintenance.export import export
+from flintmq.programs.doctor.files import StoreFiles
+from flintmq.testing.store import BY_HAND, message, open_store
 
 EXPECTED = [(b"other0", "B", 0), (b"new0", "A", 0), (b"new1", "A", 1), (b"other1", "B", 1)]
 

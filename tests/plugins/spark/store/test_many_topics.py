@@ -11,11 +11,11 @@ from reading import batch, planned, read_parts, stream, transport
 
 from flintmq.core.log.store_lock import is_locked
 from flintmq.core.store.message_store import MessageStore
-from flintmq.core.testing.store import message, open_store
 from flintmq.plugins.spark.errors import UnsettledStoreError
 from flintmq.plugins.spark.ports import Limit
 from flintmq.plugins.spark.store import piece_reader, queue_units
 from flintmq.plugins.spark.store import visible_end as ends
+from flintmq.testing.store import message, open_store
 
 TOPICS = 40
 EACH = 12

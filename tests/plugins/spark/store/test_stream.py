@@ -14,11 +14,11 @@ from reading import Row, batch, places, read_parts, stream, transport
 from flintmq.core.log.epochs import RECOVERED, Epochs, epochs_path
 from flintmq.core.record.queue_unit import UNIT
 from flintmq.core.store.message_store import MessageStore
-from flintmq.core.testing.store import message, open_store
 from flintmq.plugins.spark.errors import CheckpointError, DataLossError
 from flintmq.plugins.spark.ports import Limit, Offset
 from flintmq.plugins.spark.store import pieces
 from flintmq.plugins.spark.store.places import StoreOffset
+from flintmq.testing.store import message, open_store
 
 
 def joined(batches: list[list[Row]]) -> list[Row]:

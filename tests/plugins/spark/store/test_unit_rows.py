@@ -12,11 +12,11 @@ import pytest
 from reading import Row, batch, planned, read_parts, transport
 
 from flintmq.core.record.queue_unit import UNIT, UNIT_BYTES
-from flintmq.core.testing.clock import ManualClock
-from flintmq.core.testing.store import message, open_store
 from flintmq.plugins.spark.decoder import Decoder
 from flintmq.plugins.spark.ports import Bounds, Range
 from flintmq.plugins.spark.store import queue_units, unit_rows
+from flintmq.testing.clock import ManualClock
+from flintmq.testing.store import message, open_store
 
 NAMES = ("topic", "brokerName", "queueId", "queueOffset", "physicalOffset", "storeSize")
 UNITS_ALONE = {"columns": ",".join(NAMES)}

@@ -135,7 +135,7 @@ def test_the_commands_of_the_page_run_there(
 
     if place == "connect":
         pytest.importorskip("grpc", reason="a client of Spark Connect needs pip install 'pyspark[connect]'")
-    flintmq = [sys.executable, "-c", "from flintmq.plugins.cli.main import main; main()"]
+    flintmq = [sys.executable, "-c", "from flintmq.programs.cli.main import main; main()"]
     module = [sys.executable, "-m", "flintmq.plugins.spark.pipeline"]
     loopback = [part for name in ("bindAddress", "host") for part in ("--conf", f"spark.driver.{name}=127.0.0.1")]
     environment = {**environment, "JAVA_HOME": str(java_home()), "PYSPARK_DRIVER_PYTHON": sys.executable}

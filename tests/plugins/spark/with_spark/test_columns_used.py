@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from flintmq.core.testing.store import message, open_store
 from flintmq.plugins.spark.schema import ALL_NAMES
+from flintmq.testing.store import message, open_store
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(600), pytest.mark.filterwarnings("ignore")]
 

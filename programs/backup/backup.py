@@ -1,0 +1,354 @@
+"""Makes a backup of a store into a folder, or brings the one that is there up to date."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+from flintmq.config.sections.models import BrokerConfig
+from flintmq.core.errors import StoreError, StoreFormatError, StoreLockedError
+from flintmq.core.io.os_disk import OS_DISK
+from flintmq.core.log.epochs import Epochs
+from flintmq.programs.backup.log_copy import (
+    NO_RECORD,
+    LogCopy,
+    Progress,
+    Walked,
+    check_continues,
+    check_kept,
+    walk_copy,
+)
+from flintmq.programs.backup.manifest import (
+    Damage,
+    LoggedFile,
+    Manifest,
+    Table,
+    digest_of,
+    encode_manifest,
+    log_path,
+    manifest_path,
+    read_manifest,
+    tables_folder,
+)
+from flintmq.programs.backup.source import Position, Source, now_ms
+from flintmq.programs.backup.tables import Tables, read_names, read_positions
+from flintmq.programs.backup.writing import Pace, Writer
+from flintmq.programs.doctor.files import StoreFiles, listed
+from flintmq.programs.doctor.rebuild import fitting, log_folders
+
+_OWN_NAMES: Final = frozenset({"lock", "log", "tables", "manifest.json", "manifest.json.tmp"})
+_TOLD_MOST: Final = 5
+_TRIES: Final = 5
+
+
+class DamagedLogError(StoreFormatError):
+    """The store's log has damage below the position, and no backup was made."""
+
+
+@attrs.frozen(kw_only=True)
+class BackupPlan:
+    """What is asked for."""
+
+    store: Path
+    """The store's folder."""
+    target: Path
+    """The backup's folder."""
+    config: BrokerConfig = attrs.field(factory=BrokerConfig)
+    """Names the folders of the log, where they are several."""
+    prune: bool = False
+    """Whether files go from the backup that retention has deleted in the store."""
+    keep_damage: bool = False
+    """Whether damaged parts of the log are copied as they are, instead of refusing."""
+
+
+@attrs.frozen(kw_only=True)
+class BackupResult:
+    """What was done."""
+
+    manifest: Manifest
+    new_bytes: int
+    """Of the log, since the backup before."""
+    records: int
+    """Whole records among them, each checked."""
+    pruned_files: int
+    """Files of the log that went from the backup."""
+
+    def to_json(self) -> dict[str, object]:
+        """Return it for people and programs."""
+        made = self.manifest
+        return {
+            "store": made.store,
+            "store_id": made.store_id or None,
+            "number": made.number,
+            "begin": made.begin_offset_bytes,
+            "position": made.end_offset_bytes,
+            "told_by": made.told_by,
+            "new_bytes": self.new_bytes,
+            "new_records": self.records,
+            "log_files": len(made.log),
+            "pruned_files": self.pruned_files,
+            "tables": [table.path for table in made.tables],
+            "damage": [str(one) for one in made.damage],
+        }
+
+
+def make_backup(
+    plan: BackupPlan, *, writer: Writer | None = None, pace: Pace | None = None, progress: Progress | None = None
+) -> BackupResult:
+    """Back up a store; a broker may be writing it. The store is not changed.
+
+    Args:
+        plan: what is asked for.
+        writer: makes all changes.
+        pace: how fast the log is copied.
+        progress: told how much of the log is copied.
+
+    Raises:
+        DamagedLogError: the log is damaged; the backup that was there before stays as it was.
+        StoreLockedError: another process makes a backup into the folder.
+        StoreFormatError: no store lies there, or the backup in the folder is of another one. Says what to do.
+        StoreError: something cannot be read or written.
+    """
+    with _locked(plan):
+        return _Backup(plan, writer or Writer(), pace or Pace(), progress).make()
+
+
+class _Backup:
+    """One backup under way."""
+
+    def __init__(self, plan: BackupPlan, writer: Writer, pace: Pace, progress: Progress | None) -> None:
+        self._plan = plan
+        self._writer = writer
+        self._source = Source(plan.store, log_folders(plan.config))
+        self._before = read_manifest(plan.target)
+        self._copy = LogCopy(plan.target, writer, pace, progress)
+
+    def make(self) -> BackupResult:
+        plan, before = self._plan, self._before
+        epochs = self._source.epochs()
+        positions = read_positions(plan.store)  # before the log's position: none of them lies behind it
+        made_at_ms = now_ms()
+        position = self._source.position(before.end_offset_bytes if before is not None else 0, made_at_ms)
+        if not plan.keep_damage:
+            self._check_reaches_queues(position)
+        kept = self._kept(epochs, position.end_offset_bytes)
+        check_kept(plan.target, kept)
+        copied_from = kept[-1].end_offset_bytes if kept else self._source.begin
+        log = self._copied(kept, position)
+        tables = positions | read_names(plan.store)
+        self._check_not_cut(epochs, position.end_offset_bytes)
+        walked = walk_copy(lambda start: log_path(plan.target, start), log, copied_from)
+        damage = _damage(walked, position.end_offset_bytes)
+        if damage and not plan.keep_damage:
+            raise DamagedLogError(
+                f"{plan.store}: its log is damaged, and no backup was made: {'; '.join(map(str, damage[:_TOLD_MOST]))}. "
+                "flintmq store verify shows all of it, and a start of the broker takes it out; "
+                "--keep-damage copies it as it is"
+            )
+        manifest = Manifest(
+            number=before.number + 1 if before is not None else 1,
+            made_at_ms=made_at_ms,
+            store=str(plan.store.absolute()),
+            store_id=epochs.store_id if epochs is not None else "",
+            file_bytes=self._source.file_bytes or (before.file_bytes if before is not None else 0),
+            begin_offset_bytes=log[0].start_offset_bytes if log else position.end_offset_bytes,
+            end_offset_bytes=position.end_offset_bytes,
+            told_by=position.told_by,
+            sizes=self._sizes(),
+            log=log,
+            tables=tuple(Table(name, len(data), digest_of(data)) for name, data in tables.items()),
+            damage=(*(_old_damage(before, log) if kept else ()), *damage),
+        )
+        self._commit(manifest, tables)
+        return BackupResult(
+            manifest=manifest,
+            new_bytes=position.end_offset_bytes - copied_from,
+            records=walked.records,
+            pruned_files=self._tidy(manifest),
+        )
+
+    def _check_reaches_queues(self, position: Position) -> None:
+        """Refuse a log that ends before the newest message in a queue: it lies elsewhere, or has lost its end.
+
+        Raises:
+            DamagedLogError: it does. Says what to do.
+        """
+        source, root = self._source, self._plan.store
+        named, end = source.named_end(), source.end
+        if named > end:
+            raise DamagedLogError(
+                f"{root}: its queues name messages up to {named}, and its log's files in {', '.join(map(str, source.folders))} "
+                f"end at {end}; no backup was made. Where the log lies in other folders: --set store.commit_log_paths=…; "
+                "where a crash took the files, a start of the broker mends the queues; --keep-damage copies what is there"
+            )
+        if position.told_by == "walk" and named > position.end_offset_bytes and not (root / "abort").exists():
+            raise DamagedLogError(
+                f"{root}: its last stop was clean, and its queues name messages up to {named}, but the last whole record of "
+                f"its log ends at {position.end_offset_bytes}: its end is damaged, and no backup was made. "
+                "flintmq store verify shows more; --keep-damage copies what lies before"
+            )
+
+    # what is there already
+
+    def _kept(self, epochs: Epochs | None, end: int) -> tuple[LoggedFile, ...]:
+        """Return the files of the backup before that stay.
+
+        Raises:
+            StoreFormatError: the store does not continue that backup. Says what to do.
+        """
+        before, source, target = self._before, self._source, self._plan.target
+        if before is None or not before.log:
+            return ()
+        store_id = epochs.store_id if epochs is not None else ""
+        if before.store_id and store_id != before.store_id:
+            raise StoreFormatError(
+                f"{target}: is a backup of the store {before.store_id} ({before.store}), and {source.root} is the store "
+                f"{store_id or 'of a broker that gives it no id'}; name another folder"
+            )
+        if source.files and source.file_bytes != before.file_bytes:
+            raise StoreFormatError(
+                f"{target}: has commit log files of {before.file_bytes} bytes, {source.root} of {source.file_bytes}: it is "
+                "another store; name another folder"
+            )
+        if end < before.end_offset_bytes:
+            raise StoreFormatError(
+                f"{source.root}: its log ends at {end}, the backup in {target} reaches {before.end_offset_bytes}: it was cut, "
+                "or is another store. Name a new folder for its backups; the old one stays as it is"
+            )
+        if source.begin > before.end_offset_bytes:
+            if self._plan.prune:
+                return ()
+            raise StoreFormatError(
+                f"{source.root}: retention has deleted {before.end_offset_bytes}..{source.begin} before it was backed up. "
+                "With --prune the backup begins at what is left; or name a new folder, and the old one stays as it is"
+            )
+        if source.begin < before.end_offset_bytes:
+            check_continues(source, before.log[-1], target)
+        if self._plan.prune:
+            return tuple(file for file in before.log if file.end_offset_bytes > source.begin)
+        return before.log
+
+    def _check_not_cut(self, epochs: Epochs | None, end: int) -> None:
+        """Check that no recovery has cut the log while it was copied. Raises StoreFormatError."""
+        now = self._source.epochs()
+        if epochs is None or now is None:
+            return
+        newest = epochs.current.number
+        if now.store_id != epochs.store_id or any(
+            one.number > newest and one.start_offset_bytes < end for one in now.entries
+        ):
+            raise StoreFormatError(
+                f"{self._plan.store}: its broker was started again and has cut its log while it was copied; run it again"
+            )
+
+    # the log
+
+    def _copied(self, kept: tuple[LoggedFile, ...], position: Position) -> tuple[LoggedFile, ...]:
+        """Copy what the backup lacks, and return all of its files."""
+        end = position.end_offset_bytes
+        known = {file.start_offset_bytes: file for file in kept}
+        begin = kept[-1].end_offset_bytes if kept else self._source.begin
+        self._copy.total_bytes = end - begin
+        made: dict[int, LoggedFile] = dict(known)
+        for file in self._source.files:
+            if file.end > begin and file.start < end:
+                made[file.start] = self._copy.copy(
+                    file, known.get(file.start), min(end, file.end), synced_to=position.flushed_offset_bytes
+                )
+        log = tuple(made[start] for start in sorted(made))
+        if (log[-1].end_offset_bytes if log else end) != end:
+            raise StoreFormatError(
+                f"{self._source.root}: its log was to be copied up to {end} and ends at {log[-1].end_offset_bytes}; "
+                "run it again"
+            )
+        return log
+
+    # the rest
+
+    def _sizes(self) -> dict[str, int]:
+        """Return the sizes that a store must have to be opened with the same configuration."""
+        for tries_left in reversed(range(_TRIES)):
+            try:
+                files = StoreFiles(self._plan.store, log_folders=self._source.folders)
+                fitted = fitting(BrokerConfig(), files)
+                break
+            except StoreError:  # a file was deleted since it was listed
+                if not tries_left:
+                    raise
+        default = BrokerConfig()
+        found = {
+            f"store.{name}": getattr(fitted.store, name)
+            for name in ("consume_queue_file_bytes", "consume_queue_ext_file_bytes")
+            if getattr(fitted.store, name) != getattr(default.store, name)
+        }
+        return found | {
+            f"index.{name}": getattr(fitted.index, name)
+            for name in ("max_hash_slot_num", "max_index_num")
+            if getattr(fitted.index, name) != getattr(default.index, name)
+        }
+
+    def _commit(self, manifest: Manifest, tables: Tables) -> None:
+        """Write the tables and make all durable; then make it the backup."""
+        folder = tables_folder(self._plan.target, manifest.number)
+        for name, data in tables.items():
+            self._writer.write_file(folder / name, data)
+        self._writer.settle()
+        self._writer.replace(manifest_path(self._plan.target), encode_manifest(manifest))
+
+    def _tidy(self, manifest: Manifest) -> int:
+        """Remove what belongs to no backup now; return how many files of the log that were."""
+        target = self._plan.target
+        wanted = {log_path(target, file.start_offset_bytes) for file in manifest.log}
+        old = [path for path in listed(target / "log") if path not in wanted]
+        for path in old:
+            self._writer.remove(path)
+        for folder in listed(target / "tables"):
+            if folder != tables_folder(target, manifest.number):
+                for path in sorted(folder.rglob("*"), reverse=True):
+                    self._writer.remove(path)
+                self._writer.remove(folder)
+        return len(old)
+
+
+def _damage(walked: Walked, end: int) -> tuple[Damage, ...]:
+    """Return what is damaged in what was copied; that its records do not end where they should is damage too."""
+    if walked.damage or walked.end_offset_bytes == end:
+        return walked.damage
+    return (Damage(walked.end_offset_bytes, end, NO_RECORD),)
+
+
+def _old_damage(before: Manifest | None, log: tuple[LoggedFile, ...]) -> Iterator[Damage]:
+    """Yield the damage of the backup before that is in this one, too."""
+    for one in before.damage if before is not None else ():
+        if log and one.end_offset_bytes > log[0].start_offset_bytes:
+            yield one
+
+
+@contextlib.contextmanager
+def _locked(plan: BackupPlan) -> Iterator[None]:
+    """Hold the lock of a backup's folder, which is made."""
+    target, store = plan.target.resolve(), plan.store.resolve()
+    if target.is_relative_to(store) or store.is_relative_to(target):
+        raise StoreFormatError(f"{plan.target}: a backup must lie beside the store, not in it or around it")
+    if target.exists() and not target.is_dir():
+        raise StoreFormatError(f"{plan.target} is a file; name a folder")
+    try:
+        there = {path.name for path in target.iterdir()} if target.exists() else set()
+        if strange := sorted(there - _OWN_NAMES):
+            raise StoreFormatError(
+                f"{plan.target}: holds {strange[0][:80]!r}, which does not belong to a backup; name a new, empty folder"
+            )
+        target.mkdir(mode=0o700, parents=True, exist_ok=True)
+        release = OS_DISK.lock(target / "lock")
+    except BlockingIOError as error:
+        raise StoreLockedError(f"{plan.target}: another process makes a backup into it; wait for its end") from error
+    except OSError as error:
+        raise StoreError(f"{plan.target}: cannot be written: {error.strerror or error}") from error
+    try:
+        yield
+    finally:
+        release()

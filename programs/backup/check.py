@@ -1,0 +1,116 @@
+"""Reads a backup through: every digest, every record of the log, every table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import attrs
+
+from flintmq.core.errors import JsonSyntaxError, StoreError, StoreFormatError
+from flintmq.core.io import fastjson
+from flintmq.programs.backup.log_copy import Progress, read_checked, walk_copy
+from flintmq.programs.backup.manifest import Manifest, Table, digest_of, log_path, read_manifest
+from flintmq.programs.doctor.files import read_bytes
+
+
+@attrs.frozen(kw_only=True)
+class CheckResult:
+    """What a check of a backup has found."""
+
+    manifest: Manifest
+    records: int
+    """Whole records of the log."""
+    findings: tuple[str, ...]
+    """What is wrong, in words; empty for a sound backup. Damage that was copied on purpose is not among them."""
+
+    @property
+    def is_sound(self) -> bool:
+        return not self.findings
+
+    def to_json(self) -> dict[str, object]:
+        """Return it for people and programs."""
+        made = self.manifest
+        return {
+            "sound": self.is_sound,
+            "store": made.store,
+            "number": made.number,
+            "begin": made.begin_offset_bytes,
+            "position": made.end_offset_bytes,
+            "records": self.records,
+            "findings": list(self.findings),
+            "kept_damage": [str(one) for one in made.damage],
+        }
+
+
+def existing_manifest(target: Path) -> Manifest:
+    """Return the manifest of a backup's folder.
+
+    Raises:
+        StoreFormatError: there is none, or it is damaged.
+    """
+    manifest = read_manifest(target)
+    if manifest is None:
+        raise StoreFormatError(f"{target}: no backup lies there (no manifest.json)")
+    return manifest
+
+
+def check_backup(target: Path, progress: Progress | None = None) -> CheckResult:
+    """Read a backup through. Changes nothing.
+
+    Args:
+        target: the backup's folder.
+        progress: told how far it is, first with the digests, then with the records.
+
+    Raises:
+        StoreFormatError: there is no backup, or its manifest is damaged.
+    """
+    manifest = existing_manifest(target)
+    findings: list[str] = []
+    total, done = 2 * (manifest.end_offset_bytes - manifest.begin_offset_bytes), 0
+    is_there = True
+    for file in manifest.log:
+        try:
+            for chunk, damage in read_checked(log_path(target, file.start_offset_bytes), file):
+                done += len(chunk)
+                if damage is not None:
+                    findings.append(str(damage))
+                if progress is not None:
+                    progress(done, total)
+        except StoreError as error:
+            findings.append(str(error))
+            is_there = False
+    records = 0
+    if is_there:
+        walked = walk_copy(
+            lambda start: log_path(target, start),
+            manifest.log,
+            manifest.begin_offset_bytes,
+            (lambda at, _: progress(total // 2 + at, total)) if progress is not None else None,
+        )
+        records = walked.records
+        findings += map(str, walked.unexpected(manifest))
+    for table in manifest.tables:
+        try:
+            read_table(target, manifest, table)
+        except StoreError as error:
+            findings.append(str(error))
+    return CheckResult(manifest=manifest, records=records, findings=tuple(findings))
+
+
+def read_table(target: Path, manifest: Manifest, table: Table) -> bytes:
+    """Return a table's content.
+
+    Raises:
+        StoreFormatError: it is not what was written.
+        StoreError: it cannot be read.
+    """
+    path = manifest.table_path(target, table)
+    data = read_bytes(path)
+    if len(data) != table.size_bytes or digest_of(data) != table.digest:
+        raise StoreFormatError(f"{path}: its digest does not fit")
+    if path.suffix == ".json":
+        try:
+            fastjson.loads(data)
+        except (JsonSyntaxError, UnicodeDecodeError) as error:
+            raise StoreFormatError(f"{path}: {error}") from error
+    return data

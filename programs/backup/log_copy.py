@@ -1,0 +1,285 @@
+"""Copies the commit log's bytes from a position on, with a digest of each segment, and checks every record of the copy."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from flintmq.core.errors import StoreError, StoreFormatError, reading
+from flintmq.core.record.log_walk import Kind, LogWalk
+from flintmq.programs.backup.manifest import (
+    SEGMENT_BYTES,
+    Damage,
+    LoggedFile,
+    Manifest,
+    digest_of,
+    log_path,
+    new_digest,
+)
+from flintmq.programs.backup.source import Source, SourceFile, opened, pread, walk_policy
+from flintmq.programs.backup.writing import CHUNK_BYTES, Pace, Writer
+from flintmq.programs.doctor.files import map_read_only, next_data
+
+Progress = Callable[[int, int], None]
+"""Called now and then with the number of bytes that are done, and how many there are."""
+_DAMAGE_MOST: Final = 1_000
+NO_RECORD: Final = "no record ends at the position"
+
+
+class Walked(msgspec.Struct, frozen=True):
+    """What a walk over a copied log has found."""
+
+    records: int
+    end_offset_bytes: int
+    """Where the last whole record ends, or the blank behind it."""
+    damage: tuple[Damage, ...]
+    """At most a thousand."""
+
+    def unexpected(self, manifest: Manifest) -> tuple[Damage, ...]:
+        """Return the damage that a backup's manifest does not tell of."""
+        known = [(one.start_offset_bytes, one.end_offset_bytes) for one in manifest.damage]
+        found = [
+            one
+            for one in self.damage
+            if not any(begin <= one.start_offset_bytes and one.end_offset_bytes <= end for begin, end in known)
+        ]
+        if not self.damage and self.end_offset_bytes != manifest.end_offset_bytes:
+            found.append(Damage(self.end_offset_bytes, manifest.end_offset_bytes, NO_RECORD))
+        return tuple(found)
+
+
+class LogCopy:
+    """Copies files of a log into a backup's folder. One thread.
+
+    Args:
+        target: the backup's folder.
+        writer: makes all changes.
+        pace: how fast bytes are copied.
+        progress: told how far it is.
+    """
+
+    def __init__(self, target: Path, writer: Writer, pace: Pace, progress: Progress | None = None) -> None:
+        self._target = target
+        self._writer = writer
+        self._pace = pace
+        self._progress = progress
+        self.copied_bytes = 0
+        self.total_bytes = 0
+
+    def copy(self, file: SourceFile, known: LoggedFile | None, end: int, *, synced_to: int) -> LoggedFile:
+        """Copy one file up to a position, as far as the backup lacks it.
+
+        Args:
+            file: of the store.
+            known: what the backup has of it.
+            end: the physical offset to stop at, within the file.
+            synced_to: below this the store's broker has synced the file.
+
+        Raises:
+            GoneError: retention has deleted the file.
+            StoreError: it cannot be read, the backup not be written, or what the backup has of the file is damaged.
+        """
+        have = known.size_bytes if known is not None else 0
+        size = end - file.start
+        if known is not None and have == size:
+            return known
+        path = log_path(self._target, file.start)
+        digests = SegmentDigests(known.digests if known is not None else (), have)
+        with opened(file.path) as fd:
+            if synced_to < end:
+                _sync(fd, file.path)
+            if known is not None and not digests.is_whole:
+                digests.update(last_segment(path, known))
+            self._writer.extend(path, have, self._chunks(fd, file.path, have, size, digests), size)
+        return LoggedFile(file.start, size, digests.all())
+
+    def _chunks(self, fd: int, path: Path, begin: int, end: int, digests: SegmentDigests) -> Iterator[bytes]:
+        for at in range(begin, end, CHUNK_BYTES):
+            chunk = self._read(fd, path, at, min(end, at + CHUNK_BYTES))
+            digests.update(chunk)
+            yield chunk
+            self.copied_bytes += len(chunk)
+            if self._progress is not None:
+                self._progress(self.copied_bytes, self.total_bytes)
+
+    def _read(self, fd: int, path: Path, begin: int, end: int) -> bytes:
+        """Return a piece of a file; a hole is not read."""
+        if _data_from(fd, begin, end) >= end:
+            return bytes(end - begin)
+        self._pace.take(end - begin)
+        return pread(fd, end - begin, begin, path)
+
+
+class SegmentDigests:
+    """Makes the digests of a file's segments while its bytes come.
+
+    Args:
+        known: the digests of what the backup has.
+        have_bytes: how much that is. Where a segment is there in part, its bytes come first.
+    """
+
+    def __init__(self, known: tuple[str, ...] = (), have_bytes: int = 0) -> None:
+        self._done = list(known[: have_bytes // SEGMENT_BYTES])
+        self._running = new_digest()
+        self._running_bytes = 0
+        self.is_whole = have_bytes % SEGMENT_BYTES == 0
+        """Whether nothing of a segment is there in part."""
+
+    def update(self, data: bytes) -> None:
+        """Take the next bytes."""
+        view = memoryview(data)
+        while view:
+            part = view[: SEGMENT_BYTES - self._running_bytes]
+            self._running.update(part)
+            self._running_bytes += len(part)
+            view = view[len(part) :]
+            if self._running_bytes == SEGMENT_BYTES:
+                self._done.append(self._running.hexdigest())
+                self._running, self._running_bytes = new_digest(), 0
+
+    def all(self) -> tuple[str, ...]:
+        """Return the digests so far, of the last segment as far as it has come."""
+        return (*self._done, *((self._running.hexdigest(),) if self._running_bytes else ()))
+
+
+def _data_from(fd: int, begin: int, end: int) -> int:
+    """Return a place at or behind another before which lies a hole; the same place where the file system does not tell."""
+    try:
+        return os.lseek(fd, begin, os.SEEK_DATA)
+    except OSError as error:
+        return end if error.errno == errno.ENXIO else begin  # nothing but a hole follows
+
+
+def _sync(fd: int, path: Path) -> None:
+    """Make durable what the store's broker has written into a file. A file system that is mounted for reading only has it."""
+    try:
+        with contextlib.suppress(PermissionError):
+            os.fsync(fd)
+    except OSError as error:
+        if error.errno not in (errno.EROFS, errno.EINVAL):
+            raise StoreError(
+                f"{path}: cannot be synced ({error.strerror}): the store's disk fails; see to it first"
+            ) from error
+
+
+def check_continues(source: Source, last: LoggedFile, where: Path) -> None:
+    """Check that the store still has the newest bytes of a backup.
+
+    Raises:
+        StoreFormatError: it has other ones. Says what to do.
+    """
+    begin = (last.size_bytes - 1) // SEGMENT_BYTES * SEGMENT_BYTES
+    there = source.read(last.start_offset_bytes + begin, last.end_offset_bytes)
+    if digest_of(there) != last.digests[-1]:
+        raise StoreFormatError(
+            f"{source.root}: its commit log has other bytes at {last.start_offset_bytes + begin}..{last.end_offset_bytes} than "
+            f"the backup in {where}: it is another store, or its log was cut and went on. Name a new folder for its backups; "
+            "the old one stays as it is"
+        )
+
+
+class DamagedBackupError(StoreFormatError):
+    """The backup before is damaged, and none was made."""
+
+
+def check_kept(target: Path, kept: tuple[LoggedFile, ...]) -> None:
+    """Check that a backup still has its files of the log, and the newest segment of them as it was written.
+
+    Raises:
+        DamagedBackupError: a file is missing or cut, or the segment has changed. Says what to do.
+        StoreError: a file cannot be read.
+    """
+    for file in kept:
+        path = log_path(target, file.start_offset_bytes)
+        with reading(path):
+            is_whole = path.is_file() and path.stat().st_size >= file.size_bytes
+        if not is_whole:
+            raise DamagedBackupError(f"{path}: is missing or cut in the backup; begin a new one in another folder")
+    if kept:
+        last_segment(log_path(target, kept[-1].start_offset_bytes), kept[-1])
+
+
+def last_segment(path: Path, file: LoggedFile) -> bytes:
+    """Return the last segment that a backup has of a file, whole or not.
+
+    Raises:
+        DamagedBackupError: it has changed since it was written. Says what to do.
+        StoreError: it cannot be read.
+    """
+    begin = max(0, file.size_bytes - 1) // SEGMENT_BYTES * SEGMENT_BYTES
+    with opened(path) as fd:
+        data = pread(fd, file.size_bytes - begin, begin, path)
+    if data and digest_of(data) != file.digests[-1]:
+        raise DamagedBackupError(
+            f"{path}: bytes {begin}..{file.size_bytes} of the backup have changed since they were written; "
+            "flintmq store restore BACKUP --verify shows all that is damaged. Begin a new backup in another folder"
+        )
+    return data
+
+
+def read_checked(path: Path, file: LoggedFile) -> Iterator[tuple[bytes, Damage | None]]:
+    """Yield the bytes of a file of a backup in chunks, and with the last one of a segment whether its digest is wrong.
+
+    Raises:
+        StoreError: it cannot be read, or is too short.
+    """
+    running, begin = new_digest(), 0
+    with opened(path) as fd:
+        for at in range(0, file.size_bytes, CHUNK_BYTES):
+            end = min(file.size_bytes, at + CHUNK_BYTES)
+            chunk = pread(fd, end - at, at, path)
+            running.update(chunk)
+            damage = None
+            if end % SEGMENT_BYTES == 0 or end == file.size_bytes:
+                if running.hexdigest() != file.digests[at // SEGMENT_BYTES]:
+                    start = file.start_offset_bytes
+                    damage = Damage(start + begin, start + end, f"{path}: its digest does not fit")
+                running, begin = new_digest(), end
+            yield chunk, damage
+
+
+def walk_copy(
+    log_of: Callable[[int], Path], files: tuple[LoggedFile, ...], begin: int, progress: Progress | None = None
+) -> Walked:
+    """Check every record of copied files, its body's CRC too, from a boundary between records on.
+
+    Args:
+        log_of: returns where the file lies that begins at a position.
+        files: those that are there, in order, each no longer than it says.
+        begin: the physical offset to begin at.
+        progress: told how far it is.
+
+    Raises:
+        StoreError: a file cannot be read.
+    """
+    parts = [_Part(log_of(file.start_offset_bytes), file) for file in files if file.end_offset_bytes > begin]
+    records, end = 0, begin
+    damage: list[Damage] = []
+    for found in LogWalk(parts, walk_policy()).stretches(0, begin - parts[0].start if parts else 0):
+        if found.run is not None:
+            records += len(found.run.begins)
+        if found.kind in (Kind.RECORD, Kind.BLANK):
+            end = found.end
+        elif len(damage) < _DAMAGE_MOST:
+            damage.append(Damage(found.start, found.end, found.reason or "zeros"))
+        if progress is not None:
+            progress(found.end - begin, files[-1].end_offset_bytes - begin)
+    return Walked(records, end, tuple(damage))
+
+
+class _Part:
+    """A copied file, up to the size the backup has of it; a part of a log to be walked."""
+
+    def __init__(self, path: Path, file: LoggedFile) -> None:
+        self._path = path
+        self.start = file.start_offset_bytes
+        self.view = map_read_only(path)[: file.size_bytes]
+
+    def next_data(self, position: int) -> int:
+        return min(next_data(self._path, position, len(self.view)), len(self.view))

@@ -1,0 +1,197 @@
+"""Makes a store of a backup: its log up to the position, its tables, and queues and index that are made from the log."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+
+from flintmq.config.errors import ConfigError
+from flintmq.config.sections.models import BrokerConfig
+from flintmq.core.errors import StoreError, StoreFormatError
+from flintmq.core.io.paths import RESTORE_MARK, RESTORE_NOT_FINISHED, file_name
+from flintmq.core.log.epochs import RECOVERED, Epochs
+from flintmq.programs.backup.check import existing_manifest, read_table
+from flintmq.programs.backup.log_copy import Progress, read_checked, walk_copy
+from flintmq.programs.backup.manifest import Damage, LoggedFile, Manifest, log_path
+from flintmq.programs.backup.writing import Writer
+from flintmq.programs.doctor.rebuild import rebuild
+
+_EPOCHS: Final = "flint/epochs"
+_TOLD_MOST: Final = 5
+
+
+@attrs.frozen(kw_only=True)
+class RestorePlan:
+    """What is asked for."""
+
+    backup: Path
+    """The backup's folder."""
+    store: Path
+    """The new store's folder: empty, or not there."""
+    config: BrokerConfig = attrs.field(factory=BrokerConfig)
+    """Settings of the new store."""
+    chosen: frozenset[str] = frozenset()
+    """Settings of it that hold, where the backup would say otherwise: ``store.consume_queue_file_bytes`` and the like."""
+    delay_level_ms: Mapping[int, int] | None = None
+    """See :func:`flintmq.programs.doctor.rebuild.rebuild`."""
+    keep_damage: bool = False
+    """Whether a damaged backup is restored as far as it goes."""
+
+
+@attrs.frozen(kw_only=True)
+class RestoreResult:
+    """What was done."""
+
+    manifest: Manifest
+    records: int
+    """Whole records of the log, each checked."""
+    log_end_offset_bytes: int
+    """Where the new store's log ends."""
+    damage: tuple[Damage, ...]
+    """What is damaged in the log, and was taken out of it as a start does."""
+
+    def to_json(self) -> dict[str, object]:
+        """Return it for people and programs."""
+        return {
+            "position": self.manifest.end_offset_bytes,
+            "begin": self.manifest.begin_offset_bytes,
+            "log_ends_at": self.log_end_offset_bytes,
+            "records": self.records,
+            "made_at_ms": self.manifest.made_at_ms,
+            "damage": [str(one) for one in self.damage],
+        }
+
+
+def restore_backup(
+    plan: RestorePlan,
+    *,
+    writer: Writer | None = None,
+    progress: Progress | None = None,
+    rebuilding: Callable[[int], None] | None = None,
+) -> RestoreResult:
+    """Make a store of a backup. What cannot be restored leaves no store behind.
+
+    Args:
+        plan: what is asked for.
+        writer: makes all changes before queues and index are made.
+        progress: told how much of the log is copied.
+        rebuilding: called with the number of bytes of the log of which queues and index are made.
+
+    Raises:
+        StoreFormatError: the folder is not empty, there is no backup, or it is damaged. Says what to do.
+        StoreError: something cannot be read or written.
+    """
+    manifest = existing_manifest(plan.backup)
+    config = _config(plan, manifest)
+    with _new_folder(plan):
+        records, damage = _copy(plan, manifest, writer or Writer(), progress)
+    end = manifest.end_offset_bytes
+    if manifest.log:
+        end, _kept = rebuild(plan.store, config, plan.delay_level_ms, rebuilding, damaged=bool(damage))
+    return RestoreResult(manifest=manifest, records=records, log_end_offset_bytes=end, damage=damage)
+
+
+def _copy(
+    plan: RestorePlan, manifest: Manifest, writer: Writer, progress: Progress | None
+) -> tuple[int, tuple[Damage, ...]]:
+    """Write log and tables; return how many records there are, and what is damaged. Raises StoreError."""
+    commit_log = plan.store / "commitlog"
+    mark = commit_log / RESTORE_MARK
+    writer.write_file(mark, b"")
+    writer.settle()
+    damage: list[Damage] = []
+    total, done = manifest.end_offset_bytes - manifest.begin_offset_bytes, 0
+
+    def chunks(file: LoggedFile) -> Iterator[bytes]:
+        nonlocal done
+        for chunk, wrong in read_checked(log_path(plan.backup, file.start_offset_bytes), file):
+            if wrong is not None:
+                damage.append(wrong)
+                _refuse(plan, damage)
+            yield chunk
+            done += len(chunk)
+            if progress is not None:
+                progress(done, total)
+
+    for file in manifest.log:
+        writer.extend(commit_log / file_name(file.start_offset_bytes), 0, chunks(file), manifest.file_bytes)
+    walked = walk_copy(lambda start: commit_log / file_name(start), manifest.log, manifest.begin_offset_bytes)
+    damage += walked.unexpected(manifest)
+    _refuse(plan, damage)
+    for table in manifest.tables:
+        data = read_table(plan.backup, manifest, table)
+        writer.write_file(plan.store / table.path, _new_epoch(data, manifest) if table.path == _EPOCHS else data)
+    writer.settle()
+    writer.remove(mark)
+    writer.settle()
+    return walked.records, (*manifest.damage, *damage)
+
+
+def _refuse(plan: RestorePlan, damage: list[Damage]) -> None:
+    if damage and not plan.keep_damage:
+        raise StoreFormatError(
+            f"{plan.backup}: the backup is damaged, and nothing was restored: {'; '.join(map(str, damage[:_TOLD_MOST]))}. "
+            "--verify shows all of it; take another backup, or with --keep-damage all that is whole"
+        )
+
+
+def _new_epoch(data: bytes, manifest: Manifest) -> bytes:
+    """Return the store's epochs with a new one from the position on: what comes there now is not what came there before."""
+    try:
+        epochs = Epochs.from_bytes(data)
+    except ValueError as error:
+        raise StoreFormatError(f"{_EPOCHS} in the backup of {manifest.store} is damaged: {error}") from error
+    end = manifest.end_offset_bytes
+    return epochs.cut_at(end).begun(end, RECOVERED).to_bytes()
+
+
+def _config(plan: RestorePlan, manifest: Manifest) -> BrokerConfig:
+    """Return the settings that queues and index are made with."""
+    sizes = {key: size for key, size in manifest.sizes.items() if key not in plan.chosen}
+    store: dict[str, Any] = {key.partition(".")[2]: size for key, size in sizes.items() if key.startswith("store.")}
+    index: dict[str, Any] = {key.partition(".")[2]: size for key, size in sizes.items() if key.startswith("index.")}
+    if manifest.file_bytes:
+        store["commit_log_file_bytes"] = manifest.file_bytes
+    try:
+        made = attrs.evolve(
+            plan.config.store, path=str(plan.store), commit_log_paths=(), read_only_commit_log_paths=(), **store
+        )
+        return attrs.evolve(plan.config, store=made, index=attrs.evolve(plan.config.index, **index))
+    except (ConfigError, TypeError) as error:
+        raise StoreFormatError(f"{plan.backup}: its sizes are none that a broker has: {error}") from error
+
+
+@contextlib.contextmanager
+def _new_folder(plan: RestorePlan) -> Iterator[None]:
+    """Leave an empty folder behind, or none, as it was, where the body raises."""
+    store, backup = plan.store.resolve(), plan.backup.resolve()
+    if store.is_relative_to(backup) or backup.is_relative_to(store):
+        raise StoreFormatError(f"{plan.store}: a store must lie beside its backup, not in it or around it")
+    try:
+        was_there = store.exists()
+        there = sorted(path.name for path in store.iterdir()) if was_there else []
+        if there:
+            if (store / "commitlog" / RESTORE_MARK).exists():
+                raise StoreFormatError(f"{plan.store}: {RESTORE_NOT_FINISHED}")
+            raise StoreFormatError(
+                f"{plan.store}: is not empty ({there[0][:80]}), and nothing there is overwritten: "
+                "name a new folder, or move that one away"
+            )
+        store.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(f"{plan.store}: cannot be written: {error.strerror or error}") from error
+    try:
+        yield
+    except BaseException:
+        # Its log has the mark until all is there, so no broker starts on what stays behind.
+        for path in store.iterdir():
+            shutil.rmtree(path, ignore_errors=True)
+        if not was_there:
+            with contextlib.suppress(OSError):
+                store.rmdir()
+        raise

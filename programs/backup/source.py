@@ -1,0 +1,317 @@
+"""The store that is backed up: its commit log files, and how far they may be read while a broker writes them.
+
+===================  ==============================================  =======================================================
+the store            is backed up to                                 why nothing is missing below it
+===================  ==============================================  =======================================================
+running, with feed   what the feed says is dispatched                the broker says so
+running, no feed     the end of the newest message in any queue      a message gets its unit once it, and all before it, is
+                                                                     written: FlintMQ and RocketMQ dispatch in the log's order
+stopped, or crashed  the end of the last whole record                nobody writes
+===================  ==============================================  =======================================================
+
+What is dispatched may not be synced. So the files are synced before they are read: a backup is never ahead of what a power cut
+would leave of its store.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Final, Literal
+
+import attrs
+
+from flintmq.core.errors import StoreError, StoreFormatError, reading
+from flintmq.core.io.paths import RESTORE_MARK, RESTORE_NOT_FINISHED, is_file_name
+from flintmq.core.log.epochs import Epochs, read_epochs
+from flintmq.core.log.store_lock import is_locked
+from flintmq.core.record.check import check_record
+from flintmq.core.record.log_walk import Kind, LogWalk, WalkPolicy
+from flintmq.core.record.queue_unit import FILLER_SIZE, UNIT, UNIT_BYTES
+from flintmq.core.record.record import RECORD_MIN_BYTES, RecordError
+from flintmq.dispatchers.spark_feed.feed_file import FeedMarks, FeedState, feed_path, read_feed
+from flintmq.programs.doctor.files import FileView, listed, map_read_only
+from flintmq.programs.doctor.walk import is_torn
+
+ToldBy = Literal["feed", "queues", "walk"]
+_FEED_MAX_AGE_MS: Final = 30_000
+"""A broker writes its feed once a second; an older one was left behind."""
+_TRIES: Final = 5
+_PAUSE_S: Final = 0.02
+
+
+@attrs.frozen
+class SourceFile:
+    """A file of the commit log."""
+
+    path: Path
+    start: int
+    """Physical offset of its first byte."""
+    size: int
+
+    @property
+    def end(self) -> int:
+        return self.start + self.size
+
+
+@attrs.frozen
+class Position:
+    """Up to where a store may be copied."""
+
+    end_offset_bytes: int
+    told_by: ToldBy
+    flushed_offset_bytes: int = 0
+    """Below this the broker has synced its files."""
+
+
+class Source:
+    """A store that is looked at, and never written. One thread.
+
+    Args:
+        root: the store's folder.
+        log_folders: where its commit log lies, when not in ``commitlog`` alone.
+
+    Raises:
+        StoreFormatError: no store lies there, or its log has a hole.
+        StoreError: a folder cannot be read.
+    """
+
+    def __init__(self, root: Path, log_folders: Sequence[Path] = ()) -> None:
+        if not root.is_dir():
+            raise StoreFormatError(f"{root}: there is no such folder; name the store's (store.path)")
+        if (root / "commitlog" / RESTORE_MARK).exists():
+            raise StoreFormatError(f"{root}: {RESTORE_NOT_FINISHED}")
+        self.root = root
+        self.folders = tuple(log_folders) or (root / "commitlog",)
+        self.files: list[SourceFile] = []
+        """Of the log, in order."""
+        self.look()
+        if not self.files and (inside := sorted(path.parent.name for path in root.glob("*/commitlog"))):
+            raise StoreFormatError(
+                f"{root}: holds the stores of several brokers; back up each into a folder of its own: {', '.join(inside)}"
+            )
+        if not any(path.exists() for path in (*self.folders, root / "config", root / "checkpoint")):
+            raise StoreFormatError(f"{root}: no store lies there (no commitlog, no config)")
+
+    def look(self) -> None:
+        """Look which files the log has now. Raises StoreFormatError when it has a hole."""
+        for tries_left in reversed(range(_TRIES)):
+            found = sorted(_log_files(self.folders), key=lambda file: file.start)
+            while found and found[-1].size == 0:
+                found.pop()  # one that is just being made
+            hole = next(
+                ((a, b) for a, b in pairwise(found) if b.start != a.end or b.size != found[0].size), None
+            )  # also while retention deletes what is listed
+            if hole is None:
+                self.files = found
+                return
+            if not tries_left:
+                raise StoreFormatError(
+                    f"{hole[1].path}: does not follow {hole[0].path}, which ends at {hole[0].end}: part of the commit log is "
+                    "missing. Where it lies in several folders: --set store.commit_log_paths=…"
+                )
+
+    @property
+    def begin(self) -> int:
+        """Where the log begins."""
+        return self.files[0].start if self.files else 0
+
+    @property
+    def end(self) -> int:
+        """Where its last file ends."""
+        return self.files[-1].end if self.files else 0
+
+    @property
+    def file_bytes(self) -> int:
+        return self.files[0].size if self.files else 0
+
+    def holding(self, position: int) -> SourceFile | None:
+        """Return the file with the byte at a position."""
+        return next((file for file in self.files if file.start <= position < file.end), None)
+
+    def epochs(self) -> Epochs | None:
+        """Return the store's id and epochs. Raises StoreError."""
+        return read_epochs(self.root)
+
+    def read(self, begin: int, end: int) -> bytes:
+        """Return a part of one file. Raises StoreError, also when it is gone."""
+        file = self.holding(begin)
+        if file is None or end > file.end:
+            raise StoreError(f"{self.root}: its log has no bytes {begin}..{end}")
+        with opened(file.path) as fd:
+            return pread(fd, end - begin, begin - file.start, file.path)
+
+    # the position
+
+    def position(self, begin: int, now_ms: int) -> Position:
+        """Find out up to where the store may be copied now.
+
+        Args:
+            begin: where the walk over the log of a stopped store begins: a boundary between records.
+            now_ms: the wall clock, for the feed's age.
+
+        Raises:
+            StoreFormatError: nothing tells. Says what to change.
+            StoreError: a file cannot be read.
+        """
+        if not is_locked(self.root):
+            self.look()
+            return Position(self._walked_end(max(begin, self.begin)), "walk")
+        feed = self._feed(now_ms)
+        if feed is not None:
+            end = feed.dispatched_offset_bytes
+            epochs = self.epochs()
+            newer = [one.start_offset_bytes for one in epochs.entries if one.number > feed.epoch] if epochs else []
+            self.look()
+            # A broker that has just begun may have cut the log, and has not written its feed again.
+            return Position(min([end, *newer]), "feed", feed.flushed_offset_bytes)
+        end = self._queued_end()
+        self.look()
+        return Position(end, "queues")
+
+    def _feed(self, now_ms: int) -> FeedMarks | None:
+        with reading(feed_path(self.root)):
+            feed = read_feed(feed_path(self.root))
+        is_live = feed is not None and feed.state is FeedState.RUNNING and feed.age_ms(now_ms) <= _FEED_MAX_AGE_MS
+        return feed if is_live else None
+
+    def named_end(self) -> int:
+        """Return where the newest message ends that a queue names; 0 where none names any."""
+        named = 0
+        for _ in range(_TRIES):  # as below; and a broker may begin a file meanwhile
+            named = max((physical + size for physical, size in newest_units(self.root / "consumequeue")), default=0)
+            self.look()
+            if named <= self.end:
+                break
+            time.sleep(_PAUSE_S)
+        return named
+
+    def _queued_end(self) -> int:
+        """Return where the newest message ends that a queue names."""
+        for _ in range(_TRIES):  # a unit may be read while it is written
+            units = newest_units(self.root / "consumequeue")
+            self.look()
+            for position, size in sorted(units, reverse=True):
+                if self._is_whole(position, size):
+                    return position + size
+            if not self._has_anything():
+                return self.begin
+            time.sleep(_PAUSE_S)  # the first messages of a store get their units in the next moment
+        raise StoreFormatError(
+            f"{self.root}: a broker is writing, and nothing says how far: no consume queue names a message. "
+            "Add spark_feed to its `dispatchers`, or stop it for the backup"
+        )
+
+    def _is_whole(self, position: int, size: int) -> bool:
+        file = self.holding(position)
+        if file is None or position + size > file.end:
+            return False
+        view = memoryview(self.read(position, position + size))
+        try:
+            return check_record(view, 0, position).size_bytes == size
+        except RecordError:
+            return False
+
+    def _has_anything(self) -> bool:
+        return bool(self.files) and any(self.read(self.begin, self.begin + min(RECORD_MIN_BYTES, self.file_bytes)))
+
+    def _walked_end(self, begin: int) -> int:
+        """Return where the last whole record ends in a log that nobody writes."""
+        files = [file for file in self.files if file.end > begin]
+        parts = [FileView(file.path, file.start, map_read_only(file.path)) for file in files]
+        end = begin
+        for found in LogWalk(parts, walk_policy()).stretches(0, begin - parts[0].start if parts else 0):
+            if found.kind in (Kind.TAIL, Kind.STALE, Kind.UNUSED):
+                return min(end, found.start)
+            end = found.end
+        return end
+
+
+def walk_policy() -> WalkPolicy:
+    """Return what counts as a whole record: the same as for ``flintmq store verify``."""
+    return WalkPolicy(trusted_ms=-1, is_torn=is_torn)
+
+
+def newest_units(consume_queues: Path) -> list[tuple[int, int]]:
+    """Return physical offset and size of the newest message of each queue that has one. Raises StoreError."""
+    found = []
+    for topic in listed(consume_queues):
+        for queue in listed(topic) if topic.is_dir() else ():
+            unit = _newest_unit(queue) if queue.is_dir() and queue.name.isdigit() else None
+            if unit is not None and unit != (0, FILLER_SIZE):
+                found.append(unit)
+    return found
+
+
+def _newest_unit(queue: Path) -> tuple[int, int] | None:
+    """Return the last unit of a queue, which zeros follow."""
+    for path in reversed([path for path in listed(queue) if is_file_name(path.name)]):
+        try:
+            with opened(path) as fd:
+                low, high = 0, os.fstat(fd).st_size // UNIT_BYTES
+                while low < high:
+                    middle = (low + high) // 2
+                    physical, size, _tags = UNIT.unpack(pread(fd, UNIT_BYTES, middle * UNIT_BYTES, path))
+                    low, high = (middle + 1, high) if physical >= 0 and size > 0 else (low, middle)
+                if low:
+                    return UNIT.unpack(pread(fd, UNIT_BYTES, (low - 1) * UNIT_BYTES, path))[:2]
+        except GoneError:
+            continue
+    return None
+
+
+class GoneError(StoreError):
+    """A file was deleted since it was listed."""
+
+
+@contextlib.contextmanager
+def opened(path: Path) -> Iterator[int]:
+    """Open a file for reading, and give its descriptor.
+
+    Raises:
+        GoneError: it is not there.
+        StoreError: it cannot be opened.
+    """
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError as error:
+        raise GoneError(
+            f"{path}: was deleted while the backup was made, as retention does with old files; run it again"
+        ) from error
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be read: {error.strerror or error}") from error
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def pread(fd: int, size: int, position: int, path: Path) -> bytes:
+    """Return so many bytes of a file. Raises StoreError when it has fewer, or the disk refuses."""
+    pieces = []
+    try:
+        while size > 0 and (piece := os.pread(fd, size, position)):
+            pieces.append(piece)
+            size, position = size - len(piece), position + len(piece)
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be read at {position}: {error.strerror or error}") from error
+    if size:
+        raise StoreError(f"{path}: ends at {position}, {size} bytes too early")
+    return b"".join(pieces) if len(pieces) != 1 else pieces[0]
+
+
+def _log_files(folders: Iterable[Path]) -> Iterable[SourceFile]:
+    for folder in folders:
+        for path in listed(folder):
+            if is_file_name(path.name):
+                with reading(path), contextlib.suppress(FileNotFoundError):  # deleted since it was listed
+                    yield SourceFile(path, int(path.name), path.stat().st_size)
+
+
+def now_ms() -> int:
+    """Return the wall clock in milliseconds since 1970."""
+    return int(time.time() * 1000)

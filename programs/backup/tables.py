@@ -1,0 +1,101 @@
+"""The tables of a store that is backed up: topics, groups, offsets, and what FlintMQ keeps in ``flint``.
+
+Which of them are read before the position and which after decides what a restored store may lose. Offsets are read before:
+none of them can lie behind the messages that the backup has, so no group passes a message over; one that it has consumed since
+may come again. Topics and groups are read after: each message has its topic. Of a table with a journal the journal is
+read first, because the broker writes the table before it removes what was noted of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+from flintmq.core.errors import JsonSyntaxError, StoreFormatError, reading
+from flintmq.core.io import fastjson
+from flintmq.core.io.config_journal import SECOND_FILE
+from flintmq.programs.doctor.files import listed
+
+BEFORE: Final = ("config/consumerOffset.json", "config/delayOffset.json", "flint/timer/position.json")
+"""Positions: read before the log."""
+_JOURNALS: Final = tuple(
+    f"flint/{name}{which}" for name in ("new-topics", "new-groups", "gone-offsets") for which in ("", SECOND_FILE)
+)
+_OURS: Final = ("flint/delay_levels.json", "flint/epochs", "flint/acl/plain_acl.yml")
+_KEY_VALUES: Final = "flint/kvConfig.json"
+"""Of a name server in the broker's process, which keeps it in the store."""
+_CONFIG: Final = "config"
+_TRIES: Final = 20
+_PAUSE_S: Final = 0.05
+
+Tables = dict[str, bytes]
+"""Content by the place in a store."""
+
+
+def read_positions(root: Path, sleep: Callable[[float], object] = time.sleep) -> Tables:
+    """Return the tables that are read before the log's position. Raises StoreError."""
+    return _read(root, BEFORE, sleep)
+
+
+def read_names(root: Path, sleep: Callable[[float], object] = time.sleep) -> Tables:
+    """Return the tables that are read after the log's position. Raises StoreError."""
+    # A list of them first: a file that RocketMQ replaces has no name for a moment, its backup has.
+    names = {name.removesuffix(".bak") for name in _config_files(root)} - {name.rpartition("/")[2] for name in BEFORE}
+    return _read(root, (*_JOURNALS, *(f"{_CONFIG}/{name}" for name in sorted(names)), _KEY_VALUES, *_OURS), sleep)
+
+
+def _config_files(root: Path) -> Iterator[str]:
+    for path in listed(root / _CONFIG):
+        if path.name.endswith((".json", ".json.bak")) and not path.is_dir():
+            yield path.name
+
+
+def _read(root: Path, names: tuple[str, ...], sleep: Callable[[float], object]) -> Tables:
+    found = {}
+    for name in names:
+        path = root / name
+        is_json = name.startswith(_CONFIG) or name == _KEY_VALUES
+        content = _whole_json(path, sleep) if is_json else _content(path)
+        if content is not None:
+            found[name] = content
+    return found
+
+
+def _whole_json(path: Path, sleep: Callable[[float], object]) -> bytes | None:
+    """Return a file of JSON that can be read; None where there is none. RocketMQ writes in place: it is waited for."""
+    backup = path.with_name(path.name + ".bak")
+    problem = ""
+    for _ in range(_TRIES):
+        content = _content(path)
+        if content is None and not backup.exists():
+            return None
+        if content is not None and content.strip():
+            try:
+                fastjson.loads(content)
+            except (JsonSyntaxError, UnicodeDecodeError) as error:
+                problem = str(error)
+            else:
+                return content
+        sleep(_PAUSE_S)
+    content = _content(backup)  # what a start would take
+    if content is not None and content.strip():
+        try:
+            fastjson.loads(content)
+        except (JsonSyntaxError, UnicodeDecodeError) as error:
+            problem = f"{problem or 'it is missing or empty'}; {backup.name}: {error}"
+        else:
+            return content
+    elif not problem:
+        return None
+    raise StoreFormatError(
+        f"{path}: cannot be read: {problem}; a start of the broker would refuse it. Correct it first"
+    )
+
+
+def _content(path: Path) -> bytes | None:
+    with reading(path), contextlib.suppress(FileNotFoundError):
+        return path.read_bytes()
+    return None

@@ -1,0 +1,251 @@
+"""One round: a broker with one strategy on a fresh store, writers that wait for their acknowledgements, and what it cost."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import shutil
+import tempfile
+import time
+from array import array
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+
+from flintmq.config import load_config
+from flintmq.core.errors import RefusedError
+from flintmq.programs.bench.figures import percentile_ms
+from flintmq.programs.bench.frames import body_of
+from flintmq.programs.bench.machine import machine_busy_s, written_bytes
+from flintmq.programs.broker.broker import Broker
+from flintmq.remoting.client.message import Message
+
+TOPIC: Final = "FlushBench"
+QUIET: Final = ("listen.port=0", "listen.vip=false", "listen.host=127.0.0.1")
+"""The broker's socket is not used; it must only not be in anybody's way."""
+
+
+@attrs.frozen
+class FlushRound:
+    """What one strategy did in one round."""
+
+    label: str
+    round_number: int
+    place: int
+    """Its turn within the round, from 0."""
+    messages: int
+    seconds: float
+    rate: float
+    """Messages acknowledged per second."""
+    p50_ms: float
+    """Of one put: from the call to the acknowledgement."""
+    p99_ms: float
+    p999_ms: float
+    syncs_per_s: float
+    messages_per_sync: float
+    written_mib_per_s: float
+    written_bytes_per_message: float
+    cpu_us: float
+    """Processor time of the whole process, writers included, per message."""
+    unsynced_messages: float
+    """The most that were acknowledged and not on disk, looked at with every acknowledgement: a power cut's price."""
+    unsynced_ms: float
+    """So long it took to send them."""
+    uncommitted_messages: float
+    """The most that were acknowledged and not even in the page cache: the price of a killed process."""
+    errors: int
+    other_cpu: float
+    """Of the machine's processors, what others used meanwhile: 0.5 of one is 0.5."""
+    latencies_s: array[float] = attrs.field(repr=False, eq=False)
+    """Sorted."""
+
+    def as_json(self) -> dict[str, Any]:
+        fields = attrs.asdict(self, filter=lambda attribute, _value: attribute.name != "latencies_s")
+        return {name: round(value, 4) if isinstance(value, float) else value for name, value in fields.items()}
+
+
+class Writers:
+    """The load: so many writers, each of which puts a batch and waits. Loop thread.
+
+    Args:
+        on_acknowledged: called with the end of each acknowledged batch in the log; returns whether to go on.
+    """
+
+    def __init__(self, broker: Broker, plan: FlushPlan, on_acknowledged: Callable[[int], bool] | None = None) -> None:
+        self._on_acknowledged = on_acknowledged
+        self._broker = broker
+        self._marks = broker.state.store.watermarks
+        self._batch = [Message(TOPIC, body_of(plan.size_bytes)) for _ in range(plan.batch)]
+        self._threads = plan.threads
+        self._until_s = 0.0
+        self.latencies_s = array("d")
+        self.errors = 0
+        self.acknowledged_bytes = 0
+        """End of what was acknowledged, in the log."""
+        self.unsynced_bytes = 0
+        self.uncommitted_bytes = 0
+
+    async def run(self, seconds: float) -> float:
+        """Make load with counters that begin at zero; return how long it took."""
+        self.latencies_s = array("d")
+        self.errors = self.unsynced_bytes = self.uncommitted_bytes = 0
+        begin_s = time.perf_counter()
+        self._until_s = begin_s + seconds
+        async with asyncio.TaskGroup() as group:
+            for _ in range(self._threads):
+                group.create_task(self._write())
+        return time.perf_counter() - begin_s
+
+    async def _write(self) -> None:
+        clock, marks, batch, put = time.perf_counter, self._marks, self._batch, self._broker.put
+        latencies_s = self.latencies_s
+        now_s = clock()
+        while now_s < self._until_s:
+            try:
+                made = put(batch)
+                end = marks.wrote
+                at_once = made.status is not None
+                await made
+            except RefusedError:
+                self.errors += 1
+                await asyncio.sleep(0.001)  # flow control, or a store that takes nothing more: no busy loop
+                now_s = clock()
+                continue
+            done_s = clock()
+            latencies_s.append(done_s - now_s)
+            if end > self.acknowledged_bytes:
+                self.acknowledged_bytes = end
+            unsynced = self.acknowledged_bytes - marks.flushed
+            if unsynced > self.unsynced_bytes:
+                self.unsynced_bytes = unsynced
+            if unsynced > self.uncommitted_bytes:  # else it cannot be more than was found before
+                self.uncommitted_bytes = max(self.uncommitted_bytes, self.acknowledged_bytes - marks.committed)
+            if self._on_acknowledged is not None and not self._on_acknowledged(end):
+                return
+            if at_once:
+                await asyncio.sleep(0)  # a writer that never waits must let the others write
+            now_s = clock()
+
+
+async def run_round(plan: FlushPlan, contender: Contender, number: int, place: int) -> FlushRound:
+    """Run one strategy once. The store is made below the plan's folder and removed.
+
+    Raises:
+        ConfigError, PluginError: no such strategy, or a setting is wrong.
+        StoreError: the store cannot be made there.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="flintmq-bench-flush-", dir=plan.folder))
+    try:
+        overrides = [*QUIET, *plan.overrides(contender), f"store.path={folder / 'store'}"]
+        async with Broker(load_config(None, overrides, {})) as broker:
+            return await _measured(plan, broker, contender, number, place)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+async def _measured(plan: FlushPlan, broker: Broker, contender: Contender, number: int, place: int) -> FlushRound:
+    writers = Writers(broker, plan)
+    store = broker.state.store
+    await broker.put([Message(TOPIC, b"")])  # makes the topic and the first file
+    if plan.warmup_s:
+        await writers.run(plan.warmup_s)
+    gc.collect()
+    before_bytes = store.watermarks.wrote
+    counters = store.services.flush_service.statistics()
+    written, busy_s, cpu_s = written_bytes(), machine_busy_s(), time.process_time()
+    seconds = await writers.run(plan.seconds)
+    cpu_s = time.process_time() - cpu_s
+    written, busy_s = written_bytes() - written, machine_busy_s() - busy_s
+    after = store.services.flush_service.statistics()
+    latencies_s = array("d", sorted(writers.latencies_s))
+    messages = len(latencies_s) * plan.batch
+    rate = messages / seconds
+    record_bytes = (store.watermarks.wrote - before_bytes) / messages if messages else 1.0
+    syncs = after.syncs - counters.syncs
+    unsynced = writers.unsynced_bytes / record_bytes
+    return FlushRound(
+        label=contender.label,
+        round_number=number,
+        place=place,
+        messages=messages,
+        seconds=seconds,
+        rate=rate,
+        p50_ms=percentile_ms(latencies_s, 0.5),
+        p99_ms=percentile_ms(latencies_s, 0.99),
+        p999_ms=percentile_ms(latencies_s, 0.999),
+        syncs_per_s=syncs / seconds,
+        messages_per_sync=messages / syncs if syncs else float(messages),
+        written_mib_per_s=written / seconds / (1 << 20),
+        written_bytes_per_message=written / max(1, messages),
+        cpu_us=cpu_s / max(1, messages) * 1e6,
+        unsynced_messages=round(unsynced, 1),
+        unsynced_ms=unsynced / rate * 1000 if rate else 0.0,
+        uncommitted_messages=round(writers.uncommitted_bytes / record_bytes, 1),
+        errors=writers.errors,
+        other_cpu=max(0.0, (busy_s - cpu_s) / seconds),
+        latencies_s=latencies_s,
+    )
+
+
+@attrs.frozen
+class Contender:
+    """One strategy with settings of its own, under a label."""
+
+    label: str
+    """What the table calls it: what was typed."""
+    strategy: str
+    settings: tuple[str, ...]
+    """``key=value`` of the whole configuration."""
+
+
+@attrs.frozen(kw_only=True)
+class FlushPlan:
+    """The load and the rounds."""
+
+    contenders: tuple[Contender, ...]
+    folder: Path
+    """Where stores are made: the disk that is measured."""
+    threads: int = 32
+    """Writers; each puts a batch, waits until it is acknowledged, and puts the next one."""
+    size_bytes: int = 1024
+    """Of a body."""
+    batch: int = 1
+    """Messages in one put."""
+    seconds: float = 2.0
+    """Measured time of a round."""
+    warmup_s: float = 0.5
+    rounds: int = 5
+    quiet_s: float = 0.0
+    """How long to wait at most, before each strategy's turn, for others to leave the processors alone."""
+    settings: tuple[str, ...] = ()
+    """``key=value`` for every contender."""
+    power_cut_s: float = 1.0
+    """How long each strategy runs on the simulated disk; 0 leaves that out."""
+
+    def as_json(self) -> dict[str, Any]:
+        plain = attrs.asdict(self, filter=lambda attribute, _value: attribute.name not in ("contenders", "folder"))
+        return plain | {"settings": list(self.settings), "strategies": [c.label for c in self.contenders]}
+
+    def order(self, round_number: int) -> tuple[Contender, ...]:
+        """Return the order of a round, which rotates so that no contender gains by its place."""
+        at = round_number % len(self.contenders)
+        return self.contenders[at:] + self.contenders[:at]
+
+    def overrides(self, contender: Contender) -> list[str]:
+        """Return the settings of a contender's broker or store, the caller's last."""
+        return [f"flush.strategy={contender.strategy}", *self.settings, *contender.settings]
+
+
+def parse_contender(text: str) -> Contender:
+    """Return a contender of a text: ``group_commit``, ``plugin/name``, or with settings, ``group_commit:interval_ms=1:...``.
+
+    Raises:
+        ValueError: the name is missing, or a setting is not ``key=value``.
+    """
+    strategy, *settings = text.split(":")
+    if not strategy or any("=" not in setting or setting.startswith("=") for setting in settings):
+        raise ValueError(f"'{text}' is not name or name:key=value:...")
+    section = strategy.rpartition("/")[2]
+    return Contender(text, strategy, tuple(f"flush.{section}.{setting}" for setting in settings))

@@ -1,0 +1,247 @@
+"""One run against the brokers of a topic: routes, connections, warm-up, measurement."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from array import array
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Literal, TypeVar
+
+import attrs
+
+from flintmq.core.broker.topic_config import MessageQueue
+from flintmq.core.errors import RefusedError, RemotingConnectError
+from flintmq.programs.bench.figures import percentile_ms
+from flintmq.programs.bench.frames import PullFrame, SendFrame, body_of
+from flintmq.programs.bench.load import LoadConnection, PullConnection, SendConnection, Tally, WindowConnection
+from flintmq.programs.bench.machine import CpuUse, machine_facts
+from flintmq.remoting.client.access import ANYONE, Access
+from flintmq.remoting.client.admin import AdminClient
+from flintmq.remoting.client.route import TopicRoute
+from flintmq.remoting.client.transport import parse_address
+
+ROUTE_TRIES: Final = 1_000
+ROUTE_PAUSE_S: Final = 0.005
+"""Short, because the row `start` waits for it."""
+CONNECT_TIMEOUT_S: Final = 5.0
+
+
+@attrs.frozen(kw_only=True)
+class BenchSettings:
+    """How load is made."""
+
+    bench: Literal["send", "consume"]
+    topic: str
+    seconds: float = 5.0
+    """How long is measured; without ``count``."""
+    warmup_s: float = 1.0
+    """Load before anything is counted."""
+    count: int | None = None
+    """Messages to measure, however long that takes."""
+    connections: int = 4
+    """To each broker of the topic."""
+    inflight: int = 32
+    """Sends in flight per connection. A consuming connection has one pull per queue in flight."""
+    size_bytes: int = 1024
+    batch: int = 1
+    """Messages per send; per pull at most."""
+    queues: int = 8
+    """Of the topic, where it has to be created."""
+    access: Access = ANYONE
+    """Signing costs the client some 20 us a request, and the broker as much to verify."""
+
+
+@attrs.frozen
+class BenchResult:
+    """One run."""
+
+    bench: str
+    """``send`` or ``consume``."""
+    target: str
+    """The name server of the brokers that were measured."""
+    topic: str
+    messages: int
+    requests: int
+    seconds: float
+    rate: float
+    """Messages per second."""
+    p50_ms: float
+    """Of one request, from its write to its answer."""
+    p99_ms: float
+    p999_ms: float
+    errors: int
+    error_codes: dict[str, int]
+    """Response code → how often."""
+    client_cpu_us: float
+    """Processor time of this client per message."""
+    broker_cpu_us: float | None
+    """Processor time of the broker's process and its children per message; None when it is not known."""
+    connections: int
+    """To each broker of the topic."""
+    inflight: int
+    """Requests in flight per connection."""
+    size_bytes: int
+    """Of a body."""
+    batch: int
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the values for one line of JSON."""
+        return attrs.asdict(self) | {"machine": machine_facts()}
+
+
+async def run_bench(settings: BenchSettings, name_server: str, pid: int | None) -> BenchResult:
+    """Measure the brokers of a topic together.
+
+    Args:
+        settings: how.
+        name_server: ``host:port``.
+        pid: the broker's process, or the one that started several, for their processor time.
+
+    Raises:
+        RemotingError: no broker answers, or a connection was lost.
+        RefusedError: the topic cannot be created, or has no queues.
+    """
+    async with AdminClient(name_server, **settings.access.options()) as admin:
+        route = await bench_route(admin, settings)
+        makers = _senders(settings, route) if settings.bench == "send" else await _pullers(settings, admin, route)
+    tally = Tally()
+    connections = []
+    async with contextlib.AsyncExitStack() as stack:
+        for broker_name, make in makers.items():
+            for number in range(settings.connections):
+                connection = make(tally, number)
+                await connect(connection, route.address(broker_name), settings.access)
+                stack.push_async_callback(connection.close)
+                connections.append(connection)
+        return await _measure(settings, name_server, pid, tally, connections)
+
+
+async def bench_route(admin: AdminClient, settings: BenchSettings) -> TopicRoute:
+    """Return the topic's route; a topic that is missing is created, and then every broker is waited for."""
+    brokers = 1
+    for attempt in range(ROUTE_TRIES):
+        try:
+            route = await admin.client.routes.route(settings.topic, max_age_s=0)
+            if len(route.broker_addrs) >= brokers:
+                return route
+        except RefusedError:
+            if attempt == ROUTE_TRIES - 1:
+                raise
+        if attempt == 0:
+            await admin.create_topic(settings.topic, queues=settings.queues)
+            brokers = len(await admin.masters())
+        await asyncio.sleep(ROUTE_PAUSE_S)
+    raise RefusedError(17, f"topic {settings.topic} is not known at all {brokers} brokers", reason="route.incomplete")
+
+
+MakeConnection = Callable[[Tally, int], WindowConnection]
+
+
+def _senders(settings: BenchSettings, route: TopicRoute) -> dict[str, MakeConnection]:
+    body = body_of(settings.size_bytes)
+
+    def of_broker(queues: list[MessageQueue]) -> MakeConnection:
+        def make(tally: Tally, number: int) -> WindowConnection:
+            first = number * settings.inflight
+            frames = [
+                SendFrame(slot, queues[(first + slot) % len(queues)], body, settings.batch, settings.access)
+                for slot in range(settings.inflight)
+            ]
+            return SendConnection(tally, frames, settings.batch)
+
+        return make
+
+    return {name: of_broker(queues) for name, queues in queues_by_broker(route.write_queues).items()}
+
+
+async def _pullers(settings: BenchSettings, admin: AdminClient, route: TopicRoute) -> dict[str, MakeConnection]:
+    by_broker = queues_by_broker(route.read_queues)
+    offsets = {queue: await admin.min_offset(queue) for queues in by_broker.values() for queue in queues}
+    filled = [queue for queue in offsets if await admin.max_offset(queue) > offsets[queue]]
+    if not filled:
+        raise RefusedError(17, f"topic {settings.topic} has no messages to consume", reason="topic.empty")
+
+    def of_broker(filled: list[MessageQueue]) -> MakeConnection:
+        def make(tally: Tally, number: int) -> WindowConnection:
+            # Where connections outnumber queues some read the same ones; where they do not, each queue has one reader.
+            mine = filled[number :: settings.connections] or [filled[number % len(filled)]]
+            frames = [PullFrame(slot, queue, settings.batch, settings.access) for slot, queue in enumerate(mine)]
+            return PullConnection(tally, frames, [offsets[queue] for queue in mine])
+
+        return make
+
+    return {name: of_broker(queues) for name, queues in queues_by_broker(filled).items()}
+
+
+def queues_by_broker(queues: Sequence[MessageQueue]) -> dict[str, list[MessageQueue]]:
+    """Return the queues of each broker, in their order. Raises RefusedError where there is none."""
+    if not queues:
+        raise RefusedError(16, "the topic has no queue for this", reason="route.no-queue")
+    found: dict[str, list[MessageQueue]] = {}
+    for queue in queues:
+        found.setdefault(queue.broker_name, []).append(queue)
+    return found
+
+
+C = TypeVar("C", bound=LoadConnection)
+
+
+async def connect(connection: C, address: str, access: Access = ANYONE) -> C:
+    """Connect to a broker at ``host:port``. Raises RemotingConnectError."""
+    host, port = parse_address(address)
+    try:
+        async with asyncio.timeout(CONNECT_TIMEOUT_S):
+            await asyncio.get_running_loop().create_connection(lambda: connection, host, port, ssl=access.ssl_context)
+    except (OSError, TimeoutError) as error:
+        raise RemotingConnectError(f"nobody answers at {address}: {error}") from error
+    return connection
+
+
+async def _measure(
+    settings: BenchSettings, name_server: str, pid: int | None, tally: Tally, connections: Sequence[WindowConnection]
+) -> BenchResult:
+    for connection in connections:
+        connection.begin()
+    await _until(tally, settings.warmup_s)
+    cpu = CpuUse(pid)
+    tally.limit = settings.count
+    begin_s = time.perf_counter()
+    tally.counting = True
+    await _until(tally, None if settings.count is not None else settings.seconds)
+    tally.counting = False
+    seconds = time.perf_counter() - begin_s
+    client_cpu_us, broker_cpu_us = cpu.per_message_us(tally.messages)
+    latencies_s = array("d", sorted(tally.latencies_s))
+    return BenchResult(
+        bench=settings.bench,
+        target=name_server,
+        topic=settings.topic,
+        messages=tally.messages,
+        requests=tally.requests,
+        seconds=round(seconds, 4),
+        rate=round(tally.messages / seconds, 1),
+        p50_ms=percentile_ms(latencies_s, 0.5),
+        p99_ms=percentile_ms(latencies_s, 0.99),
+        p999_ms=percentile_ms(latencies_s, 0.999),
+        errors=sum(tally.errors.values()),
+        error_codes={str(code): times for code, times in tally.errors.items()},
+        client_cpu_us=client_cpu_us,
+        broker_cpu_us=broker_cpu_us,
+        connections=settings.connections,
+        inflight=settings.inflight,
+        size_bytes=settings.size_bytes,
+        batch=settings.batch,
+    )
+
+
+async def _until(tally: Tally, seconds: float | None) -> None:
+    """Wait for a time, or until the run has ended. Raises what made it fail."""
+    try:
+        async with asyncio.timeout(seconds):
+            await tally.ended.wait()
+    except TimeoutError:
+        return
+    if tally.failure is not None:
+        raise tally.failure

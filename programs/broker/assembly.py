@@ -1,0 +1,271 @@
+"""What a broker consists of, put together in order: store, tables, state, dispatchers, services, intake steps, server."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import AsyncExitStack
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from flintmq.core.broker import alarms
+from flintmq.core.broker.groups import SubscriptionGroupManager
+from flintmq.core.broker.intake_steps import IntakeSteps
+from flintmq.core.broker.offsets import ConsumerOffsetManager
+from flintmq.core.broker.state import BrokerState
+from flintmq.core.broker.stats import BrokerStats
+from flintmq.core.broker.topics import TopicConfigManager, boot_topics
+from flintmq.core.errors import StoreError, store_errors
+from flintmq.core.io.config_journal import ConfigJournal
+from flintmq.core.io.config_manager import JsonFile
+from flintmq.core.log.epochs import MASTER
+from flintmq.core.recovery.small_files import TOPICS, check_small_files
+from flintmq.programs.broker.alarm_figures import alarm_figures
+from flintmq.programs.broker.authenticators import Authenticators
+from flintmq.programs.broker.plugin_figures import plugin_alarms, plugin_figures
+from flintmq.programs.broker.plugin_server import PluginServer
+from flintmq.programs.broker.running import in_thread_to_its_end
+from flintmq.programs.broker.services import Services
+from flintmq.programs.broker.store_assembly import StoreAssembly
+
+if TYPE_CHECKING:
+    from flintmq.config import BrokerConfig
+    from flintmq.core.broker.address import BrokerAddress
+    from flintmq.core.io.clock import Clock
+    from flintmq.core.io.disk import Disk
+    from flintmq.core.kernel.kernel import Kernel
+    from flintmq.core.kernel.ports import SystemTopic
+    from flintmq.core.kernel.ports.alarm import Alarm
+    from flintmq.core.store.message_store import MessageStore
+    from flintmq.programs.broker.broker import Broker
+    from flintmq.programs.broker.loading import PluginSettings
+    from flintmq.programs.broker.plugin_server import Pools
+    from flintmq.programs.broker.service import Timers
+    from flintmq.remoting.server.channel import ServerChannel
+
+log = logging.getLogger("flintmq.broker")
+
+
+class Assembly:
+    """Everything of one broker that plugins and configuration decide about. Loop thread.
+
+    What is made is given back through ``held`` in the reverse order, however far the assembly came.
+
+    Args:
+        kernel: the plugins.
+        settings: their sections of the configuration, and with them the configuration.
+        address: how the broker is reached.
+        disk: what the store reads, writes and syncs through.
+        clock: time.
+        timers: work that is done again and again.
+        held: gives back what was made.
+
+    Raises:
+        ConfigError, PluginError: the configuration or a plugin is wrong; says where.
+        StoreError: the store cannot be opened.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        settings: PluginSettings,
+        address: BrokerAddress,
+        *,
+        disk: Disk,
+        clock: Clock,
+        timers: Timers,
+        held: AsyncExitStack,
+    ) -> None:
+        self.kernel = kernel
+        self.config = config = settings.loaded.config
+        self.is_closing = False
+        """Whether the store takes nothing more."""
+        self.services = Services(kernel, log)
+        features = kernel.registries.features_topics()
+        stores = StoreAssembly(config, kernel, settings, disk, clock)
+        store = stores.open()
+        held.push_async_callback(in_thread_to_its_end, store.close)  # every file is synced; the loop goes on meanwhile
+        counted = frozenset(topic.name for topic in features if topic.counts_queues)
+        lacking = _check_small_files(store)
+        self.state = state = BrokerState(
+            config,
+            clock,
+            loop=asyncio.get_running_loop(),
+            address=address,
+            store=store,
+            topics=_load_topics(config, features, disk, clock),
+            groups=_load_groups(config, disk, clock),
+            offsets=_load_offsets(config, disk),
+            stats=BrokerStats(clock, config.broker.cluster, counted),
+            filters=stores.filters,
+            timers=timers,
+            services=self.services.all,
+            intake_steps=IntakeSteps(),
+        )
+        if not config.broker.is_slave:
+            _complete_topics(state, is_incomplete=TOPICS in lacking)
+        state.topics.widths.note_queues(store.consume_queues.queues)
+        held.callback(self._hand_over)
+        store.reput.arrived.subscribe(state.hold.arrived)
+        if stores.waits_for_flushes:
+            store.progressed.subscribe(state.progressed)
+        if not (store.started_clean or config.broker.is_slave):
+            state.offsets.cut(store.reader.max_queue_offset)
+        if not config.replicates:
+            _begin_epoch_if_replicated(state)
+        held.push_async_callback(self._end_writes)
+        self.services.make(state)
+        held.push_async_callback(self.services.stop)
+        for entry in kernel.registries.intake_steps.all():
+            step = kernel.guarded(entry, entry.value)(state)
+            if step is not None:
+                state.intake_steps.add(step)
+        state.runtime_sources += [self.services.figures, partial(plugin_figures, kernel), partial(alarm_figures, state)]
+        state.alarm_sources += [self.services.alarms, partial(plugin_alarms, kernel), partial(_mended, store)]
+        names = config.authenticators_in_force
+        authenticators = Authenticators(kernel, settings, config, names, acl_key="acl.enable")
+        authenticators.start(timers)
+        self.served = PluginServer(
+            kernel,
+            "broker",
+            config.listen,
+            idle_timeout_ms=config.listen.idle_timeout_ms,
+            clock=clock,
+            authenticators=authenticators,
+            on_closed=self._channel_closed,
+        )
+        held.push_async_callback(self.served.server.close, config.broker.shutdown_timeout_ms / 1000)
+
+    def add_parts(self, broker: Broker, pools: Pools) -> None:
+        """Make the request processors and what plugins registered for the server as a whole; both are given the broker.
+
+        Raises:
+            ConfigError, PluginError: a plugin's fault; names it.
+        """
+        self.served.add_parts(broker, pools)
+        self.state.answers_as_bytes = not self.served.server.hooks.after
+
+    def _channel_closed(self, channel: ServerChannel) -> None:
+        state = self.state
+        state.hold.close_channel(channel)
+        state.consumers.close_channel(channel)
+        state.producers.close_channel(channel)
+
+    def _hand_over(self) -> None:
+        self.is_closing = True
+        self.state.hand_over_store()
+
+    async def _end_writes(self) -> None:
+        """Make the log durable, then write the positions that stand for it: no delivered message comes again."""
+        self._hand_over()
+        try:
+            await in_thread_to_its_end(self.state.store.end_writes)
+        except StoreError as error:  # positions that stand for more than is on disk are not written then
+            log.error("the log could not be made durable: %s", error)
+        self.services.persist()
+
+
+def _check_small_files(store: MessageStore) -> list[str]:
+    """Look at tables before they are read; return those that may lack something. Raises StoreError."""
+    noted = store.noted
+    with store_errors(store.root):
+        is_outdated = noted is not None and noted.is_stop and store.watermarks.wrote > noted.log_end
+        lacking = check_small_files(
+            store.disk,
+            store.root,
+            noted,
+            store.changed,
+            is_outdated=is_outdated,
+            is_unused=store.watermarks.wrote == 0,
+        )
+    store.mended += lacking
+    return lacking
+
+
+def _mended(store: MessageStore) -> list[Alarm]:
+    return [alarms.mended(store.mended)] if store.mended else []
+
+
+def _complete_topics(state: BrokerState, *, is_incomplete: bool) -> None:
+    """Make topics again whose queues have messages, where the table of topics is known to lack some; name them else.
+
+    After a stop all topics of queues are in the table; after a kill what was noted last may be missing.
+    """
+    store, topics = state.store, state.topics
+    if not is_incomplete and (store.started_clean or store.noted is None):
+        return
+    numbers: dict[str, int] = {}
+    for (topic, queue_id), queue in store.consume_queues.queues.items():
+        is_own = topics.is_system_topic(topic) or topic in topics.holding_topics or topic in topics.forbidden_topics
+        if topic not in topics and not is_own and queue.max_queue_offset > queue.min_queue_offset:
+            numbers[topic] = max(numbers.get(topic, 0), queue_id + 1)
+    if not numbers:
+        return
+    names = ", ".join(f"{topic} ({count} queues)" for topic, count in sorted(numbers.items())[:10])
+    if is_incomplete:
+        log.warning("%d topics are made again, as wide as their queues with messages: %s", len(numbers), names)
+        for topic, count in sorted(numbers.items()):
+            topics.create_in_send_back(topic, count)
+    else:
+        log.warning(
+            "%d topics have messages and are not in the table of topics; make them, or delete them: %s",
+            len(numbers),
+            names,
+        )
+    store.mended.append(f"{len(numbers)} topics")
+
+
+def _begin_epoch_if_replicated(state: BrokerState) -> None:
+    """Begin an epoch in a store that once was a master's, and stays one while nothing follows it."""
+    if any(epoch.cause == MASTER for epoch in state.store.epochs.epochs.entries):
+        state.store.become_master()
+
+
+def _load_topics(
+    config: BrokerConfig, features: tuple[SystemTopic, ...], disk: Disk, clock: Clock
+) -> TopicConfigManager:
+    """Return the table of topics of a store, with those that every broker has and those of features."""
+    root = Path(config.store.path)
+    boot = boot_topics(
+        cluster=config.broker.cluster,
+        broker_name=config.broker.name,
+        auto_create=config.topics.auto_create,
+        default_queue_nums=config.topics.default_queue_nums,
+        cluster_topic=config.topics.cluster_topic,
+        broker_topic=config.topics.broker_topic,
+        trace_topic=config.topics.trace_topic_name if config.topics.trace_topic_enable else None,
+        features=features,
+    )
+    topics = TopicConfigManager(
+        JsonFile(root / "config" / "topics.json", disk),
+        clock,
+        boot,
+        auto_create=config.topics.auto_create,
+        count_max=config.topics.count_max,
+        journal=ConfigJournal(root / "flint" / "new-topics", disk),
+        features=features,
+    )
+    topics.load()
+    return topics
+
+
+def _load_groups(config: BrokerConfig, disk: Disk, clock: Clock) -> SubscriptionGroupManager:
+    root = Path(config.store.path)
+    groups = SubscriptionGroupManager(
+        JsonFile(root / "config" / "subscriptionGroup.json", disk),
+        clock,
+        auto_create=config.groups.auto_create,
+        count_max=config.groups.count_max,
+        journal=ConfigJournal(root / "flint" / "new-groups", disk),
+    )
+    groups.load()
+    return groups
+
+
+def _load_offsets(config: BrokerConfig, disk: Disk) -> ConsumerOffsetManager:
+    file = JsonFile(Path(config.store.path) / "config" / "consumerOffset.json", disk)
+    journal = ConfigJournal(Path(config.store.path) / "flint" / "gone-offsets", disk)
+    offsets = ConsumerOffsetManager(file, entries_max=config.offsets.entries_max, journal=journal)
+    offsets.load()
+    return offsets

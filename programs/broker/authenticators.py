@@ -1,0 +1,79 @@
+"""Makes the authenticators that a broker or a name server asks, and counts their failures for their plugins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from flintmq.config import BrokerConfig
+from flintmq.config.errors import ConfigError
+from flintmq.core.errors import PluginError
+from flintmq.core.kernel.accounts import Account
+from flintmq.core.kernel.hookspecs import AuthenticatorFactory
+from flintmq.core.kernel.kernel import Kernel
+from flintmq.core.kernel.ports import Authenticator, ReloadingAuthenticator
+from flintmq.core.kernel.ports.processor import Request
+from flintmq.core.kernel.registry import Registered
+from flintmq.programs.broker.loading import PluginSettings
+from flintmq.programs.broker.service import Timers
+
+ACL: Final = "acl"
+"""The authenticator that ``acl.enable`` and ``nameserver.acl_enable`` ask for."""
+
+
+class Authenticators:
+    """The authenticators in force of one server. Loop thread.
+
+    Args:
+        kernel: the plugins.
+        settings: the plugins' sections of the configuration.
+        config: the whole configuration, given to authenticators whose plugin has no section.
+        names: the names of the authenticators, in the order in which they are asked.
+        acl_key: the setting that adds the authenticator ``acl``.
+
+    Raises:
+        ConfigError: an authenticator refuses its settings, or the setting asks for one that no plugin has.
+        PluginError: a name is unknown, or a factory fails.
+    """
+
+    def __init__(
+        self, kernel: Kernel, settings: PluginSettings, config: BrokerConfig, names: Iterable[str], *, acl_key: str
+    ) -> None:
+        self._kernel = kernel
+        self._registered: dict[int, Registered[AuthenticatorFactory]] = {}
+        made: list[Authenticator] = []
+        for name in names:
+            try:
+                entry = kernel.registries.authenticators.pick(name)
+            except PluginError as error:
+                if name != ACL:
+                    raise
+                raise ConfigError(f"access control ('{acl_key}') is missing: {error}", key=acl_key) from error
+            own = config if kernel.registries.section_for(entry) is None else settings.of(entry)
+            one = kernel.guarded(entry, entry.value)(own)
+            made.append(one if entry.owner.built_in else _Noted(one, kernel.account(entry)))
+            self._registered[id(made[-1])] = entry
+        self.in_force = tuple(made)
+        """In the order in which they are asked."""
+
+    def start(self, timers: Timers) -> None:
+        """Let those that read files look for changes from now on."""
+        for authenticator in self.in_force:
+            if isinstance(authenticator, ReloadingAuthenticator):
+                timers.every(authenticator.reload_interval_s, authenticator.reload, "account files")
+
+    def failed(self, authenticator: Authenticator, request: Request, error: BaseException) -> None:
+        """Count for its plugin what an authenticator raised that is not a refusal."""
+        doing = f"request {request.code}: an authenticator failed"
+        self._kernel.blame(self._registered[id(authenticator)], doing, error, is_secret=True)
+
+
+class _Noted:
+    """An authenticator whose calls are noted. One that fails is never switched off, because that would let everybody in."""
+
+    def __init__(self, inner: Authenticator, account: Account) -> None:
+        self._inner = inner
+        self.authenticate = account.watched(inner.authenticate, is_async=False)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)

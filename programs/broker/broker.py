@@ -1,0 +1,378 @@
+"""The broker: kernel, store, state, processors and sockets put together, started and stopped in order.
+
+Start: lock → configuration → plugins → recovery → dispatchers catch up → listen → register. Nothing listens before recovery
+has ended. Stop: the reverse; the ``abort`` file goes last, and only when everything is on disk.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from flintmq.config import BrokerConfig, ConfigError, LoadedConfig
+from flintmq.core.broker.address import BrokerAddress
+from flintmq.core.broker.state import BrokerState
+from flintmq.core.errors import FlintError, RefusedError, RemotingConnectError
+from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
+from flintmq.core.io.disk import Disk
+from flintmq.core.io.os_disk import OS_DISK
+from flintmq.core.kernel.accounts import Ledger
+from flintmq.core.kernel.kernel import Kernel
+from flintmq.core.kernel.ports import Authenticator, Measurement
+from flintmq.core.response_code import ResponseCode
+from flintmq.core.running_loop import running_loop
+from flintmq.programs.broker.addresses import REMINDER_S, broker_address, check_exposure, remind
+from flintmq.programs.broker.assembly import Assembly
+from flintmq.programs.broker.loading import as_loaded, load_plugins
+from flintmq.programs.broker.loop_watchdog import LoopWatchdog
+from flintmq.programs.broker.plugin_server import Pools
+from flintmq.programs.broker.secure_links import TLS_RELOAD_S, certificate_alarms, server_tls
+from flintmq.programs.broker.service import Service, Timers
+from flintmq.remoting.client.transport import IN_PROCESS
+from flintmq.remoting.server.descriptors import bind, bind_with_vip
+from flintmq.remoting.server.pool import Pool
+from flintmq.remoting.server.server import RemotingServer
+from flintmq.remoting.wire.codes import PULLS
+
+if TYPE_CHECKING:
+    from flintmq.programs.broker.in_process import InProcessPut, PutBatch, Puttable
+    from flintmq.programs.broker.in_process_clients import InProcessClients
+    from flintmq.programs.broker.loading import PluginSettings
+    from flintmq.remoting.server.tls import ServerTls
+
+log = logging.getLogger("flintmq.broker")
+
+
+class Broker(Service):
+    """A broker, embedded or served.
+
+    ::
+
+        async with flintmq.Broker(config) as broker:
+            await broker.put([flintmq.Message("T", b"hello")])
+
+        with flintmq.Broker(config) as broker:          # its own thread
+            broker.put([flintmq.Message("T", b"hello")])
+
+    Args:
+        config: a ``BrokerConfig``, what ``load_config`` returned, a file of either format, or None for the defaults.
+        plugins: plugin objects beyond those of the configuration and the installed ones; they may replace built-ins.
+        clock: time. Tests give a :class:`~flintmq.testing.clock.VirtualClock` (docs/testing.md).
+        disk: what the store reads, writes and syncs through.
+
+    Raises (at the start):
+        ConfigError, PluginError: the configuration or a plugin is wrong; says where.
+        StoreError: the store cannot be opened.
+        RemotingError: a port is in use.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig | LoadedConfig | Path | str | None = None,
+        *,
+        plugins: Iterable[object] = (),
+        clock: Clock = SYSTEM_CLOCK,
+        disk: Disk = OS_DISK,
+    ) -> None:
+        timers = Timers(
+            lambda timer, error: self.kernel.blame_code(timer, error),
+            clock,
+            lambda timer, work: self.kernel.account_of_timer(timer, work),
+        )
+        super().__init__(as_loaded(config), timers)
+        self._plugins = tuple(plugins)
+        self._clock = clock
+        self._disk = disk
+        self.pools = Pools(self._held, self.loaded.config.admission)
+        self.runtime_info: Callable[[], dict[str, str]] = dict
+        """Return the figures of request 28; empty before the start."""
+        self.metrics: Callable[[], list[Measurement]] = list
+        """Return what its services bring to monitoring systems; nothing before the start. Loop thread."""
+        self._put: InProcessPut | None = None
+        self._clients: InProcessClients | None = None
+        self._kernel: Kernel | None = None
+        self._assembly: Assembly | None = None
+
+    def _assembled(self) -> Assembly:
+        if self._assembly is None:
+            raise FlintError("the broker was not started")
+        return self._assembly
+
+    @property
+    def config(self) -> BrokerConfig:
+        """The settings in force; some may change while running."""
+        return self._assembly.state.config if self._assembly is not None else self.loaded.config
+
+    @property
+    def state(self) -> BrokerState:
+        """The tables, the store and the settings, from the start on."""
+        return self._assembled().state
+
+    @property
+    def kernel(self) -> Kernel:
+        """The plugins, from the start on."""
+        if self._kernel is None:
+            raise FlintError("the broker was not started")
+        return self._kernel
+
+    @property
+    def server(self) -> RemotingServer:
+        """The sockets, from the start on."""
+        return self._assembled().served.server
+
+    @property
+    def authenticators(self) -> tuple[Authenticator, ...]:
+        """The authenticators in force, in order."""
+        return self._assembled().served.authenticators.in_force
+
+    @property
+    def address(self) -> str:
+        """``host:port`` that clients get."""
+        return self.state.advertised_address
+
+    @property
+    def port(self) -> int:
+        """The port it listens on; 0 where it does not (``listen.enable: false``)."""
+        return self.state.address.listening_port if self._assembly is not None else 0
+
+    @property
+    def ha_port(self) -> int:
+        """The port that slaves replicate from, or would."""
+        return self.state.ha_port
+
+    @property
+    def ready_words(self) -> dict[str, str]:
+        """What its services add to the READY line, by name: ``metrics`` → ``127.0.0.1:5557``."""
+        return self._assembled().services.ready_words()
+
+    @property
+    def store_path(self) -> Path:
+        return Path(self.config.store.path)
+
+    # start
+
+    async def _start(self) -> None:
+        config = self.loaded.config
+        kernel, settings = load_plugins(self.loaded, self._plugins, self._clock)
+        listen = config.listen
+        exposed, tls = _checked_door(config)
+        sockets = self._bind() if listen.enable else []
+        host, port = sockets[0].getsockname()[:2] if sockets else (listen.host, 0)
+        made = self._assemble(kernel, settings, await broker_address(listen, host, port))
+        made.state.store.fenced.subscribe(self._fenced)
+        made.state.alarm_sources.append(self.timers.alarms)
+        made.served.server.on_store_failed = partial(made.state.stats.faults.not_written, "configuration")
+        self._watch_loop(kernel)
+        await made.services.start()
+        kernel.starting(self)
+        for sock in sockets:
+            await made.served.server.listen(sock, tls)
+        if len(sockets) > 1:
+            vip_port = sockets[1].getsockname()[1]
+            made.served.server.table.exclude(vip_port, PULLS)
+        if tls is not None:
+            self.timers.every(TLS_RELOAD_S, tls.reload, "certificate")
+            made.state.alarm_sources.append(partial(certificate_alarms, tls, made.state))
+        if exposed:
+            self.timers.every(REMINDER_S, lambda: remind(listen.host), "open door")
+        self._held.push_async_callback(made.services.withdraw)
+        await made.services.ready()
+        kernel.ready(self)
+        log.info(
+            "broker %s listens on %s, store %s",
+            config.broker.name,
+            self.address if sockets else "no port",
+            self.store_path,
+        )
+
+    async def check(self, ledger: Ledger | None = None) -> None:
+        """Make everything that a start makes of plugins, and release it: for ``flintmq config check`` and ``plugins --trace``.
+
+        The store of the configuration is opened, so it should be one of a scratch folder. Nothing listens, no hook of the
+        broker's life is called.
+
+        Args:
+            ledger: what each call of a plugin takes is noted here, also when it fails.
+
+        Raises:
+            ConfigError, PluginError, StoreError: as a start would.
+        """
+        try:
+            kernel, settings = load_plugins(self.loaded, self._plugins, self._clock, ledger)
+            _checked_door(self.loaded.config)
+            self._assemble(kernel, settings, await broker_address(self.loaded.config.listen, "127.0.0.1", 0))
+        finally:
+            await self._release()
+
+    def _assemble(self, kernel: Kernel, settings: PluginSettings, address: BrokerAddress) -> Assembly:
+        self._kernel = kernel  # what is made may begin timers, which ask whose they are
+        self._assembly = Assembly(
+            kernel,
+            settings,
+            address,
+            disk=self._disk,
+            clock=self._clock,
+            timers=self.timers,
+            held=self._held,
+        )
+        self.metrics = self._assembly.services.metrics
+        self._assembly.add_parts(self, self.pools)  # they are given the broker, which has its parts by now
+        return self._assembly
+
+    def _bind(self) -> list[socket.socket]:
+        listen = self.loaded.config.listen
+        bound = [*bind_with_vip(listen.host, listen.port)] if listen.vip else [bind(listen.host, listen.port)]
+        for sock in bound:
+            self._held.callback(sock.close)
+        return bound
+
+    def _watch_loop(self, kernel: Kernel) -> None:
+        warn_ms = self.loaded.config.listen.loop_blocked_warn_ms
+        if warn_ms:
+            shown_ms = self.loaded.config.alarms.slow_shown_ms
+            watchdog = LoopWatchdog(warn_ms, kernel.code.owner_of, self._clock, shown_ms)
+            watchdog.start()
+            self._held.callback(watchdog.stop)
+            self.state.runtime_sources.append(watchdog.figures)
+            self.state.alarm_sources.append(watchdog.alarms)
+
+    def _fenced(self, reason: str) -> None:
+        """On the flush service's thread."""
+        self.state.loop.call_soon_threadsafe(self.kernel.fenced, self, reason)
+
+    def pool(self, name: str, threads: int = 0) -> Pool:
+        """Return the bounded queue of a name, for request processors, as :meth:`.Pools.get` does."""
+        return self.pools.get(name, threads)
+
+    # in-process
+
+    def put(self, messages: Iterable[Puttable]) -> PutBatch:
+        """Store messages without a socket.
+
+        From the thread of the broker's loop: they are appended at once; ``await`` what is returned to know that they are as
+        durable as the flush strategy promises. From any other thread: the loop appends them, and this returns when they are
+        durable. Where that thread runs a loop of its own, which must not wait for a disk, and the broker was started with
+        ``async with``, this returns when they are appended, and what is returned is awaited there. Messages with
+        ``wait_store=False`` are waited for nowhere.
+
+        Raises:
+            RefusedError: a message is not acceptable, or the store takes none now; in a child that was forked it takes none.
+            FlintError: the broker does not run, or its event loop does not.
+        """
+        batch = list(messages)
+        self._check_running()
+        if not self.is_elsewhere:
+            return self._put_here(batch)
+        waits = self.in_own_thread or running_loop() is None
+
+        async def stored() -> PutBatch:
+            made = self._put_here(batch)
+            if waits:
+                await made
+            return made
+
+        return self.call(stored)
+
+    def _check_running(self) -> None:
+        if not self._started or self._assembled().is_closing:
+            raise RefusedError(
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+                "service not available now: the broker does not run",
+                reason="broker.stopped",
+            )
+        self._check_process()
+
+    def _put_here(self, batch: list[Puttable]) -> PutBatch:
+        self._check_running()
+        if self._put is None:
+            from flintmq.programs.broker.in_process import InProcessPut  # a broker that is served has no such callers
+
+            self._put = InProcessPut(self.state)
+        return self._put.put(batch)
+
+    def connect(self, address: str) -> socket.socket:
+        """Return a socket that is connected with this broker, without the network.
+
+        It is what ``Producer("shop", broker)`` and the other clients ask for when they need a connection (docs/embedding.md).
+        Requests over it count as any other's: they are signed where the broker asks for signatures. Thread-safe, and waits for
+        nothing.
+
+        Args:
+            address: of this broker, whatever its routes name it; :data:`~flintmq.remoting.client.transport.IN_PROCESS` for what
+                a name server answers, of this broker alone.
+
+        Raises:
+            RemotingConnectError: the broker does not run, or stops; or this is a child that was forked; or too many files are
+                open.
+        """
+        from flintmq.programs.broker.in_process_clients import pair  # a broker that is served has no such clients
+
+        try:
+            self._check_running()
+        except RefusedError as refused:
+            raise RemotingConnectError(refused.remark) from refused
+        ours, theirs = pair()
+        asks_for_routes = address == IN_PROCESS
+        if not self.is_elsewhere:
+            self._join(theirs, asks_for_routes)
+            return ours
+        try:
+            self.state.loop.call_soon_threadsafe(self._join, theirs, asks_for_routes)
+        except RuntimeError as error:
+            ours.close()
+            theirs.close()
+            raise RemotingConnectError("the broker has stopped") from error
+        return ours
+
+    def _join(self, sock: socket.socket, asks_for_routes: bool) -> None:
+        if not self._runs:  # it stops: the client reads the end of the connection
+            sock.close()
+            return
+        if self._clients is None:
+            from flintmq.programs.broker.in_process_clients import InProcessClients
+
+            self._clients = InProcessClients(self.state, self.server)
+            self._held.push_async_callback(self._clients.close)
+        self._clients.join(sock, asks_for_routes=asks_for_routes)
+
+    # stop
+
+    async def stop(self) -> None:
+        if self._runs:
+            self.kernel.stopping(self)
+            await super().stop()
+            log.info("broker %s stopped", self.loaded.config.broker.name)
+
+
+def _checked_door(config: BrokerConfig) -> tuple[bool, ServerTls | None]:
+    """Return whether the port is open to other machines, and what it encrypts with.
+
+    Raises:
+        ConfigError: it must not be open, or a certificate cannot be used.
+    """
+    listen = config.listen
+    _check_alone(config)
+    if not listen.enable:
+        return False, None
+    exposed = check_exposure(
+        listen.host,
+        host_key="listen.host",
+        acl_key="acl.enable",
+        has_acl=bool(config.authenticators_in_force),
+        insecure=listen.insecure,
+    )
+    return exposed, server_tls(config)
+
+
+def _check_alone(config: BrokerConfig) -> None:
+    """Raise ``ConfigError`` where a broker that does not listen is to be known to name servers or slaves."""
+    if not config.listen.enable and (config.namesrv.addresses or config.replicates):
+        raise ConfigError(
+            "'listen.enable' false is for a broker that only its own process uses: it cannot register with name servers "
+            "(namesrv.addresses), nor replicate (ha.enable, broker.role)",
+            key="listen.enable",
+        )

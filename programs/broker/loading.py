@@ -1,0 +1,173 @@
+"""From what an embedder hands over to a checked configuration, the plugins of a broker, and these plugins' own settings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from flintmq.config import BrokerConfig, LoadedConfig, load_config
+from flintmq.config.errors import ConfigError
+from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
+from flintmq.core.kernel.accounts import Ledger
+from flintmq.core.kernel.blame import Blame
+from flintmq.core.kernel.hookspecs import PluginContext
+from flintmq.core.kernel.kernel import Kernel
+from flintmq.core.kernel.ports import FlushStrategy
+from flintmq.core.kernel.registry import Registered
+from flintmq.plugins.builtin import BUILTIN_PLUGINS
+from flintmq.programs.broker.service import tell_ignored
+
+if TYPE_CHECKING:
+    from flintmq.config.loading.schema import Role
+
+
+def as_loaded(config: BrokerConfig | LoadedConfig | Path | str | None, role: Role = "broker") -> LoadedConfig:
+    """Return a configuration in any of the forms an embedder may have it: a value, a loaded one, a file, or the defaults."""
+    if isinstance(config, LoadedConfig):
+        return config
+    if isinstance(config, BrokerConfig):
+        return LoadedConfig(config=config, origins={}, sections={})
+    loaded = load_config(Path(config) if config is not None else None, environ={}, role=role)
+    tell_ignored(loaded)
+    return loaded
+
+
+def config_path(loaded: LoadedConfig) -> Path | None:
+    """Return the file that ``plugins`` stands in; None where it stands in none."""
+    origin = loaded.origins.get("plugins")
+    return Path(origin.place) if origin is not None and origin.kind == "file" and origin.place else None
+
+
+def new_ledger(loaded: LoadedConfig, clock: Clock = SYSTEM_CLOCK) -> Ledger:
+    """Return where plugins' costs and failures are noted, with the limits of a configuration."""
+    return Ledger(Blame(), clock, loaded.config.plugin_budget)
+
+
+def load_plugins(
+    loaded: LoadedConfig, objects: Iterable[object], clock: Clock, ledger: Ledger | None = None
+) -> tuple[Kernel, PluginSettings]:
+    """Load the plugins of a broker, and check their settings.
+
+    Args:
+        loaded: the configuration.
+        objects: plugin objects of the program the broker lives in.
+        clock: time.
+        ledger: what the plugins cost is noted here; None for a new one.
+
+    Raises:
+        ConfigError, PluginError: a plugin or a section is wrong, or a setting asks for a plugin that is not there.
+    """
+    from flintmq.programs.broker.processors import ProcessorsPlugin
+
+    config = loaded.config
+    kernel = Kernel.assemble(
+        config.plugins,
+        (*BUILTIN_PLUGINS, ProcessorsPlugin()),
+        objects=objects,
+        disabled=config.disabled_plugins,
+        disabled_at=loaded.written("disabled_plugins"),
+        config_path=config_path(loaded),
+        clock=clock,
+        ledger=ledger or new_ledger(loaded, clock),
+    )
+    settings = PluginSettings(kernel, loaded, clock)
+    settings.check()
+    check_required(config, kernel)
+    return kernel, settings
+
+
+def check_required(config: BrokerConfig, kernel: Kernel) -> None:
+    """Check that the services that the configuration asks for are there.
+
+    Raises:
+        ConfigError: a setting asks for a service that no plugin has; names the setting and the plugin.
+    """
+    asked = (
+        ("broker.role", config.broker.role != "async_master", "replication"),
+        ("ha.enable", config.ha.enable, "replication"),
+        ("namesrv.addresses", bool(config.namesrv.addresses), "registration"),
+        ("metrics.enable", config.metrics.enable, "metrics"),
+        ("metrics.otlp_endpoint", config.metrics.otlp_endpoint is not None, "metrics"),
+        ("tracing.otlp_endpoint", config.tracing.otlp_endpoint is not None, "tracing"),
+        ("console.enable", config.console.enable, "console"),
+        ("pull.property_filter", config.pull.property_filter, "filters"),
+        ("pull.calc_filter_bitmap", config.pull.calc_filter_bitmap, "filters"),
+    )
+    known = {entry.name for entry in kernel.registries.services.all()}
+    for key, is_asked, service in asked:
+        if is_asked and service not in known:
+            raise ConfigError(
+                f"'{key}' needs the plugin '{service}', which is not loaded: see 'disabled_plugins'", key=key
+            )
+
+
+class PluginSettings:
+    """The sections of one configuration, by the plugins of one kernel. Made while a broker is assembled; read-only then.
+
+    Args:
+        kernel: what it hands to pools, processors and filters is taken from here from now on.
+        loaded: the configuration.
+        clock: for factories that take a context.
+        flushes: whether the kernel has flush strategies, as a broker's has; else their sections are not looked at.
+    """
+
+    def __init__(
+        self, kernel: Kernel, loaded: LoadedConfig, clock: Clock = SYSTEM_CLOCK, *, flushes: bool = True
+    ) -> None:
+        self._kernel = kernel
+        self.loaded = loaded
+        self._clock = clock
+        self._models: dict[str, type[Any]] = {
+            entry.name: entry.value for entry in kernel.registries.config_sections.all()
+        }
+        self._flushes = flushes
+        self._strategies = kernel.registries.flush_strategies.all(loaded.config.flush.strategy) if flushes else ()
+        self._made: dict[str, Any] = {}
+        kernel.context_of = self.context
+
+    @property
+    def models(self) -> dict[str, type[Any]]:
+        """Return the models of the sections that plugins claim, by dotted name: ``audit``, ``flush.my_strategy``."""
+        of_strategies = {f"flush.{entry.name}": entry.value.settings_model for entry in self._strategies}
+        return self._models | {name: model for name, model in of_strategies.items() if model is not None}
+
+    def check(self) -> None:
+        """Look at every section that is written, used or not.
+
+        Raises:
+            ConfigError: no plugin has such a section, or a key or value in it is wrong; names the line and what is near.
+        """
+        models = self.models
+        known = [*models, *(name for name in self.loaded.sections if name.startswith("flush.") and not self._flushes)]
+        off = [info.name for info in self._kernel.describe() if not info.enabled]
+        self.loaded.check_claimed(known, off)
+        for name, model in models.items():
+            if name in self.loaded.sections:
+                self.loaded.section(name, model)
+
+    def of(self, registered: Registered[Any]) -> Any:
+        """Return the settings for what was registered: of the section of the same name, else of the plugin's only one.
+
+        None for a plugin without a section, or with several of other names. Raises ``ConfigError``.
+        """
+        name = self._kernel.registries.section_for(registered)
+        if name is None:
+            return None
+        if name not in self._made:
+            self._made[name] = self.loaded.section(name, self._models[name])
+        return self._made[name]
+
+    def of_strategy(self, registered: Registered[FlushStrategy[Any]]) -> Any:
+        """``flush.<name>`` where the strategy has a model for it, else as :meth:`of`. Raises ``ConfigError``."""
+        strategy = registered.value
+        built_in = getattr(self.loaded.config.flush, strategy.name, None)
+        if built_in is not None:
+            return built_in
+        if strategy.settings_model is None:
+            return self.of(registered)
+        return self.loaded.section(f"flush.{strategy.name}", strategy.settings_model)
+
+    def context(self, registered: Registered[Any]) -> PluginContext[Any]:
+        """Return what a factory that asks for it is given. Raises ``ConfigError``."""
+        return PluginContext(self.of(registered), self._clock)

@@ -1,0 +1,254 @@
+"""Notices when the event loop stands still, and names what it is busy with: one plugin that blocks stops every client.
+
+::
+
+    watchdog's thread ── call_soon_threadsafe(beat) ──► loop        a few times a second
+          │ no beat within loop_blocked_warn_ms, or within a fifth of it
+          └─► looks at the loop's thread: the plugin, its hook, the line
+
+The loop runs nothing of it but the beat. What is found is logged once (and at the tenth, hundredth … time), and counted. A loop
+that never stands still for so long, but keeps half of all beats waiting for a fifth of it, is slow, which is told as well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from types import FrameType
+from typing import Any, Final
+
+from flintmq.config.sections.service import AlarmsSection
+from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
+from flintmq.core.kernel.plugin_info import PluginOrigin
+from flintmq.core.kernel.plugin_shapes import (
+    AUTHENTICATOR,
+    CONNECTION_LISTENER,
+    DISPATCHER,
+    FILTER,
+    PROCESSOR,
+    RPC_HOOK,
+)
+from flintmq.core.kernel.ports.alarm import WARNING, Alarm
+from flintmq.programs.broker.loop_delays import LoopDelays
+
+log = logging.getLogger("flintmq.broker")
+
+_PAUSE_SHARE: Final = 0.5
+"""Between a beat and the next, of the time after which it warns: what blocks for one and a half times that is always seen."""
+_SLOW_SHARE: Final = 0.2
+"""A loop is slow whose median delay is longer than this part of the time after which it warns."""
+_JOIN_S: Final = 1.0
+_PLACES_MAX: Final = 1_000
+_STACK_MAX: Final = 200
+_SHOWN_MS: Final = AlarmsSection().slow_shown_ms
+
+WhoseCode = Callable[[str, str], PluginOrigin | None]
+"""The plugin that a function belongs to, by its module and qualified name."""
+
+
+def _always(hook: str) -> Callable[[Mapping[str, Any]], str]:
+    return lambda _locals: hook
+
+
+_SERVER: Final = "flintmq.remoting.server.server"
+_GATE: Final = "flintmq.remoting.server.request_gate"
+_PLUGIN_SERVER: Final = "flintmq.programs.broker.plugin_server"
+_ISOLATION: Final = "flintmq.core.kernel.isolation"
+CALLERS: Final[Mapping[tuple[str, str], Callable[[Mapping[str, Any]], str]]] = {
+    (_SERVER, "RemotingServer._process_one"): _always(PROCESSOR.hook),
+    (_SERVER, "RemotingServer._finish"): _always(PROCESSOR.hook),
+    (_SERVER, "RemotingServer._process_batch"): _always(PROCESSOR.hook),
+    (_GATE, "RequestGate._lets_pass"): _always(AUTHENTICATOR.hook),
+    (_GATE, "RequestGate._hooks_let_pass"): _always(RPC_HOOK.hook),
+    (_PLUGIN_SERVER, "PluginServer._after.<locals>.called"): _always(RPC_HOOK.hook),
+    (_PLUGIN_SERVER, "PluginServer._counted.<locals>.called"): _always(CONNECTION_LISTENER.hook),
+    (_ISOLATION, "IsolatedDispatcher.dispatch"): _always(DISPATCHER.hook),
+    (_ISOLATION, "IsolatedFilter._decided"): _always(FILTER.hook),
+    (_ISOLATION, "Accountable._watched.<locals>.call"): lambda found: str(found["hook"]),
+    ("flintmq.core.kernel.hooks", "Hook.__call__"): lambda found: str(found["self"].name),
+    ("flintmq.programs.broker.service", "Timers._pace.<locals>.tick"): lambda found: f"the timer '{found['name']}'",
+}
+"""Where plugins are called from, and for which hook: the innermost of these frames tells."""
+
+
+class LoopWatchdog:
+    """Watches the loop of one broker. :meth:`start` and :meth:`stop` on the loop's thread; figures from any.
+
+    Args:
+        warn_ms: how long the loop may stand still unnoticed.
+        whose: maps code to its plugin.
+        clock: says how long ago it was that the loop stood still. The watch itself lives in real time.
+        shown_ms: how long that is an alarm.
+    """
+
+    def __init__(self, warn_ms: int, whose: WhoseCode, clock: Clock = SYSTEM_CLOCK, shown_ms: int = _SHOWN_MS) -> None:
+        self._warn_s = warn_ms / 1000
+        self._whose = whose
+        self._clock = clock
+        self._shown_s = shown_ms / 1000
+        self._last_s: float | None = None
+        self._last_ms = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._watched = 0
+        self._thread: threading.Thread | None = None
+        self._beat = threading.Event()
+        self._pause = threading.Event()
+        self._stopped = False
+        self._seen: dict[str, int] = {}
+        self._slow_s = self._warn_s * _SLOW_SHARE
+        self._delays = LoopDelays(self._slow_s)
+        self._is_slow = False
+        self._slow_last_s: float | None = None
+        self._slow_ms = 0
+        self._slow_by = ""
+        self.times = 0
+        """How often it stood still for too long."""
+        self.longest_ms = 0
+        self.last = ""
+        """What it was busy with the last time; empty when it never was."""
+
+    def start(self) -> None:
+        """Begin to watch the running loop."""
+        self._loop = asyncio.get_running_loop()
+        self._watched = threading.get_ident()
+        self._thread = threading.Thread(target=self._watch, name="flintmq-loop-watchdog", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the watching. Idempotent."""
+        self._stopped = True
+        self._pause.set()
+        self._beat.set()
+        if self._thread is not None:
+            self._thread.join(_JOIN_S)
+
+    def figures(self) -> dict[str, str]:
+        """For request 28."""
+        return {
+            "loopBlockedTimes": str(self.times),
+            "loopBlockedMaxMillis": str(self.longest_ms),
+            "loopBlockedBy": self.last,
+            "loopDelayMedianMillis": str(round(self._delays.median_s * 1000)),
+        }
+
+    def alarms(self) -> Iterator[Alarm]:
+        """Return that the loop stood still, or was slow all the time, where that was lately."""
+        now_s, key = self._clock.monotonic_s(), "listen.loop_blocked_warn_ms"
+        if self._slow_last_s is not None and now_s - self._slow_last_s <= self._shown_s:
+            text = (
+                f"everybody is served late: half of all looks at the event loop waited for {self._slow_ms:,} ms or longer; it "
+                f"was mostly busy with {self._slow_by}"
+            )
+            yield Alarm("loop.blocked", WARNING, "", text, self._slow_ms, "ms", round(self._slow_s * 1000), key)
+        elif self._last_s is not None and now_s - self._last_s <= self._shown_s:
+            text = f"nobody was served for {self._last_ms:,} ms: the event loop was busy with {self.last}"
+            limit_ms = round(self._warn_s * 1000)
+            yield Alarm("loop.blocked", WARNING, "", text, self._last_ms, "ms", limit_ms, key)
+
+    def _watch(self) -> None:
+        assert self._loop is not None
+        while True:
+            self._beat.clear()
+            if self._stopped:  # looked at between the clearing and the wait: a stop sets both
+                return
+            if self._loop.is_closed():
+                return
+            asked_s = time.monotonic()
+            try:
+                self._loop.call_soon_threadsafe(self._beat.set)
+            except RuntimeError:  # it was closed just now
+                return
+            busy_with = ""
+            if not self._beat.wait(self._slow_s):
+                busy_with = self._look()
+                if not self._beat.wait(self._warn_s - self._slow_s):
+                    self._note(self._look())
+                    self._beat.wait()
+                    took_ms = int((time.monotonic() - asked_s) * 1000)
+                    self.longest_ms = max(self.longest_ms, took_ms)
+                    self._last_ms, self._last_s = took_ms, self._clock.monotonic_s()
+            if not self._stopped:
+                self._note_delay(time.monotonic() - asked_s, busy_with)
+            self._pause.wait(self._warn_s * _PAUSE_SHARE)
+
+    def _note_delay(self, delay_s: float, busy_with: str) -> None:
+        """Take note of how long a beat waited, and tell when the loop becomes slow."""
+        self._delays.note(delay_s, busy_with)
+        was_slow, self._is_slow = self._is_slow, self._delays.is_slow
+        if not self._is_slow:
+            return
+        self._slow_by = self._delays.busiest()
+        self._slow_ms = round(self._delays.median_s * 1000)
+        self._slow_last_s = self._clock.monotonic_s()
+        if not was_slow:
+            log.warning(
+                "everybody is served late: half of all looks at the event loop waited for %d ms or longer; "
+                "it is mostly busy with %s",
+                self._slow_ms,
+                self._slow_by,
+            )
+
+    def _note(self, what: str) -> None:
+        self.times += 1
+        self.longest_ms = max(self.longest_ms, int(self._warn_s * 1000))
+        self.last = what
+        if what not in self._seen and len(self._seen) >= _PLACES_MAX:
+            return
+        times = self._seen[what] = self._seen.get(what, 0) + 1
+        if str(times).rstrip("0") == "1":
+            often = f", for the {times}th time" if times > 1 else ""
+            log.warning(
+                "nobody is served for more than %d ms%s: the event loop is busy with %s",
+                round(self._warn_s * 1000),
+                often,
+                what,
+            )
+
+    def _look(self) -> str:
+        """Return the plugin that runs on the loop's thread just now, its hook, and the line."""
+        innermost = frame = _frame_of(self._watched)
+        owner: PluginOrigin | None = None
+        hook = ""
+        for each in _outwards(frame):
+            module, name = str(each.f_globals.get("__name__", "")), each.f_code.co_qualname
+            if owner is None:
+                owner = self._whose(module, name)
+                frame = each if owner is not None else frame
+            caller = CALLERS.get((module, name))
+            if caller is not None:
+                hook = caller(each.f_locals)
+                break
+        if owner is None:
+            frame = innermost
+        place = (
+            f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_qualname}" if frame is not None else "?"
+        )
+        return f"{owner or 'code of no plugin'}{f', {hook}' if hook else ''}, at {place}"
+
+
+def _frame_of(thread: int) -> FrameType | None:
+    """Return the frame that a thread is in.
+
+    ``sys._current_frames`` makes frame objects while it holds no reference to them: a collection in the middle, which lets
+    other threads run, may free them, and what it returns is another object then (CPython 3.11 and 3.12.0).
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        return sys._current_frames().get(thread)
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _outwards(frame: FrameType | None) -> Iterator[FrameType]:
+    for _ in range(_STACK_MAX):
+        if frame is None:
+            return
+        yield frame
+        frame = frame.f_back

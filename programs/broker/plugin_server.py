@@ -1,0 +1,226 @@
+"""The sockets of a broker or a name server with what plugins registered for it: processors, connection listeners, RPC hooks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack
+from functools import partial
+from time import perf_counter
+from typing import Any, Final
+
+from flintmq.config.sections.server import ListenSection
+from flintmq.config.sections.service import AdmissionSection
+from flintmq.core.io.clock import Clock
+from flintmq.core.kernel.blame import PLUGIN_FAULTS
+from flintmq.core.kernel.kernel import Kernel
+from flintmq.core.kernel.plugin_shapes import DEFAULT_PROCESSOR, PROCESSOR, check_not_awaitable, is_async
+from flintmq.core.kernel.ports.processor import Handler, Request, Response
+from flintmq.core.kernel.registry import ProcessorSpec, Registered, Registry, ServerPart
+from flintmq.programs.broker.authenticators import Authenticators
+from flintmq.remoting.server.channel import ServerChannel
+from flintmq.remoting.server.pool import HandlerThreads, Pool
+from flintmq.remoting.server.request_gate import AfterHook, BeforeHook, ServerHooks
+from flintmq.remoting.server.request_table import Watch, check_handler, wrong_response
+from flintmq.remoting.server.server import RemotingServer
+
+THREADS_END_S: Final = 2.0
+"""How long a stop waits for handlers that run in threads."""
+_CAPACITY: Final = 10_000
+_EVENTS: Final = {
+    "connected": "on_channel_connect",
+    "closed": "on_channel_close",
+    "failed": "on_channel_exception",
+    "idle": "on_channel_idle",
+}
+
+
+class Pools:
+    """The bounded queues that requests wait in, each made the first time that something asks for its name. Loop thread.
+
+    Args:
+        held: threads are ended with it.
+        admission: how many requests each of a broker's own queues takes; None where all take as many.
+    """
+
+    def __init__(self, held: AsyncExitStack, admission: AdmissionSection | None = None) -> None:
+        self._held = held
+        self._admission = admission
+        self.by_name: dict[str, Pool] = {}
+        """The queues that there are."""
+
+    def get(self, name: str, threads: int = 0) -> Pool:
+        """Return the queue of a name.
+
+        Args:
+            name: one of the server's own queues, or another one of a plugin, which has threads.
+            threads: how many run its plain handlers; 0 for the loop.
+        """
+        pool = self.by_name.get(name)
+        if pool is None:
+            pool = self.by_name[name] = self._new(name)
+        if threads:
+            if pool.threads is None:
+                pool.threads = HandlerThreads(name, threads)
+                self._held.push_async_callback(pool.threads.close, THREADS_END_S)
+            pool.threads.grow(threads)
+        return pool
+
+    def _new(self, name: str) -> Pool:
+        if self._admission is None:
+            return Pool(name, _CAPACITY)
+        capacity = getattr(self._admission, f"{name}_queue", None)
+        if capacity is not None:
+            return Pool(name, capacity)
+        return Pool(name, self._admission.admin_queue, key="admission.admin_queue")
+
+
+class PluginServer:
+    """One server. What code of plugins raises in it is counted for them. Loop thread.
+
+    Args:
+        kernel: the plugins.
+        at: ``broker`` or ``nameserver``.
+        listen: limits of connections.
+        idle_timeout_ms: a connection without a byte either way for so long is closed.
+        clock: for idle times.
+        authenticators: every request must pass all of them.
+        on_closed: called with each connection that ended.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        at: str,
+        listen: ListenSection,
+        *,
+        idle_timeout_ms: int,
+        clock: Clock,
+        authenticators: Authenticators,
+        on_closed: Callable[[ServerChannel], None],
+    ) -> None:
+        self.kernel = kernel
+        self._at = at
+        self.authenticators = authenticators
+        self._handled_by: dict[int, Registered[ProcessorSpec]] = {}
+        """Which processor answers a request code."""
+        self._default = kernel.registries.default_processor_of(at)
+        """Answers the codes that no processor answers; None where there is none."""
+        self._of_hook: dict[int, Registered[ServerPart]] = {}
+        self.server = RemotingServer(
+            clock,
+            max_frame_bytes=listen.max_frame_bytes,
+            max_connections=listen.max_connections,
+            max_connections_per_address=listen.max_connections_per_address,
+            max_buffered_bytes=listen.max_buffered_bytes,
+            idle_timeout_ms=idle_timeout_ms,
+            backlog=listen.backlog,
+            authenticators=authenticators.in_force,
+            on_closed=on_closed,
+            on_failed=self._request_failed,
+            on_authenticator_failed=authenticators.failed,
+        )
+
+    def add_parts(self, owner: object, pools: Pools) -> None:
+        """Make what plugins registered, and add it to the server, which does not listen yet.
+
+        Args:
+            owner: the broker or the name server, which factories are given.
+            pools: the queues of requests.
+
+        Raises:
+            ConfigError, PluginError: a plugin's fault; names it.
+        """
+        registries, table = self.kernel.registries, self.server.table
+        for processor in registries.processors_of(self._at):
+            made, spec = self._made(processor, owner), processor.value
+            where = PROCESSOR.where(processor.owner, processor.name)
+            table.add_processor(made, spec.declarations, partial(_pool_of, pools, spec), where, self._watch(processor))
+            self._handled_by.update(dict.fromkeys(spec.codes, processor))
+        default = self._default
+        if default is not None:
+            where = DEFAULT_PROCESSOR.where(default.owner, default.name)
+            handler = check_handler(where, self._made(default, owner), "handle")
+            pool = pools.get(default.value.pool, default.value.threads)
+            table.register_default(handler, pool, self._watch(default))
+        listeners = [*self._made_of(registries.connection_listeners, owner)]
+        hooks = [*self._made_of(registries.rpc_hooks, owner)]
+        by_event = {
+            event: tuple(self._counted(entry, made, method) for entry, made in listeners if hasattr(made, method))
+            for event, method in _EVENTS.items()
+        }
+        before: list[BeforeHook] = []
+        for entry, made in hooks:
+            if hasattr(made, "do_before_request"):
+                before.append(self.kernel.account(entry).watched(made.do_before_request, is_async=False))
+                self._of_hook[id(before[-1])] = entry
+        after = tuple(self._after(entry, made) for entry, made in hooks if hasattr(made, "do_after_response"))
+        self.server.hook(ServerHooks(**by_event, before=tuple(before), after=after), self._hook_failed)
+
+    def _made(self, entry: Registered[Any], owner: object) -> Any:
+        return self.kernel.guarded(entry, entry.value.factory)(owner)
+
+    def _made_of(self, registry: Registry[ServerPart], owner: object) -> Iterator[tuple[Registered[ServerPart], Any]]:
+        return ((entry, self._made(entry, owner)) for entry in registry.every() if entry.value.is_for(self._at))
+
+    def _watch(self, entry: Registered[Any]) -> Watch | None:
+        """Return what notes the calls of a third party's handlers, and refuses them while these are switched off."""
+        if entry.owner.built_in:
+            return None
+        account = self.kernel.account(entry)
+
+        def watch(handler: Handler, on_loop: bool) -> Handler:
+            return account.watched(handler, is_async=is_async(handler), on_loop=on_loop)
+
+        return watch
+
+    def _counted(self, entry: Registered[ServerPart], made: Any, method: str) -> Callable[..., None]:
+        """Return a function that calls a method of a listener and counts what it raises for its plugin."""
+        call: Callable[..., object] = getattr(made, method)
+
+        account = self.kernel.account(entry)
+
+        def called(*arguments: object) -> None:
+            if account.is_off:
+                return
+            begin_s = perf_counter()
+            with self.kernel.counting(entry, method):
+                check_not_awaitable(call(*arguments))
+            account.spent(begin_s)
+
+        return called
+
+    def _after(self, entry: Registered[ServerPart], made: Any) -> AfterHook:
+        """Return a function that calls a hook. When it fails, or leaves what cannot be sent, the answer is restored."""
+        call: Callable[[Request, Response], object] = made.do_after_response
+
+        account = self.kernel.account(entry)
+
+        def called(request: Request, response: Response) -> None:
+            begin_s = perf_counter()
+            code, remark, body = response.code, response.remark, response.body
+            fields = None if response.ext_fields is None else dict(response.ext_fields)
+            try:
+                call(request, response)
+                if wrong := wrong_response(response):
+                    raise TypeError(wrong)
+            except PLUGIN_FAULTS as error:
+                response.code, response.remark, response.ext_fields, response.body = code, remark, fields, body
+                self.kernel.blame(entry, "do_after_response", error)
+            finally:
+                account.spent(begin_s)
+
+        return called
+
+    def _request_failed(self, request: Request, error: BaseException) -> None:
+        processor = self._handled_by.get(request.code)
+        if processor is not None:
+            self.kernel.blame(processor, f"request {request.code}", error)
+        elif self._default is not None:
+            self.kernel.blame(self._default, "handle", error)
+
+    def _hook_failed(self, hook: BeforeHook, _request: Request, error: BaseException) -> None:
+        self.kernel.blame(self._of_hook[id(hook)], "do_before_request", error)
+
+
+def _pool_of(pools: Pools, spec: ProcessorSpec, name: str) -> Pool:
+    return pools.get(name, spec.threads[name])

@@ -1,0 +1,330 @@
+"""A server that lives in an event loop: the caller's, or one of its own in a thread; and its work that comes back.
+
+``async with service`` runs in the caller's loop. ``with service`` starts a thread with a loop, and :meth:`Service.call` runs
+work there. Either way everything is released at the end: sockets, threads, files.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+import os
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import CancelledError, Future, wait
+from time import perf_counter
+from typing import TYPE_CHECKING, Final, Self, TypeVar
+
+from flintmq.core.errors import FlintError, RefusedError
+from flintmq.core.io.clock import SYSTEM_CLOCK, Clock, Scheduled
+from flintmq.core.kernel.blame import PLUGIN_FAULTS
+from flintmq.core.kernel.plugin_shapes import drop, shown
+from flintmq.core.kernel.ports.alarm import CRITICAL, Alarm
+from flintmq.core.log_events import name_events
+from flintmq.core.response_code import ResponseCode
+from flintmq.programs.broker.running import run_loop_named as run_loop_named  # programs know it here
+from flintmq.programs.broker.running import run_to_end, to_its_end
+
+if TYPE_CHECKING:
+    from flintmq.config import LoadedConfig
+    from flintmq.core.kernel.accounts import Account
+
+T = TypeVar("T")
+
+log = logging.getLogger("flintmq.broker")
+_CONFIG_LOG: Final = logging.getLogger("flintmq.config")
+
+_FAILED_WAIT_S: Final = 1.0
+"""After how long a timer is called again that failed, or is looked at again that is switched off."""
+_THIRD_PARTY_WAIT_S: Final = 0.001
+_STOPPED_POLL_S: Final = 1.0
+"""How often a call that waits for the loop looks whether the loop is still there."""
+
+
+def tell_ignored(loaded: LoadedConfig) -> None:
+    """Log one warning for each line of a RocketMQ file that changes nothing, with its place and the reason."""
+    for entry in loaded.ignored:
+        _CONFIG_LOG.warning("%s", entry)
+
+
+class Service(ABC):
+    """Start and stop, for a broker or a name server. Not restartable.
+
+    Args:
+        loaded: the configuration.
+        timers: the work that comes back; it ends first.
+    """
+
+    def __init__(self, loaded: LoadedConfig, timers: Timers) -> None:
+        self.loaded = loaded
+        self.timers = timers
+        self._held = contextlib.AsyncExitStack()
+        """What the start has taken so far; given back in reverse order, whatever fails on the way."""
+        self._started = False
+        self._stopped = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop_thread = 0
+        """Of which thread the loop is."""
+        self._process = 0
+        """In which process; a child that was forked has neither the loop nor the store."""
+        self._thread: threading.Thread | None = None
+        self._stop_thread: asyncio.Event | None = None
+        self._failure: BaseException | None = None
+
+    async def start(self) -> None:
+        """Start on the running loop. Raises what kept it from starting; nothing is left behind then."""
+        self._loop, self._loop_thread = asyncio.get_running_loop(), threading.get_ident()
+        self._process = os.getpid()
+        name_events()
+        try:
+            await self._start()
+        except BaseException:
+            await self._release()
+            raise
+        self._started = True
+
+    async def stop(self) -> None:
+        """Stop in order. Idempotent."""
+        if self._runs:
+            self._stopped = True
+            await self._release()
+
+    @property
+    def _runs(self) -> bool:
+        return self._started and not self._stopped
+
+    @abstractmethod
+    async def _start(self) -> None:
+        """Start; what is taken is given back by ``_held``."""
+
+    async def _release(self) -> None:
+        """Give everything back, however far the start came."""
+        self.timers.cancel()
+        await to_its_end(self._held.aclose())
+
+    @property
+    def loop_name(self) -> str:
+        """The event loop that ``with`` runs on: ``asyncio``, ``uvloop`` or ``auto``."""
+        return self.loaded.config.listen.loop
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self.stop()
+
+    def __enter__(self) -> Self:
+        started = threading.Event()
+
+        def live() -> None:
+            try:
+                run_to_end(self.loop_name, self._live(started))
+            except BaseException as error:  # waiters for the start must get the error
+                self._failure = error
+            finally:
+                started.set()
+
+        self._thread = threading.Thread(
+            target=live,
+            name=f"flintmq-{type(self).__name__.lower()}",
+            daemon=True,
+        )
+        self._thread.start()
+        started.wait()
+        if self._failure is not None:
+            self._thread.join()
+            raise self._failure
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        assert self._loop is not None
+        assert self._stop_thread is not None
+        assert self._thread is not None
+        with contextlib.suppress(RuntimeError):  # the loop has ended by itself: its failure is reported below
+            self._loop.call_soon_threadsafe(self._stop_thread.set)
+        self._thread.join()
+        if self._failure is not None:
+            raise self._failure
+
+    async def _live(self, started: threading.Event) -> None:
+        self._stop_thread = asyncio.Event()
+        await self.start()
+        started.set()
+        try:
+            await self._stop_thread.wait()
+        finally:
+            await self.stop()
+
+    @property
+    def in_own_thread(self) -> bool:
+        """Whether this was started with ``with``, so that it has a thread of its own."""
+        return self._thread is not None
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether the caller is in another thread than the loop."""
+        return self._loop is not None and threading.get_ident() != self._loop_thread
+
+    def _check_process(self) -> None:
+        """Raise ``RefusedError`` in a forked child: its copy of the loop has no thread, and the files are the parent's."""
+        if os.getpid() != self._process:
+            raise RefusedError(
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+                f"service not available now: the {type(self).__name__.lower()} belongs to another process, from which this one "
+                "was forked",
+                reason="broker.forked",
+            )
+
+    def call(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Run a coroutine function on the loop's thread and wait for its result. For any other thread.
+
+        Raises:
+            FlintError: the service has stopped or stops meanwhile, or its loop does not run.
+            RefusedError: this is a child that was forked (``broker.forked``).
+        """
+        assert self._loop is not None
+        self._check_process()
+        loop = self._loop
+        future: Future[T] = Future()
+        tasks: list[asyncio.Task[None]] = []
+
+        async def run() -> None:
+            try:
+                future.set_result(await work())
+            except BaseException as error:
+                future.set_exception(error)
+                if not isinstance(error, Exception):
+                    raise
+
+        def begin() -> None:
+            if future.set_running_or_notify_cancel():
+                tasks.append(loop.create_task(run()))
+
+        name = type(self).__name__.lower()
+        try:
+            loop.call_soon_threadsafe(begin)
+        except RuntimeError as error:
+            raise FlintError(f"the {name} has stopped") from error
+        while not wait((future,), _STOPPED_POLL_S).done:
+            if not loop.is_running() and not future.done():  # it ended before it came to it, or no thread runs it
+                begun = not future.cancel()
+                unknown = "; it had begun, and what became of it is not known" if begun else ""
+                raise FlintError(f"the {name} has stopped, or nobody runs its event loop{unknown}")
+        try:
+            return future.result()
+        except (CancelledError, asyncio.CancelledError) as error:
+            raise FlintError(f"the {name} has stopped") from error
+
+
+class Timers:
+    """The timers of one server. Loop thread.
+
+    Args:
+        failed: called with which timer failed, and with what; when it returns False, the failure is logged here.
+        clock: whose time it is.
+        account_of: the account of a timer of a third party's code, by its name and work; None for others.
+    """
+
+    def __init__(
+        self,
+        failed: Callable[[str, BaseException], bool] = lambda name, error: False,
+        clock: Clock = SYSTEM_CLOCK,
+        account_of: Callable[[str, Callable[..., object]], Account | None] = lambda name, work: None,
+    ) -> None:
+        self._failed = failed
+        self._account_of = account_of
+        self._clock = clock
+        self._failures: dict[str, tuple[int, str]] = {}
+        """Timer → how often it has failed since it last did its work, and with what."""
+        self._handles: dict[int, Scheduled] = {}
+        self._work: dict[str, Callable[[], float]] = {}
+        self._count = 0
+
+    def every(
+        self, interval_s: float, work: Callable[[], object], name: str, rest_s: Callable[[], float] | None = None
+    ) -> None:
+        """Call ``work`` every so many seconds, first after one interval."""
+        self._pace(interval_s, lambda: _then(work, interval_s), name, rest_s, self._account_of(name, work))
+
+    def pace(
+        self, first_s: float, work: Callable[[], float], name: str, rest_s: Callable[[], float] | None = None
+    ) -> None:
+        """Call ``work``, which returns after how many seconds it is to be called again."""
+        self._pace(first_s, work, name, rest_s, self._account_of(name, work))
+
+    def _pace(
+        self,
+        first_s: float,
+        work: Callable[[], float],
+        name: str,
+        rest_s: Callable[[], float] | None,
+        account: Account | None,
+    ) -> None:
+        self._work[name] = work
+        key = self._count
+        self._count += 1
+        loop = asyncio.get_running_loop()
+
+        def tick() -> None:
+            wait_s = _FAILED_WAIT_S
+            try:
+                if account is None:
+                    wait_s = work()
+                    if self._failures:
+                        self._failures.pop(name, None)
+                elif not account.is_off:
+                    wait_s = _noted(account, work)
+            except PLUGIN_FAULTS as error:
+                if account is not None:
+                    account.note(error)
+                elif not self._failed(f"the timer '{name}'", error):
+                    times = self._failures.get(name, (0, ""))[0] + 1
+                    self._failures[name] = times, f"{type(error).__name__}: {error}"
+                    if str(times).rstrip("0") == "1":  # the first, tenth, hundredth … time
+                        log.exception("the timer '%s' failed; it goes on in %s s", name, wait_s)
+            if key in self._handles:
+                self._handles[key] = self._clock.call_later(loop, wait_s, tick, rest_s)
+
+        self._handles[key] = self._clock.call_later(loop, first_s, tick, rest_s)
+
+    def alarms(self) -> Iterator[Alarm]:
+        """Return the timers that fail each time, third parties' aside."""
+        for name, (times, error) in self._failures.items():
+            text = f"the work '{name}' of the broker fails, {times:,} times so far: {error}"
+            yield Alarm("timer.failed", CRITICAL, name, text, times, "failures")
+
+    def run_now(self, name: str) -> None:
+        """Do the work of a timer once, now; when it is due does not change. Raises what the work raises."""
+        self._work[name]()
+
+    def cancel(self) -> None:
+        """Stop all of them."""
+        for handle in self._handles.values():
+            handle.cancel()
+        self._handles.clear()
+
+
+def _noted(account: Account, work: Callable[[], float]) -> float:
+    """Do the work of a third party's timer; return when it is due again.
+
+    Raises:
+        TypeError: the work does not say it.
+    """
+    begin_s = perf_counter()
+    try:
+        wait_s: object = work()
+    finally:
+        account.spent(begin_s)
+    if isinstance(wait_s, bool) or not isinstance(wait_s, (int, float)) or not 0 <= wait_s < math.inf:
+        drop(wait_s)
+        raise TypeError(f"expected a number of seconds to be returned, 0 or more; found {shown(wait_s)}")
+    return max(wait_s, _THIRD_PARTY_WAIT_S)
+
+
+def _then(work: Callable[[], object], interval_s: float) -> float:
+    work()
+    return interval_s

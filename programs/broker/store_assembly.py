@@ -1,0 +1,144 @@
+"""Puts the store of a broker together: flush strategy, pool, consume queues, index and dispatchers, as plugins have them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import attrs
+
+from flintmq.core.errors import StoreError
+from flintmq.core.kernel.hookspecs import DispatcherContext, DispatcherFactory, FolderContext
+from flintmq.core.kernel.plugin_shapes import CONSUME_QUEUES
+from flintmq.core.kernel.ports import (
+    CommitLogDispatcher,
+    ConsumeQueues,
+    FlushStrategy,
+    IndexBuilder,
+    MessageFilterFactory,
+    StoreFolder,
+    TransientStorePool,
+    tags_codes_of,
+)
+from flintmq.core.store.message_store import MessageStore, open_store
+from flintmq.core.store.opened_store import OpenedStore, StoreSpec
+from flintmq.plugins.builtin import CONSUME_QUEUE, INDEX
+
+if TYPE_CHECKING:
+    from flintmq.config import BrokerConfig
+    from flintmq.core.io.clock import Clock
+    from flintmq.core.io.disk import Disk
+    from flintmq.core.kernel.kernel import Kernel
+    from flintmq.core.kernel.registry import Registered
+    from flintmq.programs.broker.loading import PluginSettings
+
+log = logging.getLogger("flintmq.broker")
+
+FILTER_BITMAP: Final = "filter_bitmap"
+"""The dispatcher that ``pull.calc_filter_bitmap`` puts before all others."""
+
+
+class StoreAssembly:
+    """The store of one broker, and what is made for it. Loop thread.
+
+    Args:
+        config: the settings of the broker.
+        kernel: its plugins.
+        settings: the plugins' sections of the configuration.
+        disk: what the store reads, writes and syncs through.
+        clock: time.
+
+    Raises:
+        ConfigError, PluginError: a plugin's fault, or a name that no plugin registered.
+    """
+
+    def __init__(
+        self, config: BrokerConfig, kernel: Kernel, settings: PluginSettings, disk: Disk, clock: Clock
+    ) -> None:
+        self._config = config
+        self._kernel = kernel
+        self._settings = settings
+        self._clock = clock
+        kernel.probe_filters()
+        self.filters: Mapping[str, MessageFilterFactory] = {
+            kind: kernel.filter_factory(kind) for kind in kernel.registries.filters.names()
+        }
+        """The factories of message filters, by expression type."""
+        self._named = self._named_dispatchers()
+        registered = kernel.registries.flush_strategies.pick(config.flush.strategy)
+        strategy = attrs.evolve(registered.value, factory=kernel.guarded(registered, registered.value.factory))
+        of_strategy = settings.of_strategy(registered)
+        self.waits_for_flushes = strategy.synchronous or strategy.uses_pool
+        """Whether what is appended becomes readable with a flush or a commit only."""
+        self._spec = StoreSpec(
+            config=config,
+            strategy=strategy,
+            tags_codes=tags_codes_of(kernel.registries.features_topics()),
+            settings=of_strategy,
+            pool=self._pool(strategy, of_strategy),
+            disk=disk,
+            clock=clock,
+            make_queues=self._make_queues,
+            make_index=self._make_index,
+            indexes=any(entry.name == INDEX and entry.owner.built_in for entry in self._named),
+        )
+
+    def open(self) -> MessageStore:
+        """Open the store. Raises ``StoreError``, and ``PluginError`` for a dispatcher that cannot be made."""
+        return open_store(self._spec, self._dispatchers)
+
+    def _dispatchers(self, opened: OpenedStore) -> list[CommitLogDispatcher]:
+        """Return the dispatchers that are switched on, in order, each with its failures counted for its plugin."""
+        try:
+            opened.begin_tags_codes()
+        except StoreError as error:  # a full disk: what was noted last still counts
+            log.error("the newest notes on tags codes are lost: %s", error)
+        dispatchers: list[CommitLogDispatcher] = []
+        for entry in self._named:
+            made: CommitLogDispatcher = opened.consume_queues
+            if entry.name != CONSUME_QUEUE:
+                context = DispatcherContext(store=opened, **self._given(entry, opened.folder))
+                made = self._kernel.guarded(entry, entry.value)(context)
+            essential = entry.essential or entry.name == CONSUME_QUEUE
+            dispatchers.append(self._kernel.isolate(made, entry.owner, essential, entry.name))
+        return dispatchers
+
+    def _pool(self, strategy: FlushStrategy[Any], settings: object) -> TransientStorePool | None:
+        if not strategy.uses_pool:
+            return None
+        config = self._config
+        buffers = getattr(settings, "pool_size", config.flush.commit_real_time.pool_size)
+        registered = self._kernel.registries.pools.pick(config.flush.pool)
+        return self._kernel.guarded(registered, registered.value)(buffers, config.store.commit_log_file_bytes)
+
+    def _named_dispatchers(self) -> tuple[Registered[DispatcherFactory[Any]], ...]:
+        """Return the dispatchers of the configuration that are switched on, in its order."""
+        config = self._config
+        self._kernel.registries.check_dispatchers(config.dispatchers)
+        off = {
+            name
+            for name, on in ((INDEX, config.index.enable), (FILTER_BITMAP, config.pull.calc_filter_bitmap))
+            if not on
+        }
+        plain = [name.rpartition("/")[2] for name in config.dispatchers]
+        names = [full for full, name in zip(config.dispatchers, plain, strict=True) if name not in off]
+        if FILTER_BITMAP not in (*off, *plain):
+            names.insert(0, FILTER_BITMAP)
+        return self._kernel.registries.dispatchers.pick_all(names)
+
+    def _make_queues(self, folder: StoreFolder) -> ConsumeQueues:
+        """Make the dispatcher ``consume_queue`` of the configuration."""
+        (entry,) = [entry for entry in self._named if entry.name == CONSUME_QUEUE]
+        make = cast("Callable[[FolderContext[Any]], CommitLogDispatcher]", entry.value)  # needs no open store
+        made = self._kernel.guarded(entry, make)(FolderContext(**self._given(entry, folder)))
+        CONSUME_QUEUES.check_made(entry.owner, entry.name, made)
+        return cast("ConsumeQueues", made)
+
+    def _make_index(self, folder: StoreFolder) -> IndexBuilder:
+        registered = self._kernel.registries.index_builders.pick(self._config.index.builder)
+        return self._kernel.guarded(registered, registered.value)(FolderContext(**self._given(registered, folder)))
+
+    def _given(self, registered: Registered[Any], folder: StoreFolder) -> dict[str, Any]:
+        settings = self._settings.of(registered)
+        return {"folder": folder, "settings": settings, "clock": self._clock, "filters": self.filters}

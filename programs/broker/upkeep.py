@@ -1,0 +1,236 @@
+"""The services that keep a broker's own tables in order: what is written at intervals, what expires, what is counted."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from typing import TYPE_CHECKING, Final, Protocol
+
+from flintmq.core.broker.stats_table import SAMPLE_INTERVAL_S
+from flintmq.core.errors import StoreError
+from flintmq.core.io.config_manager import PERSIST_INTERVAL_S
+from flintmq.core.kernel.hookspecs import RegisterService, hookimpl
+from flintmq.programs.broker.kept_consumers import KeptConsumers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from flintmq.core.broker.api import BrokerApi
+    from flintmq.core.io.clock import Clock
+
+log = logging.getLogger("flintmq.broker")
+
+_CLIENT_SCAN_S: Final = 10.0
+_LOCK_SCAN_S: Final = 30.0
+_HOLD_TICK_S: Final = 0.05
+_DISPATCH_S: Final = 1.0
+_PUT_TIMES_S: Final = 60.0
+_REST: Final = 50
+"""How often as long as the writing of topics and groups took it is not done again: a change costs as much beside many as
+beside few then."""
+_NOTES_MAX: Final = 10_000
+"""So many notes more than there are names end that rest: a start reads all of them."""
+
+
+class UpkeepPlugin:
+    """Registers what writes tables, lets clients, locks and held pulls expire, and samples the statistics."""
+
+    plugin_name = "upkeep"
+
+    @hookimpl
+    def flintmq_services(self, register: RegisterService) -> None:
+        register("tables", TableKeeper)
+        register("clients", ClientExpiry)
+        register("held_pulls", HeldPulls)
+        register("kept_consumers", KeptConsumers)  # its file is written before held pulls are answered, and come again
+        register("statistics", Statistics)
+
+
+class _Table(Protocol):
+    def persist(self) -> object: ...
+
+
+class NotedTable(Protocol):
+    """A table whose changes are noted beside its file; see :class:`flintmq.core.io.config_manager.ConfigManager`."""
+
+    @property
+    def noted(self) -> int: ...
+
+    def __len__(self) -> int: ...
+
+    async def compact(self) -> None: ...
+
+
+class NotedTables:
+    """Writes tables to their files where changes are noted. Loop thread.
+
+    Args:
+        clock: time.
+        tables: return them, each with what people call it.
+        failed: called with a table's name and what kept it from being written.
+        done: called with the name of a table that was written.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        tables: Callable[[], Iterable[tuple[str, NotedTable]]],
+        failed: Callable[[str, StoreError], object],
+        done: Callable[[str], object] = lambda _: None,
+    ) -> None:
+        self._clock = clock
+        self._tables = tables
+        self._failed = failed
+        self._done = done
+        self._writing: asyncio.Task[None] | None = None
+        self._rests_until_s = 0.0
+
+    def look(self) -> None:
+        """Write what is noted, in a thread, because it may be much; then rest, because what is noted is safe."""
+        is_due = self._clock.monotonic_s() >= self._rests_until_s or any(
+            table.noted > len(table) + _NOTES_MAX for _, table in self._tables()
+        )
+        if is_due and (self._writing is None or self._writing.done()):
+            self._writing = asyncio.get_running_loop().create_task(self._write())
+
+    async def stop(self) -> None:
+        """Wait for a table that is being written."""
+        if self._writing is not None:
+            await self._writing
+
+    async def _write(self) -> None:
+        began_s = time.perf_counter()
+        for name, table in self._tables():
+            if table.noted:
+                try:
+                    await table.compact()
+                except StoreError as error:  # a full disk: the notes stay, and it is tried again
+                    self._failed(name, error)
+                else:
+                    self._done(name)
+        self._rests_until_s = self._clock.monotonic_s() + _REST * (time.perf_counter() - began_s)
+
+
+class TableKeeper:
+    """Writes consumer offsets, topics and groups at intervals and at the stop. Loop thread.
+
+    Args:
+        api: the broker.
+    """
+
+    def __init__(self, api: BrokerApi) -> None:
+        self._api = api
+        self._noted: NotedTables | None = None
+        self._writing: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to write the tables."""
+        api = self._api
+        api.timers.pace(api.config.offsets.flush_interval_ms / 1000, self._write_offsets, "consumer offsets")
+        self._noted = NotedTables(
+            api.clock,
+            lambda: (("topics", api.topics), ("groups", api.groups)),
+            api.stats.faults.not_written,
+            api.stats.faults.written,
+        )
+        api.timers.every(PERSIST_INTERVAL_S, self._noted.look, "topics and groups")
+
+    async def stop(self) -> None:
+        """Wait for a table that is being written."""
+        if self._noted is not None:
+            await self._noted.stop()
+        if self._writing is not None:
+            await self._writing
+
+    def persist(self) -> None:
+        """Write every table. A failure of one is logged; what was written last still counts."""
+        api = self._api
+        if api.topics.noted:
+            _persist("topics", api.topics)
+        if api.groups.noted:
+            _persist("groups", api.groups)
+        _persist("consumer offsets", api.offsets)
+
+    def _write_offsets(self) -> float:
+        if self._api.offsets.is_dirty and (self._writing is None or self._writing.done()):
+            self._writing = asyncio.get_running_loop().create_task(self._compact_offsets())
+        return self._api.config.offsets.flush_interval_ms / 1000
+
+    async def _compact_offsets(self) -> None:
+        faults = self._api.stats.faults
+        try:
+            await self._api.offsets.compact()
+        except StoreError as error:  # a full disk: the offsets stay in memory, and it is tried again
+            faults.not_written("consumer offsets", error)
+        else:
+            faults.written("consumer offsets")
+
+
+def _persist(what: str, table: _Table) -> None:
+    try:
+        table.persist()
+    except StoreError as error:  # a full disk: what was written last still counts
+        log.error("the newest %s are lost: %s", what, error)
+
+
+class _Timed:
+    """A service of a broker that does its work with timers."""
+
+    def __init__(self, api: BrokerApi) -> None:
+        self._api = api
+
+    def stop(self) -> None:
+        """Do nothing: the timers have ended."""
+
+
+class ClientExpiry(_Timed):
+    """Closes connections of clients without heartbeats, and frees the queues that lost clients had locked. Loop thread."""
+
+    def start(self) -> None:
+        """Begin to look for what has expired."""
+        self._api.timers.every(_CLIENT_SCAN_S, self._scan, "client expiry")
+        self._api.timers.every(_LOCK_SCAN_S, self._api.locks.remove_expired, "queue locks")
+
+    def _scan(self) -> None:
+        for channel in (*self._api.consumers.remove_expired(), *self._api.producers.remove_expired()):
+            channel.close("no heartbeat for too long")
+
+
+class HeldPulls(_Timed):
+    """Answers held pulls when their time is up, and at the stop. Loop thread."""
+
+    def start(self) -> None:
+        """Begin to look for pulls whose time is up, and for messages that nothing else made visible."""
+        api = self._api
+        check_s = api.config.pull.hold_check_interval_ms / 1000
+        api.timers.every(check_s, api.hold.check, "held pulls", lambda: 0.0 if len(api.hold) else math.inf)
+        api.timers.pace(_HOLD_TICK_S, self._expire, "held pulls' deadlines", self._until_deadline_s)
+        api.timers.every(_DISPATCH_S, api.dispatch, "dispatch", self._until_dispatch_s)
+
+    def withdraw(self) -> None:
+        """Answer every held pull while the broker still listens."""
+        self._api.hold.release_all()
+
+    def _expire(self) -> float:
+        self._api.hold.expire()
+        return _HOLD_TICK_S
+
+    def _until_deadline_s(self) -> float:
+        deadline_s = self._api.hold.next_deadline_s
+        return math.inf if deadline_s is None else deadline_s - self._api.clock.monotonic_s()
+
+    def _until_dispatch_s(self) -> float:
+        marks = self._api.store.watermarks
+        return 0.0 if marks.dispatched < marks.readable else math.inf
+
+
+class Statistics(_Timed):
+    """Samples the counters behind requests 28 and 315. Loop thread."""
+
+    def start(self) -> None:
+        """Begin to sample."""
+        stats = self._api.stats
+        self._api.timers.every(SAMPLE_INTERVAL_S, stats.sample, "statistics")
+        self._api.timers.every(_PUT_TIMES_S, stats.roll_put_times, "times of appends")

@@ -1,0 +1,114 @@
+"""``flintmq config schema`` and ``init``: a schema for editors, and a configuration to begin with."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import urllib.parse
+from pathlib import Path
+
+import click
+
+from flintmq.config import load_config
+from flintmq.config.loading.json_schema import json_schema
+from flintmq.config.loading.schema import Role
+from flintmq.config.purposes import PURPOSES, starting_yaml
+from flintmq.programs.broker.loading import PluginSettings
+from flintmq.programs.cli import options
+from flintmq.programs.cli.exits import CommandError, ExitCode
+from flintmq.programs.cli.parser import Command
+from flintmq.programs.cli.plugins import assembled
+
+
+@click.command(cls=Command)
+@options.config_file
+@options.role
+def schema(config: Path | None, role: Role) -> None:
+    print(_schema_text(config, role), end="")
+
+
+@click.command(cls=Command)
+@click.option("--for", "purpose", type=click.Choice(list(PURPOSES)), required=True, help="What the broker is for.")
+@click.option(
+    "--output",
+    "-o",
+    type=options.PATH,
+    metavar="FILE",
+    help="Write the YAML here; else to stdout. A file that exists is not touched.",
+)
+@click.option(
+    "--schema",
+    "schema_file",
+    type=options.PATH,
+    metavar="FILE",
+    help="Also write the JSON Schema here, again for a YAML that exists, and name it in the first line of a new one, where "
+    "editors look for it.",
+)
+def init(purpose: str, output: Path | None, schema_file: Path | None) -> None:
+    if output is None:
+        if schema_file is not None:
+            raise CommandError(
+                "--schema needs --output: the YAML names the schema's place as seen from its own", ExitCode.USAGE
+            )
+        print(starting_yaml(purpose), end="")
+        return
+    private = PURPOSES[purpose].has_secret
+    if schema_file is None:
+        _write_new(output, starting_yaml(purpose), private=private)
+    else:
+        is_there = output.exists()
+        text = _schema_text(output if is_there else None, "broker")  # fails, if it does, before anything is written
+        if not is_there:
+            _write_new(output, starting_yaml(purpose, _seen_from(output, schema_file)), private=private)
+        _write_schema(schema_file, text)
+        if is_there:
+            raise CommandError(f"{output} exists and is not touched; the schema {schema_file} was written for it")
+    print(f"{output}: start it with flintmq run -c {output}", file=sys.stderr)
+
+
+def _schema_text(config: Path | None, role: Role) -> str:
+    """Return the schema with the sections of installed plugins, and of those that a configuration names.
+
+    Raises:
+        ConfigError, PluginError: the configuration, or a plugin that it names, is wrong.
+    """
+    loaded = load_config(config, role=role)
+    models = PluginSettings(assembled(loaded, config), loaded).models
+    return json.dumps(json_schema(models, role), indent=2, ensure_ascii=False) + "\n"
+
+
+def _seen_from(output: Path, schema_file: Path) -> str:
+    """Return the schema's place relative to the folder of the YAML, as a URL: editors read it up to a blank."""
+    place = Path(os.path.relpath(schema_file, output.parent)).as_posix()
+    return urllib.parse.quote(place if place.startswith("../") else f"./{place}")
+
+
+def _write_new(file: Path, text: str, *, private: bool) -> None:
+    """Write a file that does not exist yet; a private one can be read by its owner only."""
+    try:
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if private else 0o666)
+    except FileExistsError as error:
+        raise CommandError(f"{file} exists and is not touched: choose another --output, or remove it") from error
+    except OSError as error:
+        raise CommandError(f"{file}: {error.strerror or error}") from error
+    with open(descriptor, "w", encoding="utf-8") as stream:
+        stream.write(text)
+
+
+def _write_schema(file: Path, text: str) -> None:
+    """Write a schema, and replace an older one, but no other file."""
+    try:
+        if file.exists() and not _is_schema(file.read_bytes()):
+            raise CommandError(f"{file} exists and is not a JSON Schema: choose another --schema, or remove it")
+        file.write_text(text, "utf-8")
+    except OSError as error:
+        raise CommandError(f"{file}: {error.strerror or error}") from error
+
+
+def _is_schema(content: bytes) -> bool:
+    try:
+        found = json.loads(content or b'{"$schema": ""}')
+    except ValueError:
+        return False
+    return isinstance(found, dict) and "$schema" in found

@@ -1,0 +1,144 @@
+"""A client for the length of one command, and the advice when no server answers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, TypeVar
+
+import attrs
+import click
+
+from flintmq.config import load_config
+from flintmq.core.errors import RemotingError
+from flintmq.programs.cli.exits import CommandError, ExitCode, warn
+from flintmq.programs.cli.options import DEFAULT_NAME_SERVER, given_access
+from flintmq.remoting.client.access import Access, AclSigner, access_of
+from flintmq.remoting.client.admin import AdminClient
+from flintmq.remoting.client.instance import ClientInstance
+from flintmq.remoting.server.tls import client_context
+
+T = TypeVar("T")
+
+HINT = "is one running? Start one with 'flintmq run', or name another with -n HOST:PORT"
+
+
+def checked_name_servers(text: str) -> str:
+    """Return the name servers to ask. Raises ``CommandError`` for text that does not name an address."""
+    for address in text.replace(",", ";").split(";"):
+        check_address(address.strip(), "-n: ")
+    return text
+
+
+def check_address(address: str, option: str = "") -> None:
+    """Check that text names an address. Raises ``CommandError``, which begins with the option that was given."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65535:
+        raise CommandError(f"{option}'{address[:80]}' is not HOST:PORT", ExitCode.USAGE)
+
+
+def access() -> Access:
+    """Return how clients of this command sign and encrypt. Raises ``ConfigError``."""
+    return access_of({**os.environ, **given_access})
+
+
+def access_to_own(settings: Sequence[str] = ()) -> Access:
+    """Return how a client signs and encrypts towards a FlintMQ that was started with these settings.
+
+    It encrypts when that one does, and trusts its certificate; it signs as was said, else as that one's broker does.
+
+    Raises:
+        ConfigError: a setting is wrong, or see :func:`access`.
+    """
+    said = access()
+    config = load_config(None, settings).config
+    tls, namesrv = config.listen.tls, config.namesrv
+    context = None
+    if tls.mode_in_force != "disabled":
+        context = said.ssl_context or client_context(
+            tls.certificate, tls.certificate, tls.key, password=tls.key_password
+        )
+    signer = said.signer
+    if signer is None and namesrv.access_key is not None and namesrv.secret_key is not None:
+        signer = AclSigner(namesrv.access_key, namesrv.secret_key)
+    return attrs.evolve(said, signer=signer, ssl_context=context)
+
+
+def with_client(work: Callable[[ClientInstance], Awaitable[T]]) -> T:
+    """Run work with a client of the name servers that the command line or the environment names, and close the client.
+
+    Raises:
+        CommandError: no server answers; the message says what to do.
+        ConfigError: see :func:`access`.
+        RefusedError: a request was refused.
+    """
+    said = {**os.environ, **given_access}
+    addresses = checked_name_servers(said.get("NAMESRV_ADDR") or DEFAULT_NAME_SERVER)
+    signing = access_of(said)
+
+    async def run() -> T:
+        client = ClientInstance(addresses, **signing.options())
+        try:
+            return await work(client)
+        finally:
+            await client.close()
+
+    try:
+        return asyncio.run(run())
+    except RemotingError as error:
+        raise CommandError(f"{error}; {HINT}", ExitCode.NETWORK) from error
+
+
+def with_admin(work: Callable[[AdminClient], Awaitable[T]]) -> T:
+    """Run work with an administration client; see :func:`with_client`."""
+    return with_client(lambda client: work(AdminClient(client=client)))
+
+
+class Silent:
+    """The brokers that did not answer while a command asked several: what the others have is shown. One event loop."""
+
+    def __init__(self) -> None:
+        self._reasons: dict[str, RemotingError] = {}
+        self._answered = False
+
+    async def ask(self, address: str, work: Callable[[], Awaitable[T]]) -> T | None:
+        """Return what a broker answers; None where it does not, or has not before.
+
+        Raises:
+            RefusedError: it answers, and refuses.
+        """
+        if address in self._reasons:
+            return None
+        try:
+            answer = await work()
+        except RemotingError as error:
+            self._reasons[address] = error
+            return None
+        self._answered = True
+        return answer
+
+    def check(self) -> None:
+        """Raise the error of the first broker where none has answered."""
+        if self._reasons and not self._answered:
+            raise next(iter(self._reasons.values()))
+
+    def end(self) -> None:
+        """Warn of those that did not answer, and end the command with exit code 1; do nothing where all have answered."""
+        for address, error in self._reasons.items():
+            warn(f"{address} does not answer, so what it has is missing here: {error}")
+        if self._reasons:
+            raise click.exceptions.Exit(ExitCode.FAILED)
+
+
+async def until_first(*work: Coroutine[Any, Any, object]) -> None:
+    """Do work side by side until one part of it has ended; the others are cancelled. Raises what that part raises."""
+    tasks = [asyncio.ensure_future(part) for part in work]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,162 @@
+"""``flintmq consume``: prints messages, with a group as its member, without one as a mere reader that leaves no trace."""
+
+from __future__ import annotations
+
+import asyncio
+
+import click
+
+from flintmq.core.broker.topic_config import MessageQueue
+from flintmq.programs.cli import options
+from flintmq.programs.cli.connect import until_first, with_client
+from flintmq.programs.cli.exits import CommandError
+from flintmq.programs.cli.message_output import print_message
+from flintmq.programs.cli.parser import Command
+from flintmq.remoting.client.consumer import Consumer
+from flintmq.remoting.client.consumer_settings import (
+    BROADCASTING,
+    CLUSTERING,
+    FROM_LAST,
+    FROM_TIMESTAMP,
+    ConsumerSettings,
+)
+from flintmq.remoting.client.instance import ClientInstance
+from flintmq.remoting.client.message import MessageExt
+from flintmq.remoting.client.pull_consumer import PullConsumer
+
+READER_GROUP = "TOOLS_CONSUMER"
+"""Named in the requests of a reader: every broker has this group, so none is created."""
+SUSPEND_MS = 1_000
+PULL_SIZE = 32
+IN_LOOP_MAX_BYTES = 64 * 1024
+"""Longer messages, and compressed ones, are printed in a thread."""
+
+
+@click.command(cls=Command)
+@click.argument("topic", help="The topic.")
+@options.name_servers
+@click.option("--group", "-g", help="Consume as a member of this group: offsets are kept. Without: just read.")
+@click.option("--tags", default="*", metavar="EXPR", help="Only these: 'A || B'.")
+@click.option(
+    "--from",
+    "begin",
+    default="first",
+    metavar="first|last|TIME",
+    help=f"Where to begin (a group: where it has no offset yet). {options.NEAREST_HELP}",
+)
+@click.option("--count", type=click.IntRange(min=1), metavar="N", help="Stop after so many; fewer is a failure.")
+@click.option("--timeout", default="10s", metavar="10s", help="Stop when nothing came for so long; 0: never.")
+@click.option("--broadcast", is_flag=True, help="With --group: get every message, whatever other members get.")
+@options.as_json
+@options.raw
+def consume(
+    topic: str,
+    group: str | None,
+    tags: str,
+    begin: str,
+    count: int | None,
+    timeout: str,
+    broadcast: bool,
+    as_json: bool,
+    raw: bool,
+) -> None:
+    """Print a topic's messages as they come.
+
+    One line each: broker:queue:offset, id, tags, keys, body; characters that would steer the terminal are escaped, and of a
+    body the first 64 KiB are printed. With --json a JSON object each, with --raw the bodies alone, as they are. A body that
+    cannot be read is printed as it is stored, with the reason.
+    """
+
+    options.check_form(as_json, raw)
+    where, timestamp_ms = options.where(begin, "--from")
+    printer = Printer(count, options.timeout_s(timeout, "--timeout"), "json" if as_json else "raw" if raw else "text")
+
+    async def work(client: ClientInstance) -> None:
+        client.bodies_stay_packed = True
+        if group is None:
+            await _read(PullConsumer(READER_GROUP, client=client), topic, tags, where, timestamp_ms, printer)
+            return
+        settings = ConsumerSettings(
+            message_model=BROADCASTING if broadcast else CLUSTERING,
+            consume_from=where,
+            consume_from_timestamp_ms=timestamp_ms,
+            concurrency=1,
+            unreadable="deliver",
+        )
+        await client.routes.route(topic)  # a member would wait for the topic; a user at a terminal wants to know
+        consumer = Consumer(group, listener=printer.take_unless_full, settings=settings, client=client)
+        await consumer.subscribe(topic, tags)
+        async with consumer:
+            await printer.wait()
+
+    with_client(work)
+    if count is not None and printer.printed < count:
+        raise CommandError(f"{printer.printed} of {count} messages came within {timeout}")
+
+
+class Printer:
+    """Prints messages until there are enough or nothing has come for too long. Loop thread."""
+
+    def __init__(self, count: int | None, timeout_s: float | None, form: str) -> None:
+        self._count = count
+        self._timeout_s = timeout_s
+        self._form = form
+        self._turn = asyncio.Lock()
+        self._came = asyncio.Event()
+        self.printed = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Return whether as many were printed as were asked for."""
+        return self._count is not None and self.printed >= self._count
+
+    async def take(self, message: MessageExt) -> bool:
+        """Print a message, a long one in a thread; return whether there was still room for it."""
+        async with self._turn:
+            if self.is_full:
+                return False
+            if message.store_size_bytes > IN_LOOP_MAX_BYTES or message.body_error:
+                await asyncio.to_thread(print_message, message, self._form)
+            else:
+                print_message(message, self._form)
+            self.printed += 1
+            self._came.set()
+            return True
+
+    async def take_unless_full(self, message: MessageExt) -> None:
+        """Print a member's message; one too many waits until the consumer is closed, and stays unconsumed."""
+        if not await self.take(message):
+            await asyncio.Event().wait()
+
+    async def wait(self) -> None:
+        """Wait until it is full, or nothing has come for the timeout."""
+        while not self.is_full:
+            self._came.clear()
+            try:
+                async with asyncio.timeout(self._timeout_s):
+                    await self._came.wait()
+            except TimeoutError:
+                return
+
+
+async def _read(reader: PullConsumer, topic: str, tags: str, where: str, timestamp_ms: int, printer: Printer) -> None:
+    """Pull every queue side by side; offsets are not stored anywhere."""
+
+    async def follow(queue: MessageQueue) -> None:
+        if where == FROM_LAST:
+            queue_offset = await reader.max_offset(queue)
+        elif where == FROM_TIMESTAMP:
+            queue_offset = await reader.search_offset(queue, timestamp_ms)
+        else:
+            queue_offset = await reader.min_offset(queue)
+        while True:
+            pulled = await reader.pull(
+                queue, queue_offset, max_messages=PULL_SIZE, suspend_ms=SUSPEND_MS, expression=tags
+            )
+            for message in pulled.messages:
+                if not await printer.take(message):
+                    return
+            queue_offset = pulled.next_begin_queue_offset
+
+    queues = await reader.queues(topic)
+    await until_first(printer.wait(), *map(follow, queues))

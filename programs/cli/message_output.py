@@ -1,0 +1,165 @@
+"""How commands print messages: a line or a table for people, JSON for programs, or the bare bytes of the body.
+
+The sender of a message decides what is in it, and how long its compressed body gets: it is unpacked part by part.
+"""
+
+from __future__ import annotations
+
+import base64
+import codecs
+import itertools
+import sys
+from collections.abc import Iterator
+from typing import Any, Final
+
+from flintmq.core.client_log import escape_all
+from flintmq.programs.cli.output import json_text, safe
+from flintmq.remoting.client.compression import CompressionError
+from flintmq.remoting.client.message import PACKED, MessageExt, body_beginning, body_parts
+
+LINE_MAX_BYTES: Final = 64 * 1024
+"""Of a body on a line for people."""
+
+
+def message_fields(message: MessageExt) -> dict[str, Any]:
+    """Return what ``--json`` prints of a message beside its body. Times are milliseconds since 1970."""
+    return {
+        "topic": message.topic,
+        "broker": message.broker_name,
+        "queue_id": message.queue_id,
+        "queue_offset": message.queue_offset,
+        "msg_id": message.msg_id,
+        "offset_msg_id": message.offset_msg_id,
+        "tags": message.tags,
+        "keys": list(message.keys),
+        "born_timestamp_ms": message.born_timestamp_ms,
+        "store_timestamp_ms": message.store_timestamp_ms,
+        "born_host": message.born_host,
+        "store_host": message.store_host,
+        "reconsume_times": message.reconsume_times,
+        "size_bytes": message.store_size_bytes,
+        "properties": dict(message.properties),
+    }
+
+
+def print_message(message: MessageExt, form: str) -> None:
+    """Print a message whose body is as it is stored. Any thread, one at a time.
+
+    A long body is unpacked and written part by part: it takes little memory, however long it gets.
+
+    Args:
+        message: of a client whose ``bodies_stay_packed``.
+        form: ``json``: all of it as JSON; ``raw``: the bytes of the body and a line feed; ``text``: a line for people.
+    """
+    if form == "raw":
+        _print_raw(message)
+    elif form == "json":
+        for part in _message_json(message):
+            sys.stdout.write(part)
+        sys.stdout.flush()
+    else:
+        print(message_text(message), flush=True)
+
+
+def _print_raw(message: MessageExt) -> None:
+    error, _ = _body_error(message)
+    sys.stdout.flush()
+    try:
+        for part in [message.body] if error else body_parts(message):
+            sys.stdout.buffer.write(part)
+        sys.stdout.buffer.write(b"\n")
+    finally:
+        sys.stdout.buffer.flush()
+
+
+def _message_json(message: MessageExt) -> Iterator[str]:
+    """Yield a message as JSON, with ``body`` where that is UTF-8, else ``body_base64``, and why it cannot be read."""
+    error, is_text = _body_error(message)
+    fields = message_fields(message) | ({"body_error": error} if error else {})
+    yield from json_with_body(fields, iter([message.body]) if error else body_parts(message), is_text=is_text)
+
+
+def json_with_body(
+    fields: dict[str, Any], parts: Iterator[bytes], *, is_text: bool, in_hex: bool = False
+) -> Iterator[str]:
+    """Yield fields and a body as a line of JSON, in parts: the body as text, or as ``body_base64`` or ``body_hex``."""
+    yield json_text(fields)[:-1]
+    if is_text:
+        yield ', "body": "'
+        decoder = codecs.getincrementaldecoder("utf-8")()
+        for part in itertools.chain(parts, [b""]):
+            yield json_text(decoder.decode(part, final=not part))[1:-1]
+    elif in_hex:
+        yield ', "body_hex": "'
+        for part in parts:
+            yield part.hex()
+    else:
+        yield ', "body_base64": "'
+        rest = b""
+        for part in parts:
+            whole = rest + part
+            end = len(whole) - len(whole) % 3
+            yield base64.b64encode(whole[:end]).decode()
+            rest = whole[end:]
+        yield base64.b64encode(rest).decode()
+    yield '"}\n'
+
+
+def _body_error(message: MessageExt) -> tuple[str, bool]:
+    """Return why a body cannot be read (empty: it can), and whether it is UTF-8. All of it is read for that, and none kept."""
+    if message.body_error and message.body_error != PACKED:
+        return message.body_error, False
+    try:
+        return "", is_utf8(body_parts(message))
+    except CompressionError as failure:
+        return str(failure), False
+
+
+def is_utf8(parts: Iterator[bytes]) -> bool:
+    """Return whether a body is UTF-8; all of its parts are taken."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    is_text = True
+    for part in parts:
+        is_text = is_text and _decodes(decoder, part)
+    return is_text and _decodes(decoder, b"", final=True)
+
+
+def _decodes(decoder: codecs.IncrementalDecoder, part: bytes, *, final: bool = False) -> bool:
+    try:
+        decoder.decode(part, final)
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def body_text(message: MessageExt, max_bytes: int) -> tuple[str, str]:
+    """Return the beginning of a body for people, as text or else as ``base64:...``, and why it cannot be read, or nothing."""
+    error = "" if message.body_error == PACKED else message.body_error
+    body, is_whole = message.body[:max_bytes], len(message.body) <= max_bytes
+    if not error:
+        try:
+            body, is_whole = body_beginning(message, max_bytes)
+        except CompressionError as failure:
+            error = str(failure)
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    try:
+        text = base64_text(body) if error else escape_all(decoder.decode(body, is_whole))
+    except UnicodeDecodeError:
+        text = base64_text(body)
+    return text if is_whole else f"{text}… (cut: --json and --raw print all of it)", error
+
+
+def base64_text(body: bytes) -> str:
+    """Return bytes that are no text, for people."""
+    return f"base64:{base64.b64encode(body).decode()}"
+
+
+def message_text(message: MessageExt) -> str:
+    """Return a message on one line, for people."""
+    text, error = body_text(message, LINE_MAX_BYTES)
+    labels = [f"tags={message.tags}"] if message.tags else []
+    labels += [f"keys={' '.join(message.keys)}"] if message.keys else []
+    labels += [f"reconsumed={message.reconsume_times}"] if message.reconsume_times else []
+    labels += [f"(cannot be read: {error})"] if error else []
+    place = f"{message.broker_name}:{message.queue_id}:{message.queue_offset}"
+    return " ".join([*(safe(one) for one in (place, message.msg_id, *labels)), text])

@@ -1,0 +1,194 @@
+"""The classes that FlintMQ's commands are made of: click's, with lazily imported members and a section for access options.
+
+A group that is a :class:`LazyGroup` names its members in a table: the module of a command is imported when the command is
+called or its help is asked for, so a command imports at its top whatever it needs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import sys
+from collections.abc import Iterator, Mapping
+from types import ModuleType
+from typing import Any, Final
+
+import click
+from click.shell_completion import CompletionItem
+
+from flintmq.programs.cli.examples import EXAMPLES
+
+ACCESS_SECTION: Final = "Access control and TLS"
+
+Table = Mapping[str, "tuple[str | Table, str]"]
+"""Name of a command → its place and its help, of which lists show the first line.
+
+The place is ``module:object`` in this package, or for a group the table of its commands.
+"""
+
+
+class AccessOption(click.Option):
+    """An option by which a client signs or encrypts; help lists these in a section of their own."""
+
+
+class FileTextOption(click.Option):
+    """An option whose text may name a file: bytes that are not UTF-8 stay in it, as the system has them in names."""
+
+
+class Command(click.Command):
+    """A command whose help lists its access options by themselves, and whose texts are UTF-8 in every locale."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Call the command. Raises ``UsageError`` for an option's text that is not UTF-8."""
+        for parameter in self.params:
+            name = parameter.name
+            is_text = isinstance(parameter.type, click.types.StringParamType)
+            if name in ctx.params and is_text and not isinstance(parameter, FileTextOption):
+                ctx.params[name] = _as_typed(ctx.params[name], parameter, ctx)
+        return super().invoke(ctx)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options, then the access options."""
+        sections: dict[str, list[tuple[str, str]]] = {"Options": [], ACCESS_SECTION: []}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is not None and not isinstance(parameter, click.Argument):
+                sections[ACCESS_SECTION if isinstance(parameter, AccessOption) else "Options"].append(record)
+        for title, records in sections.items():
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
+
+
+def _as_typed(value: Any, parameter: click.Parameter, context: click.Context) -> Any:
+    """Return a text that the locale could not decode as the UTF-8 that it is."""
+    if isinstance(value, tuple):
+        return tuple(_as_typed(one, parameter, context) for one in value)
+    if not isinstance(value, str) or value.isascii():
+        return value
+    try:
+        return value.encode("utf-8", "surrogateescape").decode("utf-8")
+    except UnicodeError as error:
+        text = f"{parameter.opts[0]}: the text is not UTF-8"
+        raise click.UsageError(text, context) from error
+
+
+class Group(Command, click.Group):
+    """A group of such commands."""
+
+    command_class = Command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that a word names. An unknown word's error suggests commands that are not imported yet, too."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.exceptions.NoSuchCommand as error:
+            raise click.exceptions.NoSuchCommand(
+                error.command_name, possibilities=self.list_commands(ctx), ctx=ctx
+            ) from None
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names in the order in which the commands were added."""
+        return list(self.commands)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options, then the commands."""
+        super().format_options(ctx, formatter)
+        self.format_commands(ctx, formatter)
+
+
+class ListingGroup(Group):
+    """A group that does what its command ``list`` does, with the same options, where no command is named."""
+
+    def __init__(self, listing: click.Command) -> None:
+        super().__init__(params=listing.params, callback=self._list, invoke_without_command=True)
+        self.add_command(listing)
+
+    def _list(self, **given: Any) -> None:
+        context = click.get_current_context()
+        if context.invoked_subcommand is None:
+            context.invoke(self.commands["list"], **given)
+
+
+class LazyGroup(Group):
+    """A group whose commands are imported when they are wanted.
+
+    Args:
+        table: the commands, in the order in which help lists them.
+        words: the words that name the group on the command line, without the program; empty for the program itself.
+    """
+
+    def __init__(self, table: Table, words: str = "", **settings: Any) -> None:
+        super().__init__(**settings)
+        self._table = table
+        self._words = words
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names in the order of the table."""
+        return list(self._table)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a command, whose help is its docstring, or else its line; None where there is none of this name."""
+        if cmd_name in self._table and cmd_name not in self.commands:
+            place, text = self._table[cmd_name]
+            words = f"{self._words} {cmd_name}".strip()
+            if isinstance(place, str):
+                module, _, name = place.partition(":")
+                command: click.Command = getattr(_imported(f"flintmq.programs.cli.{module}"), name)
+                command.help = command.help or text
+                _add_examples(command, words)
+            else:
+                command = LazyGroup(place, words, help=text, no_args_is_help=True)
+                _add_examples(command, words)
+            self.add_command(command, cmd_name)
+        return self.commands.get(cmd_name)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the names and lines of the table; nothing is imported for that."""
+        with formatter.section("Commands"):
+            formatter.write_dl(self.rows(ctx))
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Return the commands, or the options, that begin so. No command is imported for that."""
+        rows = [CompletionItem(name, help=line) for name, line in self.rows(ctx) if name.startswith(incomplete)]
+        return rows + click.Command.shell_complete(self, ctx, incomplete)
+
+    def rows(self, ctx: click.Context) -> list[tuple[str, str]]:
+        """Return the names of all commands with the line that says what each does."""
+        return [(name, text.partition("\n")[0]) for name, (_place, text) in self._table.items()]
+
+
+def _imported(module: str) -> ModuleType:
+    if module in sys.modules:
+        return sys.modules[module]
+    with uncollected():
+        return importlib.import_module(module)
+
+
+@contextlib.contextmanager
+def uncollected() -> Iterator[None]:
+    """Keep the garbage collector from running during imports, and from visiting later what they created.
+
+    Nearly all of that stays; the first collections after it would cost a start milliseconds.
+    """
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        if collects:
+            gc.enable()
+
+
+def _add_examples(command: click.Command, words: str) -> None:
+    """End the help of a command, and of the commands in its group, with their examples."""
+    if words in EXAMPLES:
+        # click leaves the lines of a paragraph alone that begins with a backspace.
+        title = "Examples:" if len(EXAMPLES[words]) > 1 else "Example:"
+        command.epilog = "\n".join(("\b", title, *(f"  {line}" for line in EXAMPLES[words])))
+    for name, inner in getattr(command, "commands", {}).items():
+        _add_examples(inner, f"{words} {name}")

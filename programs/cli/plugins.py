@@ -1,0 +1,212 @@
+"""``flintmq plugins`` and ``flintmq config check``: what would be loaded, and whether a start could use it."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+import click
+import msgspec
+
+from flintmq.config import BrokerConfig, LoadedConfig, load_config
+from flintmq.config.loading.schema import Role
+from flintmq.core.broker.address import host_port
+from flintmq.core.kernel.accounts import Row
+from flintmq.core.kernel.kernel import Kernel
+from flintmq.plugins.builtin import BROKER_ONLY, BUILTIN_PLUGINS, name_server_plugins
+from flintmq.programs.broker.broker import Broker
+from flintmq.programs.broker.loading import new_ledger
+from flintmq.programs.broker.plugin_figures import rows_of
+from flintmq.programs.broker.processors import ProcessorsPlugin
+from flintmq.programs.cli import options
+from flintmq.programs.cli.config import warn_ignored
+from flintmq.programs.cli.connect import checked_name_servers, with_admin
+from flintmq.programs.cli.exits import CommandError, ExitCode
+from flintmq.programs.cli.output import print_done, print_json, print_rows
+from flintmq.programs.cli.parser import Command
+from flintmq.programs.cli.plugin_command import made_command
+from flintmq.programs.cli.serving import with_environment, with_name_server
+from flintmq.programs.name_server.name_server import NameServer
+
+_SCRATCH_FILE_BYTES: Final = 8 * 1024 * 1024
+"""Of the scratch store's log, and of the buffers that a pool is asked for."""
+
+
+@click.command(cls=Command)
+@options.config_file
+@options.settings
+@click.option("--trace", is_flag=True, help="Show what each call of a plugin took, and what it made or raised.")
+@click.option(
+    "--broker", "-b", metavar="HOST:PORT", help="With --trace: ask this running broker; else a start is tried."
+)
+@options.access
+@options.as_json
+def plugins(config: Path | None, settings: tuple[str, ...], trace: bool, broker: str | None, as_json: bool) -> None:
+    """List the plugins a broker of this configuration would load.
+
+    With --trace, a start is tried with a store in a scratch folder: it makes what a broker makes of plugins, and nothing
+    listens. Of a running broker (-b), all calls since its start are shown, in ms of the event loop's time.
+    """
+    if broker is not None and not trace:
+        raise CommandError("-b asks a running broker: add --trace", ExitCode.USAGE)
+    if trace:
+        _trace(load_config(config, settings), broker, as_json)
+        return
+    found: list[dict[str, Any]] = [
+        {
+            "name": info.name,
+            "source": info.origin.source.value,
+            "place": info.origin.place,
+            "enabled": info.enabled,
+            "hooks": list(info.hooks),
+            "registered": list(info.registered),
+        }
+        for info in assembled(load_config(config, settings), config).describe()
+    ]
+    if as_json:
+        print_json(found)
+        return
+    for row in found:
+        hooks = [hook.removeprefix("flintmq_") for hook in row["hooks"]]
+        row["hooks"] = hooks if row["enabled"] else "switched off"
+        row["place"] = row["place"] or row["source"]
+    print_rows(found, {"plugin": "name", "from": "place", "hooks": "hooks", "registered": "registered"})
+
+
+def _trace(loaded: LoadedConfig, broker: str | None, as_json: bool) -> None:
+    """Print what plugins' calls took: of a running broker, or of a start that is tried."""
+    if broker is not None:
+        checked_name_servers(broker)
+        _show_trace(rows_of(with_admin(lambda admin: admin.runtime_info(broker))), as_json)
+        return
+    ledger = new_ledger(loaded)
+    try:
+        with _scratch(loaded) as scratch:
+            asyncio.run(Broker(scratch).check(ledger))
+    finally:  # what led to an error is what is looked for
+        _show_trace([account.row() for account in ledger.all()], as_json)
+
+
+def _show_trace(rows: list[Row], as_json: bool) -> None:
+    found = [msgspec.to_builtins(row) for row in rows]
+    if as_json:
+        print_json(found)
+        return
+    shown = [row for row in found if (row["calls"] and not row["built_in"]) or row["errors"]]
+    for row in shown:
+        row["outcome"] = (row["switched_off"] and f"switched off: it {row['switched_off']}") or row["outcome"]
+    columns = {
+        "plugin": "plugin",
+        "hook": "hook",
+        "what": "what",
+        "calls#": "{calls:,}",
+        "ms#": "{busy_ms:,.3f}",
+        "longest#": "{longest_ms:,.3f}",
+        "errors#": "errors",
+        "": "outcome",
+    }
+    print_rows(shown, columns)
+    own = [row for row in found if row["built_in"]]
+    if own:
+        print(
+            f"built-in plugins: {sum(row['busy_ms'] for row in own):,.1f} ms in {sum(row['calls'] for row in own)} calls"
+        )
+
+
+@click.command(cls=Command)
+@click.argument("file", type=options.PATH, help="A configuration: YAML, or RocketMQ's broker.conf.")
+@options.settings
+@click.option(
+    "--for",
+    "command",
+    type=click.Choice(["run", "broker", "namesrv"]),
+    help="The command that is to start with it: broker and namesrv are such a server alone, run is both in one process. "
+    "Without it run, and namesrv with --role namesrv.",
+)
+@options.role
+@options.as_json
+def check(file: Path, settings: tuple[str, ...], command: str | None, role: Role, as_json: bool) -> None:
+    command = command or ("namesrv" if role == "namesrv" else "run")
+    loaded = load_config(file, settings, role="namesrv" if command == "namesrv" else role)
+    plugins = _check_plugins(loaded, file, command)
+    changed = sum(origin.kind != "default" for origin in loaded.origins.values())
+    warn_ignored(loaded)
+    text = f"{file}: ok, {changed} settings, {plugins} plugins"
+    ignored = [{"name": entry.name, "line": entry.origin.line, "why": entry.why} for entry in loaded.ignored]
+    print_done(text, as_json, file=str(file), ok=True, settings=changed, plugins=plugins, ignored=ignored)
+
+
+def _check_plugins(loaded: LoadedConfig, file: Path, command: str) -> int:
+    """Return the number of plugins that a start would load.
+
+    Raises:
+        ConfigError, PluginError, StoreError: something that the configuration names does not exist, a section does not fit
+            its model, or a start could not use what a plugin makes.
+    """
+    kernel = assembled(loaded, file, name_server_plugins() if command == "namesrv" else BROKER_PLUGINS)
+    for one in kernel.registries.cli_commands.all():
+        made_command(one)
+    asyncio.run(check_start(loaded, command))
+    return sum(info.enabled for info in kernel.describe())
+
+
+async def check_start(loaded: LoadedConfig, command: str) -> None:
+    """Make everything that a command makes of a configuration before it serves, with a store in a scratch folder; release it.
+
+    Raises:
+        ConfigError, PluginError, StoreError: as the command would.
+    """
+    if command != "broker":
+        await NameServer(loaded).check()
+    if command == "run":
+        section = loaded.config.nameserver
+        loaded = with_name_server(loaded, host_port(section.host, section.port))
+    elif command == "broker":
+        loaded = with_environment(loaded)
+    if command != "namesrv":
+        with _scratch(loaded) as scratch:
+            await Broker(scratch).check()
+
+
+BROKER_PLUGINS: Final = (*BUILTIN_PLUGINS, ProcessorsPlugin())
+
+
+def assembled(loaded: LoadedConfig, file: Path | None, builtins: Iterable[object] = BROKER_PLUGINS) -> Kernel:
+    """Return the kernel that a server of this configuration would have, by default a broker. Raises ``ConfigError``,
+    ``PluginError``."""
+    return Kernel.assemble(
+        loaded.config.plugins,
+        builtins,
+        disabled=loaded.config.disabled_plugins,
+        disabled_at=loaded.written("disabled_plugins"),
+        elsewhere=BROKER_ONLY,
+        config_path=file,
+    )
+
+
+@contextmanager
+def _scratch(loaded: LoadedConfig) -> Iterator[LoadedConfig]:
+    """Return the configuration with a store in a folder that goes at the end."""
+    with tempfile.TemporaryDirectory(prefix="flintmq-check-") as folder:
+        yield attrs.evolve(loaded, config=_in(Path(folder), loaded.config))
+
+
+def _in(folder: Path, config: BrokerConfig) -> BrokerConfig:
+    """Return the configuration with a store of its own: the configured one is not touched.
+
+    Accounts are those of the configured one, which are only read.
+    """
+    store = attrs.evolve(
+        config.store,
+        path=str(folder),
+        commit_log_paths=(),
+        read_only_commit_log_paths=(),
+        commit_log_file_bytes=min(config.store.commit_log_file_bytes, _SCRATCH_FILE_BYTES),
+    )
+    acl = attrs.evolve(config.acl, file=str(config.account_file)) if config.acl.enable else config.acl
+    return attrs.evolve(config, store=store, acl=acl)

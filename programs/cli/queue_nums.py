@@ -1,0 +1,139 @@
+"""Queues of a topic that are taken away: what waits in them, and the order in which a topic loses them without losing messages.
+
+First nobody writes to them any more; what is in them is consumed; then nobody reads them. A message in a queue that is not read
+is found by no consumer.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Awaitable, Callable, Iterable
+
+import attrs
+import click
+
+from flintmq.core.broker.alarms import queue_list
+from flintmq.core.broker.groups import is_system_group
+from flintmq.core.broker.topic_config import MessageQueue, TopicConfig
+from flintmq.programs.cli.exits import CommandError, ExitCode
+from flintmq.remoting.client.admin import AdminClient
+
+MakeTopic = Callable[[int | None, int | None], Awaitable[None]]
+"""Makes or changes the topic at a broker: given the numbers of its read queues and of its write queues; None keeps them."""
+
+
+@attrs.frozen
+class Waiting:
+    """Messages of one queue that have not been consumed."""
+
+    broker: str
+    queue_id: int
+    messages: int
+    group: str
+    """The group that is furthest behind; empty where no group reads the topic."""
+
+
+async def waiting_in(
+    admin: AdminClient, topic: str, broker: str, address: str, queue_ids: Iterable[int]
+) -> list[Waiting]:
+    """Return what waits in some queues that a topic has, or had, at a broker.
+
+    The groups that count are those that subscribe to the topic or have offsets in it, but for the system's. Where there is
+    none, nobody has consumed anything.
+
+    Raises:
+        RefusedError: the account may not see that.
+    """
+    ends: dict[int, tuple[int, int]] = {}
+    for queue_id in queue_ids:
+        queue = MessageQueue(broker, queue_id, topic)
+        end = await admin.max_offset(queue)
+        begin = await admin.min_offset(queue) if end else 0
+        if begin < end:
+            ends[queue_id] = begin, end
+    if not ends:
+        return []
+    groups = [group for group in await admin.topic_groups(topic, address) if not is_system_group(group)]
+    found = {queue_id: ("", end - begin) for queue_id, (begin, end) in ends.items()} if not groups else {}
+    for group in sorted(groups):
+        told = await admin.consume_stats_at(group, address, topic)
+        for queue, entry in told.offset_table.items():
+            begin, end = ends.get(queue.queue_id, (0, 0))
+            messages = end - max(begin, entry.consumer_offset)
+            if messages > found.get(queue.queue_id, ("", 0))[1]:
+                found[queue.queue_id] = group, messages
+    return [Waiting(broker, queue_id, messages, group) for queue_id, (group, messages) in sorted(found.items())]
+
+
+def in_words(waiting: list[Waiting]) -> str:
+    """Return what waits for people: how many messages, in which queues, and who is to consume them."""
+    brokers = sorted({one.broker for one in waiting})
+    queues = "; ".join(
+        f"{name}:{queue_list(one.queue_id for one in waiting if one.broker == name)}" for name in brokers
+    )
+    groups = sorted({one.group for one in waiting if one.group})
+    who = f"not consumed by {', '.join(groups)}" if groups else "which no group has ever read"
+    messages = sum(one.messages for one in waiting)
+    return f"{messages:,} message{'' if messages == 1 else 's'} in queues {queues}, {who}"
+
+
+async def resize(
+    admin: AdminClient,
+    topic: str,
+    queue_nums: int,
+    brokers: dict[str, str],
+    make: Callable[[str], MakeTopic],
+    *,
+    is_meant: bool,
+    is_forced: bool,
+) -> None:
+    """Give a topic so many queues at some brokers; where it has more there, take those away without losing messages.
+
+    Args:
+        brokers: name → address.
+        make: returns what makes the topic at an address.
+        is_meant: queues are taken away without a question.
+        is_forced: they are taken away although messages wait there.
+
+    Raises:
+        CommandError: it was not meant; or messages wait in the queues: then they are written no more, and still read.
+    """
+    had = {name: await admin.topic_config(topic, address) for name, address in brokers.items()}
+    losing = {name: config for name, config in had.items() if config is not None and _widest(config) > queue_nums}
+    if losing and not is_meant:
+        _ask(topic, queue_nums, losing)
+    left: list[Waiting] = []
+    for name, address in brokers.items():
+        put, config = make(address), losing.get(name)
+        if config is None or config.read_queue_nums <= queue_nums:
+            await put(queue_nums, queue_nums)
+            continue
+        await put(config.read_queue_nums, queue_nums)
+        going = range(queue_nums, config.read_queue_nums)
+        waiting = [] if is_forced else await waiting_in(admin, topic, name, address, going)
+        if not waiting:
+            await put(queue_nums, queue_nums)
+            # A producer that had not seen the new route yet may have written to them between the look and the change.
+            waiting = [] if is_forced else await waiting_in(admin, topic, name, address, going)
+            if waiting:
+                await put(config.read_queue_nums, queue_nums)
+        left += waiting
+    if left:
+        raise CommandError(
+            f"{in_words(left)}: these queues of {topic} are not written any more, and stay readable until they are consumed; "
+            "then run this again. --force leaves the messages where nobody reads them"
+        )
+
+
+def _widest(config: TopicConfig) -> int:
+    return max(config.read_queue_nums, config.write_queue_nums)
+
+
+def _ask(topic: str, queue_nums: int, losing: dict[str, TopicConfig]) -> None:
+    """Ask whether queues may be taken away. Raises ``CommandError`` where the answer is no, or nobody is there to answer."""
+    what = "; ".join(f"{name}:{queue_list(range(queue_nums, _widest(config)))}" for name, config in losing.items())
+    text = f"{topic} loses queues {what}: they are written no more, and not read either once nothing waits there"
+    if not sys.stdin.isatty():
+        raise CommandError(f"{text}; --yes says that this is meant", ExitCode.USAGE)
+    if not click.confirm(f"{text}. Go on?", err=True):
+        raise CommandError(f"{topic} keeps its queues")

@@ -1,0 +1,143 @@
+"""The console as one thing: its parts, its routes, its templates."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import jinja2
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from flintmq import __version__
+from flintmq.core.client_log import escaped_log
+from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
+from flintmq.programs.console import texts
+from flintmq.programs.console.audit import AuditLog
+from flintmq.programs.console.clusters import Clusters
+from flintmq.programs.console.guard import Guard
+from flintmq.programs.console.hours import Hours
+from flintmq.programs.console.pages import ROUTES
+from flintmq.programs.console.sessions import Confirmations, Sessions, Throttle
+from flintmq.programs.console.web import browser_id_of, problem, segment, to
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Sequence
+
+log = escaped_log("flintmq.console")
+
+LOOKS_AT_ONCE_MAX: Final = 2
+DOWNLOADS_MAX: Final = 8
+"""Bodies that are sent at a time: each has up to 4 MiB in memory as it is stored, for as long as its reader takes."""
+FOLDER: Final = Path(__file__).parent
+
+
+class Console:
+    """What all pages share. Loop thread only.
+
+    Args:
+        name_servers: ``host:port;host:port`` of the cluster.
+        audit_file: keeps what was changed; None: in memory only.
+        history_file: keeps what the last day was like; None: in memory only.
+        ssl_context: for encrypted connections to the cluster.
+        clock: everything here asks it for the time.
+    """
+
+    def __init__(
+        self,
+        name_servers: str,
+        *,
+        audit_file: Path | None = None,
+        history_file: Path | None = None,
+        ssl_context: ssl.SSLContext | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self.clock = clock
+        self.clusters = Clusters(name_servers, clock, ssl_context)
+        self.sessions = Sessions(clock)
+        self.confirmations = Confirmations(clock)
+        self.throttle = Throttle(clock)
+        self.logins_under_way = 0
+        self.looking = asyncio.Semaphore(LOOKS_AT_ONCE_MAX)
+        """Held by pages while they have bodies of messages in memory."""
+        self.downloading = asyncio.Semaphore(DOWNLOADS_MAX)
+        self.audit = AuditLog(clock, audit_file)
+        self.hours = Hours(clock, history_file)
+        self._recorder: asyncio.Task[None] | None = None
+        self.templates = _templates()
+
+    def start(self) -> None:
+        """Begin to note what each minute is like, until :meth:`close`."""
+        self._recorder = asyncio.create_task(self.hours.record(self.clusters.any_taken), name="history of the console")
+
+    async def close(self) -> None:
+        """Close every connection to the cluster."""
+        recorder, self._recorder = self._recorder, None
+        if recorder is not None:
+            recorder.cancel()
+            await asyncio.gather(recorder, return_exceptions=True)
+        await self.clusters.close()
+
+
+def make_app(console: Console, host_names: Sequence[str] = ()) -> Starlette:
+    """Return the ASGI application.
+
+    Args:
+        console: what the pages share; the caller closes it.
+        host_names: see :class:`~flintmq.programs.console.guard.Guard`.
+    """
+    app = Starlette(
+        routes=[
+            *ROUTES,
+            Route("/healthz", _healthz, methods=["GET"]),
+            Mount("/static", StaticFiles(directory=FOLDER / "static"), name="static"),
+        ],
+        middleware=[Middleware(Guard, host_names=host_names)],
+        exception_handlers={HTTPException: _http_error, 500: _fault},
+    )
+    app.state.console = console
+    return app
+
+
+async def _healthz(_request: Request) -> Response:
+    """Answer that the process serves; the cluster has its own."""
+    return PlainTextResponse("ok\n")
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    text = {404: "There is no such page.", 405: "This page does not take such a request."}
+    return problem(
+        request.app.state.console,
+        request,
+        browser_id_of(request),
+        text.get(error.status_code, error.detail),
+        error.status_code,
+    )
+
+
+async def _fault(request: Request, error: Exception) -> Response:
+    log.error("the page %s failed", request.url.path, exc_info=error)
+    text = "The console has a fault; its log says which. Nothing is known about what the page was to change."
+    return problem(request.app.state.console, request, browser_id_of(request), text, 500)
+
+
+def _templates() -> jinja2.Environment:
+    """Return the templates: every value is escaped, and one that is missing is an error."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(FOLDER / "templates"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals |= {"version": __version__, "to": to, "ROWS_MAX": texts.ROWS_MAX}
+    environment.filters |= {"segment": segment, **texts.FILTERS}
+    return environment

@@ -1,0 +1,175 @@
+"""How a body is shown: as JSON, by an Avro schema, as text, or in hexadecimal; never more than the first part of a long one."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from decimal import Decimal
+from typing import Any, Final, Literal
+
+import attrs
+
+from flintmq.programs.console import avro
+
+Form = Literal["auto", "json", "text", "hex", "avro"]
+FORMS: Final[tuple[Form, ...]] = ("auto", "json", "text", "hex", "avro")
+
+SHOWN_MAX_BYTES: Final = 64 * 1024
+"""Of a body as text; further bytes are in the download."""
+DECODED_MAX_BYTES: Final = 256 * 1024
+"""A longer body is not decoded as JSON or Avro, whose values take many times as much memory."""
+READ_MAX_BYTES: Final = DECODED_MAX_BYTES + 1
+"""What a page reads of a body: enough to know that it is longer."""
+DEPTH_MAX: Final = 64
+HEX_MAX_BYTES: Final = 4 * 1024
+_SHOWN_MAX_CHARS: Final = 256 * 1024
+_LINE_BYTES: Final = 16
+_UNUSUAL: Final = re.compile(r"[^ -~\n\t]+")
+_ENCODER: Final = json.JSONEncoder(indent=2, ensure_ascii=False)
+
+
+@attrs.frozen
+class ShownBody:
+    """A body as text, for a page."""
+
+    form: Form
+    """What it was shown as; never ``auto``."""
+    text: str
+    size_bytes: int
+    is_cut: bool
+    """Whether the text is not all of it."""
+    problem: str = ""
+    """Why it is not shown in the form that was asked for."""
+
+
+def shown_body(body: bytes, form: Form = "auto", schema: str = "") -> ShownBody:
+    """Return a body in a form; in another one, with the reason, where it is not of that form.
+
+    It takes tenths of a second and some 20 MiB at most, whatever the body holds; pages call it in a thread.
+
+    Args:
+        body: decompressed; of a long one the first :data:`READ_MAX_BYTES` are enough.
+        form: ``auto`` is JSON where it is that, else text, else hexadecimal.
+        schema: for ``avro``.
+    """
+    if form == "hex":
+        return _hex(body)
+    if form == "avro":
+        return _avro(body, schema)
+    if form == "text":
+        return _text(body) or _hex(body, "it is not text in UTF-8")
+    if len(body) > DECODED_MAX_BYTES:
+        problem = f"it is longer than {DECODED_MAX_BYTES:,} bytes" if form == "json" else ""
+        return _text(body, problem) or _hex(body, problem)
+    try:
+        value = json.loads(body, parse_constant=_no_constant, parse_float=_exact, object_pairs_hook=_single)
+    except (ValueError, RecursionError) as error:
+        problem = f"it is not JSON: {error}" if form == "json" else ""
+        return _text(body, problem) or _hex(body, problem)
+    if body.count(b"[") + body.count(b"{") > DEPTH_MAX and _is_deep(value):
+        problem = f"it is JSON that nests deeper than {DEPTH_MAX}"  # each level indents every line in it
+        return _text(body, problem) or _hex(body, problem)
+    return _value("json", body, value)
+
+
+def _is_deep(value: Any) -> bool:
+    level: list[Any] = [value]
+    for _ in range(DEPTH_MAX + 1):
+        inner: list[Any] = []
+        for one in level:
+            if isinstance(one, (dict, list)):
+                inner += one.values() if isinstance(one, dict) else one
+        if not inner:
+            return False
+        level = inner
+    return True
+
+
+def _exact(text: str) -> float:
+    """Return a number that is the one that was written. Raises ``ValueError``: another one would mislead who reads it."""
+    number = float(text)
+    if not math.isfinite(number) or Decimal(text) != Decimal(repr(number)):
+        raise ValueError(f"{text[:40]} has more digits than can be shown exactly")
+    return number
+
+
+def _single(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("an object has a name twice")
+    return found
+
+
+def _no_constant(text: str) -> Any:
+    raise ValueError(f"{text} is not a value of JSON")
+
+
+def _avro(body: bytes, schema: str) -> ShownBody:
+    if not schema.strip():
+        return _hex(body, "give the Avro schema that it was written with")
+    if len(body) > DECODED_MAX_BYTES:
+        return _hex(body, f"it is longer than {DECODED_MAX_BYTES:,} bytes")
+    try:
+        return _value("avro", body, avro.decode(schema, body))
+    except avro.AvroError as error:
+        return _hex(body, f"Avro: {error}")
+
+
+def _value(form: Form, body: bytes, value: Any) -> ShownBody:
+    parts: list[str] = []
+    chars = 0
+    try:
+        for part in _ENCODER.iterencode(value):
+            parts.append(part)
+            chars += len(part)
+            if chars > _SHOWN_MAX_CHARS:
+                break
+    except (RecursionError, ValueError) as error:
+        return _text(body, str(error)) or _hex(body, str(error))
+    text, is_cut = _bounded("".join(parts))
+    return ShownBody(form, text, len(body), is_cut)
+
+
+def _bounded(text: str) -> tuple[str, bool]:
+    """Return text as a page can hold it, with what steers a screen made visible, and whether some is left out."""
+    shown = visible(text[:_SHOWN_MAX_CHARS])
+    return shown[:_SHOWN_MAX_CHARS], max(len(text), len(shown)) > _SHOWN_MAX_CHARS
+
+
+def _text(body: bytes, problem: str = "") -> ShownBody | None:
+    """Return a body as text; None where it is not text."""
+    part = body[:SHOWN_MAX_BYTES]
+    try:
+        text = part.decode("utf-8")
+    except UnicodeDecodeError as error:
+        if error.end < len(part) or len(body) <= SHOWN_MAX_BYTES:
+            return None
+        text = part[: error.start].decode("utf-8")  # a character at the cut
+    if "\x00" in text:
+        return None
+    shown, is_cut = _bounded(text)
+    return ShownBody("text", shown, len(body), is_cut or len(body) > SHOWN_MAX_BYTES, problem)
+
+
+def visible(text: str) -> str:
+    """Return text in which what steers a terminal, or turns the direction of writing, can be seen; lines and tabs stay."""
+    return _UNUSUAL.sub(_visible_run, text)
+
+
+def _visible_run(match: re.Match[str]) -> str:
+    run = match.group()
+    if run.isprintable():
+        return run
+    return "".join(
+        one if one.isprintable() else one.encode("unicode_escape").decode() if one != "\r" else "\\r" for one in run
+    )
+
+
+def _hex(body: bytes, problem: str = "") -> ShownBody:
+    lines = []
+    for start in range(0, min(len(body), HEX_MAX_BYTES), _LINE_BYTES):
+        part = body[start : start + _LINE_BYTES]
+        plain = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in part)
+        lines.append(f"{start:08x}  {part.hex(' '):<{3 * _LINE_BYTES - 1}}  {plain}")
+    return ShownBody("hex", "\n".join(lines), len(body), len(body) > HEX_MAX_BYTES, problem)

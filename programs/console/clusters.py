@@ -1,0 +1,212 @@
+"""The cluster as an account sees it: a client that signs as that account, made when it logs in and closed when it is gone."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import ssl
+from collections.abc import Mapping
+from typing import Final
+
+from flintmq.config.secret import Secret
+from flintmq.core.client_log import escaped_log
+from flintmq.core.errors import FlintError, RefusedError, RemotingError
+from flintmq.core.io.clock import Clock
+from flintmq.programs.cluster_view.poll import Pace
+from flintmq.programs.cluster_view.view import ClusterView
+from flintmq.remoting.client.access import AclSigner
+from flintmq.remoting.client.admin import AdminClient
+from flintmq.remoting.client.instance import ClientInstance
+from flintmq.remoting.wire.codes import RequestCode, ResponseCode
+from flintmq.remoting.wire.command import request
+
+log = escaped_log("flintmq.console")
+
+PACE: Final = Pace(idle_s=20.0)
+CHECKED_S: Final = 10.0
+"""How long it counts that the brokers took an account, or that they ask for none."""
+CHECK_WAITED_S: Final = 60.0
+"""Beyond this, a page waits for their answer."""
+_ASKED_MAX: Final = 3
+"""Brokers that are asked whether they take an account: one that answers is enough."""
+
+
+def is_denied(error: FlintError) -> bool:
+    """Return whether a broker or name server refused an account, or that there is none."""
+    if not isinstance(error, RefusedError):
+        return False
+    return error.code == ResponseCode.NO_PERMISSION or "AclException" in error.remark
+
+
+class ClusterAccess:
+    """One account's client, shared by its sessions. Loop thread only.
+
+    Args:
+        clusters: makes it, and closes it when the last session that holds it has ended.
+        key: names it there.
+        account: the access key; empty for requests that are not signed.
+        client: signs.
+    """
+
+    def __init__(self, clusters: Clusters, key: str, account: str, client: ClientInstance) -> None:
+        self.key = key
+        self.account = account
+        self.client = client
+        self.admin = AdminClient(client=client)
+        self._clusters = clusters
+        self._taken: bool | None = None
+        self._failure: RemotingError | None = None
+        self._checked_s = float("-inf")
+        self._checking: asyncio.Task[None] | None = None
+        self._holders = 0
+        self._view: ClusterView | None = None
+
+    @property
+    def view(self) -> ClusterView:
+        """What the cluster looks like to the account; it asks brokers while somebody looks, and for 20 s more."""
+        assert self._view is not None, "open_view comes first"
+        return self._view
+
+    async def open_view(self) -> None:
+        """Have :attr:`view`. Idempotent."""
+        if self._view is None:
+            self._view = ClusterView(self.admin, PACE)
+            await self._view.__aenter__()
+
+    def hold(self) -> None:
+        """Keep it open until :meth:`release`."""
+        self._holders += 1
+
+    def release(self) -> None:
+        """Close it when nobody else holds it."""
+        self._holders -= 1
+        if self._holders <= 0:
+            self._clusters.close_soon(self)
+
+    async def check(self) -> None:
+        """Have a broker, and the name server, say that they take the account.
+
+        Raises:
+            RefusedError: they do not; :func:`is_denied` tells it from other refusals.
+            RemotingError: no name server answers, or none of the brokers.
+        """
+        masters = list((await self.admin.masters()).values())[:_ASKED_MAX]
+        failure: RemotingError | None = None
+        for address in masters:
+            try:
+                # Every account may ask this, and nobody without one where the broker has accounts.
+                await self.client.ask(address, request(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER))
+            except RemotingError as error:
+                failure = error
+                continue
+            except RefusedError as error:
+                if is_denied(error):
+                    raise
+            failure = None
+            break
+        if failure is not None:
+            raise failure
+        if self.account and not masters:
+            raise RemotingError("no broker is registered that could check the account")
+
+    async def is_taken(self) -> bool:
+        """Return whether the brokers take the account, by what they said last; they are asked again after ten seconds, and only
+        the first time, or after a minute of silence, is the answer waited for.
+
+        Raises:
+            RemotingError: nobody answers, and nobody ever did.
+        """
+        age_s = self.client.clock.monotonic_s() - self._checked_s
+        if self._checking is None and age_s >= CHECKED_S:
+            self._checking = asyncio.create_task(self._ask_whether_taken(), name="check of an account")
+        if self._taken is None or (age_s >= CHECK_WAITED_S and self._checking is not None):
+            assert self._checking is not None
+            await asyncio.shield(self._checking)
+        if self._taken is None:
+            raise self._failure or RemotingError("no broker answers")
+        return self._taken
+
+    async def _ask_whether_taken(self) -> None:
+        try:
+            await self.check()
+        except RemotingError as error:
+            self._failure = error
+            if self._taken:  # what was seen before may be seen; the pages say that nobody answers
+                self._checked_s = self.client.clock.monotonic_s()
+        except RefusedError as error:
+            self._failure, self._taken = None, not is_denied(error)
+            self._checked_s = self.client.clock.monotonic_s()
+        else:
+            self._failure, self._taken = None, True
+            self._checked_s = self.client.clock.monotonic_s()
+        finally:
+            self._checking = None
+
+    async def close(self) -> None:
+        """Close its connections."""
+        if self._checking is not None:
+            self._checking.cancel()
+            await asyncio.gather(self._checking, return_exceptions=True)
+        if self._view is not None:
+            await self._view.close()
+        await self.client.close()
+
+
+class Clusters:
+    """Every account that is in use. Loop thread only.
+
+    Args:
+        name_servers: ``host:port;host:port`` of the cluster.
+        clock: the clients' clock.
+        ssl_context: for encrypted connections; None for plain ones.
+    """
+
+    def __init__(self, name_servers: str, clock: Clock, ssl_context: ssl.SSLContext | None = None) -> None:
+        self.name_servers = name_servers
+        self._clock = clock
+        self._ssl_context = ssl_context
+        self._open: dict[str, ClusterAccess] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+
+    @property
+    def accounts(self) -> Mapping[str, ClusterAccess]:
+        """Return what is open now."""
+        return self._open
+
+    def anonymous(self) -> ClusterAccess:
+        """Return the access that signs nothing, for clusters that are open to everybody. It stays open."""
+        return self._find("", "", None)
+
+    def any_taken(self) -> ClusterAccess:
+        """Return an access for the console's own questions: an account that is logged in, else the one that signs nothing."""
+        return next((one for one in self._open.values() if one.account), None) or self.anonymous()
+
+    def signed(self, access_key: str, secret_key: str) -> ClusterAccess:
+        """Return the access of an account: the same one for the same keys. Nobody has checked it yet."""
+        # The secret itself must not be a key of a table that a debugger or a traceback shows.
+        key = hashlib.sha256(f"{access_key}\0{secret_key}".encode("utf-8", "replace")).hexdigest()
+        return self._find(key, access_key, AclSigner(access_key, Secret(secret_key)))
+
+    def _find(self, key: str, account: str, signer: AclSigner | None) -> ClusterAccess:
+        access = self._open.get(key)
+        if access is None:
+            hooks = () if signer is None else (signer,)
+            client = ClientInstance(self.name_servers, hooks=hooks, ssl_context=self._ssl_context, clock=self._clock)
+            client.bodies_stay_packed = True
+            access = self._open[key] = ClusterAccess(self, key, account, client)
+            if not key:
+                access.hold()
+        return access
+
+    def close_soon(self, access: ClusterAccess) -> None:
+        """Close an access that nobody holds."""
+        if self._open.get(access.key) is access:
+            del self._open[access.key]
+        task = asyncio.ensure_future(access.close())
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+    async def close(self) -> None:
+        """Close everything."""
+        opened, self._open = list(self._open.values()), {}
+        await asyncio.gather(*(access.close() for access in opened), *self._closing)

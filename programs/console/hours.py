@@ -1,0 +1,125 @@
+"""What the last day was like: a sample of the cluster each minute, in a file of fixed size that a restart reads again."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import struct
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+from flintmq.core.client_log import escaped_log
+from flintmq.core.errors import FlintError
+from flintmq.core.io.clock import Clock
+from flintmq.programs.cluster_view.history import Sample
+from flintmq.programs.console.clusters import ClusterAccess
+
+log = escaped_log("flintmq.console")
+
+EVERY_S: Final = 60.0
+KEPT: Final = 24 * 60
+"""Samples: those of a day. The file is a ring: each minute of the day has its place, where it replaces the one of yesterday."""
+_FIGURES: Final = struct.Struct("<qdddd")
+_RECORD: Final = struct.Struct(f"<{_FIGURES.size}sI")
+FILE_BYTES: Final = KEPT * _RECORD.size
+
+
+@attrs.define
+class Hours:
+    """The samples of the last day; their times are seconds since 1970. Loop thread only.
+
+    Args:
+        clock: tells which minute it is.
+        file: keeps them; None: in memory only. One that is damaged costs the samples that it cannot tell.
+    """
+
+    _clock: Clock
+    _file: Path | None = None
+    _kept: dict[int, Sample] = attrs.field(factory=dict, init=False)
+    """By the place in the ring."""
+    _is_failing: bool = attrs.field(default=False, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        if self._file is None:
+            return
+        try:
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            data = self._file.read_bytes()[:FILE_BYTES] if self._file.exists() else b""
+        except OSError as error:
+            log.error("the history file %s is not read: %s", self._file, error)
+            return
+        for place in range(len(data) // _RECORD.size):
+            sample = _decoded(data[place * _RECORD.size : (place + 1) * _RECORD.size])
+            if sample is not None and _place(sample.at_s) == place:
+                self._kept[place] = sample
+
+    def note(self, sample: Sample) -> None:
+        """Keep what this minute is like; the sample gets the time of now. A file that cannot be written to is logged once."""
+        now_s = self._clock.now_ms() / 1000
+        place = _place(now_s)
+        self._kept[place] = kept = attrs.evolve(sample, at_s=now_s)
+        if self._file is None:
+            return
+        try:
+            with self._file.open("r+b" if self._file.exists() else "w+b") as file:
+                file.seek(place * _RECORD.size)
+                file.write(_encoded(kept))
+        except OSError as error:
+            if not self._is_failing:
+                log.error("the history file %s is not written: %s", self._file, error)
+            self._is_failing = True
+        else:
+            self._is_failing = False
+
+    def since(self, span_s: float) -> tuple[Sample, ...]:
+        """Return the samples of the last so many seconds, oldest first."""
+        now_s = self._clock.now_ms() / 1000
+        found = [one for one in self._kept.values() if 0 <= now_s - one.at_s <= span_s]
+        return tuple(sorted(found, key=lambda one: one.at_s))
+
+    async def record(self, access: Callable[[], ClusterAccess]) -> None:
+        """Ask the brokers each minute, until it is cancelled; nobody has to look.
+
+        Args:
+            access: returns by which account the brokers may be asked now.
+        """
+        while True:
+            await self._record_once(access())
+            await asyncio.sleep(EVERY_S)
+
+    async def _record_once(self, access: ClusterAccess) -> None:
+        try:
+            if await access.is_taken():
+                await access.open_view()
+                await access.view.refresh()
+                samples = access.view.history.cluster()
+                if samples:
+                    self.note(samples[-1])
+        except FlintError as error:
+            log.debug("nobody answers, so this minute is not noted: %s", error)
+
+
+def _place(at_s: float) -> int:
+    return int(at_s // EVERY_S) % KEPT
+
+
+def _encoded(sample: Sample) -> bytes:
+    values = (sample.put_per_s, sample.get_per_s, sample.lag, sample.put_latency_99_ms)
+    figures = _FIGURES.pack(int(sample.at_s * 1000), *(math.nan if one is None else float(one) for one in values))
+    return _RECORD.pack(figures, zlib.crc32(figures))
+
+
+def _decoded(record: bytes) -> Sample | None:
+    """Return the sample of a record; None for an empty place, and for one that a crash cut off."""
+    figures, checksum = _RECORD.unpack(record)
+    if zlib.crc32(figures) != checksum:
+        return None
+    at_ms, *values = _FIGURES.unpack(figures)
+    put, get, lag, latency = (None if math.isnan(one) else one for one in values)
+    if at_ms <= 0 or not all(one is None or math.isfinite(one) for one in (put, get, lag, latency)):
+        return None
+    return Sample(at_ms / 1000, put, get, None if lag is None else int(lag), latency)

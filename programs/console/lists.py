@@ -1,0 +1,77 @@
+"""Long lists: what is looked for, how it is ordered, and one page of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, Generic, TypeVar
+
+import attrs
+
+from flintmq.programs.console.web import Visitor, to
+
+T = TypeVar("T")
+
+ROWS: Final = 100
+"""Of one page."""
+
+
+@attrs.frozen
+class Listed(Generic[T]):
+    """One page of a list."""
+
+    rows: tuple[T, ...]
+    total: int
+    """How many fit what was looked for."""
+    number: int
+    """Of the page, from 1."""
+    pages: int
+    wanted: str
+    order: str
+    path: str
+    more: Mapping[str, str]
+    """Further parameters of the address."""
+
+    def link(self, **changed: object) -> str:
+        """Return the address of this list with another page or order."""
+        parameters = {"find": self.wanted, "order": self.order, "page": self.number, **self.more} | changed
+        return to(self.path, **{name: value for name, value in parameters.items() if value not in ("", 1)})
+
+
+def listed(
+    visitor: Visitor,
+    rows: Iterable[T],
+    name: Callable[[T], str],
+    orders: Mapping[str, Callable[[T], Any]],
+    **more: str,
+) -> Listed[T]:
+    """Return the page of a list that the address asks for.
+
+    Args:
+        visitor: whose address has ``find``, ``order`` and ``page``; what makes no sense counts as left out.
+        rows: all of them, by name.
+        name: of a row, in which ``find`` is looked for, without regard to small and capital letters.
+        orders: what to order by, the largest first, under the name that the address has.
+        more: further parameters that links keep.
+    """
+    wanted = visitor.query("find")[:200]
+    found = [row for row in rows if wanted.lower() in name(row).lower()]
+    order = visitor.query("order")
+    if order in orders:
+        key = orders[order]
+        found.sort(key=lambda row: (-(key(row) or 0), name(row)))
+    else:
+        order = ""
+    pages = max(1, -(-len(found) // ROWS))
+    text = visitor.query("page", "1")
+    number = min(int(text), pages) if text.isascii() and text.isdecimal() and 0 < len(text) < 7 else 1
+    number = max(1, number)
+    return Listed(
+        rows=tuple(found[(number - 1) * ROWS : number * ROWS]),
+        total=len(found),
+        number=number,
+        pages=pages,
+        wanted=wanted,
+        order=order,
+        path=visitor.request.url.path,
+        more=more,
+    )

@@ -1,0 +1,209 @@
+"""Who is logged in, and how often somebody may try: everything in memory, and bounded.
+
+A browser has a random id in a cookie. The token that its forms must repeat is computed from the id, so that visitors of a
+cluster without access control cost no memory; only who is logged in has an entry here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+from flintmq.core.io.clock import Clock
+
+if TYPE_CHECKING:
+    from flintmq.programs.console.clusters import ClusterAccess
+
+SESSIONS_MAX: Final = 256
+"""The session that was used longest ago makes room for another."""
+IDLE_S: Final = 30 * 60.0
+LIFE_S: Final = 12 * 3600.0
+CONFIRMATIONS_MAX: Final = 1_024
+"""Previews that wait to be confirmed; the oldest one makes room for another."""
+CONFIRM_S: Final = 900.0
+ADDRESSES_MAX: Final = 1_024
+FREE_TRIES: Final = 3
+"""Failed logins of one address before it has to wait."""
+WAIT_MAX_S: Final = 60.0
+FORGET_S: Final = 900.0
+TRIES_PER_MINUTE: Final = 120
+"""Failed logins of all addresses together, beyond which everybody waits for the next minute."""
+
+
+def new_id() -> str:
+    """Return an id for a browser's cookie, which nobody can guess."""
+    return secrets.token_urlsafe(32)
+
+
+@attrs.define
+class Session:
+    """Somebody who is logged in."""
+
+    access: ClusterAccess
+    began_s: float
+    used_s: float
+
+
+class Sessions:
+    """Everybody who is logged in. Loop thread only.
+
+    Args:
+        clock: ends sessions after 30 minutes without a request, and after 12 hours.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._key = secrets.token_bytes(32)
+        self._by_id: OrderedDict[str, Session] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def token(self, browser_id: str) -> str:
+        """Return what forms of this browser must have as their token."""
+        return hmac.new(self._key, browser_id.encode("utf-8", "replace"), hashlib.sha256).hexdigest()
+
+    def token_fits(self, browser_id: str, token: str) -> bool:
+        """Return whether a form's token is this browser's; in a time that does not depend on how much of it is right."""
+        return hmac.compare_digest(self.token(browser_id).encode(), token.encode("utf-8", "replace"))
+
+    def begin(self, access: ClusterAccess) -> str:
+        """Log somebody in, and return the id for the cookie."""
+        while len(self._by_id) >= SESSIONS_MAX:
+            _, oldest = self._by_id.popitem(last=False)
+            oldest.access.release()
+        browser_id, now_s = new_id(), self._clock.monotonic_s()
+        self._by_id[browser_id] = Session(access, now_s, now_s)
+        access.hold()
+        return browser_id
+
+    def find(self, browser_id: str) -> Session | None:
+        """Return the session of a cookie, which counts as used; None where there is none any more."""
+        self._forget_old()
+        session = self._by_id.get(browser_id)
+        if session is not None:
+            session.used_s = self._clock.monotonic_s()
+            self._by_id.move_to_end(browser_id)
+        return session
+
+    def end(self, browser_id: str) -> None:
+        """Log somebody out. Does nothing for an id without a session."""
+        session = self._by_id.pop(browser_id, None)
+        if session is not None:
+            session.access.release()
+
+    def end_all_of(self, access: ClusterAccess) -> None:
+        """Log out everybody who uses this account."""
+        for browser_id in [one for one, session in self._by_id.items() if session.access is access]:
+            self.end(browser_id)
+
+    def _forget_old(self) -> None:
+        now_s = self._clock.monotonic_s()
+        old = [
+            one
+            for one, session in self._by_id.items()
+            if now_s - session.used_s >= IDLE_S or now_s - session.began_s >= LIFE_S
+        ]
+        for browser_id in old:
+            self.end(browser_id)
+
+
+@attrs.frozen
+class Confirmation:
+    """What somebody was shown and may confirm once."""
+
+    id: str
+    fields: Mapping[str, str]
+    """Of the form, as the preview has them."""
+
+
+class Confirmations:
+    """Previews that wait to be confirmed: each once, by the browser that saw it, and for what it showed. Loop thread only.
+
+    Args:
+        clock: ends them after 15 minutes.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._waiting: OrderedDict[str, tuple[float, str, str, Mapping[str, str]]] = OrderedDict()
+
+    def begin(self, browser_id: str, path: str, fields: Mapping[str, str]) -> Confirmation:
+        """Return what a preview's form must have.
+
+        Args:
+            browser_id: who sees it.
+            path: where the form is sent to.
+            fields: those that it shows, which must come back as they are.
+        """
+        while len(self._waiting) >= CONFIRMATIONS_MAX:
+            self._waiting.popitem(last=False)
+        confirmation = Confirmation(new_id(), dict(fields))
+        self._waiting[confirmation.id] = (self._clock.monotonic_s(), browser_id, path, confirmation.fields)
+        return confirmation
+
+    def take(self, confirmation_id: str, browser_id: str, path: str, fields: Mapping[str, str]) -> bool:
+        """Return whether a form is the confirmation of a preview, which is used up then."""
+        began_s, seen_by, shown_for, shown = self._waiting.get(confirmation_id, (float("-inf"), "", "", {}))
+        if self._clock.monotonic_s() - began_s >= CONFIRM_S or (seen_by, shown_for) != (browser_id, path):
+            return False
+        if any(fields.get(name) != value for name, value in shown.items()):
+            return False
+        del self._waiting[confirmation_id]
+        return True
+
+
+@attrs.define
+class _Failures:
+    count: int
+    last_s: float
+
+
+class Throttle:
+    """Slows down those who guess: from the fourth failure on, an address waits 1, 2, 4, … 60 s. Loop thread only.
+
+    Args:
+        clock: measures the waits.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._by_address: OrderedDict[str, _Failures] = OrderedDict()
+        self._minute = -1
+        self._failed_this_minute = 0
+
+    def wait_s(self, address: str) -> float:
+        """Return for how long an address has to wait before it may try again; 0 when it need not."""
+        now_s = self._clock.monotonic_s()
+        if int(now_s // 60) == self._minute and self._failed_this_minute >= TRIES_PER_MINUTE:
+            return 60 - now_s % 60
+        failures = self._by_address.get(address)
+        if failures is None or failures.count < FREE_TRIES:
+            return 0.0
+        wait_s = min(2.0 ** (failures.count - FREE_TRIES), WAIT_MAX_S)
+        return max(0.0, failures.last_s + wait_s - now_s)
+
+    def failed(self, address: str) -> None:
+        """Note a failed login."""
+        now_s = self._clock.monotonic_s()
+        if int(now_s // 60) != self._minute:
+            self._minute, self._failed_this_minute = int(now_s // 60), 0
+        self._failed_this_minute += 1
+        failures = self._by_address.pop(address, None)
+        if failures is None or now_s - failures.last_s >= FORGET_S:
+            failures = _Failures(0, now_s)
+        failures.count = min(failures.count + 1, 64)
+        failures.last_s = now_s
+        self._by_address[address] = failures
+        while len(self._by_address) > ADDRESSES_MAX:
+            self._by_address.popitem(last=False)
+
+    def succeeded(self, address: str) -> None:
+        """Forget the failures of an address."""
+        self._by_address.pop(address, None)

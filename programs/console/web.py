@@ -1,0 +1,285 @@
+"""What every page needs: the visitor, the form that was sent, the template that is filled.
+
+::
+
+    Guard ─▶ route ─▶ page(handler): who is it? ──nobody, and an account is asked for──▶ /login
+                          └─▶ handler(visitor) ─▶ template, where every value is escaped
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import parse_qsl, quote, urlencode
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from flintmq.core.errors import FlintError, RefusedError, RemotingError
+from flintmq.core.response_code import ResponseCode
+from flintmq.programs.console.clusters import ClusterAccess, is_denied
+from flintmq.programs.console.sessions import Confirmation, new_id
+
+if TYPE_CHECKING:
+    from flintmq.programs.cluster_view.view import ClusterView
+    from flintmq.programs.console.app import Console
+
+COOKIE: Final = "flintmq_console"
+FORM_MAX_BYTES: Final = 256 * 1024
+"""A form holds names, numbers and, at most, an Avro schema."""
+_FIELDS_MAX: Final = 64
+_MISSING: Final = (
+    ResponseCode.TOPIC_NOT_EXIST,
+    ResponseCode.QUERY_NOT_FOUND,
+    ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+)
+_ID_MAX_CHARS: Final = 64
+_NOT_CONFIRMED: Final = (
+    "This confirms nothing that waits: it was confirmed already, belongs to another preview, or is older than 15 minutes. "
+    "Nothing was done now; the page Audit says what was done before. Go back, and have it shown again."
+)
+
+
+class FormError(Exception):
+    """What was asked for cannot be: the page says why, with status 400 or another."""
+
+    def __init__(self, message: str, status: int = 400) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Visitor:
+    """One request and who sends it. Loop thread only.
+
+    Args:
+        console: what the pages have in common.
+        request: the request.
+        access: the cluster as the visitor may see it.
+        browser_id: of the cookie.
+        fields: of the form, where one was sent.
+    """
+
+    def __init__(
+        self,
+        console: Console,
+        request: Request,
+        access: ClusterAccess,
+        browser_id: str,
+        fields: Mapping[str, str],
+    ) -> None:
+        self.console = console
+        self.request = request
+        self.access = access
+        self.browser_id = browser_id
+        self.fields = fields
+
+    @property
+    def account(self) -> str:
+        """Return the access key; empty where the cluster asks for none."""
+        return self.access.account
+
+    @cached_property
+    def view(self) -> ClusterView:
+        """What the cluster looks like to the visitor."""
+        return self.access.view
+
+    def query(self, name: str, default: str = "") -> str:
+        """Return a parameter of the address, without blanks around it."""
+        return str(self.request.query_params.get(name, default)).strip()
+
+    def field(self, name: str) -> str:
+        """Return a field of the form, without blanks around it; empty where it is missing."""
+        return self.fields.get(name, "").strip()
+
+    def number(self, name: str, text: str, low: int, high: int) -> int:
+        """Return a number that was typed. Raises :class:`FormError`."""
+        if not (text.isascii() and text.isdecimal() and len(text) < 20 and low <= int(text) <= high):
+            raise FormError(f"{name} is a number from {low} to {high}, not '{text[:40]}'.")
+        return int(text)
+
+    def render(self, template: str, status: int = 200, /, **values: Any) -> Response:
+        """Return a page."""
+        return render(
+            self.console, self.request, template, status, self.browser_id, account=self.account, visitor=self, **values
+        )
+
+    def confirmation(self, path: str, **fields: object) -> Confirmation:
+        """Return what the form of a preview must have to be taken by a page that is ``confirmed``, once."""
+        given = {name: str(value) for name, value in fields.items()}
+        return self.console.confirmations.begin(self.browser_id, path, given)
+
+    def audit(self, action: str, subject: str, result: str) -> None:
+        """Note what the visitor changed."""
+        client = self.request.client
+        self.console.audit.note(self.account or "anyone", client.host if client else "?", action, subject, result)
+
+
+Handler = Callable[[Visitor], Awaitable[Response]]
+
+
+def render(
+    console: Console, request: Request, template: str, status: int, browser_id: str, /, **values: Any
+) -> Response:
+    """Return a page, with the cookie where the browser has none yet."""
+    text = console.templates.get_template(template).render(
+        token=console.sessions.token(browser_id),
+        path=request.url.path,
+        here=request.url.path + (f"?{request.url.query}" if request.url.query else ""),
+        name_servers=console.clusters.name_servers,
+        **({"account": "", "visitor": None} | values),
+    )
+    response = HTMLResponse(text, status)
+    if request.cookies.get(COOKIE) != browser_id:
+        set_cookie(response, browser_id, is_secure=request.url.scheme == "https")
+    return response
+
+
+def set_cookie(response: Response, browser_id: str, *, is_secure: bool) -> None:
+    """Give the browser its id: no script may read it, no foreign page's request has it, and it ends with the browser."""
+    response.set_cookie(COOKIE, browser_id, httponly=True, samesite="strict", secure=is_secure, path="/")
+
+
+def browser_id_of(request: Request) -> str:
+    """Return the id in the cookie, or a new one."""
+    found = request.cookies.get(COOKIE, "")
+    return found if 0 < len(found) <= _ID_MAX_CHARS and found.isascii() else new_id()
+
+
+async def read_form(request: Request) -> dict[str, str]:
+    """Return the fields of a form; of several of one name the last.
+
+    Raises:
+        FormError: it is too long, or not of the kind that our pages send.
+    """
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/x-www-form-urlencoded":
+        raise FormError("A form of the console is application/x-www-form-urlencoded.", 415)
+    body = b""
+    try:
+        async for part in request.stream():
+            body += part
+            if len(body) > FORM_MAX_BYTES:
+                raise FormError(f"A form of the console has at most {FORM_MAX_BYTES:,} bytes.", 413)
+    except ClientDisconnect as gone:
+        raise FormError("The form was cut off.") from gone
+    try:
+        return dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=_FIELDS_MAX, errors="strict"))
+    except ValueError as error:
+        raise FormError("The form is not UTF-8, or has too many fields.") from error
+
+
+def page(path: str, handler: Handler, *, changes: bool = False, confirmed: bool = False) -> Route:
+    """Return the route of a page.
+
+    Args:
+        path: of the page.
+        handler: makes it.
+        changes: it is for forms that change something, else for GET.
+        confirmed: such a form must be the confirmation of a preview (:meth:`Visitor.confirmation`), sent once.
+    """
+
+    async def answer(request: Request) -> Response:
+        console: Console = request.app.state.console
+        browser_id = browser_id_of(request)
+        try:
+            fields = await _checked_form(console, request, browser_id) if changes else {}
+            access = await _access(console, browser_id)
+        except FormError as error:
+            return problem(console, request, browser_id, str(error), error.status)
+        except FlintError as error:
+            return failed(console, request, browser_id, error)
+        if access is None:
+            if changes:
+                text = "Nobody is logged in any more, so nothing was done. Log in, then send the form again."
+                return problem(console, request, browser_id, text, 401)
+            return RedirectResponse(f"/login?{urlencode({'next': _here(request)})}", 303)
+        await access.open_view()
+        visitor = Visitor(console, request, access, browser_id, fields)
+        if confirmed and not console.confirmations.take(fields.get("confirm", ""), browser_id, path, fields):
+            return problem(console, request, browser_id, _NOT_CONFIRMED, 409, visitor)
+        try:
+            return await handler(visitor)
+        except FormError as error:
+            return problem(console, request, browser_id, str(error), error.status, visitor)
+        except FlintError as error:
+            return failed(console, request, browser_id, error, visitor)
+
+    return Route(path, answer, methods=["POST"] if changes else ["GET"])
+
+
+async def _checked_form(console: Console, request: Request, browser_id: str) -> dict[str, str]:
+    fields = await read_form(request)
+    if not console.sessions.token_fits(browser_id, fields.get("token", "")):
+        raise FormError("The form is not from this browser's own page, or too old: go back, load the page again.", 403)
+    return fields
+
+
+async def _access(console: Console, browser_id: str) -> ClusterAccess | None:
+    """Return what the visitor may see; None for nobody. Raises ``RemotingError`` where nobody answers."""
+    session = console.sessions.find(browser_id)
+    access = console.clusters.anonymous() if session is None else session.access
+    if await access.is_taken():
+        return access
+    if session is not None:  # the account is gone, or has another secret
+        console.sessions.end_all_of(access)
+    return None
+
+
+def _here(request: Request) -> str:
+    return f"{request.url.path}?{request.url.query}" if request.url.query else str(request.url.path)
+
+
+def safe_next(text: str) -> str:
+    """Return a path of this server to go on to after a login; ``/`` for anything else."""
+    is_path = text.startswith("/") and not text.startswith(("//", "/\\")) and len(text) <= 2_000
+    return text if is_path and text.isprintable() and "\\" not in text else "/"
+
+
+def to(path: str, **parameters: object) -> str:
+    """Return an address of a page with its parameters."""
+    return f"{path}?{urlencode({name: str(value) for name, value in parameters.items()})}" if parameters else path
+
+
+def segment(text: str) -> str:
+    """Return a name as a part of a path."""
+    return quote(text, safe="")
+
+
+def problem(
+    console: Console, request: Request, browser_id: str, text: str, status: int, visitor: Visitor | None = None
+) -> Response:
+    """Return the page that says what cannot be done."""
+    account = visitor.account if visitor is not None else ""
+    return render(
+        console,
+        request,
+        "problem.html",
+        status,
+        browser_id,
+        text=text,
+        status=status,
+        account=account,
+        visitor=visitor,
+    )
+
+
+def failed(
+    console: Console, request: Request, browser_id: str, error: FlintError, visitor: Visitor | None = None
+) -> Response:
+    """Return the page for a cluster that does not answer, or refuses."""
+    if isinstance(error, RefusedError) and is_denied(error):
+        who = (
+            f"the account {visitor.account}" if visitor is not None and visitor.account else "requests without account"
+        )
+        text, status = f"The brokers do not let {who} do this: {error.remark}", 403
+    elif isinstance(error, RefusedError) and error.code in _MISSING:
+        text, status = f"That is not there: {error.remark}", 404
+    elif isinstance(error, RefusedError):
+        text, status = f"The broker refuses: {error.remark}", 502
+    elif isinstance(error, RemotingError):
+        text, status = f"The cluster does not answer: {error}", 503
+    else:
+        text, status = str(error), 502
+    return problem(console, request, browser_id, text, status, visitor)

@@ -1,0 +1,91 @@
+"""When delayed messages are due, as far as a store tells: its own note first, then what the operator says, then its queues.
+
+A unit of the schedule topic holds the delivery time, so the queues themselves tell which delays there were: the difference to
+the record's store time, which is the same for all messages of a level until somebody changes ``delay.levels``. That is enough
+to make such units again, and to notice one that is damaged (a delay is whole seconds), but not to prove them right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import attrs
+
+from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC
+from flintmq.core.errors import StoreFormatError
+from flintmq.core.record import record as rec
+from flintmq.core.record.queue_unit import UNIT, is_address
+from flintmq.plugins.delay.delay_times import DelayLevels, DelayTimes, is_delay, load_delay_times, save_delay_times
+from flintmq.programs.doctor.files import FileView, StoreFiles
+from flintmq.programs.doctor.verify_queues import ext_tags_code, used_units
+
+
+@attrs.frozen
+class Delays:
+    """What is known of a store's delay levels."""
+
+    times: DelayTimes
+    told_by_queues: frozenset[int]
+    """Levels of which some delays are only what the queues say."""
+    unreadable: str
+    """Why the store's own note could not be read; empty where it could, or there is none."""
+
+    def unsure_levels(self) -> list[int]:
+        """Levels that the queues alone tell of, and not as RocketMQ has them by default."""
+        usual = DelayLevels()
+        return sorted(
+            level
+            for level in self.told_by_queues
+            if {delay_ms for _, delay_ms in self.times.levels[level]} != {usual.delay_ms(level)}
+        )
+
+    def keep(self, root: Path) -> None:
+        """Write all of it into the store's note, before the queues that prove it are replaced. Raises StoreError."""
+        if self.times.levels and (self.unreadable or load_delay_times(root) != self.times):
+            save_delay_times(root, self.times)
+
+
+def delays_of(files: StoreFiles, delay_level_ms: Mapping[int, int] | None) -> Delays:
+    """Find out what is known of a store's delay levels.
+
+    Args:
+        files: the store.
+        delay_level_ms: what the operator says; None for nothing.
+    """
+    unreadable = ""
+    try:
+        known = load_delay_times(files.root)
+    except StoreFormatError as error:
+        known, unreadable = DelayTimes(), str(error)
+    if delay_level_ms is not None:
+        return Delays(known.extended(DelayTimes.always(delay_level_ms)), frozenset(), unreadable)
+    told = DelayTimes()
+    for topic, queue_id, parts in files.queues():
+        if topic == SCHEDULE_TOPIC:
+            known_from = known.known_from(queue_id + 1)
+            for physical, delay_ms in _delays_in(files, queue_id, parts, known_from):
+                told.note(queue_id + 1, physical, delay_ms)
+    for runs in told.levels.values():
+        runs[0] = (0, runs[0][1])
+    return Delays(known.extended(told), frozenset(told.levels), unreadable)
+
+
+def _delays_in(files: StoreFiles, queue_id: int, parts: list[FileView], known_from: int) -> Iterator[tuple[int, int]]:
+    """(physical offset, delay) of each unit of a schedule queue that speaks of a record before a place."""
+    for physical, size, tags_code in UNIT.iter_unpack(used_units(parts)):
+        if physical >= known_from:
+            return
+        file = files.log_file(physical)
+        if file is None or file.size - (physical - file.start) < max(size, rec.RECORD_MIN_BYTES):
+            continue
+        at = physical - file.start
+        found_size, magic = rec.SIZE_AND_MAGIC.unpack_from(file.view, at)
+        if found_size != size or magic not in (rec.MAGIC_V1, rec.MAGIC_V2):
+            continue
+        due_ms = tags_code
+        if is_address(tags_code):
+            due_ms = ext_tags_code(files.ext_files(SCHEDULE_TOPIC, queue_id), tags_code)
+        delay_ms = due_ms - rec.store_timestamp_at(file.view, at)
+        if is_delay(delay_ms):
+            yield physical, delay_ms

@@ -1,0 +1,89 @@
+"""A disk for looking: files are mapped read-only, and whatever is written to it is dropped."""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+from collections.abc import Callable
+from pathlib import Path
+
+from flintmq.core.io.os_disk import OsDisk
+from flintmq.programs.doctor.files import next_data
+
+
+class LookRegion:
+    """A mapped file that stays as it is; without a path one of zeros."""
+
+    def __init__(self, path: Path | None, size: int) -> None:
+        self._path = path
+        self._size = size
+        if path is not None:
+            with path.open("rb") as file:
+                self.view = memoryview(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ))
+        else:
+            self.view = memoryview(mmap.mmap(-1, size)).toreadonly()
+
+    def write(self, position: int, data: bytes | memoryview) -> None:
+        """Drop what is written, as all methods that change something do."""
+
+    def write_in_order(self, position: int, data: bytes | memoryview) -> None: ...
+
+    def write_int32s(self, position: int, places: object, values: object) -> None: ...
+
+    def allocate(self, end: int) -> None: ...
+
+    def fill_zeros(self, start: int, end: int) -> None: ...
+
+    def rewrite(self, start: int, end: int) -> None: ...
+
+    def sync(self) -> None: ...
+
+    def evict(self, start: int, end: int) -> None: ...
+
+    def next_data(self, position: int) -> int:
+        """Return a place at or behind a position before which there are only zeros; the file's size where nothing follows."""
+        return self._size if self._path is None else next_data(self._path, position, self._size)
+
+    def let_go(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class LookDisk(OsDisk):
+    """The operating system's files, which stay as they are; a file that was removed is hidden from then on."""
+
+    def __init__(self) -> None:
+        self._removed: set[Path] = set()
+
+    def map_file(  # type: ignore[override]
+        self, path: Path, size: int, *, create: bool, allocate: int, holds: bool = False
+    ) -> LookRegion:
+        return LookRegion(path if self.exists(path) else None, size)
+
+    def list_files(self, folder: Path) -> list[Path]:
+        return [path for path in super().list_files(folder) if path not in self._removed]
+
+    def exists(self, path: Path) -> bool:
+        return path not in self._removed and super().exists(path)
+
+    def remove(self, path: Path) -> None:
+        self._removed.add(path)
+
+    def make_folder(self, folder: Path) -> None: ...
+
+    def sync_folder(self, folder: Path) -> None: ...
+
+    def write_file(self, path: Path, data: bytes) -> None: ...
+
+    def write_at(self, path: Path, position: int, data: bytes) -> None: ...
+
+    def sync_content(self, path: Path) -> None: ...
+
+    def discard(self, path: Path) -> None: ...
+
+    def replace(self, source: Path, target: Path) -> None: ...
+
+    def remove_folder(self, folder: Path) -> None: ...
+
+    def lock(self, path: Path) -> Callable[[], object]:
+        return contextlib.nullcontext

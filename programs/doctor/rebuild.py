@@ -1,0 +1,242 @@
+"""Make queues and index again from the log, by the same code that a broker runs; the old ones are kept in ``flint``."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+
+from flintmq.config.errors import ConfigError
+from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC
+from flintmq.config.sections.models import BrokerConfig
+from flintmq.core.errors import StoreError, StoreFormatError
+from flintmq.core.io.disk import Disk
+from flintmq.core.io.os_disk import OS_DISK
+from flintmq.core.kernel.ports import (
+    CommitLogDispatcher,
+    FlushContext,
+    FlushStatistics,
+    FlushStrategy,
+    FlushWaiter,
+    RecordBatch,
+)
+from flintmq.core.log.store_lock import StoreLock
+from flintmq.core.record.log_walk import Kind
+from flintmq.core.record.queue_unit import UNIT_BYTES
+from flintmq.core.recovery.ends import EndsFile
+from flintmq.core.store.message_store import MessageStore, open_store
+from flintmq.core.store.opened_store import OpenedStore, StoreSpec
+from flintmq.core.waiters import DONE
+from flintmq.dispatchers.consume_queue.consume_queue_table import make_consume_queues
+from flintmq.dispatchers.index.index_service import make_index
+from flintmq.plugins.delay.delay_times import DELAY_LEVEL_MS, DelayTagsCodes, tags_codes_with
+from flintmq.programs.doctor.delays import delays_of
+from flintmq.programs.doctor.files import StoreFiles
+from flintmq.programs.doctor.walk import walk
+
+log = logging.getLogger("flintmq.store")
+
+DERIVED = ("consumequeue", "consumequeue_ext", "index")
+"""What can be made from the log."""
+
+
+class _Idle:
+    """A flush service for a store without appends."""
+
+    def start(self) -> None:
+        """Do nothing: there is nothing to start."""
+
+    def stop(self) -> None:
+        """Do nothing: there is nothing to stop."""
+
+    def submit(self, end_offset_bytes: int) -> FlushWaiter:
+        return DONE
+
+    def statistics(self) -> FlushStatistics:
+        return FlushStatistics(0, 0, 0, 0, 0.0)
+
+
+def _idle(_context: FlushContext[object]) -> _Idle:
+    return _Idle()
+
+
+IDLE: Final = FlushStrategy("idle", _idle)
+"""For a store without appends."""
+
+
+class _Progress:
+    """Reports how much of the log is done."""
+
+    def __init__(self, store: OpenedStore, progress: Callable[[int], None]) -> None:
+        self._store = store
+        self._progress = progress
+
+    def dispatch(self, batch: RecordBatch) -> None:
+        self._progress(batch.end_offset_bytes - self._store.commit_log.min_offset_bytes)
+
+
+def fitting(config: BrokerConfig, files: StoreFiles) -> BrokerConfig:
+    """Return the configuration with the sizes that the store's files have, as far as they tell.
+
+    Raises:
+        StoreFormatError: they have sizes that no broker could have given them.
+    """
+    sizes: dict[str, Any] = {}
+    if files.log_file_bytes:
+        sizes["commit_log_file_bytes"] = files.log_file_bytes
+    for topic, queue_id, parts in files.queues():
+        size = max((part.size for part in parts), default=0)
+        if size and size % UNIT_BYTES == 0:
+            sizes["consume_queue_file_bytes"] = size
+            ext = files.ext_files(topic, queue_id)
+            if ext and ext[0].size:
+                sizes["consume_queue_ext_file_bytes"] = ext[0].size
+            break
+    index = config.index
+    try:
+        store = attrs.evolve(config.store, path=str(files.root), **sizes)
+        for path in files.index_paths():
+            with contextlib.suppress(StoreError):
+                _file, geometry = files.index_file(path)
+                index = attrs.evolve(index, max_hash_slot_num=geometry.slots, max_index_num=geometry.entries)
+                break
+    except ConfigError as error:
+        raise StoreFormatError(f"{files.root}: its files have sizes no broker gave them: {error}") from error
+    return attrs.evolve(config, store=store, index=index)
+
+
+def log_folders(config: BrokerConfig) -> list[Path]:
+    """Return where the commit log lies when it lies in several folders; empty when in one."""
+    return [Path(path) for path in (*config.store.commit_log_paths, *config.store.read_only_commit_log_paths)]
+
+
+def warn_of_guessed_delays(store: MessageStore) -> None:
+    """Report levels with messages of which nothing is known: their delivery times were made with RocketMQ's delays."""
+    rule = store.commit_log.tags_codes[SCHEDULE_TOPIC]
+    assert isinstance(rule, DelayTagsCodes)
+    times = rule.times
+    guessed = sorted(
+        queue.queue_id + 1
+        for queue in store.consume_queues.queues.values()
+        if queue.topic == SCHEDULE_TOPIC and not times.levels.get(queue.queue_id + 1)
+    )
+    if guessed:
+        log.warning(
+            "messages of delay levels %s are due by RocketMQ's own levels now: the store does not say which its broker had; "
+            "if others, do it again with --set delay.levels=… as the broker's (messageDelayLevel)",
+            ", ".join(map(str, guessed)),
+        )
+
+
+def has_damage(files: StoreFiles, config: BrokerConfig, progress: Callable[[int], None] | None = None) -> bool:
+    """Return whether the log has damage in the middle.
+
+    Raises:
+        StoreFormatError: it has, and with ``compat: strict`` a start would cut off everything behind it.
+    """
+    for piece in walk(files, progress):
+        if piece.kind is Kind.DAMAGE:
+            if config.store.compat == "strict":
+                raise StoreFormatError(
+                    f"commit log {piece.start}..{piece.end} is damaged ({piece.reason}), and messages lie behind it: "
+                    "with store.compat strict they would be cut off; flintmq store salvage saves them"
+                )
+            return True
+    return False
+
+
+def set_aside(root: Path) -> Path | None:
+    """Move queues, index and checkpoint to ``flint/replaced/<time>``; None when there are none."""
+    there = [root / name for name in (*DERIVED, "checkpoint") if (root / name).exists()]
+    if not there:
+        return None
+    kept = root / "flint" / "replaced" / time.strftime("%Y%m%d-%H%M%S")
+    number = 0
+    while kept.exists():
+        number += 1
+        kept = kept.with_name(f"{kept.name.partition('-r')[0]}-r{number}")
+    kept.mkdir(parents=True)
+    for path in there:
+        path.rename(kept / path.name)
+    return kept
+
+
+def rebuild(
+    root: Path,
+    config: BrokerConfig,
+    delay_level_ms: Mapping[int, int] | None = None,
+    progress: Callable[[int], None] | None = None,
+    *,
+    damaged: bool = False,
+) -> tuple[int, Path | None]:
+    """Recover the log and make queues and index again.
+
+    Args:
+        root: the store; no broker may have it open.
+        config: see :func:`fitting`.
+        delay_level_ms: delay level to milliseconds, where the operator knows it and the store keeps no note of its own.
+        progress: called with the number of bytes of the log that are done.
+        damaged: see :func:`has_damage`; then all of the log is recovered, also after a clean stop.
+
+    Returns:
+        The log's end, and where the old queues and index are kept.
+
+    Raises:
+        StoreLockedError: a broker runs on it; nothing has changed.
+        StoreError: the log cannot be read, or the disk is full: run it again when that is mended.
+    """
+    lock = StoreLock(root)  # before anything is set aside
+    try:
+        # Only the queues may tell how long messages of another broker wait.
+        delays_of(StoreFiles(root, log_folders=log_folders(config)), delay_level_ms).keep(root)
+        # The checkpoint vouches for the old queues. Without it a start after a crash walks the whole log.
+        kept = set_aside(root)
+        if damaged:
+            (root / "abort").touch()
+        EndsFile(OS_DISK, root).accept()
+    finally:
+        lock.release()
+    with opened(config, delay_level_ms, progress) as store:
+        warn_of_guessed_delays(store)
+        return store.watermarks.wrote, kept
+
+
+@contextlib.contextmanager
+def opened(
+    config: BrokerConfig, delay_level_ms: Mapping[int, int] | None = None, progress: Callable[[int], None] | None = None
+) -> Iterator[MessageStore]:
+    """Open and start a store without a broker, with its queues and index caught up; it takes no appends.
+
+    Where neither its note nor ``delay_level_ms`` knows a delay level, it has the delay that RocketMQ has by default.
+
+    Raises:
+        StoreError: it cannot be opened, or its log not be read.
+    """
+
+    def dispatchers(found: OpenedStore) -> Iterator[CommitLogDispatcher]:
+        yield found.consume_queues
+        if config.index.enable:
+            yield found.index
+        if progress is not None:
+            yield _Progress(found, progress)
+
+    with contextlib.closing(open_store(spec_of(config, delay_level_ms), dispatchers)) as store:
+        yield store
+
+
+def spec_of(config: BrokerConfig, delay_level_ms: Mapping[int, int] | None = None, disk: Disk = OS_DISK) -> StoreSpec:
+    """Return what a store with the built-in queues and index is opened from that takes no appends."""
+    return StoreSpec(
+        config=config,
+        strategy=IDLE,
+        tags_codes={SCHEDULE_TOPIC: partial(tags_codes_with, delay_level_ms or DELAY_LEVEL_MS)},
+        make_queues=make_consume_queues,
+        make_index=make_index,
+        disk=disk,
+    )

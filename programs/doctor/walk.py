@@ -1,0 +1,69 @@
+"""The commit log piece by piece, also past damage: see :mod:`flintmq.core.record.log_walk`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import attrs
+
+from flintmq.core.record.log_walk import Kind, LogWalk, WalkPolicy
+from flintmq.core.record.record import Record
+from flintmq.programs.doctor.files import StoreFiles
+
+_SECTOR_BYTES: Final = 512
+_REASONS: Final = {Kind.UNUSED: "", Kind.STALE: "older records, which an earlier recovery cut off"}
+_REPORT_EVERY: Final = 4 * 1024 * 1024
+
+
+@attrs.frozen
+class Piece:
+    """A record, or another stretch of the log."""
+
+    kind: Kind
+    start: int
+    """Physical offset in bytes."""
+    end: int
+    record: Record | None = None
+    reason: str = ""
+    """Why it cannot be read as a record; of a BLANK, what is wrong with it."""
+
+
+def walk(files: StoreFiles, progress: Callable[[int], None] | None = None) -> Iterator[Piece]:
+    """Walk all of the log; its cost grows with its size only.
+
+    Args:
+        files: the store.
+        progress: called now and then with the number of bytes that are done.
+    """
+    next_queue_offsets: dict[tuple[str, int], int] = {}
+    policy = WalkPolicy(trusted_ms=-1, is_torn=is_torn, next_queue_offsets=next_queue_offsets)
+    told = files.log_start
+    for found in LogWalk(files.log, policy).stretches():
+        if found.run is None:
+            yield Piece(found.kind, found.start, found.end, None, _REASONS.get(found.kind, found.reason))
+        else:
+            base = found.end - found.run.end
+            for record, (begin, end) in zip(found.run.records(), found.run.bounds(), strict=True):
+                next_queue_offsets[(record.topic, record.queue_id)] = record.queue_offset + 1
+                yield Piece(found.kind, base + begin, base + end, record)
+        if progress is not None and found.end - told >= _REPORT_EVERY:
+            told = found.end
+            progress(told - files.log_start)
+    if progress is not None:
+        progress(files.log_bytes)
+
+
+def is_torn(properties: bytes, end_offset_bytes: int) -> bool:
+    """Return whether properties, which no checksum covers, hold zeros up to the end of a sector, or of the record.
+
+    A power cut leaves that; so may a client that sends zeros.
+    """
+    start = end_offset_bytes - len(properties)
+    at = properties.find(0)
+    while at >= 0:
+        until = min(len(properties), at + _SECTOR_BYTES - (start + at) % _SECTOR_BYTES)
+        if not properties[at:until].strip(b"\0"):
+            return True
+        at = properties.find(0, at + 1)
+    return False

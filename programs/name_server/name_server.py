@@ -1,0 +1,248 @@
+"""The name server: routes, key-values and their sockets put together."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Iterable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import attrs
+
+from flintmq.config import BrokerConfig, LoadedConfig, NamesrvConfig
+from flintmq.core.broker.address import host_port
+from flintmq.core.errors import FlintError, StoreError
+from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
+from flintmq.core.io.config_journal import ConfigJournal
+from flintmq.core.io.config_manager import PERSIST_INTERVAL_S, JsonFile
+from flintmq.core.kernel.kernel import Kernel
+from flintmq.core.kernel.ports import Authenticator
+from flintmq.core.route.kv_config import KVConfigManager
+from flintmq.core.route.route_manager import RouteInfoManager
+from flintmq.plugins.builtin import BROKER_ONLY, name_server_plugins
+from flintmq.programs.broker.addresses import EVERY_INTERFACE, REMINDER_S, check_exposure, remind
+from flintmq.programs.broker.authenticators import Authenticators
+from flintmq.programs.broker.loading import PluginSettings, as_loaded, config_path, new_ledger
+from flintmq.programs.broker.plugin_server import PluginServer, Pools
+from flintmq.programs.broker.secure_links import TLS_RELOAD_S, server_tls
+from flintmq.programs.broker.service import Service, Timers
+from flintmq.programs.broker.upkeep import NotedTables
+from flintmq.remoting.processors.namesrv import NamesrvSettings
+from flintmq.remoting.server.channel import ServerChannel
+from flintmq.remoting.server.descriptors import bind
+from flintmq.remoting.server.server import RemotingServer
+
+if TYPE_CHECKING:
+    from flintmq.remoting.server.tls import ServerTls
+
+log = logging.getLogger("flintmq.namesrv")
+
+
+class NameServer(Service):
+    """A name server, embedded or served; used like :class:`flintmq.programs.broker.broker.Broker`.
+
+    Args:
+        config: as for a broker; the section ``nameserver`` counts.
+        plugins: plugin objects beyond those of the configuration and the installed ones. Of a plugin a name server has the
+            authenticators that ``nameserver.authenticators`` names, and what is registered with ``at="nameserver"``,
+            request processors among it.
+        clock: time.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig | LoadedConfig | Path | str | None = None,
+        *,
+        plugins: Iterable[object] = (),
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        super().__init__(as_loaded(config, "namesrv"), Timers(clock=clock))
+        self._plugins = tuple(plugins)
+        self._clock = clock
+        self._pools = Pools(self._held)
+        self._served: PluginServer | None = None
+        section = self.loaded.config.nameserver
+        self.settings = NamesrvSettings(section, self._changed)
+        self.routes = RouteInfoManager(clock, expiry_s=section.broker_expiry_ms / 1000)
+        kv_file = Path(section.kv_path) if section.kv_path else None
+        self.kv = (
+            KVConfigManager(JsonFile(kv_file), ConfigJournal(kv_file.with_name(f"{kv_file.name}.notes")))
+            if kv_file is not None
+            else KVConfigManager()
+        )
+        self._noted = NotedTables(
+            clock,
+            lambda: (("the key-value configuration", self.kv),),
+            lambda _, error: log.error("the key-value configuration is not written: %s", error),
+        )
+        self.host = section.host
+        self.listeners: dict[str, str] = {}
+        """``host:port`` of each further listener, by its name."""
+        self.listener_names: dict[tuple[str, int], str] = {}
+        """The names of the further listeners, by host (empty: any) and port."""
+
+    def _in_service(self) -> PluginServer:
+        if self._served is None:
+            raise FlintError("the name server was not started")
+        return self._served
+
+    @property
+    def config(self) -> NamesrvConfig:
+        """The settings in force; some may change while running."""
+        return self.settings.config
+
+    @property
+    def port(self) -> int:
+        """The port it listens on; before the start the one it was told."""
+        return self.config.port
+
+    @property
+    def address(self) -> str:
+        """``host:port`` for clients and brokers."""
+        return host_port(self.host, self.port)
+
+    @property
+    def kernel(self) -> Kernel:
+        """The plugins, from the start on."""
+        return self._in_service().kernel
+
+    @property
+    def server(self) -> RemotingServer:
+        """The sockets, from the start on."""
+        return self._in_service().server
+
+    @property
+    def authenticators(self) -> tuple[Authenticator, ...]:
+        """The authenticators in force, in order."""
+        return self._in_service().authenticators.in_force
+
+    async def _start(self) -> None:
+        config = self.config
+        exposed, tls = self._checked_doors()
+        served = self._assemble()
+        sockets = self._bind()
+        self.kv.load()
+        self._held.push_async_callback(self._end_writes)
+        served.add_parts(self, self._pools)
+        self._held.push_async_callback(served.server.close)
+        for sock in sockets:
+            await served.server.listen(sock, tls)
+        self.timers.pace(config.scan_interval_ms / 1000, self._scan, "broker expiry")
+        self.timers.every(PERSIST_INTERVAL_S, self._noted.look, "key-value configuration")
+        served.authenticators.start(self.timers)
+        if tls is not None:
+            self.timers.every(TLS_RELOAD_S, tls.reload, "certificate")
+        for host in exposed:
+            self.timers.every(REMINDER_S, partial(remind, host), f"open door {host}")
+        served.kernel.ledger.serves = True
+        log.info("name server listens on %s", self.address)
+
+    def _checked_doors(self) -> tuple[list[str], ServerTls | None]:
+        """Return the hosts that are open to other machines, and what the listeners encrypt with.
+
+        Raises:
+            ConfigError: they must not be open, or a certificate cannot be used.
+        """
+        config, whole = self.config, self.loaded.config
+        hosts = {config.host: "nameserver.host"}
+        for entry in config.listeners:
+            hosts.setdefault(_listener(entry, config.host)[1], "nameserver.listeners")
+        exposed = [
+            host
+            for host, key in hosts.items()
+            if check_exposure(
+                host,
+                host_key=key,
+                acl_key="nameserver.acl_enable",
+                has_acl=bool(whole.namesrv_authenticators_in_force),
+                insecure=whole.listen.insecure,
+            )
+        ]
+        return exposed, server_tls(whole)
+
+    async def check(self) -> None:
+        """Make what a start makes of plugins: for ``flintmq config check``. Raises ConfigError, PluginError."""
+        async with self._held:
+            self._checked_doors()
+            self._assemble().add_parts(self, self._pools)
+
+    def _assemble(self) -> PluginServer:
+        whole = self.loaded.config
+        kernel = Kernel.assemble(
+            whole.plugins,
+            name_server_plugins(),
+            objects=self._plugins,
+            disabled=whole.disabled_plugins,
+            disabled_at=self.loaded.written("disabled_plugins"),
+            elsewhere=BROKER_ONLY,
+            config_path=config_path(self.loaded),
+            clock=self._clock,
+            ledger=new_ledger(self.loaded, self._clock),
+        )
+        settings = PluginSettings(kernel, self.loaded, self._clock, flushes=False)
+        if whole.plugins:  # else a section may be of a plugin that a program gives to its broker alone
+            settings.check()
+        names = whole.namesrv_authenticators_in_force
+        self._served = PluginServer(
+            kernel,
+            "nameserver",
+            whole.listen,
+            idle_timeout_ms=self.config.idle_timeout_ms,
+            clock=self._clock,
+            authenticators=Authenticators(kernel, settings, whole, names, acl_key="nameserver.acl_enable"),
+            on_closed=self._channel_closed,
+        )
+        return self._served
+
+    def _bind(self) -> list[socket.socket]:
+        """Bind every socket and note the names of the further listeners. Raises RemotingError."""
+        config = self.config
+        sockets = [self._bound(config.host, config.port, "nameserver.host, nameserver.port")]
+        self.host, port = sockets[0].getsockname()[:2]
+        self.settings.config = attrs.evolve(config, port=port)
+        for entry in config.listeners:
+            name, host, port = _listener(entry, config.host)
+            sockets.append(self._bound(host, port, "nameserver.listeners"))
+            bound_host, bound_port = sockets[-1].getsockname()[:2]
+            self.listener_names["" if bound_host in EVERY_INTERFACE else bound_host, bound_port] = name
+            self.listeners[name] = host_port(bound_host, bound_port)
+        return sockets
+
+    def _bound(self, host: str, port: int, keys: str) -> socket.socket:
+        sock = bind(host, port, keys)
+        self._held.callback(sock.close)
+        return sock
+
+    def _changed(self, config: NamesrvConfig) -> None:
+        """Put settings into force that were changed over the wire."""
+        self.server.connections.idle_timeout_ms = config.idle_timeout_ms
+
+    def _channel_closed(self, channel: ServerChannel) -> None:
+        self.routes.close_channel(channel)
+
+    async def _end_writes(self) -> None:
+        await self._noted.stop()
+        if self.kv.noted:
+            try:
+                self.kv.persist()
+            except StoreError as error:  # a full disk: the notes stay, and the next start reads them
+                log.error("the key-value configuration is not written: %s", error)
+
+    def _scan(self) -> float:
+        for channel in self.routes.remove_expired():
+            channel.close("no registration for too long")
+        return self.config.scan_interval_ms / 1000
+
+    async def stop(self) -> None:
+        if self._runs:
+            await super().stop()
+            log.info("name server %s stopped", self.address)
+
+
+def _listener(entry: str, default_host: str) -> tuple[str, str, int]:
+    """Name, host and port of an entry of ``nameserver.listeners``."""
+    name, _, address = entry.partition("=")
+    host, _, port = address.rpartition(":")
+    return name, host or default_host, int(port)

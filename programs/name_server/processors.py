@@ -1,0 +1,33 @@
+"""The name server's own request processors, registered through the same hook as a third party's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flintmq.core.kernel.hookspecs import RegisterProcessor, hookimpl
+from flintmq.core.kernel.ports.processor import declared_by
+from flintmq.remoting.processors.namesrv import NamesrvConfigProcessor, NamesrvRouteProcessor
+
+if TYPE_CHECKING:
+    from flintmq.programs.name_server.name_server import NameServer
+
+
+class NamesrvProcessorsPlugin:
+    """Routes, values by namespace and key, and the name server's settings."""
+
+    plugin_name = "namesrv_processors"
+
+    @hookimpl
+    def flintmq_request_processors(self, register: RegisterProcessor) -> None:
+        register("routes", declared_by(NamesrvRouteProcessor), _routes, at="nameserver")
+        register("kv_config", declared_by(NamesrvConfigProcessor), _kv_config, at="nameserver")
+
+
+def _routes(server: NameServer) -> NamesrvRouteProcessor:
+    return NamesrvRouteProcessor(
+        server.routes, server.kv, lambda: server.settings.config.order_message_enable, server.listener_names
+    )
+
+
+def _kv_config(server: NameServer) -> NamesrvConfigProcessor:
+    return NamesrvConfigProcessor(server.kv, server.settings)

@@ -1,0 +1,219 @@
+"""Starts brokers as processes, and starts again those that end.
+
+::
+
+    start ─▶ READY ─▶ serves ──ends, whatever the reason──▶ pause (1 s, doubled up to 30 s) ─▶ start
+      │                  │
+      └ fails, the first time: nothing is started     stop: SIGTERM to all, then SIGKILL to what is left after 60 s
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import signal
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Self
+
+from flintmq.core.client_log import printable
+from flintmq.core.io.child_process import end_process, read_ready_words
+from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
+from flintmq.core.kernel.plugin_shapes import READY_WORDS
+from flintmq.programs.cli.exits import CommandError, ExitCode, passed_on
+from flintmq.programs.supervisor.plan import BrokerPlan
+
+log = logging.getLogger("flintmq.supervisor")
+
+PAUSES_S: Final = (1.0, 30.0)
+"""The shortest and the longest, before a broker is started again."""
+STEADY_S: Final = 60.0
+"""A broker that has served for so long begins with the shortest pause again."""
+STOP_TIMEOUT_S: Final = 60.0
+PROGRAM: Final = (sys.executable, "-m", "flintmq", "broker")
+
+
+class Supervisor:
+    """Keeps brokers running, each in a process of its own, from ``__aenter__`` to ``__aexit__``. Loop thread only.
+
+    Args:
+        plans: what to start.
+        arguments: of ``flintmq broker``, for all of them; a plan's settings take precedence.
+        program: the command that these are arguments of.
+        pauses_s: the shortest and the longest one before a broker is started again.
+        clock: measures for how long a broker has served.
+
+    Raises (at ``__aenter__``):
+        CommandError: a broker did not start; the others are stopped, and the exit code is that broker's.
+    """
+
+    def __init__(
+        self,
+        plans: Sequence[BrokerPlan],
+        arguments: Sequence[str] = (),
+        *,
+        program: Sequence[str] = PROGRAM,
+        pauses_s: tuple[float, float] = PAUSES_S,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        command = (*program, *arguments)
+        self.brokers = tuple(SupervisedBroker(plan, command, pauses_s, clock, self._tell) for plan in plans)
+
+    @property
+    def ready_words(self) -> dict[str, str]:
+        """What the brokers' services say of themselves, by name: what each of them says, in order, with commas between."""
+        names = dict.fromkeys(name for broker in self.brokers for name in broker.ready_words)
+        return {name: ",".join(filter(None, (one.ready_words.get(name) for one in self.brokers))) for name in names}
+
+    def _tell(self) -> None:
+        """Tell one of the brokers that serve which ones do not: people and programs ask brokers what is wrong."""
+        down = {broker.name: broker.last_end for broker in self.brokers if broker.is_down}
+        for place, broker in enumerate(broker for broker in self.brokers if not broker.is_down):
+            broker.tell({} if place else down)
+
+    async def __aenter__(self) -> Self:
+        starting = [asyncio.create_task(broker.start(), name=f"start {broker.name}") for broker in self.brokers]
+        try:
+            await asyncio.gather(*starting)
+        except BaseException:
+            for task in starting:
+                task.cancel()
+            await asyncio.gather(*starting, return_exceptions=True)
+            await self._stop()
+            raise
+        for broker in self.brokers:
+            broker.keep()
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self._stop()
+
+    async def _stop(self) -> None:
+        await asyncio.gather(*(broker.stop() for broker in self.brokers))
+
+
+class SupervisedBroker:
+    """One broker: its process, and the ones that come after it. Loop thread only.
+
+    Args:
+        plan: what it is called, and its own settings.
+        command: the program and the arguments that all brokers have.
+        pauses_s: the shortest and the longest one before it is started again.
+        clock: measures for how long it has served.
+        changed: called when :attr:`is_down` has changed, or the reason.
+    """
+
+    def __init__(
+        self,
+        plan: BrokerPlan,
+        command: Sequence[str],
+        pauses_s: tuple[float, float],
+        clock: Clock,
+        changed: Callable[[], None],
+    ) -> None:
+        self.name = plan.name
+        self.address = ""
+        """``host:port`` of the broker; empty until it is ready for the first time."""
+        self.ready_words: dict[str, str] = {}
+        """What its services say of themselves; of the start before, while it is started again."""
+        self.restarts = 0
+        self.last_end = ""
+        """How the last process ended; empty while the first one lives."""
+        self.is_down = False
+        """Whether it ended, and does not serve again yet."""
+        self._changed = changed
+        self._settings = list(plan.settings)
+        self._keeps_port = plan.has_free_port
+        self._kept_ports = plan.free_ports
+        self._command = command
+        self._pauses_s = pauses_s
+        self._clock = clock
+        self._process: Process | None = None
+        self._keeper: asyncio.Task[None] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """Return the id of its process; None where there is none."""
+        return None if self._process is None else self._process.pid
+
+    async def start(self) -> None:
+        """Start the process and wait until it serves.
+
+        Raises:
+            CommandError: it ended before; with its exit code. What it said stands on stderr.
+        """
+        words = [word for setting in self._settings for word in ("--set", setting)]
+        supervised = ("--supervised", f"{self.restarts}:{self.last_end}")
+        self._process = process = await asyncio.create_subprocess_exec(
+            *self._command, *words, *supervised, stdin=PIPE, stdout=PIPE, process_group=0
+        )  # in a group of its own: Ctrl-C at a terminal goes to the supervisor alone, which stops the others
+        ready = await read_ready_words(process, self._printed)
+        if "broker" not in ready:
+            code = await process.wait()
+            raise CommandError(f"{self.name} did not start: it {how_it_ended(code)}", passed_on(code))
+        self.ready_words = {name: word for name, word in ready.items() if name not in READY_WORDS}
+        if not self.address:
+            self.address = ready["broker"]
+            if self._keeps_port:  # clients know it by now
+                self._settings.append(f"listen.port={self.address.rpartition(':')[2]}")
+            for key, name in self._kept_ports.items():  # what reads them knows them by now, too
+                if name in self.ready_words:
+                    self._settings.append(f"{key}={self.ready_words[name].rpartition(':')[2]}")
+
+    def _printed(self, line: str) -> None:
+        log.info("%s printed: %s", self.name, printable(line))
+
+    def keep(self) -> None:
+        """Start it again from now on whenever it ends, until :meth:`stop`."""
+        self._keeper = asyncio.create_task(self._keep(), name=f"keep {self.name}")
+
+    async def _keep(self) -> None:
+        pause_s, longest_s = self._pauses_s
+        while True:
+            assert self._process is not None
+            began_s = self._clock.monotonic_s()
+            code = await self._process.wait()
+            served_s = self._clock.monotonic_s() - began_s
+            if served_s >= STEADY_S:
+                pause_s = self._pauses_s[0]
+            self.last_end = how_it_ended(code)
+            self.restarts += 1
+            self.is_down = True
+            self._changed()
+            log.error("%s %s after %.0f s; it is started again in %g s", self.name, self.last_end, served_s, pause_s)
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 2, longest_s)
+            try:
+                await self.start()
+            except (CommandError, OSError) as failure:
+                log.error("%s: %s", self.name, failure)
+            else:
+                self.is_down = False
+                self._changed()
+                log.warning("%s serves again at %s, as process %d", self.name, self.address, self._process.pid)
+
+    def tell(self, down: Mapping[str, str]) -> None:
+        """Tell the process which other brokers are down: name → how each ended."""
+        assert self._process is not None
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(down).encode() + b"\n")
+
+    async def stop(self) -> None:
+        """End the process in good order, and by force where that takes more than a minute. Idempotent."""
+        if self._keeper is not None:
+            self._keeper.cancel()
+            await asyncio.gather(self._keeper, return_exceptions=True)
+        if self._process is not None and not await end_process(self._process, STOP_TIMEOUT_S):
+            log.error("%s has not ended within %.0f s and is killed; its store recovers", self.name, STOP_TIMEOUT_S)
+
+
+def how_it_ended(code: int) -> str:
+    """Return what a process did, in words that follow its name. ``code`` is negative for a signal, as in :mod:`subprocess`."""
+    if code < 0:
+        known = -code in {number.value for number in signal.Signals}  # real-time signals have no names
+        return f"was ended by {signal.Signals(-code).name if known else f'signal {-code}'}"
+    reasons = {ExitCode.OK: "a stop that nobody here asked for", ExitCode.FENCED: "its store is fenced"}
+    reason = reasons.get(ExitCode(code)) if code in set(ExitCode) else None
+    return f"ended with exit code {code}" + (f" ({reason})" if reason else "")

@@ -1,0 +1,1 @@
+"""``flintmq top``: a cluster in the terminal. Only :mod:`flintmq.programs.top.app` and its screens need Textual."""

@@ -1,0 +1,85 @@
+"""The screen of ``flintmq top`` that shows one broker, topic or group, or all alarms."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import ClassVar
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.screen import Screen
+from textual.widgets import Footer, Static
+
+from flintmq.programs.top.details import Part
+
+
+class DetailScreen(Screen[None]):
+    """Shows parts below each other, asked for again and again; escape goes back.
+
+    Args:
+        ask: gives what is shown.
+        refresh_s: how often it is asked.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "app.pop_screen", "Back"),
+        Binding("q", "app.quit", "Quit"),
+        Binding("p", "pause", "Pause"),
+    ]
+
+    def __init__(self, ask: Callable[[], Awaitable[Sequence[Part]]], refresh_s: float) -> None:
+        super().__init__()
+        self._ask = ask
+        self._refresh_s = refresh_s
+        self._paused = False
+        self._asking = asyncio.Lock()
+
+    def compose(self) -> ComposeResult:
+        """Yield the widgets."""
+        yield Static("PAUSED", id="paused")
+        with VerticalScroll():
+            yield Static("asking …", id="parts", markup=False)
+        yield Footer(show_command_palette=False)
+
+    def on_mount(self) -> None:
+        """Begin to ask."""
+        self.query_one("#paused").display = False
+        self.query_one(VerticalScroll).focus()
+        self.set_interval(self._refresh_s, self.look)
+        self.run_worker(self.look())
+
+    async def look(self) -> None:
+        """Ask, and show the answer, unless the screen is paused. Looks do not overlap."""
+        if self._paused or self._asking.locked():
+            return
+        async with self._asking:
+            parts = await self._ask()
+            if not self.is_attached:  # the screen was left while it was asked
+                return
+            self.query_one("#parts", Static).update(Group(*(_shown(part) for part in parts)))
+
+    def action_pause(self) -> None:
+        """Leave the screen as it is, or go on."""
+        self._paused = not self._paused
+        self.query_one("#paused").display = self._paused
+
+
+def _shown(part: Part) -> RenderableType:
+    """Return a part as a table whose cells are text, whatever they look like."""
+    table = Table(
+        box=box.SIMPLE_HEAD if any(part.headings) else None,
+        show_header=any(part.headings),
+        pad_edge=False,
+    )
+    for heading in part.headings:
+        is_number = heading.endswith("#")
+        table.add_column(Text(heading.removesuffix("#")), justify="right" if is_number else "left", no_wrap=is_number)
+    for row in part.rows:
+        table.add_row(*(Text(cell) for cell in row))
+    return Group(Text(part.title, style="bold"), *([table] if part.rows else []), Text(""))

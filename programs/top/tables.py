@@ -1,0 +1,205 @@
+"""What ``flintmq top`` shows as rows of text: chosen, sorted and cut. Pure; needs no terminal.
+
+Cells are plain text: names come from clients, and whatever shows them must not take them for markup.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Generic, TypeVar
+
+import attrs
+
+from flintmq.config.units import size_text
+from flintmq.core.client_log import printable
+from flintmq.programs.cluster_view.values import BrokerView, GroupView, Overview, PlacedAlarm, TopicView
+
+T = TypeVar("T", BrokerView, TopicView, GroupView)
+
+ROWS_MAX: Final = 200
+"""Rows of a table: those behind them are found by a filter, or another order."""
+NAME_MAX_CHARS: Final = 30
+UNKNOWN: Final = "-"
+
+
+def name_text(name: str) -> str:
+    """Return a name on one line, cut where it is long."""
+    text = printable(name, 1_000)
+    return text if len(text) <= NAME_MAX_CHARS else f"{text[: NAME_MAX_CHARS - 1]}…"
+
+
+def count_text(count: float | None) -> str:
+    """Return a whole number, with thousands set apart."""
+    return UNKNOWN if count is None else f"{count:,.0f}"
+
+
+def rate_text(per_s: float | None) -> str:
+    """Return a rate; with a decimal where it is small."""
+    if per_s is None:
+        return UNKNOWN
+    return f"{per_s:,.0f}" if per_s >= 100 or per_s == 0 else f"{per_s:.1f}"
+
+
+def age_text(age_s: float | None) -> str:
+    """Return an age: seconds, or minutes where there are many."""
+    if age_s is None:
+        return UNKNOWN
+    return f"{age_s:.0f} s" if age_s < 120 else f"{age_s / 60:.0f} min"
+
+
+@attrs.frozen
+class Column(Generic[T]):
+    """A column: its heading, what it shows of a value, and how it orders."""
+
+    heading: str
+    text: Callable[[T], str]
+    order: Callable[[T], Any] | None = None
+    """None: it cannot be sorted by."""
+    is_number: bool = True
+
+
+@attrs.frozen
+class Kind(Generic[T]):
+    """A table of values of one kind. The first column that orders is not necessarily the first one shown."""
+
+    title: str
+    columns: tuple[Column[T], ...]
+    key: Callable[[T], str]
+    """Names a row, also after a refresh."""
+    sorted_by: str
+    """The heading of the column that orders at first."""
+
+    @property
+    def orders(self) -> list[str]:
+        """Return the headings of columns that it can be sorted by."""
+        return [column.heading for column in self.columns if column.order is not None]
+
+
+def _falling(value: float | None) -> tuple[bool, float]:
+    """Order numbers from the greatest on, and unknown ones last."""
+    return (value is None, -(value or 0))
+
+
+def _broker_state(broker: BrokerView) -> str:
+    if broker.error:
+        return "away"
+    critical = any(alarm.level == "critical" for alarm in broker.alarms)
+    role = "slave" if broker.broker_id else "master"
+    return f"{role}, alarm" if critical else role
+
+
+def _known(broker: BrokerView, text: str) -> str:
+    """Return a figure, unless the broker never told one."""
+    return UNKNOWN if broker.age_s is None else text
+
+
+def _group_state(group: GroupView) -> str:
+    words = ["conflict"] if group.conflict else []
+    words += [f"{len(group.stuck)} stuck"] if group.stuck else []
+    words += ["away"] if group.missing else []
+    if not words and group.state == "broadcasting":
+        words = ["broadcasting"]
+    if not words and group.members == 0:
+        words = ["offline"]
+    return ", ".join(words)
+
+
+BROKERS: Final = Kind[BrokerView](
+    "brokers",
+    (
+        Column("broker", lambda one: name_text(f"{one.name}:{one.broker_id}"), lambda one: one.name, is_number=False),
+        Column("put/s", lambda one: rate_text(one.put_per_s), lambda one: _falling(one.put_per_s)),
+        Column("get/s", lambda one: rate_text(one.get_per_s), lambda one: _falling(one.get_per_s)),
+        Column(
+            "p99 ms",
+            lambda one: UNKNOWN if one.put_latency_99_ms is None else f"{one.put_latency_99_ms:.1f}",
+            lambda one: _falling(one.put_latency_99_ms),
+        ),
+        Column(
+            "log", lambda one: _known(one, size_text(one.commit_log_bytes)), lambda one: _falling(one.commit_log_bytes)
+        ),
+        Column("disk", lambda one: _known(one, f"{one.disk_ratio:.0%}"), lambda one: _falling(one.disk_ratio)),
+        Column("state", _broker_state, is_number=False),
+    ),
+    lambda one: f"{one.name}:{one.broker_id}",
+    "broker",
+)
+TOPICS: Final = Kind[TopicView](
+    "topics",
+    (
+        Column("topic", lambda one: name_text(one.name), lambda one: one.name, is_number=False),
+        Column("put/s", lambda one: rate_text(one.put_per_s), lambda one: (_falling(one.put_per_s), one.name)),
+        Column("lag", lambda one: count_text(one.lag), lambda one: (_falling(one.lag), one.name)),
+        Column("messages", lambda one: count_text(one.messages), lambda one: (_falling(one.messages), one.name)),
+        Column("queues", lambda one: str(one.read_queues)),
+        Column("groups", lambda one: str(len(one.groups))),
+        Column("state", lambda one: "away" if one.missing else "", is_number=False),
+    ),
+    lambda one: one.name,
+    "put/s",
+)
+GROUPS: Final = Kind[GroupView](
+    "groups",
+    (
+        Column("group", lambda one: name_text(one.name), lambda one: one.name, is_number=False),
+        Column("lag", lambda one: count_text(one.lag), lambda one: (_falling(one.lag), one.name)),
+        Column("get/s", lambda one: rate_text(one.get_per_s), lambda one: (_falling(one.get_per_s), one.name)),
+        Column("members", lambda one: count_text(one.members), lambda one: (_falling(one.members), one.name)),
+        Column("topics", lambda one: str(len(one.topics))),
+        Column("state", _group_state, lambda one: (not one.conflict, not one.stuck, one.name), is_number=False),
+    ),
+    lambda one: one.name,
+    "lag",
+)
+
+
+def chosen(
+    kind: Kind[T], values: Sequence[T], *, wanted: str = "", sorted_by: str = "", with_system: bool = False
+) -> list[T]:
+    """Return the values that a table shows, in order.
+
+    Args:
+        kind: of the table.
+        values: all of them.
+        wanted: part of the names to show, in whatever case; empty for all.
+        sorted_by: the heading of a column; empty for the kind's own.
+        with_system: show topics and groups that are not users', too.
+    """
+    order = next(column.order for column in kind.columns if column.heading == (sorted_by or kind.sorted_by))
+    shown = [
+        value
+        for value in values
+        if wanted.casefold() in kind.key(value).casefold()
+        and (with_system or getattr(value, "kind", "user") in ("user", "dead_letter"))
+    ]
+    return sorted(shown, key=order)
+
+
+def overview_text(overview: Overview, state: str) -> str:
+    """Return the line at the top: what matters most comes first, because a narrow terminal cuts it."""
+    away = f" ({overview.brokers_missing} away)" if overview.brokers_missing else ""
+    latency = "" if overview.put_latency_99_ms is None else f"p99 {overview.put_latency_99_ms:.1f} ms  "
+    clusters = name_text(", ".join(overview.clusters)) or "no cluster"
+    return (
+        f"{clusters}  {state}  put {rate_text(overview.put_per_s)}/s  get {rate_text(overview.get_per_s)}/s  "
+        f"lag {count_text(overview.lag)}  {latency}brokers {overview.brokers}{away}"
+    )
+
+
+def alarm_text(alarm: PlacedAlarm) -> str:
+    """Return an alarm on one line: its level first, in letters, so that it is read without colour."""
+    place = f" {name_text(alarm.broker)}" if alarm.broker and alarm.broker != alarm.subject else ""
+    return f"{printable(alarm.level.upper(), 20)} {printable(alarm.id, 200)}{place}: {printable(alarm.message, 1_000)}"
+
+
+def alarm_lines(overview: Overview, room: int) -> list[str]:
+    """Return what is wrong, in so many lines at most; the last one says how many more there are."""
+    lines = [f"ERROR {printable(error, 1_000)}" for error in overview.errors]
+    lines += [alarm_text(alarm) for alarm in overview.alarms]
+    if len(lines) > room:
+        return [*lines[: room - 1], f"… and {len(lines) - room + 1} more: press a"]
+    if not lines and overview.offline_behind:
+        name, lag = overview.offline_behind[0]
+        more = f" and {len(overview.offline_behind) - 1} more" if len(overview.offline_behind) > 1 else ""
+        lines = [f"no alarms, but nobody consumes for {name_text(name)} ({count_text(lag)} behind){more}"]
+    return lines or ["no alarms"]

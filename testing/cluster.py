@@ -1,0 +1,126 @@
+"""Several brokers under one name server inside a test: masters, and slaves that copy them."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, Self
+
+from flintmq.config import load_config
+from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
+from flintmq.programs.name_server.name_server import NameServer
+from flintmq.remoting.client.message import MessageExt
+from flintmq.testing.embedded import SETTINGS, EmbeddedBroker
+
+LAYOUT: Final[Mapping[str, int]] = {"broker-a": 1, "broker-b": 0}
+"""Two masters, the first with a slave."""
+
+REPLICATION: Final = ("ha.enable=true", "ha.reconnect_interval_ms=50", "ha.sync_interval_ms=500")
+"""A slave is back soon after its link is."""
+
+
+class EmbeddedCluster:
+    """Brokers and a name server in this process, from ``__enter__`` to ``__exit__``. Thread-safe.
+
+    ``cluster["broker-a"]`` is a master, ``cluster.slaves("broker-a")`` those that copy it: each an
+    :class:`~flintmq.testing.embedded.EmbeddedBroker`, which can be stopped, started and be given faults by itself.
+
+    Args:
+        folder: for the stores.
+        layout: the masters' names, and how many slaves each has.
+        settings: ``key=value`` for all brokers; ``broker.role=sync_master`` concerns the masters.
+        clock: the brokers' time.
+        plugins: plugin objects beyond those that are installed, for all brokers.
+        with_faults: see :class:`~flintmq.testing.embedded.EmbeddedBroker`.
+
+    Raises (at ``__enter__``):
+        ConfigError, PluginError, StoreError, RemotingError: a broker does not start; those that did are stopped.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        layout: Mapping[str, int] = LAYOUT,
+        settings: Iterable[str] = (),
+        clock: Clock = SYSTEM_CLOCK,
+        plugins: Iterable[object] = (),
+        with_faults: bool = False,
+    ) -> None:
+        replication = (*REPLICATION, f"ha.secret={secrets.token_hex(16)}") if any(layout.values()) else ()
+        settings = (*replication, *settings)
+        plugins = tuple(plugins)
+        self.clock = clock
+        self.name_server = NameServer(load_config(None, (*SETTINGS, *settings), {}))
+        self._held = contextlib.ExitStack()
+        self._masters: dict[str, EmbeddedBroker] = {}
+        self._slaves: dict[str, list[EmbeddedBroker]] = {}
+        for name, slaves in layout.items():
+            self._masters[name] = EmbeddedBroker(
+                folder / name,
+                settings=(*settings, f"broker.name={name}"),
+                clock=clock,
+                plugins=plugins,
+                with_faults=with_faults,
+                name_server=self.name_server,
+            )
+            self._slaves[name] = [
+                EmbeddedBroker(
+                    folder / f"{name}-{number}",
+                    settings=(*settings, f"broker.name={name}", "broker.role=slave", f"broker.id={number}"),
+                    clock=clock,
+                    plugins=plugins,
+                    with_faults=with_faults,
+                    name_server=self.name_server,
+                    master=self._masters[name],
+                )
+                for number in range(1, slaves + 1)
+            ]
+
+    def __enter__(self) -> Self:
+        with contextlib.ExitStack() as held:
+            held.enter_context(self.name_server)
+            for name, master in self._masters.items():
+                held.enter_context(master)
+                for slave in self._slaves[name]:
+                    held.enter_context(slave)
+            self._held = held.pop_all()
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        self._held.__exit__(*exception)
+
+    def __getitem__(self, name: str) -> EmbeddedBroker:
+        """Return the master of a name. Raises ``KeyError``."""
+        return self._masters[name]
+
+    def __iter__(self) -> Iterator[EmbeddedBroker]:
+        """Iterate over the masters."""
+        return iter(self._masters.values())
+
+    def slaves(self, name: str) -> tuple[EmbeddedBroker, ...]:
+        """Return the slaves of a master. Raises ``KeyError``."""
+        return tuple(self._slaves[name])
+
+    @property
+    def name_server_address(self) -> str:
+        """``host:port`` of the name server, which clients are given."""
+        return self.name_server.address
+
+    def create_topic(self, name: str, queue_nums: int = 4) -> str:
+        """Create a topic on every master that runs, and return its name when the name server knows all its queues.
+
+        Raises:
+            RefusedError: a broker refuses it.
+            TimeoutError: the name server did not learn of it within 5 s.
+        """
+        for master in self._masters.values():
+            if master.runs:
+                master.create_topic(name, queue_nums)
+        return name
+
+    def messages(self, topic: str) -> list[MessageExt]:
+        """Return the messages of a topic that consumers can see at any master that runs, master after master."""
+        return [message for master in self if master.runs for message in master.messages(topic)]

@@ -1,0 +1,117 @@
+"""Fixtures of pytest, there wherever FlintMQ is installed (docs/testing.md). Nothing is imported before a test asks for one."""
+
+from __future__ import annotations
+
+import re
+import sys
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from flintmq.core.io.clock import Clock
+    from flintmq.testing.clock import VirtualClock
+    from flintmq.testing.cluster import EmbeddedCluster
+    from flintmq.testing.embedded import EmbeddedBroker
+    from flintmq.testing.faults import Faults
+
+
+class _AsInstalled:
+    """Finds FlintMQ's modules ahead of pytest, which rewrites the assertions of all that is installed with a plugin of it.
+
+    It would compile each module again, in every run where bytecode is not kept: two seconds for a test with a broker.
+    """
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        """Return where a module of FlintMQ is; None leaves it to the finders that follow."""
+        if not name.startswith("flintmq.") or name.startswith("flintmq.tests"):
+            return None
+        return PathFinder.find_spec(name, path, target)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    """Have FlintMQ's modules imported as they were installed, until pytest ends."""
+    finder = _AsInstalled()
+    sys.meta_path.insert(0, finder)
+    early_config.add_cleanup(lambda: sys.meta_path.remove(finder) if finder in sys.meta_path else None)
+
+
+@pytest.fixture
+def flintmq_settings() -> Sequence[str]:
+    """Return further settings of ``flintmq_broker``, as ``key=value``; a test that has some overrides this fixture."""
+    return ()
+
+
+@pytest.fixture
+def flintmq_clock() -> VirtualClock:
+    """Return the clock of ``flintmq_broker``: it stands still until ``advance("2h")`` has two hours pass."""
+    from flintmq.testing.clock import VirtualClock
+
+    return VirtualClock()
+
+
+@pytest.fixture
+def flintmq_broker(
+    request: pytest.FixtureRequest, tmp_path: Path, flintmq_settings: Sequence[str]
+) -> Iterator[EmbeddedBroker]:
+    """Run a broker and its name server in this process; on ``flintmq_clock`` where the test has it, else in real time."""
+    from flintmq.testing.embedded import EmbeddedBroker
+
+    with EmbeddedBroker(
+        tmp_path / "flintmq",
+        settings=flintmq_settings,
+        clock=_clock(request),
+        with_faults="flintmq_faults" in request.fixturenames,
+    ) as broker:
+        yield broker
+
+
+def _clock(request: pytest.FixtureRequest) -> Clock:
+    from flintmq.core.io.clock import SYSTEM_CLOCK
+
+    asked: Clock = request.getfixturevalue("flintmq_clock") if "flintmq_clock" in request.fixturenames else SYSTEM_CLOCK
+    return asked
+
+
+@pytest.fixture
+def flintmq_faults(flintmq_broker: EmbeddedBroker) -> Faults:
+    """Return what can go wrong with ``flintmq_broker``: syncs, the disk, answers, the network, a crash."""
+    return flintmq_broker.faults
+
+
+@pytest.fixture
+def flintmq_layout() -> Mapping[str, int]:
+    """Return the masters of ``flintmq_cluster`` with how many slaves each has; a test that wants others overrides it."""
+    from flintmq.testing.cluster import LAYOUT
+
+    return LAYOUT
+
+
+@pytest.fixture
+def flintmq_cluster(
+    request: pytest.FixtureRequest, tmp_path: Path, flintmq_settings: Sequence[str], flintmq_layout: Mapping[str, int]
+) -> Iterator[EmbeddedCluster]:
+    """Run masters, their slaves and a name server in this process, each broker with faults; see ``flintmq_broker``."""
+    from flintmq.testing.cluster import EmbeddedCluster
+
+    with EmbeddedCluster(
+        tmp_path / "flintmq-cluster",
+        layout=flintmq_layout,
+        settings=flintmq_settings,
+        clock=_clock(request),
+        with_faults=True,
+    ) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def flintmq_topic(request: pytest.FixtureRequest, flintmq_broker: EmbeddedBroker) -> str:
+    """Create a topic with four queues, named for the test, and return its name."""
+    words = re.sub(r"[^a-zA-Z0-9_-]+", "_", request.node.name)[:80]
+    return flintmq_broker.create_topic(f"{words}-{uuid.uuid4().hex[:8]}")

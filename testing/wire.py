@@ -1,0 +1,253 @@
+"""The way from clients to a server, which a test can cut, and on which it can have answers lost."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from typing import Final, cast
+
+import attrs
+
+from flintmq.core.errors import FrameError
+from flintmq.remoting.client.blocking import LoopThread
+from flintmq.remoting.wire.command import decode_command
+from flintmq.remoting.wire.frame import FrameDecoder
+from flintmq.testing.fault import Fault
+
+_LENGTH: Final = struct.Struct(">I")
+
+
+@attrs.define(eq=False)
+class AnswerFault(Fault):
+    """What happens to the n-th answer to requests of a code, from when it is scripted."""
+
+    code: int
+    delay_s: float | None = None
+    """The answer comes so much later; None: it never does."""
+    disconnects: bool = False
+    """The connection ends in its place."""
+
+
+@attrs.define(eq=False)
+class Cut(Fault):
+    """Nothing passes."""
+
+    is_silent: bool = False
+    """Connections stay, and nothing comes through them; else they end, and new ones end at once."""
+
+
+class FaultyWire:
+    """Forwards connections to a server, but for what a test wants to happen to them. Thread-safe.
+
+    It reads frames only, so every client may use it; of encrypted connections it cannot tell the answers apart.
+
+    Args:
+        host: where it listens, at :attr:`port`.
+    """
+
+    def __init__(self, host: str = "127.0.0.1") -> None:
+        self.target = (host, 0)
+        """Host and port of the server."""
+        self._links: set[_Link] = set()
+        self._answers: list[AnswerFault] = []
+        self._cut: Cut | None = None
+        self._loop = LoopThread("flintmq-wire")
+        self._server = self._loop.run(self._listen(host))
+        self.port: int = self._server.sockets[0].getsockname()[1]
+
+    async def _listen(self, host: str) -> asyncio.Server:
+        return await asyncio.get_running_loop().create_server(lambda: _Link(self).client, host, 0)
+
+    def close(self) -> None:
+        """End every connection, and listen no more. Idempotent."""
+        if self._loop.is_usable:
+            self._loop.run(self._close())
+            self._loop.stop()
+
+    async def _close(self) -> None:
+        self._server.close()
+        for link in list(self._links):
+            link.abort()
+        await self._server.wait_closed()
+
+    def script(self, fault: AnswerFault) -> AnswerFault:
+        """Have an answer get lost, come late, or end its connection, unless the fault is undone before."""
+        self._answers.append(fault)
+        fault.undone.subscribe(lambda: self._answers.remove(fault))
+        return fault
+
+    def cut(self, fault: Cut) -> Cut:
+        """Let nothing pass until the fault is undone."""
+        self._loop.run(self._set_cut(fault))
+        fault.undone.subscribe(lambda: self._loop.run(self._set_cut(None)))
+        return fault
+
+    async def _set_cut(self, fault: Cut | None) -> None:
+        self._cut = fault
+        for link in list(self._links):
+            if fault is not None and not fault.is_silent:
+                link.abort()
+            else:
+                link.pause(is_paused=fault is not None)
+
+    def disconnect(self) -> None:
+        """End every connection now; clients may connect again at once."""
+        self._loop.run(self._disconnect())
+
+    async def _disconnect(self) -> None:
+        for link in list(self._links):
+            link.abort()
+
+    def begin(self, link: _Link) -> bool:
+        """Note a connection; return whether it may live. Loop thread."""
+        if self._cut is not None:
+            self._cut.strike()
+            if not self._cut.is_silent:
+                return False
+            link.pause(is_paused=True)
+        self._links.add(link)
+        return True
+
+    def end(self, link: _Link) -> None:
+        """Forget a connection. Loop thread."""
+        self._links.discard(link)
+
+    def fault_of(self, code: int) -> AnswerFault | None:
+        """Return what shall happen to the answer to a request that has just come; None: nothing. Loop thread."""
+        found = None
+        for fault in list(self._answers):
+            if fault.code == code and fault.counts() and found is None:
+                found = fault
+        return found
+
+
+class _Link:
+    """One connection: from a client, and on to the server. Loop thread only."""
+
+    def __init__(self, wire: FaultyWire) -> None:
+        self.wire = wire
+        self.client = _Side(self)
+        self.server = _Side(self)
+        self._faults: dict[int, AnswerFault] = {}
+        """Opaque → what happens to the answer."""
+        self._connecting: asyncio.Task[None] | None = None
+
+    def made(self, side: _Side) -> None:
+        if side is self.server:
+            return
+        if not self.wire.begin(self):
+            self.abort()
+            return
+        self.client.pause(is_paused=True)
+        self._connecting = asyncio.get_running_loop().create_task(self._connect())
+
+    async def _connect(self) -> None:
+        host, port = self.wire.target
+        try:
+            await asyncio.get_running_loop().create_connection(lambda: self.server, host, port)
+        except OSError:  # the server is down: the client finds out as it would without us
+            self.abort()
+        else:
+            self.client.pause(is_paused=False)
+
+    def lost(self, side: _Side) -> None:
+        """End the other side as well, once it has what came before."""
+        other = self.server if side is self.client else self.client
+        if other.transport is not None:
+            other.transport.close()
+        if side is self.client:
+            self.wire.end(self)
+            if self._connecting is not None:
+                self._connecting.cancel()
+
+    def abort(self) -> None:
+        for side in (self.client, self.server):
+            if side.transport is not None:
+                side.transport.abort()
+
+    def pause(self, *, is_paused: bool) -> None:
+        for side in (self.client, self.server):
+            side.pause(is_paused=is_paused)
+
+    def passes(self, side: _Side, frame: bytes) -> bool:
+        """Return whether a frame goes on now."""
+        try:
+            command = decode_command(frame)
+        except FrameError:  # its reader finds out
+            return True
+        if side is self.client:
+            if not command.is_response and (fault := self.wire.fault_of(command.code)) is not None:
+                self._faults[command.opaque] = fault
+            return True
+        fault = self._faults.pop(command.opaque, None) if command.is_response else None
+        if fault is None:
+            return True
+        fault.strike()
+        if fault.disconnects:
+            self.abort()
+        elif fault.delay_s is not None:
+            asyncio.get_running_loop().call_later(fault.delay_s, self.client.write, frame)
+        return False
+
+
+class _Side(asyncio.Protocol):
+    """One end of a link. What it reads, the other end writes."""
+
+    def __init__(self, link: _Link) -> None:
+        self._link = link
+        self._frames: FrameDecoder | None = FrameDecoder()
+        """None once something came that cannot be cut into frames: then all goes through as it comes."""
+        self._pauses = 0
+        self.transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        if self._pauses:
+            self.transport.pause_reading()
+        self._link.made(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.transport = None
+        self._link.lost(self)
+
+    def data_received(self, data: bytes) -> None:
+        if self._frames is None:
+            self._other.write_raw(data)
+            return
+        try:
+            frames = self._frames.feed(data)
+        except FrameError:
+            self._frames = None
+            self._other.write_raw(data)
+            return
+        for frame in frames:
+            if self._link.passes(self, frame):
+                self._other.write(frame)
+
+    def pause_writing(self) -> None:
+        self._other.pause(is_paused=True)
+
+    def resume_writing(self) -> None:
+        self._other.pause(is_paused=False)
+
+    @property
+    def _other(self) -> _Side:
+        return self._link.server if self is self._link.client else self._link.client
+
+    def write(self, frame: bytes) -> None:
+        self.write_raw(_LENGTH.pack(len(frame)) + frame)
+
+    def write_raw(self, data: bytes) -> None:
+        if self.transport is not None:
+            self.transport.write(data)
+
+    def pause(self, *, is_paused: bool) -> None:
+        """Read nothing until as many resume it as have paused it."""
+        before = self._pauses
+        self._pauses = max(0, before + (1 if is_paused else -1))
+        if self.transport is None or bool(before) == bool(self._pauses):
+            return
+        if self._pauses:
+            self.transport.pause_reading()
+        else:
+            self.transport.resume_reading()

@@ -1,0 +1,38 @@
+"""Programs read a broker's alarms from request 28: what is written there can be read again, and nothing else passes for it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from flintmq.core.errors import FlintError
+from flintmq.core.kernel.ports.alarm import CRITICAL, WARNING, Alarm
+from flintmq.programs.broker.alarm_figures import alarm_figures, alarms_of
+
+
+def test_alarms_pass_through_the_figure() -> None:
+    """Numbers keep their kind: a message count is no 1000.0."""
+    alarms = [
+        Alarm("a.b", CRITICAL, "G", 'it is "full" | <b>', 1_000, "messages", 500, "store.path"),
+        Alarm("a.c", WARNING, "", "late", 0.5, "ratio", 0.25),
+    ]
+    api: Any = SimpleNamespace(alarms=lambda: alarms)
+    found = alarms_of(alarm_figures(api))
+    assert found == alarms
+    assert [type(alarm.value) for alarm in found] == [int, float]
+
+
+def test_a_broker_without_the_figure_has_none() -> None:
+    """The Java broker."""
+    assert alarms_of({"putTps": "0.0"}) == []
+
+
+@pytest.mark.parametrize(
+    "figure", ["", "[", "{}", '[{"id":"a.b"}]', '[{"id":1,"level":"warning","subject":"","message":""}]']
+)
+def test_a_figure_of_another_form_is_an_error(figure: str) -> None:
+    """Not an empty list, which would say that all is well."""
+    with pytest.raises(FlintError, match="'alarms' cannot be read"):
+        alarms_of({"alarms": figure})

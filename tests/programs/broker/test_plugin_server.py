@@ -1,0 +1,32 @@
+"""The bounded queues of a broker: one for each name, with the capacity that the settings give it."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+
+from flintmq.config.sections.service import AdmissionSection
+from flintmq.programs.broker.plugin_server import Pools
+
+
+def test_a_queue_is_made_once_and_has_its_own_capacity_or_that_of_administration() -> None:
+    """Two processors that name one queue share its bound."""
+    admission = AdmissionSection(send_queue=7, admin_queue=5)
+    pools = Pools(AsyncExitStack(), admission)
+    assert pools.get("send") is pools.get("send")
+    assert (pools.get("send").capacity, pools.get("mine").capacity) == (7, 5)
+    assert pools.get("mine").key == "admission.admin_queue"
+    assert set(pools.by_name) == {"send", "mine"}
+
+
+def test_threads_grow_to_what_the_greediest_asks_for_and_end_with_the_broker() -> None:
+    """A plugin's pool of threads must not outlive the broker that it serves."""
+
+    async def live() -> None:
+        async with AsyncExitStack() as held:
+            pools = Pools(held, AdmissionSection())
+            first = pools.get("mine", 1).threads
+            assert first is not None
+            assert pools.get("mine", 3).threads is first
+
+    asyncio.run(live())

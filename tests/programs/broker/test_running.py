@@ -1,0 +1,170 @@
+"""A store is closed before the code that stopped its broker goes on: also where that is cancelled, or a plugin exits."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import flintmq
+from flintmq.core.io.os_disk import OsDisk
+from flintmq.core.kernel.hookspecs import hookimpl
+from flintmq.programs.broker.running import in_thread_to_its_end, run_loop_named, run_to_end, to_its_end
+
+SMALL = ("store.commit_log_file_bytes=1MiB", "index.max_hash_slot_num=1000", "index.max_index_num=4000")
+
+
+def config(folder: Path, *more: str) -> Any:
+    settings = [*SMALL, f"store.path={folder / 'store'}", "listen.port=0", "listen.vip=false", *more]
+    return flintmq.load_config(None, settings, {})
+
+
+class SlowToClose(OsDisk):
+    """A disk on which the removal of the ``abort`` file, the end of a close, waits until it may go on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waits, self.goes_on = threading.Event(), threading.Event()
+
+    def discard(self, path: Path) -> None:
+        if path.name == "abort":
+            self.waits.set()
+            assert self.goes_on.wait(20)
+        super().discard(path)
+
+    def remove(self, path: Path) -> None:
+        if path.name == "abort":
+            self.waits.set()
+            assert self.goes_on.wait(20)
+        super().remove(path)
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_a_stop_that_is_cancelled_closes_the_store_first(tmp_path: Path, times: int) -> None:
+    """``asyncio.timeout`` around a stop: what is opened next must find the store free and clean."""
+    disk = SlowToClose()
+
+    async def run() -> None:
+        broker = flintmq.Broker(config(tmp_path), disk=disk)
+        await broker.start()
+        await broker.put([flintmq.Message("T", b"x")])
+        stopping = asyncio.create_task(broker.stop())
+        await asyncio.to_thread(disk.waits.wait, 20)
+        for _ in range(times):
+            stopping.cancel()
+            await asyncio.sleep(0)
+        assert not stopping.done()
+        disk.goes_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await stopping
+        assert not (tmp_path / "store" / "abort").exists()
+        async with flintmq.Broker(config(tmp_path)) as again:
+            assert again.state.store.started_clean
+
+    asyncio.run(run())
+
+
+def test_a_loop_that_ends_in_the_midst_of_a_stop_closes_the_store_first(tmp_path: Path) -> None:
+    """``asyncio.run`` cancels every task when its main one ends, those of the stop as well."""
+    disk = SlowToClose()
+
+    async def run() -> None:
+        broker = flintmq.Broker(config(tmp_path), disk=disk)
+        await broker.start()
+        asyncio.create_task(broker.stop())  # noqa: RUF006 - the loop's end finds it
+        await asyncio.to_thread(disk.waits.wait, 20)
+        threading.Timer(0.05, disk.goes_on.set).start()
+
+    asyncio.run(run())
+    assert not (tmp_path / "store" / "abort").exists()
+
+
+def exits() -> None:
+    raise SystemExit(3)
+
+
+class Exits:
+    """A plugin with a task, or a callback, that calls ``sys.exit``."""
+
+    plugin_name = "exits"
+
+    def __init__(self, as_task: bool) -> None:
+        self._as_task = as_task
+        self.begin = threading.Event()
+
+    @hookimpl
+    def flintmq_broker_ready(self, broker: Any) -> None:
+        async def work() -> None:
+            exits()
+
+        loop = asyncio.get_running_loop()
+        if self._as_task:
+            self._task = loop.create_task(work())
+        else:
+            loop.call_soon(exits)
+
+
+@pytest.mark.parametrize("as_task", [True, False])
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_a_plugin_that_exits_does_not_end_an_embedded_broker(
+    tmp_path: Path, as_task: bool, loop: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is said, and everybody is served; the stop is one in order."""
+    if loop == "uvloop":
+        pytest.importorskip("uvloop", reason="the extra fast is not installed")
+    with flintmq.Broker(config(tmp_path, f"listen.loop={loop}"), plugins=[Exits(as_task)]) as broker:
+        for _ in range(5):
+            broker.put([flintmq.Message("T", b"x")])
+    assert "SystemExit(3)" in caplog.text
+    assert not (tmp_path / "store" / "abort").exists()
+
+
+def test_a_program_that_exits_stops_its_broker_in_order(tmp_path: Path) -> None:
+    """In the caller's own loop SystemExit is the caller's; on its way out the store is closed."""
+
+    async def run() -> None:
+        async with flintmq.Broker(config(tmp_path), plugins=[Exits(as_task=True)]):
+            await asyncio.sleep(20)
+
+    with pytest.raises(SystemExit):
+        asyncio.run(run())
+    assert not (tmp_path / "store" / "abort").exists()
+
+
+def test_what_is_awaited_to_its_end_returns_and_raises_as_ever() -> None:
+    async def fails() -> None:
+        raise ValueError("wrong")
+
+    async def run() -> None:
+        assert await in_thread_to_its_end(lambda: 7) == 7
+        with pytest.raises(ZeroDivisionError):
+            await in_thread_to_its_end(lambda: 1 // 0)
+        with pytest.raises(ValueError, match="wrong"):
+            await to_its_end(fails())
+
+    run_to_end("asyncio", run())
+    assert run_loop_named("auto") is not None
+
+
+@pytest.mark.parametrize("error", [SystemExit(4), ValueError("wrong")])
+def test_the_work_itself_may_end_in_an_error(error: BaseException) -> None:
+    async def run() -> None:
+        raise error
+
+    with pytest.raises(type(error)):
+        run_to_end("asyncio", run())
+
+
+def test_an_unknown_loop_is_an_import_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "uvloop", None)
+
+    async def run() -> int:
+        return 1
+
+    with pytest.raises(ImportError):
+        run_to_end("uvloop", run())
+    assert run_to_end("auto", run()) == 1

@@ -1,0 +1,197 @@
+"""Commands on a terminal of 80 columns and 24 lines, and in a pipe: what they exist to tell is whole in both."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import struct
+import subprocess
+import sys
+import termios
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flintmq.programs.cli import output
+from flintmq.programs.cli.output import print_found, print_table, span_text
+
+from .conftest import RunCommand
+
+COLUMNS = 80
+TEXT = "a queue that stands still although messages wait, which an operator has to look at before the disk is full"
+ID = "7F00000100002A9F00000000000AB3C15E0D91B0A7C3"
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[[int | None], None]:
+    """Sets how many columns the terminal has; None is a pipe."""
+
+    def set_width(columns: int | None) -> None:
+        monkeypatch.setattr(output, "terminal_width", lambda *, stderr=False: columns)
+
+    return set_width
+
+
+@pytest.mark.parametrize("columns", [40, COLUMNS, 200, None])
+@pytest.mark.parametrize("count", [2, 5, 12])
+def test_no_word_is_cut(
+    terminal: Callable[[int | None], None], capsys: pytest.CaptureFixture[str], columns: int | None, count: int
+) -> None:
+    """A table where it fits, else cards; ids stay in one piece, and text is broken between words."""
+    terminal(columns)
+    values = [f"broker-{'x' * number}" for number in range(count - 2)] + [ID, TEXT]
+    print_table([f"h{number}" for number in range(count)], [values, values], title=f"{TEXT}: all")
+    out = capsys.readouterr().out
+    lines = out.splitlines()
+    head = " ".join(lines[:4])
+    assert f"{TEXT}: all" in head
+    assert out.count(ID) == 2
+    words = out.replace("\n", " ").split()
+    assert all(words.count(word) >= 2 for value in values for word in value.split())
+    if columns is not None and columns >= COLUMNS:
+        assert max(map(len, lines)) <= columns
+    if columns is None:
+        assert any(TEXT in line for line in lines[1:]), "a pipe takes a row as one line"
+
+
+def test_cards_leave_out_what_is_not_there(
+    terminal: Callable[[int | None], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    terminal(COLUMNS)
+    headings = ("broker", *(f"heading{number}" for number in range(9)))
+    print_table(headings, [("broker-a:0", "DefaultCluster", "", *(["127.0.0.1:10911"] * 7))])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:3] == ["", "broker-a:0", "  heading0  DefaultCluster"]
+    assert not any("heading1" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0s"), (59, "59s"), (423, "7m"), (3_600, "1h 0m"), (11_100, "3h 5m"), (187_200, "2d 4h")],
+)
+def test_spans_are_short(seconds: int, text: str) -> None:
+    assert span_text(seconds) == text
+
+
+def test_results_are_in_words(capsys: pytest.CaptureFixture[str]) -> None:
+    """People read yes and no, and words; names that somebody gave stay as they are, and programs have JSON."""
+    found = {
+        "told_by": "queues",
+        "is_sound": True,
+        "made_at_ms": 0,
+        "first_difference": None,
+        "record": {"queue_id": 3, "properties": {"my_key": "True", "UNIQ_KEY": "x"}},
+        "topics": {"my_topic": {"more_records": 5}},
+        "tables": ["config/topics.json"],
+    }
+    print_found(found, False)
+    assert capsys.readouterr().out.splitlines() == [
+        "where it ends was told by: the queues",
+        "is sound: yes",
+        "made at: -",
+        "first difference: none",
+        "record:",
+        "  queue id: 3",
+        "  properties:",
+        "    my_key: True",
+        "    UNIQ_KEY: x",
+        "topics:",
+        "  my_topic:",
+        "    more records: 5",
+        "tables:",
+        "  - config/topics.json",
+    ]
+
+
+COMMANDS: tuple[tuple[str, ...], ...] = (
+    ("status",),
+    ("status", "--topic", "{topic}"),
+    ("topics",),
+    ("topics", "--all"),
+    ("topics", "show", "{topic}"),
+    ("groups",),
+    ("groups", "show", "narrow-readers"),
+    ("groups", "reset", "narrow-readers", "{topic}", "--to", "first", "--dry-run"),
+    ("send", "{topic}", "another"),
+    ("query", "{topic}", "--key", "narrow-key"),
+    ("top", "--once"),
+)
+
+
+@pytest.mark.parametrize("columns", [COLUMNS, None])
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_every_command_fits(
+    cli: RunCommand,
+    name_server: str,
+    topic: str,
+    terminal: Callable[[int | None], None],
+    words: tuple[str, ...],
+    columns: int | None,
+) -> None:
+    """No line is longer than the terminal, and ids, addresses and names are in one piece."""
+    where = ("-n", name_server)
+    sent = cli("send", topic, "body", "--keys", "narrow-key", *where, "--json").json
+    assert cli("consume", topic, "-g", "narrow-readers", "--count", 1, "--from", "first", *where).code == 0
+    broker = cli("status", *where, "--json").json["brokers"][0]
+    terminal(columns)
+    outcome = cli(*(word.format(topic=topic) for word in words), *where)
+    assert outcome.code == 0, outcome.err
+    lines = outcome.out.splitlines()
+    if columns is not None:
+        assert [line for line in lines if len(line) > columns and " " in line.strip()] == []
+    whole: dict[str, list[Any]] = {
+        "status": [broker["address"], broker["version"], "DefaultCluster", "broker-a:0"],
+        "query": [sent["msg_id"], sent["offset_msg_id"], topic],
+        "groups": ["narrow-readers"],
+        "topics": [topic] if words[:2] != ("topics", "--all") else [topic, "SCHEDULE_TOPIC_XXXX"],
+    }
+    for text in whole.get(words[0], []):
+        assert any(str(text) in line for line in lines), text
+    if words[0] == "send":
+        assert sum(len(word) == 32 for line in lines for word in line.split()) == 2, "both ids are whole"
+
+
+@pytest.mark.parametrize("columns", [COLUMNS, None])
+@pytest.mark.parametrize("words", [("plugins",), ("config", "show"), ("config", "show", "--changed")], ids=" ".join)
+def test_commands_without_a_cluster_fit(
+    cli: RunCommand, terminal: Callable[[int | None], None], words: tuple[str, ...], columns: int | None
+) -> None:
+    """Long values, and lists of what plugins register, are broken between their words; nothing is shown as an escape."""
+    terminal(columns)
+    outcome = cli(*words)
+    assert outcome.code == 0
+    lines = outcome.out.splitlines()
+    assert "\\n" not in outcome.out
+    assert all(line == line.rstrip() for line in lines) or columns is not None
+    if columns is not None:
+        assert [line for line in lines if len(line) > columns and " " in line.strip()] == []
+    if words == ("plugins",):
+        assert "TRANS_CHECK_MAX_TIME_TOPIC" in outcome.out
+
+
+@pytest.mark.slow
+def test_a_real_terminal(cli: RunCommand, name_server: str, tmp_path: Path) -> None:
+    """What the width is comes from the terminal itself."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, COLUMNS, 0, 0))
+    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
+    done = subprocess.Popen(
+        [sys.executable, "-m", "flintmq", "status", "-n", name_server],
+        stdout=theirs,
+        env=environment | {"TERM": "xterm"},
+    )
+    os.close(theirs)
+    told = b""
+    try:
+        while part := os.read(ours, 65_536):
+            told += part
+    except OSError:
+        pass  # the other end is closed: the command has ended
+    assert done.wait() == 0
+    os.close(ours)
+    lines = told.decode().replace("\r", "").splitlines()
+    assert "broker-a:0" in lines
+    assert max(map(len, lines)) <= COLUMNS

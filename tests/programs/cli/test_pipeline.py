@@ -1,0 +1,66 @@
+"""``flintmq pipeline`` without a Spark: what it says before one is started."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from flintmq.programs.cli.exits import ExitCode
+from flintmq.programs.cli.main import run_command_line
+
+GOOD = "source: {path: ./store, subscribe: Orders}\nsinks: [{format: console}]\n"
+
+
+def pipeline(folder: Path, text: str) -> str:
+    file = folder / "p.yaml"
+    file.write_text(text)
+    return str(file)
+
+
+@pytest.fixture
+def without_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if it were not installed."""
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+
+
+@pytest.mark.usefixtures("without_pyspark")
+def test_a_machine_without_pyspark_is_told_what_to_install(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The broker runs without it; whoever wants a pipeline must learn how to get one, not see a traceback."""
+    for words in (("run", pipeline(tmp_path, GOOD)), ("demo",)):
+        assert run_command_line(["pipeline", *words]) == ExitCode.USAGE
+        assert "a pipeline needs pyspark: pip install '.[spark]'" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("without_pyspark")
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (GOOD.replace("console", "consle"), "p.yaml:2: 'sinks[0].format' must be one of"),
+        (GOOD.replace("subscribe", "subscrib"), "p.yaml:1: 'source.subscrib': unknown option"),
+        (GOOD.replace("path: ./store, ", ""), "p.yaml:1: 'source': where from?"),
+        (GOOD.replace("Orders", "Orders, maxBytesPerTrigger: much"), "p.yaml:1: 'source.maxBytesPerTrigger'"),
+    ],
+)
+def test_a_mistake_in_the_file_is_told_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, says: str
+) -> None:
+    """Before ten seconds of a session's start, with the line, and exit code 2."""
+    assert run_command_line(["pipeline", "run", pipeline(tmp_path, text), "--dry-run"]) == ExitCode.USAGE
+    assert says in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("without_pyspark")
+def test_a_file_that_is_not_there_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A mistyped path is the commonest mistake of all."""
+    assert run_command_line(["pipeline", "run", str(tmp_path / "nope.yaml")]) == ExitCode.USAGE
+    assert "nope.yaml: cannot be read" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("without_pyspark")
+def test_values_are_laid_over_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """--set changes a value, and is named where it is wrong."""
+    words = ["pipeline", "run", pipeline(tmp_path, GOOD), "--set", "source.pullTimeoutMs=soon"]
+    assert run_command_line(words) == ExitCode.USAGE
+    assert "command line: 'source.pullTimeoutMs'" in capsys.readouterr().err

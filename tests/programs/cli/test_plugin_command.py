@@ -1,0 +1,65 @@
+"""Commands of plugins are made by typer and stand beside click's: words, errors and access options pass between the two."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from flintmq.programs.cli import options
+from flintmq.programs.cli.exits import ExitCode
+
+from .conftest import RunCommand
+
+CLIENT = """
+import typer
+from flintmq.core.kernel.hookspecs import hookimpl
+from flintmq.programs.cli import options
+
+def count(topic: str, namesrv: str = "127.0.0.1:9876", words: list[str] = []) -> None:
+    print(topic, namesrv, words, options.given_access)
+
+def fails(code: int = 3) -> None:
+    raise typer.Exit(code)
+
+def waits() -> None:
+    raise KeyboardInterrupt
+
+class plugin:
+    @hookimpl
+    def flintmq_cli_commands(self, register):
+        register("count", count, help="Counts messages.")
+        register("fails", fails)
+        register("waits", waits)
+"""
+
+
+@pytest.fixture
+def brought(cli: RunCommand, plugin_module: Callable[[str, str], str], monkeypatch: pytest.MonkeyPatch) -> RunCommand:
+    """Runs commands while the plugin above is configured."""
+    monkeypatch.setenv("FLINTMQ_PLUGINS", plugin_module("cli_client_plugin", CLIENT))
+    return cli
+
+
+def test_a_client_of_a_plugin_signs_and_encrypts_as_flintmqs_own_do(brought: RunCommand) -> None:
+    """A plugin that speaks with brokers must not write the options for access control and TLS again."""
+    shown = brought("count", "--help").out
+    assert "Counts messages." in shown
+    assert all(f"--{name}" in shown for name in options.ACCESS)
+    outcome = brought("count", "Orders", "--access-key", "me", "--tls", "--words", "a", "--words=-b")
+    assert outcome.code == 0, outcome.err
+    assert outcome.out == ("Orders 127.0.0.1:9876 ['a', '-b'] {'FLINT_ACCESS_KEY': 'me', 'FLINT_TLS': '1'}\n")
+    assert "{}" in brought("count", "Orders").out, "nothing stays of an earlier command"
+    assert "--access-key" not in brought("fails", "--help").out
+
+
+def test_exit_codes_and_mistakes_of_a_plugins_command(brought: RunCommand) -> None:
+    """Supervisors and scripts act on the code, whichever parser has read the words."""
+    assert brought("fails").code == 3
+    assert brought("fails", "--code", 0).code == 0
+    wrong = brought("fails", "--code", "x")
+    assert wrong.code == ExitCode.USAGE
+    assert wrong.err.startswith("flintmq: error: ")
+    assert wrong.err.count("\n") == 1
+    assert "'flintmq fails --help'" in wrong.err
+    assert brought("waits").code == ExitCode.INTERRUPTED

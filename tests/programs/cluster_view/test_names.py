@@ -1,0 +1,34 @@
+"""Lists show users their own topics and groups first: the system's are told apart by name."""
+
+from __future__ import annotations
+
+import pytest
+
+from flintmq.core.broker.groups import BUILT_IN_GROUPS
+from flintmq.programs.cluster_view.names import kind_of_group, kind_of_topic
+
+PLACES = [("broker-a", "C")]
+
+
+@pytest.mark.parametrize(
+    ("topic", "kind"),
+    [
+        ("Orders", "user"),
+        ("%RETRY%billing", "retry"),
+        ("%DLQ%billing", "dead_letter"),
+        ("TBW102", "system"),
+        ("rmq_sys_wheel_timer", "system"),
+        ("broker-a", "system"),
+        ("C_REPLY_TOPIC", "system"),
+        ("C", "system"),
+        ("broker-b", "user"),
+        ("<b>", "user"),
+    ],
+)
+def test_topics(topic: str, kind: str) -> None:
+    assert kind_of_topic(topic, PLACES) == kind
+
+
+def test_groups_that_every_broker_has_are_the_systems() -> None:
+    assert {kind_of_group(config.group_name) for config in BUILT_IN_GROUPS} == {"system"}
+    assert [kind_of_group(group) for group in ("CID_RMQ_SYS_TRANS", "billing", "")] == ["system", "user", "user"]

@@ -1,0 +1,112 @@
+"""A body of Avro is read as its writer meant it, and one of a liar within bounds: whatever it claims, the console answers."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flintmq.programs.console.avro import AvroError, decode
+
+ORDER = json.dumps(
+    {
+        "type": "record",
+        "name": "Order",
+        "namespace": "shop",
+        "fields": [
+            {"name": "id", "type": "long"},
+            {"name": "who", "type": ["null", "string"]},
+            {"name": "state", "type": {"type": "enum", "name": "State", "symbols": ["new", "paid"]}},
+            {"name": "lines", "type": {"type": "array", "items": {"type": "map", "values": "double"}}},
+            {"name": "hash", "type": {"type": "fixed", "name": "Hash", "size": 2}},
+            {"name": "parent", "type": ["null", "Order"]},
+            {"name": "raw", "type": "bytes"},
+            {"name": "flag", "type": "boolean"},
+            {"name": "share", "type": "float"},
+        ],
+    }
+)
+BODY = bytes.fromhex(
+    "03 02 06 c3bc78 02 02 02 02 61 000000000000f83f 00 00 abcd 00 04 0102 01 0000003f".replace(" ", "")
+)
+VALUE: dict[str, Any] = {
+    "id": -2,
+    "who": "üx",
+    "state": "paid",
+    "lines": [{"a": 1.5}],
+    "hash": "abcd",
+    "parent": None,
+    "raw": "0102",
+    "flag": True,
+    "share": 0.5,
+}
+
+
+def test_every_type_is_read() -> None:
+    """The bytes were written by hand, after the specification."""
+    assert decode(ORDER, BODY) == VALUE
+    assert decode("string", b"\x04ab") == decode('"string"', b"\x04ab") == "ab"
+
+
+def test_headers_of_registries_are_passed_over() -> None:
+    assert decode(ORDER, b"\x00\x00\x00\x00\x07" + BODY) == VALUE
+    assert decode(ORDER, b"\xc3\x01" + bytes(8) + BODY) == VALUE
+
+
+@pytest.mark.parametrize(
+    ("schema", "body", "said"),
+    [
+        ("{", b"", "not JSON"),
+        ("[" * 100_000, b"", "not JSON"),
+        ('{"type":' * 70 + '"int"' + "}" * 70, b"", "nests too deep"),
+        ('{"type": "record", "fields": []}', b"", "without a name"),
+        ('{"type": "record", "name": "a", "fields": 7}', b"", "fields of a record"),
+        ('{"type": "enum", "name": "e", "symbols": ["a"]}', b"\x02", "no symbol 1"),
+        ('["int"]', b"\x02", "no branch 1"),
+        ('"nothing"', b"", "that it does not have"),
+        ("{}", b"", "no type"),
+        ('{"type": "fixed", "name": "f"}', b"", "without a size"),
+        ("5", b"", "that it does not have"),
+        ("int", b"", "shorter"),
+        ("int", b"\x02\x02", "goes on for 1"),
+        ("long", b"\xff" * 11, "longer than ten bytes"),
+        ("string", b"\x01", "shorter"),
+        ('{"type": "array", "items": "null"}', b"\xfe\xff\xff\xff\xff\xff\xff\xff\x7f\x00", "more than 50,000 values"),
+        (
+            '{"type": "record", "name": "r", "fields": [{"name": "r", "type": ["null", "r"]}]}',
+            b"\x02" * 100_000,
+            "deeper",
+        ),
+        ('{"type": "record", "name": "r", "fields": [{"name": "r", "type": "r"}]}', b"", "deeper"),
+        ("x" * 200_001, b"", "longer than 200,000"),
+    ],
+)
+def test_what_cannot_be_is_said(schema: str, body: bytes, said: str) -> None:
+    with pytest.raises(AvroError, match=said):
+        decode(schema, body)
+
+
+@given(st.binary(max_size=64))
+def test_any_bytes_have_an_answer(body: bytes) -> None:
+    """Messages of another schema are looked at by mistake all the time."""
+    with contextlib.suppress(AvroError):
+        json.dumps(decode(ORDER, body))
+
+
+def test_it_reads_what_fastavro_writes() -> None:
+    """Another hand's bytes, where the library is installed."""
+    fastavro = pytest.importorskip("fastavro", reason="the extra 'avro' is not installed")
+    file = io.BytesIO()
+    order = {
+        **VALUE,
+        "hash": b"\xab\xcd",
+        "raw": b"\x01\x02",
+        "parent": {**VALUE, "hash": b"\xab\xcd", "raw": b"\x01\x02"},
+    }
+    fastavro.schemaless_writer(file, fastavro.parse_schema(json.loads(ORDER)), order)
+    assert decode(ORDER, file.getvalue()) == {**VALUE, "parent": VALUE}

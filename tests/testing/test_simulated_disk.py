@@ -1,0 +1,117 @@
+"""Authors of plugins test against this disk: it must fail where it is told to, and lose what a real one would."""
+
+from __future__ import annotations
+
+import errno
+import random
+import threading
+from pathlib import Path
+
+import pytest
+
+from flintmq.core.errors import StoreError, StoreFullError
+from flintmq.testing.simulated_disk import SimulatedDisk
+from flintmq.tests.support.crash_states import KINDS, CrashPoint, states
+
+FOLDER = Path("/store")
+FILE = FOLDER / "log"
+
+
+def mapped(disk: SimulatedDisk) -> None:
+    """Write two pages to a file through a map, and sync the first one."""
+    disk.make_folder(FOLDER)
+    region = disk.map_file(FILE, 8192, create=True, allocate=8192)
+    region.write(0, b"a" * 4096)
+    region.sync()
+    region.write(4096, b"b" * 4096)
+
+
+def test_a_killed_process_loses_nothing_and_a_power_cut_what_was_not_synced() -> None:
+    """The two crashes that a store is built for."""
+    disk = SimulatedDisk()
+    mapped(disk)
+    point = CrashPoint(disk).advance(len(disk.journal))
+    assert point.killed().files[FILE] == b"a" * 4096 + b"b" * 4096
+    assert point.power_cut("lost", random.Random(1)).files[FILE] == b"a" * 4096 + bytes(4096)
+    assert point.power_cut("kept", random.Random(1)).files[FILE] == b"a" * 4096 + b"b" * 4096
+
+
+def test_a_file_whose_name_was_not_synced_may_be_gone() -> None:
+    """To sync a file does not sync the folder that names it."""
+    disk = SimulatedDisk()
+    disk.make_folder(FOLDER)
+    disk.write_at(FILE, 0, b"x")
+    point = CrashPoint(disk).advance(len(disk.journal))
+    assert FILE in point.killed().files
+    assert FILE not in point.power_cut("lost", random.Random(1)).files
+    disk.sync_folder(FOLDER)
+    point.advance(len(disk.journal))
+    assert FILE in point.power_cut("lost", random.Random(1)).files
+
+
+def test_every_kind_of_crash_is_made_and_the_same_seed_makes_the_same() -> None:
+    """A failure that a crash test finds must be had again."""
+    disk = SimulatedDisk()
+    mapped(disk)
+    numbers = range(len(disk.journal) + 1)
+    found = [(at, kind, image.key()) for at, kind, image in states(disk, numbers, 7)]
+    assert {kind for _at, kind, _key in found} == {"killed", "cut", *KINDS}
+    assert found == [(at, kind, image.key()) for at, kind, image in states(disk, numbers, 7)]
+
+
+def test_an_operation_fails_once_or_for_ever() -> None:
+    """With the errors of the store's own tree, as a real disk's do."""
+    disk = SimulatedDisk()
+    disk.make_folder(FOLDER)
+    disk.fail(0, errno.ENOSPC, operation="create")
+    with pytest.raises(StoreFullError, match="no room for a file of 4096 bytes"):
+        disk.map_file(FILE, 4096, create=True, allocate=4096)
+    assert not disk.exists(FILE)
+    region = disk.map_file(FILE, 4096, create=True, allocate=4096)
+    disk.fail(0, errno.EIO, for_ever=True, operation="sync", within="log")
+    for _ in range(2):
+        with pytest.raises(OSError, match="Input/output error"):
+            region.sync()
+    disk.write_file(FOLDER / "other", b"x")
+    assert disk.hits == 3
+    disk.heal()
+    region.sync()
+
+
+def test_a_folder_that_was_made_for_a_file_that_failed_goes_again() -> None:
+    """Nobody would make its name durable."""
+    disk = SimulatedDisk()
+    disk.fail(0, errno.EIO, operation="resize")
+    with pytest.raises(StoreError, match="cannot be opened"):
+        disk.map_file(FILE, 4096, create=True, allocate=0)
+    assert not disk.exists(FOLDER)
+    assert not disk.exists(FILE)
+
+
+def test_a_write_behind_what_was_allocated_is_noticed() -> None:
+    """On a full disk it would end the process by a signal."""
+    disk = SimulatedDisk()
+    region = disk.map_file(FILE, 8192, create=True, allocate=4096)
+    with pytest.raises(AssertionError, match="allocated to 4096"):
+        region.write(4000, bytes(200))
+    region.allocate(8192)
+    region.write(4000, bytes(200))
+
+
+def test_threads_do_not_tear_the_journal() -> None:
+    """A broker's flush thread syncs while its loop writes."""
+    disk = SimulatedDisk()
+    disk.make_folder(FOLDER)
+
+    def write(name: str) -> None:
+        for number in range(200):
+            disk.write_file(FOLDER / name, b"%d" % number)
+
+    threads = [threading.Thread(target=write, args=(f"file{number}",)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    replayed = CrashPoint(disk).advance(len(disk.journal)).killed()
+    assert replayed.files == disk.image().files
+    assert set(replayed.files.values()) == {b"199"}
