@@ -293,7 +293,7 @@ LOGGERS: Final = (
     "flintmq.core.broker.groups",
     "flintmq.core.broker.offsets",
     "flintmq.core.broker.topics",
-    "flintmq.core.broker.waiting",
+    "flintmq.core.broker.redirected_message",
     "flintmq.core.route.route_manager",
     "flintmq.flush",
     "flintmq.ha",

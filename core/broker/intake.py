@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Final, Protocol
 import msgspec
 
 from flintmq.core.broker.intake_steps import IntakeSteps
-from flintmq.core.broker.known_tails import KnownTails
 from flintmq.core.broker.perm import check_broker_writeable
+from flintmq.core.broker.property_tails import PropertyTails
+from flintmq.core.broker.redirected_message import illegal_message
 from flintmq.core.broker.topic_config import UNIT_FLAG, UNIT_SUB_FLAG, TopicConfig
 from flintmq.core.broker.topic_name import RETRY_PREFIX, check_topic_name
-from flintmq.core.broker.waiting import illegal_message
 from flintmq.core.errors import RefusedError
 from flintmq.core.kernel.ports import Sent
 from flintmq.core.limits import PROPERTIES_MAX_BYTES, TOPIC_MAX_BYTES
@@ -122,7 +122,7 @@ class MessageIntake:
         self._cluster = cluster
         self._cluster_entry = f"CLUSTER\x01{cluster}"
         self._after_entry = f"\x02{self._cluster_entry}"
-        self._tails = KnownTails(self._stored, steps)
+        self._tails = PropertyTails(self._stored, steps)
 
     def single(
         self,

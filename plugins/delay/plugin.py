@@ -9,7 +9,13 @@ from typing import Final
 
 from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC
 from flintmq.core.broker.api import BrokerApi
-from flintmq.core.broker.waiting import WaitingStore, check_deliverable, has_real_topic, illegal_message, redirect
+from flintmq.core.broker.redirected_message import (
+    RedirectedMessageStore,
+    check_deliverable,
+    has_real_topic,
+    illegal_message,
+    redirect,
+)
 from flintmq.core.errors import RefusedError
 from flintmq.core.kernel.hookspecs import (
     RegisterIntakeStep,
@@ -173,7 +179,7 @@ class DelayService:
     def __init__(self, api: BrokerApi) -> None:
         self._api = api
         self.schedule = ScheduleMessageService(
-            WaitingStore(api.store, api.stats, api.topics, api.sink, partial(has_real_topic, api)),
+            RedirectedMessageStore(api.store, api.stats, api.topics, api.sink, partial(has_real_topic, api)),
             DelayLevels(api.config.delay.levels),
             api.file("delayOffset.json"),
         )

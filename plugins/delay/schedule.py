@@ -17,7 +17,7 @@ import msgspec
 
 from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC
 from flintmq.core.broker.durable_positions import DurablePositions
-from flintmq.core.broker.waiting import PutOutcome, WaitingStore, delivery_of, give_up
+from flintmq.core.broker.redirected_message import PutOutcome, RedirectedMessageStore, delivery_of, give_up
 from flintmq.core.client_log import client_log
 from flintmq.core.io.config_manager import JsonFile
 from flintmq.core.io.typed_json import Int, Long, of_file, read_as
@@ -44,12 +44,12 @@ class ScheduleMessageService:
     """Delivers what is due. Loop thread; the caller's timer calls :meth:`run_due` and :meth:`persist`.
 
     Args:
-        store: see :class:`WaitingStore`.
+        store: see :class:`RedirectedMessageStore`.
         levels: the delays.
         file: ``config/delayOffset.json``, or None to keep the offsets in memory.
     """
 
-    def __init__(self, store: WaitingStore, levels: DelayLevels, file: JsonFile | None = None) -> None:
+    def __init__(self, store: RedirectedMessageStore, levels: DelayLevels, file: JsonFile | None = None) -> None:
         self._store = store
         self.levels = levels
         self._file = file

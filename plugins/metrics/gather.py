@@ -39,7 +39,7 @@ SHARE: Final = 0.002
 """Of a core, for the figures of topics and groups where there are many: those that took long are told for longer."""
 
 
-class Gatherer:
+class ProduceAccumulator:
     """Gathers every figure that docs/metric-names.md names.
 
     Args:

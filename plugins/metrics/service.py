@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Final
 from flintmq.core.broker.address import host_port
 from flintmq.core.broker.batch_figures import BatchFigures
 from flintmq.core.kernel.ports import Alarm
-from flintmq.plugins.metrics.derived import add_derived
 from flintmq.plugins.metrics.families import WITH_UNIT
-from flintmq.plugins.metrics.gather import Gatherer
+from flintmq.plugins.metrics.gather import ProduceAccumulator
 from flintmq.plugins.metrics.http_server import Answer, HttpServer
+from flintmq.plugins.metrics.runtime_samples import add_runtime_samples
 from flintmq.plugins.metrics.samples import Labels, Samples
 from flintmq.plugins.metrics.snapshot import NoSnapshotError, Snapshots
 from flintmq.programs.broker.addresses import reachable_host
@@ -44,7 +44,7 @@ class MetricsService:
         self._api = api
         self._exposition: Exposition | None = None
         self._otlp: OtlpPusher | None = None
-        self._gatherer = Gatherer(api)
+        self._gatherer = ProduceAccumulator(api)
         self._figures = Snapshots(api.loop, self._gatherer.steps, TIMEOUT_S, api.config.metrics.series_max)
         self._signs = Snapshots(api.loop, _nothing, TIMEOUT_S)
         self._server: HttpServer | None = None
@@ -143,7 +143,7 @@ class MetricsService:
         """
         snapshot = self._figures.take()
         samples = snapshot.samples
-        add_derived(samples)
+        add_runtime_samples(samples)
         self._left_out = sum(part.left_out for part in samples.parts)
         for part in samples.parts:
             part.repeat(WITH_UNIT)

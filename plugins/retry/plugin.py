@@ -7,10 +7,10 @@ from typing import Final
 
 from flintmq.core.broker import perm
 from flintmq.core.broker.api import BrokerApi
+from flintmq.core.broker.redirected_message import check_deliverable
 from flintmq.core.broker.stats import DEAD_LETTERS
 from flintmq.core.broker.topic_config import UNIT_SUB_FLAG
 from flintmq.core.broker.topic_name import DLQ_QUEUE_NUMS, RETRY_PREFIX, dlq_topic
-from flintmq.core.broker.waiting import check_deliverable
 from flintmq.core.errors import RefusedError
 from flintmq.core.kernel.hookspecs import RegisterIntakeStep, RegisterProcessor, hookimpl
 from flintmq.core.kernel.ports import Sent

@@ -12,8 +12,8 @@ from typing import Final
 import msgspec
 
 from flintmq.core.broker.groups import SubscriptionGroupConfig
+from flintmq.core.broker.redirected_message import moved
 from flintmq.core.broker.topic_name import DLQ_QUEUE_NUMS, dlq_topic, retry_topic
-from flintmq.core.broker.waiting import moved
 from flintmq.core.record import properties as props
 from flintmq.core.record.record import MessageExtBrokerInner, Record
 

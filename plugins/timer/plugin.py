@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING, Final
 
 from flintmq.config.rocketmq.system_topics import TIMER_TOPIC
 from flintmq.config.sections.models import BrokerConfig
-from flintmq.core.broker.waiting import WaitingStore, check_deliverable, has_real_topic, illegal_message
+from flintmq.core.broker.redirected_message import (
+    RedirectedMessageStore,
+    check_deliverable,
+    has_real_topic,
+    illegal_message,
+)
 from flintmq.core.io.config_manager import JsonFile
 from flintmq.core.kernel.hookspecs import RegisterIntakeStep, RegisterService, RegisterSystemTopic, hookimpl
 from flintmq.core.kernel.ports import Sent, SystemTopic
@@ -127,7 +132,7 @@ class TimerService:
         self._delivers = config.delay.timer_enable and config.broker.id == 0
         self._follows = config.delay.timer_enable and config.broker.id != 0
         folder = Path(api.store.root) / "flint" / "timer"
-        store = WaitingStore(api.store, api.stats, api.topics, api.sink, partial(has_real_topic, api))
+        store = RedirectedMessageStore(api.store, api.stats, api.topics, api.sink, partial(has_real_topic, api))
         self.positions = TimerPositions(store, JsonFile(folder / "position.json", api.store.disk))
         """The file of the positions: a slave's master's, or its own."""
         self.wheel = TimerWheel(folder, api.store.disk)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from flintmq.config.rocketmq.system_topics import FORBIDDEN_TOPICS, TIMER_TOPIC
-from flintmq.core.broker.waiting import redirect
+from flintmq.core.broker.redirected_message import redirect
 from flintmq.core.errors import RefusedError
 from flintmq.core.io.clock import Clock
 from flintmq.core.record import properties as props

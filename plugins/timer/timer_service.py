@@ -28,7 +28,7 @@ from typing import Any, Final
 
 from flintmq.config.rocketmq.system_topics import TIMER_TOPIC
 from flintmq.core.broker.durable_positions import DurablePositions, LogEnds
-from flintmq.core.broker.waiting import PutOutcome, WaitingStore, delivery_of, give_up
+from flintmq.core.broker.redirected_message import PutOutcome, RedirectedMessageStore, delivery_of, give_up
 from flintmq.core.errors import StoreFormatError
 from flintmq.core.io.config_manager import JsonFile
 from flintmq.core.record import properties as props
@@ -100,12 +100,12 @@ class TimerMessageService:
     """The broker's timers. Loop thread; the caller's timer calls :meth:`run` and :meth:`persist`.
 
     Args:
-        store: see :class:`flintmq.core.broker.waiting.WaitingStore`.
+        store: see :class:`flintmq.core.broker.redirected_message.RedirectedMessageStore`.
         wheel: empty.
         saved: keeps the positions.
     """
 
-    def __init__(self, store: WaitingStore, wheel: TimerWheel, saved: TimerPositions) -> None:
+    def __init__(self, store: RedirectedMessageStore, wheel: TimerWheel, saved: TimerPositions) -> None:
         self._store = store
         self.wheel = wheel
         self._saved = saved
@@ -124,7 +124,7 @@ class TimerMessageService:
         self.delivered = 0
         """Messages delivered since the start."""
         self.discarded = 0
-        """Messages given up, see :func:`flintmq.core.broker.waiting.give_up`."""
+        """Messages given up, see :func:`flintmq.core.broker.redirected_message.give_up`."""
 
     def load(self) -> None:
         """Read the positions; call it after the store has recovered.

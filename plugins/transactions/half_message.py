@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from flintmq.config.rocketmq.system_topics import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
-from flintmq.core.broker.waiting import moved, redirect
+from flintmq.core.broker.redirected_message import moved, redirect
 from flintmq.core.kernel.ports import DispatchRequest
 from flintmq.core.record import properties as props
 from flintmq.core.record.host import offset_message_id

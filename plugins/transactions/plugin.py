@@ -9,8 +9,8 @@ from typing import Final
 from flintmq.config.rocketmq.system_topics import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
 from flintmq.core.broker.api import BrokerApi
 from flintmq.core.broker.readers import OPEN_TRANSACTIONS
+from flintmq.core.broker.redirected_message import check_deliverable, drop, has_real_topic
 from flintmq.core.broker.sink import acknowledge
-from flintmq.core.broker.waiting import check_deliverable, drop, has_real_topic
 from flintmq.core.client_log import client_log
 from flintmq.core.errors import RefusedError
 from flintmq.core.kernel.hookspecs import (

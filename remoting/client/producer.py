@@ -9,9 +9,9 @@ from typing import Final, Unpack
 from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.errors import RefusedError, RemotingError, RemotingTimeoutError
 from flintmq.remoting.client.instance import ClientInstance, InstanceOptions, InstanceUser
-from flintmq.remoting.client.linger import LINGER_MAX_BYTES, Gatherer
 from flintmq.remoting.client.message import Message, MessageExt
 from flintmq.remoting.client.prepared import MESSAGE_MAX_BYTES, Preparer
+from flintmq.remoting.client.produce_accumulator import LINGER_MAX_BYTES, ProduceAccumulator
 from flintmq.remoting.client.request_reply import make_reply
 from flintmq.remoting.client.route import NEW_TOPIC_QUEUES, NameServers
 from flintmq.remoting.client.send_result import PartlySentError, SendResult
@@ -90,7 +90,7 @@ class Producer(InstanceUser):
             on_stored=self._tracer.sent if self._tracer is not None else None,
         )
         self._gatherer = (
-            None if linger_ms is None else Gatherer(self._sender, self._preparer, linger_ms, linger_max_bytes)
+            None if linger_ms is None else ProduceAccumulator(self._sender, self._preparer, linger_ms, linger_max_bytes)
         )
 
     async def start(self) -> None:

@@ -26,7 +26,6 @@ from flintmq.core.kernel.ports.processor import Request, RequestChannel, Respons
 from flintmq.remoting.server.channel import ServerChannel
 from flintmq.remoting.server.connections import ConnectionLimits, Connections
 from flintmq.remoting.server.pool import Pool
-from flintmq.remoting.server.postponed import PostponedWork
 from flintmq.remoting.server.request_gate import (
     AuthenticatorFailed,
     HookedChannel,
@@ -34,6 +33,7 @@ from flintmq.remoting.server.request_gate import (
     RequestGate,
     ServerHooks,
 )
+from flintmq.remoting.server.request_scheduler import RequestScheduler
 from flintmq.remoting.server.request_table import RequestTable
 from flintmq.remoting.server.rpc_latency import RpcLatency
 from flintmq.remoting.server.socket_turns import SocketListener, SocketTransport, SocketTurns
@@ -91,7 +91,7 @@ class RemotingServer:
         self.connections = Connections(limits, idle_timeout_ms, on_closed)
         self.table = RequestTable()
         """Which handler answers which code."""
-        self.postponed = PostponedWork(self._process_postponed)
+        self.postponed = RequestScheduler(self._process_postponed)
         self.hooks = ServerHooks()
         """What plugins want to be called with; see :meth:`hook`."""
         self.keeps_ext_fields = bool(authenticators)

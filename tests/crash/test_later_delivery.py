@@ -13,8 +13,8 @@ from typing import Final
 import pytest
 
 from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC, TIMER_TOPIC
+from flintmq.core.broker.redirected_message import RedirectedMessageStore
 from flintmq.core.broker.stats import BrokerStats
-from flintmq.core.broker.waiting import WaitingStore
 from flintmq.core.io.config_manager import JsonFile
 from flintmq.core.record.record import MessageExtBrokerInner
 from flintmq.plugins.delay import schedule
@@ -69,7 +69,7 @@ class TimerRun:
 
     def _open(self) -> None:
         self.store = start_store(stepped(CONFIG, BY_HAND, disk=self.disk, clock=self.clock))
-        self._begin(WaitingStore(self.store, BrokerStats(self.clock)))
+        self._begin(RedirectedMessageStore(self.store, BrokerStats(self.clock)))
 
     # what is delivered later: timers here
 
@@ -77,7 +77,7 @@ class TimerRun:
     stride_ms = 200
     weights: tuple[float, ...] = WEIGHTS
 
-    def _begin(self, adapter: WaitingStore) -> None:
+    def _begin(self, adapter: RedirectedMessageStore) -> None:
         saved = TimerPositions(adapter, JsonFile(POSITIONS, self.disk))
         self.timers = TimerMessageService(adapter, TimerWheel(self.folder), saved)
         self.timers.load()
@@ -215,7 +215,7 @@ class DelayLevelRun(TimerRun):
     stride_ms = 3_000
     weights = (*WEIGHTS[:-2], 0, 0)
 
-    def _begin(self, adapter: WaitingStore) -> None:
+    def _begin(self, adapter: RedirectedMessageStore) -> None:
         self.levels = DelayLevels()
         self.schedule = ScheduleMessageService(adapter, self.levels, JsonFile(DELAY_OFFSETS, self.disk))
         self.schedule.load()

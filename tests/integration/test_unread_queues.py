@@ -15,8 +15,8 @@ from bare_wire import Wire
 from msgspec.structs import replace
 
 import flintmq
+from flintmq.core.broker.redirected_message import UNDELIVERED_TOPIC
 from flintmq.core.broker.topic_config import TopicConfig
-from flintmq.core.broker.waiting import UNDELIVERED_TOPIC
 from flintmq.core.io import fastjson
 from flintmq.remoting.wire.codes import RequestCode, ResponseCode
 from flintmq.testing.clock import VirtualClock

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from flintmq.core.broker.waiting import UNDELIVERED_TOPIC, PutOutcome, delivery_of
+from flintmq.core.broker.redirected_message import UNDELIVERED_TOPIC, PutOutcome, delivery_of
 from flintmq.core.errors import FlintError
 from flintmq.core.io.config_manager import JsonFile
 from flintmq.core.record import properties as props

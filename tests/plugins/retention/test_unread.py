@@ -15,8 +15,8 @@ from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC, TIMER_TOPIC, T
 from flintmq.core.broker.consumers import ConsumerTable
 from flintmq.core.broker.groups import SubscriptionGroupManager
 from flintmq.core.broker.readers import Readers
+from flintmq.core.broker.redirected_message import redirect
 from flintmq.core.broker.subscription import SubscriptionData
-from flintmq.core.broker.waiting import redirect
 from flintmq.core.retention.retention import Bound, Deletion, LogFile, Reason, RetentionPolicy, bound_for_groups
 from flintmq.core.store.message_reader import GetMessageStatus
 from flintmq.plugins.retention import unread

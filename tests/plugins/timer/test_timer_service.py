@@ -12,8 +12,8 @@ import attrs
 import pytest
 
 from flintmq.config.rocketmq.system_topics import TIMER_TOPIC
+from flintmq.core.broker.redirected_message import UNDELIVERED_TOPIC, PutOutcome, RedirectedMessageStore
 from flintmq.core.broker.stats import BrokerStats
-from flintmq.core.broker.waiting import UNDELIVERED_TOPIC, PutOutcome, WaitingStore
 from flintmq.core.errors import RefusedError, StoreError
 from flintmq.core.io.config_manager import JsonFile
 from flintmq.core.store.message_store import MessageStore
@@ -29,7 +29,7 @@ HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
 
 
-class FailingStore(WaitingStore):
+class FailingStore(RedirectedMessageStore):
     """Refuses deliveries on demand."""
 
     outcomes: list[PutOutcome]

@@ -10,7 +10,7 @@ import pytest
 from flintmq.config.sections.models import BrokerConfig
 from flintmq.core.broker.offsets import ConsumerOffsetManager
 from flintmq.core.broker.producers import ProducerTable
-from flintmq.core.broker.waiting import WaitingStore
+from flintmq.core.broker.redirected_message import RedirectedMessageStore
 from flintmq.core.io.config_manager import JsonFile
 from flintmq.core.kernel.ports import DispatchRequest
 from flintmq.core.record.properties import properties_to_string
@@ -58,7 +58,7 @@ class Bench:
         )
         self.transactions.load()
         timer = self.folder / "flint" / "timer"
-        adapter = WaitingStore(self.store, state.stats)
+        adapter = RedirectedMessageStore(self.store, state.stats)
         saved = TimerPositions(adapter, JsonFile(timer / "position.json"))
         self.timer = TimerMessageService(adapter, TimerWheel(timer), saved)
         self.timer.load()

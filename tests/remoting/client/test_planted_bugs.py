@@ -15,7 +15,7 @@ from flintmq.core.errors import FlintError, RemotingError
 from flintmq.remoting.client import producer, pull_consumer, transaction_producer
 from flintmq.remoting.client.connection import ClientConnection
 from flintmq.remoting.client.instance import ClientInstance
-from flintmq.remoting.client.linger import Gatherer
+from flintmq.remoting.client.produce_accumulator import ProduceAccumulator
 from flintmq.remoting.client.pull_consumer import PullConsumer
 from flintmq.remoting.client.request_reply import Requests
 from flintmq.remoting.client.sending import Sender
@@ -44,7 +44,7 @@ def close_spins_over_tasks_that_have_ended(patch: pytest.MonkeyPatch) -> None:
             if not all(task.done() for task in self._tasks):
                 await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    patch.setattr(Gatherer, "close", close)
+    patch.setattr(ProduceAccumulator, "close", close)
 
 
 @bug(BUGS, producers.LingeringMachine)
@@ -55,15 +55,15 @@ def messages_that_come_while_a_batch_is_sent_are_forgotten(patch: pytest.MonkeyP
             await self._send(prepared, entries, lane.key[2])
         self._forget(lane)
 
-    patch.setattr(Gatherer, "_send_all", send_all)
+    patch.setattr(ProduceAccumulator, "_send_all", send_all)
 
 
 @bug(BUGS, producers.LingeringMachine)
 def results_of_a_batch_are_in_another_order(patch: pytest.MonkeyPatch) -> None:
-    from flintmq.remoting.client import linger
+    from flintmq.remoting.client import produce_accumulator
 
-    original = linger.send_results
-    patch.setattr(linger, "send_results", lambda *args: original(*args)[::-1])
+    original = produce_accumulator.send_results
+    patch.setattr(produce_accumulator, "send_results", lambda *args: original(*args)[::-1])
 
 
 @bug(BUGS, producers.LingeringMachine)
@@ -71,7 +71,7 @@ def one_illegal_message_fails_its_whole_batch(patch: pytest.MonkeyPatch) -> None
     async def send(self: Any, prepared: Any, entries: Any, queue: Any) -> None:
         try:
             stored = await self._sender.stored(prepared, queue, entries[0].timeout_ms)
-            results = linger.send_results(prepared.msg_id.split(","), *stored)
+            results = produce_accumulator.send_results(prepared.msg_id.split(","), *stored)
         except FlintError as failure:
             for entry in entries:
                 entry.fail(failure)
@@ -80,23 +80,23 @@ def one_illegal_message_fails_its_whole_batch(patch: pytest.MonkeyPatch) -> None
                 if not entry.stored.done():
                     entry.stored.set_result(result)
 
-    from flintmq.remoting.client import linger
+    from flintmq.remoting.client import produce_accumulator
 
-    patch.setattr(Gatherer, "_send", send)
+    patch.setattr(ProduceAccumulator, "_send", send)
 
 
 @bug(BUGS, producers.LingeringMachine)
 def a_message_whose_caller_was_cancelled_fails_the_batch(patch: pytest.MonkeyPatch) -> None:
     async def send(self: Any, prepared: Any, entries: Any, queue: Any) -> None:
-        results = linger.send_results(
+        results = produce_accumulator.send_results(
             prepared.msg_id.split(","), *await self._sender.stored(prepared, queue, entries[0].timeout_ms)
         )
         for entry, result in zip(entries, results, strict=True):
             entry.stored.set_result(result)
 
-    from flintmq.remoting.client import linger
+    from flintmq.remoting.client import produce_accumulator
 
-    patch.setattr(Gatherer, "_send", send)
+    patch.setattr(ProduceAccumulator, "_send", send)
 
 
 @bug(BUGS, producers.ProducerMachine)

@@ -15,8 +15,8 @@ from flintmq.remoting.client.broker_patience import BrokerPatience
 from flintmq.remoting.client.consume_service import ConsumeService
 from flintmq.remoting.client.consumer import Consumer
 from flintmq.remoting.client.instance import ClientInstance, InstanceUser
-from flintmq.remoting.client.linger import Gatherer
 from flintmq.remoting.client.offset_store import FileOffsetStore
+from flintmq.remoting.client.produce_accumulator import ProduceAccumulator
 from flintmq.remoting.client.producer import Producer
 from flintmq.remoting.client.request_reply import Requests
 from flintmq.remoting.client.route import RouteCache
@@ -88,12 +88,12 @@ def name_servers_have_a_time_of_their_own(patch: pytest.MonkeyPatch) -> None:
 @bug(BUGS, lambda _caplog: timeouts.test_each_of_many_timeouts_bounds_its_own_call(0, "key"))
 def a_gathered_message_waits_for_those_before_it(patch: pytest.MonkeyPatch) -> None:
     """Behind a batch of another timeout, ``timeout_ms=300`` takes 3.3 s."""
-    patch.setattr(Gatherer, "_expire_at", lambda self, lane, deadline_s: None)
+    patch.setattr(ProduceAccumulator, "_expire_at", lambda self, lane, deadline_s: None)
 
 
 @bug(BUGS, producers.LingeringMachine)
 def a_gathered_message_waits_in_any_order(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Gatherer, "_expire_at", lambda self, lane, deadline_s: None)
+    patch.setattr(ProduceAccumulator, "_expire_at", lambda self, lane, deadline_s: None)
 
 
 @bug(BUGS, lambda _caplog: timeouts.test_a_linger_that_is_longer_than_the_timeout_leaves_time_to_send())
@@ -102,7 +102,7 @@ def a_message_lingers_until_its_time_is_over(patch: pytest.MonkeyPatch) -> None:
         if lane.departure is None:
             lane.departure = entry.stored.get_loop().call_later(self._linger_s, self._leave, lane)
 
-    patch.setattr(Gatherer, "_depart", depart)
+    patch.setattr(ProduceAccumulator, "_depart", depart)
 
 
 @bug(

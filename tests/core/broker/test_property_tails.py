@@ -12,10 +12,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from flintmq.config.sections.models import BrokerConfig
-from flintmq.core.broker import known_tails
+from flintmq.core.broker import property_tails
 from flintmq.core.broker.intake import MessageIntake
 from flintmq.core.broker.intake_steps import IntakeSteps
-from flintmq.core.broker.known_tails import KnownTails
+from flintmq.core.broker.property_tails import PropertyTails
 from flintmq.core.broker.topic_config import TopicConfig
 from flintmq.core.record.java_hash import tags_hash
 from flintmq.core.record.record import MessageExtBrokerInner
@@ -128,25 +128,25 @@ def test_the_usual_message_of_a_client_takes_the_short_way() -> None:
 
 
 class TestWhatStrangersCanMakeItRemember:
-    def tails(self) -> tuple[KnownTails, list[str]]:
+    def tails(self) -> tuple[PropertyTails, list[str]]:
         learnt: list[str] = []
 
         def stored(text: str, _properties: dict[str, str]) -> str:
             learnt.append(text)
             return text
 
-        return KnownTails(stored, IntakeSteps()), learnt
+        return PropertyTails(stored, IntakeSteps()), learnt
 
     def test_is_bounded_in_number(self) -> None:
         tails, learnt = self.tails()
-        for number in range(known_tails.TAILS_MAX * 10):
+        for number in range(property_tails.TAILS_MAX * 10):
             tails.look_up(f"UNIQ_KEY\x01a\x02x\x01{number}")
-        assert len(tails) <= known_tails.TAILS_MAX
-        assert len(learnt) > known_tails.TAILS_MAX, "then a newcomer was remembered, too"
+        assert len(tails) <= property_tails.TAILS_MAX
+        assert len(learnt) > property_tails.TAILS_MAX, "then a newcomer was remembered, too"
 
     def test_and_in_length(self) -> None:
         tails, _ = self.tails()
-        text = f"UNIQ_KEY\x01a\x02x\x01{'v' * known_tails.TAIL_MAX_CHARACTERS}"
+        text = f"UNIQ_KEY\x01a\x02x\x01{'v' * property_tails.TAIL_MAX_CHARACTERS}"
         assert tails.look_up(text) is None
         assert tails.look_up(text) is None
         assert len(tails) == 0

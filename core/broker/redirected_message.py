@@ -58,7 +58,7 @@ class PutOutcome(enum.Enum):
     """Never: its topic was deleted; that is counted and told already."""
 
 
-class WaitingStore:
+class RedirectedMessageStore:
     """The store, as the delivery of waiting messages sees it. Loop thread.
 
     Args:
@@ -249,10 +249,10 @@ def delivery_of(record: Record) -> MessageExtBrokerInner | None:
     return moved(record, topic, queue_id, properties, record.properties_bytes)
 
 
-def give_up(store: WaitingStore, record: Record | None, commit_log_offset_bytes: int, why: str) -> bool:
+def give_up(store: RedirectedMessageStore, record: Record | None, commit_log_offset_bytes: int, why: str) -> bool:
     """Make a dead letter of a waiting message that can never be delivered, and log one line.
 
-    What is acknowledged is checked before (:mod:`flintmq.core.broker.waiting`). What waits all the same was taken by
+    What is acknowledged is checked before (:mod:`flintmq.core.broker.redirected_message`). What waits all the same was taken by
     another broker or an earlier FlintMQ, or its record was lost. The line ends in an id that stays the same:
 
     * ``[delivery.dead_letter]``: it lies in ``%DLQ%CID_RMQ_SYS_DELIVERY`` as it waited; REAL_TOPIC says where it was to go;

@@ -82,7 +82,7 @@ class _Lane(msgspec.Struct):
     """At the earliest deadline of its messages, or before; none while the send that is next ends all of them in time."""
 
 
-class Gatherer:
+class ProduceAccumulator:
     """Gathers sends of one producer. Loop thread only.
 
     Messages for any queue leave in batches that do not wait for each other. Those for one queue, named or chosen by a key, keep

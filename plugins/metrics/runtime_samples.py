@@ -14,7 +14,7 @@ _SIZE: Final = re.compile(r"([\d.]+) ([KMGT]?i?B)\b")
 _COUNT: Final = re.compile(r"\[[^\]]*\]:(\d+)")
 
 
-def add_derived(samples: Samples) -> None:
+def add_runtime_samples(samples: Samples) -> None:
     """Add what the figures of request 28 tell: those of rocketmq-exporter, alarms, replication, blocks of the loop."""
     info = samples.info
     for name, (key, place) in RUNTIME.items():

@@ -48,7 +48,7 @@ class Tail(msgspec.Struct, frozen=True, gc=False):
     """False when the sender does not wait for durability."""
 
 
-class KnownTails:
+class PropertyTails:
     """Tails by their text. Loop thread.
 
     Args:

@@ -32,7 +32,7 @@ _FRAMES_AT_ONCE: Final = 16
 Queues = dict["ServerChannel", "deque[Request | deque[bytes]]"]
 
 
-class PostponedWork:
+class RequestScheduler:
     """The postponed requests of one server. Loop thread.
 
     Args:

@@ -11,8 +11,8 @@ from typing import Any
 import attrs
 import pytest
 
-from flintmq.remoting.server import postponed
-from flintmq.remoting.server.postponed import PostponedWork
+from flintmq.remoting.server import request_scheduler
+from flintmq.remoting.server.request_scheduler import RequestScheduler
 
 
 def in_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
@@ -66,7 +66,7 @@ def asked(peer: Peer, count: int) -> list[Any]:
     return [Asked(peer, number) for number in range(count)]
 
 
-async def until_empty(work: PostponedWork) -> None:
+async def until_empty(work: RequestScheduler) -> None:
     for _ in range(10_000):
         if not len(work):
             return
@@ -80,16 +80,16 @@ def answered() -> list[tuple[str, int]]:
 
 
 @pytest.fixture
-def work(answered: list[tuple[str, int]]) -> PostponedWork:
-    return PostponedWork(lambda request: answered.append((request.channel.name, request.number)))
+def work(answered: list[tuple[str, int]]) -> RequestScheduler:
+    return RequestScheduler(lambda request: answered.append((request.channel.name, request.number)))
 
 
 @in_loop
 async def test_connections_are_served_in_turn_and_new_ones_first(
-    work: PostponedWork, answered: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
+    work: RequestScheduler, answered: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One request of each; whoever comes while others have had theirs is the next."""
-    monkeypatch.setattr(postponed, "_LEAST_S", 10.0)
+    monkeypatch.setattr(request_scheduler, "_LEAST_S", 10.0)
     greedy, other, late = Peer("greedy"), Peer("other"), Peer("late")
     work.put(asked(greedy, 3))
     work.put(asked(other, 2))
@@ -105,10 +105,10 @@ async def test_connections_are_served_in_turn_and_new_ones_first(
 
 @in_loop
 async def test_a_single_request_comes_before_new_peers_with_many(
-    work: PostponedWork, answered: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
+    work: RequestScheduler, answered: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A healthy client's one request must not wait for the first request of each of sixty peers that ask sixty times."""
-    monkeypatch.setattr(postponed, "_LEAST_S", 10.0)
+    monkeypatch.setattr(request_scheduler, "_LEAST_S", 10.0)
     greedy, modest, growing, framed = Peer("greedy"), Peer("modest"), Peer("growing"), Peer("framed")
     work.put(asked(greedy, 2))
     work.put(asked(growing, 1))
@@ -125,7 +125,7 @@ async def test_a_single_request_comes_before_new_peers_with_many(
 
 
 @in_loop
-async def test_a_peer_that_does_not_read_waits_until_it_does(work: PostponedWork, answered: list[Any]) -> None:
+async def test_a_peer_that_does_not_read_waits_until_it_does(work: RequestScheduler, answered: list[Any]) -> None:
     """And takes no turns of the loop meanwhile."""
     peer = Peer("deaf", is_stalled=True)
     assert work.must_wait(peer)  # type: ignore[arg-type]
@@ -143,7 +143,7 @@ async def test_a_peer_that_does_not_read_waits_until_it_does(work: PostponedWork
 
 
 @in_loop
-async def test_nothing_is_kept_of_a_connection_that_ended(work: PostponedWork, answered: list[Any]) -> None:
+async def test_nothing_is_kept_of_a_connection_that_ended(work: RequestScheduler, answered: list[Any]) -> None:
     """Wherever it waited."""
     gone, deaf = Peer("gone"), Peer("deaf", is_stalled=True)
     work.put(asked(gone, 2))
@@ -157,7 +157,7 @@ async def test_nothing_is_kept_of_a_connection_that_ended(work: PostponedWork, a
 
 
 @in_loop
-async def test_frames_are_taken_in_pieces_and_nothing_is_read_meanwhile(work: PostponedWork) -> None:
+async def test_frames_are_taken_in_pieces_and_nothing_is_read_meanwhile(work: RequestScheduler) -> None:
     """In their order."""
     peer = Peer("busy")
     frames = [b"%d" % number for number in range(40)]
@@ -170,16 +170,16 @@ async def test_frames_are_taken_in_pieces_and_nothing_is_read_meanwhile(work: Po
 
 
 @in_loop
-async def test_a_slice_ends(work: PostponedWork, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_slice_ends(work: RequestScheduler, monkeypatch: pytest.MonkeyPatch) -> None:
     """Outside a turn of the sockets, too: what comes after it waits, and the next turn of the loop has a slice of its own."""
     now_s = 100.0
-    monkeypatch.setattr(postponed, "perf_counter", lambda: now_s)
+    monkeypatch.setattr(request_scheduler, "perf_counter", lambda: now_s)
     peer: Any = Peer("one")
     assert not work.must_wait(peer)
-    now_s += postponed.SLICE_S
+    now_s += request_scheduler.SLICE_S
     assert work.must_wait(peer)
     assert not work.is_late()
-    now_s += postponed.LATE_S
+    now_s += request_scheduler.LATE_S
     assert work.is_late()
     await asyncio.sleep(0)
     assert not work.must_wait(peer)
