@@ -68,13 +68,14 @@ class MappedFileQueue:
         self._next: Future[MappedFile] | None = None
         self.files: list[MappedFile] = []
 
-    def load(self, *, crashed: bool = False, may_be_lost: Callable[[memoryview], bool] | None = None) -> None:
+    def load(self, *, crashed: bool = False, may_be_lost: Callable[[int, memoryview], bool] | None = None) -> None:
         """Map what lies in the folder; positions are the files' ends until recovery says otherwise.
 
         Args:
             crashed: whether the store was not stopped. Then a file may be missing whose name had not reached the disk while
                 a later one's had; one of zeros takes its place, for recovery to judge. And nothing counts as synced.
-            may_be_lost: tells of the bytes of such a later file whether that can be so; None where it always may.
+            may_be_lost: tells whether that can be so, given where the file before ends and the bytes of such a later one; None
+                where it always may.
 
         Raises:
             StoreFormatError: a file of another size or name, or a gap between two files.
@@ -107,7 +108,7 @@ class MappedFileQueue:
             holds = self._holds and path == paths[-1]
             region = self._disk.map_file(path, size, create=False, allocate=0, holds=holds)
             ends = self.files[-1].start + self.file_bytes if self.files else start
-            if crashed and start > ends and (may_be_lost is None or may_be_lost(region.view)):
+            if crashed and start > ends and (may_be_lost is None or may_be_lost(ends, region.view)):
                 self._close_gap(start)
                 ends = self.files[-1].start + self.file_bytes
             if start != ends:
@@ -275,7 +276,7 @@ class MappedFileQueue:
             self._discard(file)
 
     def delete_before(self, offset_bytes: int) -> int:
-        """Delete files that end at or before a position, never the last nor one that must still be synced.
+        """Delete files that end at or before a position, never the last one nor one that is needed (:meth:`deletable`).
 
         Returns how many. Raises OSError; the file that could not be deleted stays.
         """
@@ -287,8 +288,12 @@ class MappedFileQueue:
         return count
 
     def deletable(self) -> bool:
-        """Return whether the first file may go: it is not the last, and no flush service will ask for it again."""
-        return len(self.files) > 1 and self.files[0].flushed >= self.files[0].wrote
+        """Return whether the first file may go: no flush service will ask for it again, and another one is durable.
+
+        A power cut takes a file of which nothing was synced. If the first one went before that, no file would be left.
+        """
+        files = self.files
+        return len(files) > 1 and files[0].flushed >= files[0].wrote and files[1].flushed > 0
 
     def detach_first(self) -> MappedFile:
         """Take the first file out of the row; it stays on disk. Loop thread; others may be walking the row as it

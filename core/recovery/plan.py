@@ -113,14 +113,8 @@ def plan_start(found: FoundStore) -> RecoveryPlan:
 
 
 def _check_end(found: FoundStore, newest_ms: int, files_end_offset_bytes: int, described_to_offset_bytes: int) -> None:
-    was_synchronous = found.noted is not None and found.noted.is_synchronous
     check_end(
-        found.last_stop,
-        found.trusted_ms,
-        newest_ms,
-        files_end_offset_bytes,
-        described_to_offset_bytes,
-        was_synchronous=was_synchronous,
+        found.last_stop, found.trusted_ms, newest_ms, found.noted, files_end_offset_bytes, described_to_offset_bytes
     )
 
 
@@ -144,7 +138,7 @@ class _Planner:
         end, described_to = walked.end_offset_bytes, _described_end(found.queues)
         if found.is_safe:
             files_end = self._files[-1].start + self._files[-1].size
-            _check_end(found, walked.store_timestamp_ms, files_end, described_to)
+            _check_end(found, walked.newest_ms, files_end, described_to)
             _check_noted(found, end, is_changed=walked.cut is not None or bool(walked.holes))
         # Pass 2: bytes behind the end are cut only where some of them are not zero.
         if walked.cut is not None and not data_behind(self._files, end):

@@ -80,6 +80,8 @@ class Recovered(msgspec.Struct, frozen=True):
     """The same for the first record that the checkpoint does not vouch for; None when it vouches for all."""
     clock_went_back: bool = False
     """Whether store times tell nothing about what came first."""
+    newest_ms: int = 0
+    """The latest store time of the counted part; 0 without a record."""
 
     @property
     def vouched(self) -> tuple[int, int]:
@@ -181,6 +183,7 @@ def walk_log(
         tuple(tally.marks),
         tally.newer,
         tally.clock_went_back,
+        tally.newest_ms,
     )
 
 

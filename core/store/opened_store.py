@@ -269,8 +269,8 @@ def _load(spec: StoreSpec, marks: StoreMarks, lock: contextlib.ExitStack, files:
     files.callback(setattr, queue, "closing", True)  # what waits in the background is not made any more
     checkpoint = StoreCheckpoint(disk, root / "checkpoint")
     parts.callback(checkpoint.close)
-    lost = partial(may_be_lost, last_stop, checkpoint.min_timestamp_ms) if settings.compat == "safe" else None
-    queue.load(crashed=last_stop is not LastStop.CLEAN, may_be_lost=lost)
+    lost = partial(may_be_lost, last_stop, checkpoint.min_timestamp_ms, notes.noted)
+    queue.load(crashed=last_stop is not LastStop.CLEAN, may_be_lost=lost if settings.compat == "safe" else None)
     commit_log = CommitLog(
         queue,
         Watermarks(synchronous=spec.strategy.synchronous),

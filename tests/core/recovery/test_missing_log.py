@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from flintmq.core.errors import StoreFormatError
 from flintmq.core.io.os_disk import OS_DISK
 from flintmq.core.io.paths import ends_path
+from flintmq.core.recovery.ends import Ends
 from flintmq.core.recovery.last_stop import LastStop, boot_path
-from flintmq.core.recovery.missing_log import may_be_lost
+from flintmq.core.recovery.missing_log import check_end, may_be_lost
 from flintmq.core.store.message_store import MessageStore
 from flintmq.testing.clock import ManualClock
-from flintmq.testing.store import message, open_store, opened, snapshot
+from flintmq.testing.journaled_files import JournalReplay
+from flintmq.testing.simulated_disk import SimulatedDisk
+from flintmq.testing.store import BY_HAND, message, open_store, opened, snapshot, start_store, store_spec
 
 FILE_BYTES = 4096
+ROOT = Path("/store")
 COUNT = 100
 SIZES = {"commit_log_file_bytes": FILE_BYTES, "max_index_num": 1_000}
 
@@ -129,5 +135,71 @@ def test_a_store_in_use_whose_queues_are_empty_is_no_mistake(tmp_path: Path) -> 
 @pytest.mark.parametrize("first_bytes", [b"", b"\0" * 200, b"\xff" * 200])
 def test_a_file_that_begins_with_no_record_proves_nothing(first_bytes: bytes) -> None:
     """The one before it may be lost, unless nothing can be."""
-    assert may_be_lost(LastStop.CRASHED, 2**62, memoryview(first_bytes))
-    assert not may_be_lost(LastStop.KILLED, 2**62, memoryview(first_bytes))
+    assert may_be_lost(LastStop.CRASHED, 2**62, None, FILE_BYTES, memoryview(first_bytes))
+    assert not may_be_lost(LastStop.KILLED, 2**62, None, FILE_BYTES, memoryview(first_bytes))
+
+
+IN_USE = Ends(log_end=2 * FILE_BYTES)
+AT_A_STOP = Ends(log_end=2 * FILE_BYTES, is_stop=True)
+NOTHING_YET = Ends()
+
+
+@pytest.mark.parametrize(
+    ("noted", "end_offset_bytes", "vouches", "is_missed"),
+    [
+        (IN_USE, FILE_BYTES, False, True),
+        (IN_USE, 2 * FILE_BYTES, True, False),  # the clock was set back: younger records lie before the missing ones
+        (AT_A_STOP, FILE_BYTES, False, True),
+        (AT_A_STOP, 2 * FILE_BYTES, True, True),  # another broker may have written the missing ones
+        (AT_A_STOP, 2 * FILE_BYTES, False, False),
+        (NOTHING_YET, FILE_BYTES, True, True),
+        (NOTHING_YET, FILE_BYTES, False, False),
+        (None, FILE_BYTES, True, True),
+        (None, FILE_BYTES, False, False),
+    ],
+)
+def test_notes_decide_what_a_crash_can_have_taken_and_store_times_where_there_are_none(
+    noted: Ends | None, end_offset_bytes: int, vouches: bool, is_missed: bool
+) -> None:
+    """In the middle of the log and at its end: positions that were synced are missed, later ones are not."""
+    with opened(ROOT, disk=SimulatedDisk(), clock=(clock := ManualClock())) as store:
+        store.put([message()])
+        next_file, stored_ms = store.commit_log.queue.files[0].view, clock.now_ms()
+    trusted_ms = stored_ms if vouches else stored_ms - 1
+    assert may_be_lost(LastStop.CRASHED, trusted_ms, noted, end_offset_bytes, next_file) is not is_missed
+    end = (noted, end_offset_bytes, 9 * FILE_BYTES)
+    with pytest.raises(StoreFormatError) if is_missed else contextlib.nullcontext():
+        check_end(LastStop.CRASHED, trusted_ms, stored_ms - 1, *end)
+
+
+@pytest.mark.parametrize("is_noted", [True, False])
+def test_a_power_cut_soon_after_the_clock_was_set_back_is_recovered(is_noted: bool) -> None:
+    """The checkpoint vouches for a time that only an earlier record of the log has; its last file was never synced."""
+    clock = ManualClock(1_000_000)
+    disk = SimulatedDisk()
+    spec = store_spec(ROOT, disk=disk, clock=clock, strategy=BY_HAND, **SIZES)
+    store = start_store(structs.replace(spec, runs=False))
+    store.put([message(body=b"1")])
+    store.dispatch()
+    store.commit_log.flush(0)
+    store.services.flusher.flush(0)
+    if is_noted:
+        store.noter.after_round(is_thorough=True)
+    clock.set_wall_clock(900_000)
+    store.put([message(body=b"2")])
+    store.put([message(body=bytes(FILE_BYTES - 200))])
+    store.dispatch()
+    store.commit_log.flush(0)
+    store.consume_queues.flush(0)
+    lost = SimulatedDisk(JournalReplay(disk).advance(len(disk.journal)).synced(), boot="another")
+    with opened(ROOT, disk=lost, clock=clock, **SIZES) as again:
+        assert again.watermarks.wrote <= FILE_BYTES
+        assert again.reader.max_queue_offset("T", 0) == 2
+
+
+@pytest.mark.parametrize("is_noted", [True, False])
+def test_files_written_by_another_broker_since_an_orderly_stop_may_be_lost(is_noted: bool) -> None:
+    """It did not sync before it dispatched, whatever the strategy was before that stop."""
+    noted = Ends(log_end=FILE_BYTES, is_synchronous=True, is_stop=is_noted)
+    with contextlib.nullcontext() if is_noted else pytest.raises(StoreFormatError):
+        check_end(LastStop.CRASHED, 1_000, 1_000, noted, FILE_BYTES, 2 * FILE_BYTES)
