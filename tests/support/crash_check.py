@@ -126,7 +126,7 @@ class Check:
             piece = log.slice(at, request.message_size_bytes)
             seen = bytes(piece) if piece is not None else b""
             if seen not in raw.get(at, ()):
-                if at not in self.survivors and any(_is_torn_copy(seen, put) for put in raw.get(at, ())):
+                if at not in self.survivors and any(is_torn_copy(seen, put) for put in raw.get(at, ())):
                     raise UndetectableError(f"{at}: the record's head has no checksum")
                 expect(False, "the log holds what was put, unchanged", (at, seen, raw.get(at)))
         given_up = max((minimum for at, minimum in self._run.deleted if at <= self._number), default=0)
@@ -276,8 +276,8 @@ class Check:
             expect(pieces, "a new key is found", key)
 
 
-def _is_torn_copy(seen: bytes, put: bytes) -> bool:
-    """Whether parts of the record's head are zeros: a page was written to disk in mid copy."""
+def is_torn_copy(seen: bytes, put: bytes) -> bool:
+    """Return whether parts of the record's head are zeros: a page was written to disk in mid copy."""
     if len(seen) != len(put):
         return False
     differing = [place for place, (one, other) in enumerate(zip(seen, put, strict=True)) if one != other]
