@@ -197,7 +197,7 @@ class _Planner:
                 skips_damage=found.is_safe,
                 trusted_ms=None if self._clean else found.trusted_ms,
             )
-            lacks_from = _indexed_below(found.index, walked.end_offset_bytes)
+            lacks_from = _indexed_below(found.index, walked.unchanged_to_offset_bytes)
             if lacks_from is None or lacks_from >= self._files[first].start or not first:
                 return first, because, walked
             needed_from, what = lacks_from, "index is"
@@ -225,7 +225,7 @@ class _Planner:
     def _clean_dispatch_start(self, walked: Recovered) -> int:
         """Return the position from which queues are written again after a clean stop: where they end, or the first hole."""
         if walked.holes:
-            return walked.holes[0].start_offset_bytes
+            return walked.unchanged_to_offset_bytes
         return _described_below(self._found.queues, walked.end_offset_bytes)
 
     def _crashed_dispatch_start(self, walked: Recovered) -> int:
@@ -237,7 +237,7 @@ class _Planner:
         """
         queues, start = self._found.queues, walked.start_offset_bytes
         if walked.holes:
-            return min(start, walked.holes[0].start_offset_bytes)
+            return min(start, walked.unchanged_to_offset_bytes)
         candidates: list[tuple[int, int]] = []
         if not walked.clock_went_back:
             candidates.append(walked.vouched)
@@ -257,7 +257,7 @@ class _Planner:
 
     def _indexed_from(self, walked: Recovered, start: int) -> int | None:
         """Return the position from which records that are not dispatched are handed to the index again; None for none."""
-        lacks_from = _indexed_below(self._found.index, walked.end_offset_bytes)
+        lacks_from = _indexed_below(self._found.index, walked.unchanged_to_offset_bytes)
         if lacks_from is None:
             return None
         lacks_from = max(lacks_from, self._log.min_offset_bytes)

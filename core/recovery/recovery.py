@@ -55,7 +55,9 @@ class Recovery(msgspec.Struct, frozen=True):
             self.mark_in_use()
         if plan.begins_epoch:
             self.epochs.begin(end, RECOVERED, self.commit_log.min_offset_bytes)
-        # Pass 2: take damage out of the log, end it, and make all of it durable.
+        # Pass 2: the index forgets what the log has lost, also in holes: after a crash in the middle of this no later start
+        # would find those. Then damage is taken out of the log, it is ended, and all of it is made durable.
+        self._truncate_index(walked.unchanged_to_offset_bytes)
         found = repair(self.disk, self.quarantine, self.commit_log, walked)
         self._end_log(found)
         if plan.rewritten_from_offset_bytes is not None:
@@ -65,8 +67,7 @@ class Recovery(msgspec.Struct, frozen=True):
                 # What a process wrote before it was killed is there, but it need not be durable.
                 if file.start >= plan.walked_from_offset_bytes:
                     file.region.sync()
-        # Pass 3: cut queues and index back to what is right; the checkpoint stops vouching for it first.
-        self._truncate_index(end)
+        # Pass 3: cut queues back to what is right; the checkpoint stops vouching for it first.
         if plan.rewinds_checkpoint_to_ms is not None:
             self.checkpoint.rewind(plan.rewinds_checkpoint_to_ms)
         self._end_queues(plan)

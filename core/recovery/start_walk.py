@@ -84,6 +84,11 @@ class Recovered(msgspec.Struct, frozen=True):
     """The latest store time of the counted part; 0 without a record."""
 
     @property
+    def unchanged_to_offset_bytes(self) -> int:
+        """The position up to which the log stays as it was: the first hole, or the end."""
+        return self.holes[0].start_offset_bytes if self.holes else self.end_offset_bytes
+
+    @property
     def vouched(self) -> tuple[int, int]:
         """The position up to which the checkpoint vouches, and how many records before it belong into queues."""
         return self.newer if self.newer is not None else (self.end_offset_bytes, self.queued)

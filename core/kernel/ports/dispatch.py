@@ -63,7 +63,8 @@ class SupportsTruncate(Protocol):
     def truncate(self, end_offset_bytes: int) -> None:
         """Drop everything of records at or behind a physical offset, and nothing of those before it. Loop thread.
 
-        Called at each start and with each such cut, before ``committed`` is asked; usually there is nothing to drop.
+        Called at each start and with each such cut, before ``committed`` is asked; usually there is nothing to drop. Where a
+        start takes damage out of the middle of the log, an index builder is given its position; what follows comes again.
         """
         ...
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
+from flintmq.core.errors import StoreError
+from flintmq.core.recovery.recovery import Recovery
 from flintmq.core.store.message_store import open_store
 from flintmq.core.store.opened_store import plan_of, recover
 from flintmq.testing.store import message, opened, store_spec
@@ -66,3 +69,28 @@ def test_a_recovery_happens_once(torn: tuple[Path, int]) -> None:
     assert plan.walked.end_offset_bytes == plan.dispatched_from_offset_bytes == end
     assert not plan.changes_log
     assert not plan.begins_epoch
+
+
+@pytest.mark.parametrize("is_cut_short", [False, True])
+def test_the_index_forgets_the_messages_that_damage_has_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_cut_short: bool
+) -> None:
+    """A start that ends behind the repair leaves a log without holes: the next one could not know of them."""
+    sizes = {"commit_log_file_bytes": FILE_BYTES, "max_index_num": 8}
+    with opened(tmp_path, **sizes) as store:
+        places = [store.put([message(keys=f"k{n}")]).records[0].commit_log_offset_bytes for n in range(30)]
+        store.dispatch()
+        assert store.index.query("T", "k4", 9, 0, 2**62)[0] == [places[4]]
+    path = tmp_path / "commitlog" / f"{0:020d}"
+    raw = bytearray(path.read_bytes())
+    raw[places[4] : places[6]] = bytes(places[6] - places[4])
+    path.write_bytes(raw)
+    if is_cut_short:
+        with monkeypatch.context() as patch:
+            patch.setattr(Recovery, "_end_log", raising := Mock(side_effect=OSError("killed")))
+            with pytest.raises(StoreError):
+                recover(store_spec(tmp_path, **sizes))
+            raising.assert_called_once()
+    with opened(tmp_path, **sizes) as store:
+        found = [store.index.query("T", f"k{n}", 9, 0, 2**62)[0] for n in range(30)]
+    assert found == [[] if n in (4, 5) else [place] for n, place in enumerate(places)]
