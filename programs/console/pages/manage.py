@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, Final, Generic, TypeVar
 
 import attrs
 from msgspec.structs import replace
@@ -15,7 +16,10 @@ from flintmq.core.broker.topic_config import TopicConfig
 from flintmq.core.errors import FlintError, RemotingError
 from flintmq.programs.cluster_view.names import kind_of_group, kind_of_topic
 from flintmq.programs.console.web import FormError, Visitor, page, to
+from flintmq.remoting.client.admin import AdminClient
 from flintmq.remoting.client.route import NEW_TOPIC_QUEUES
+
+Config = TypeVar("Config")
 
 NAME_MAX_CHARS: Final = 255
 QUEUES_MAX: Final = 1024
@@ -34,6 +38,45 @@ class Change:
     then: str
 
 
+@attrs.frozen(kw_only=True)
+class Managed(Generic[Config]):
+    """What a topic and a group differ in where they are made and changed."""
+
+    noun: str
+    words: str
+    """The settings in words, with the names of what :attr:`wish` returns in braces."""
+    done: str
+    """What the page says afterwards: ``{name}`` and the settings as ``{text}``."""
+    kind_of: Callable[[str], str]
+    """Whether a name is the system's."""
+    wish: Callable[[Visitor, Callable[[str], str]], dict[str, Any]]
+    """What a form asks for. Raises :class:`FormError`."""
+    then: Callable[[dict[str, Any]], dict[str, str]]
+    """What was asked for, as :attr:`settings` has it."""
+    settings: Callable[[Config], dict[str, str]]
+    """The settings that the form has, as people read them."""
+    refuse: Callable[[str, str, Config, dict[str, Any]], None]
+    """Raises :class:`FormError` if the change loses messages: takes a name, a broker, its settings, and what is asked for."""
+    read: Callable[[AdminClient, str, str], Awaitable[Config | None]]
+    """The settings of a name at an address."""
+    put: Callable[[AdminClient, str, dict[str, Any], Config | None, str], Awaitable[None]]
+    """Have a broker take what was asked for, over what it had."""
+
+    async def configs(self, visitor: Visitor, name: str) -> dict[str, Config | None]:
+        """Return the settings of a name at each broker, None where it has none. Raises RemotingError."""
+        masters = await visitor.access.admin.masters()
+        if not masters:
+            raise RemotingError("no master is registered with the name server")
+        return {broker: await self.read(visitor.access.admin, name, where) for broker, where in masters.items()}
+
+    def checked(self, name: str) -> str:
+        """Return a name that may be made or changed. Raises :class:`FormError`."""
+        _refuse_of_system(bool(name) and self.kind_of(name) == "system", f"The {self.noun} {name}")
+        if not name or len(name) > NAME_MAX_CHARS or not name.isprintable():
+            raise FormError(f"Give the {self.noun} a name of at most {NAME_MAX_CHARS} characters.")
+        return name
+
+
 def permission_text(bits: int) -> str:
     """Return what bits let clients do, as forms have it: ``rw``, ``r`` or ``w``."""
     return next((name for name, known in PERMISSIONS.items() if bits & READ_WRITE == known), "none")
@@ -42,7 +85,7 @@ def permission_text(bits: int) -> str:
 async def topic_form(visitor: Visitor) -> Response:
     """Ask how a topic is to be: a new one, or one that is there."""
     name = visitor.query("name")
-    had = await _topic_configs(visitor, name) if name else {}
+    had = await TOPIC.configs(visitor, name) if name else {}
     known = next((config for config in had.values() if config is not None), None)
     if name and known is None:
         raise FormError(f"No broker has a topic {name[:200]}.", 404)
@@ -50,57 +93,6 @@ async def topic_form(visitor: Visitor) -> Response:
     return visitor.render(
         "topic_form.html", name=name, config=config, permission=permission_text(config.perm), queues_max=QUEUES_MAX
     )
-
-
-async def topic_preview(visitor: Visitor) -> Response:
-    """Show what would be different at each broker if a topic were made, or changed, so."""
-    name, wanted = _topic_name(visitor.query("name")), _topic_wish(visitor, visitor.query)
-    had = await _topic_configs(visitor, name)
-    changes: list[Change] = []
-    for broker, config in had.items():
-        if config is not None and config.read_queue_nums > wanted["queues"]:
-            raise FormError(
-                f"{name} has {config.read_queue_nums} queues at {broker}, and messages may wait in those that would go. "
-                f"flintmq topics create {name} --queues {wanted['queues']} takes them away once they are consumed."
-            )
-        before = {} if config is None else _topic_settings(config)
-        then = {"queues": str(wanted["queues"]), "permissions": wanted["perm"], "order": wanted["order"]}
-        changes += [
-            Change(broker, key, before.get(key, "–"), text) for key, text in then.items() if before.get(key) != text
-        ]
-    is_new = not any(had.values())
-    return _preview(
-        visitor,
-        changes,
-        title=f"Create topic {name}?" if is_new else f"Change topic {name}?",
-        button="Create the topic" if is_new else "Change the topic",
-        path="/topic/change/now",
-        back=to("/topics") if is_new else to("/topic", name=name),
-        fields={"name": name, **wanted},
-    )
-
-
-async def change_topic(visitor: Visitor) -> Response:
-    """Make or change a topic at every broker."""
-    name, wanted = _topic_name(visitor.field("name")), _topic_wish(visitor, visitor.field)
-    had = await _topic_configs(visitor, name)
-
-    async def change() -> None:
-        masters = await visitor.access.admin.masters()
-        for broker, config in had.items():
-            inherited = config.perm & INHERIT if config is not None else 0
-            await visitor.access.admin.create_topic(
-                name,
-                queues=wanted["queues"],
-                perm=PERMISSIONS[wanted["perm"]] | inherited,
-                order=wanted["order"] == "on",
-                address=masters[broker],
-            )
-
-    text = f"{wanted['queues']} queues at each broker, permissions {wanted['perm']}, order {wanted['order']}"
-    action = "change topic" if any(had.values()) else "create topic"
-    await _audited(visitor, action, name, text, change)
-    return visitor.render("done.html", what="Done", text=f"Topic {name} has {text}.", back=to("/topic", name=name))
 
 
 async def topic_deletion(visitor: Visitor) -> Response:
@@ -136,49 +128,9 @@ async def delete_topic(visitor: Visitor) -> Response:
 async def group_form(visitor: Visitor) -> Response:
     """Ask how a group is to be: a new one, or one that is there."""
     name = visitor.query("name")
-    had = await _group_configs(visitor, name) if name else {}
+    had = await GROUP.configs(visitor, name) if name else {}
     known = next((config for config in had.values() if config is not None), None)
     return visitor.render("group_form.html", name=name, config=known or SubscriptionGroupConfig())
-
-
-async def group_preview(visitor: Visitor) -> Response:
-    """Show what would be different at each broker if a group were made, or changed, so."""
-    name, wanted = _group_name(visitor.query("name")), _group_wish(visitor, visitor.query)
-    had = await _group_configs(visitor, name)
-    changes: list[Change] = []
-    for broker, config in had.items():
-        before = {} if config is None else _group_settings(config)
-        then = _group_settings(_wanted_group(SubscriptionGroupConfig(), wanted))
-        changes += [
-            Change(broker, key, before.get(key, "–"), text) for key, text in then.items() if before.get(key) != text
-        ]
-    is_new = not any(had.values())
-    return _preview(
-        visitor,
-        changes,
-        title=f"Create group {name}?" if is_new else f"Change group {name}?",
-        button="Create the group" if is_new else "Change the group",
-        path="/group/change/now",
-        back=to("/groups") if is_new else to("/group", name=name),
-        fields={"name": name, **wanted},
-    )
-
-
-async def change_group(visitor: Visitor) -> Response:
-    """Make or change a group at every broker; settings that the form does not have stay."""
-    name, wanted = _group_name(visitor.field("name")), _group_wish(visitor, visitor.field)
-    had = await _group_configs(visitor, name)
-
-    async def change() -> None:
-        masters = await visitor.access.admin.masters()
-        for broker, config in had.items():
-            new = _wanted_group(config or SubscriptionGroupConfig(group_name=name), wanted)
-            await visitor.access.admin.create_group(new, address=masters[broker])
-
-    text = f"retries {wanted['retries']}, consuming {wanted['consume']}, broadcasting {wanted['broadcast']}"
-    action = "change group" if any(had.values()) else "create group"
-    await _audited(visitor, action, name, text, change)
-    return visitor.render("done.html", what="Done", text=f"Group {name}: {text}.", back=to("/group", name=name))
 
 
 async def group_deletion(visitor: Visitor) -> Response:
@@ -218,26 +170,50 @@ async def delete_group(visitor: Visitor) -> Response:
 # --- what they share ---
 
 
-def _preview(
-    visitor: Visitor,
-    changes: Sequence[Change],
-    *,
-    title: str,
-    button: str,
-    path: str,
-    back: str,
-    fields: dict[str, Any],
-) -> Response:
+async def _preview(kind: Managed[Config], visitor: Visitor) -> Response:
+    """Show what would be different at each broker if a topic or a group were made, or changed, so."""
+    name, wanted = kind.checked(visitor.query("name")), kind.wish(visitor, visitor.query)
+    had = await kind.configs(visitor, name)
+    then = kind.then(wanted)
+    changes: list[Change] = []
+    for broker, config in had.items():
+        if config is not None:
+            kind.refuse(name, broker, config, wanted)
+        before = {} if config is None else kind.settings(config)
+        changes += [
+            Change(broker, key, before.get(key, "–"), text) for key, text in then.items() if before.get(key) != text
+        ]
     if not changes:
         raise FormError("It is so already at every broker: nothing would change.")
+    is_new = not any(had.values())
+    verb = "Create" if is_new else "Change"
+    path = f"/{kind.noun}/change/now"
     return visitor.render(
         "change.html",
-        title=title,
-        button=button,
+        title=f"{verb} {kind.noun} {name}?",
+        button=f"{verb} the {kind.noun}",
         action=path,
-        back=back,
+        back=to(f"/{kind.noun}s") if is_new else to(f"/{kind.noun}", name=name),
         changes=changes,
-        confirm=visitor.confirmation(path, **fields),
+        confirm=visitor.confirmation(path, name=name, **wanted),
+    )
+
+
+async def _change(kind: Managed[Config], visitor: Visitor) -> Response:
+    """Make or change a topic or a group at every broker; settings that the form does not have stay."""
+    name, wanted = kind.checked(visitor.field("name")), kind.wish(visitor, visitor.field)
+    had = await kind.configs(visitor, name)
+
+    async def change() -> None:
+        admin = visitor.access.admin
+        masters = await admin.masters()
+        for broker, config in had.items():
+            await kind.put(admin, name, wanted, config, masters[broker])
+
+    text = kind.words.format_map(wanted)
+    await _audited(visitor, f"{'change' if any(had.values()) else 'create'} {kind.noun}", name, text, change)
+    return visitor.render(
+        "done.html", what="Done", text=kind.done.format(name=name, text=text), back=to(f"/{kind.noun}", name=name)
     )
 
 
@@ -250,23 +226,6 @@ async def _audited(visitor: Visitor, action: str, subject: str, result: str, wor
         raise
     visitor.audit(action, subject, f"done: {result}")
     await visitor.view.refresh(all_due=True)
-
-
-async def _masters(visitor: Visitor) -> dict[str, str]:
-    masters = await visitor.access.admin.masters()
-    if not masters:
-        raise RemotingError("no master is registered with the name server")
-    return masters
-
-
-async def _topic_configs(visitor: Visitor, name: str) -> dict[str, TopicConfig | None]:
-    admin = visitor.access.admin
-    return {broker: await admin.topic_config(name, where) for broker, where in (await _masters(visitor)).items()}
-
-
-async def _group_configs(visitor: Visitor, name: str) -> dict[str, SubscriptionGroupConfig | None]:
-    admin = visitor.access.admin
-    return {broker: await admin.group_config(name, where) for broker, where in (await _masters(visitor)).items()}
 
 
 def _topic_settings(config: TopicConfig) -> dict[str, str]:
@@ -312,22 +271,6 @@ def _wanted_group(config: SubscriptionGroupConfig, wanted: dict[str, Any]) -> Su
     )
 
 
-def _topic_name(text: str) -> str:
-    _refuse_of_system(bool(text) and kind_of_topic(text) == "system", f"The topic {text}")
-    return _checked_name(text, "topic")
-
-
-def _group_name(text: str) -> str:
-    _refuse_of_system(bool(text) and kind_of_group(text) == "system", f"The group {text}")
-    return _checked_name(text, "group")
-
-
-def _checked_name(text: str, what: str) -> str:
-    if not text or len(text) > NAME_MAX_CHARS or not text.isprintable():
-        raise FormError(f"Give the {what} a name of at most {NAME_MAX_CHARS} characters.")
-    return text
-
-
 def _refuse_of_system(is_one: bool, subject: str) -> None:
     if is_one:
         raise FormError(f"{subject[:200]} is the system's own: brokers need it as it is.")
@@ -337,15 +280,63 @@ def _counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
+def _keep_queues(name: str, broker: str, config: TopicConfig, wanted: dict[str, Any]) -> None:
+    if config.read_queue_nums > wanted["queues"]:
+        raise FormError(
+            f"{name} has {config.read_queue_nums} queues at {broker}, and messages may wait in those that would go. "
+            f"flintmq topics create {name} --queues {wanted['queues']} takes them away once they are consumed."
+        )
+
+
+async def _put_topic(
+    admin: AdminClient, name: str, wanted: dict[str, Any], config: TopicConfig | None, address: str
+) -> None:
+    inherited = config.perm & INHERIT if config is not None else 0
+    perm = PERMISSIONS[wanted["perm"]] | inherited
+    await admin.create_topic(name, queues=wanted["queues"], perm=perm, order=wanted["order"] == "on", address=address)
+
+
+async def _put_group(
+    admin: AdminClient, name: str, wanted: dict[str, Any], config: SubscriptionGroupConfig | None, address: str
+) -> None:
+    new = _wanted_group(config or SubscriptionGroupConfig(group_name=name), wanted)
+    await admin.create_group(new, address=address)
+
+
+TOPIC: Final = Managed[TopicConfig](
+    noun="topic",
+    words="{queues} queues at each broker, permissions {perm}, order {order}",
+    done="Topic {name} has {text}.",
+    kind_of=kind_of_topic,
+    wish=_topic_wish,
+    then=lambda wanted: {"queues": str(wanted["queues"]), "permissions": wanted["perm"], "order": wanted["order"]},
+    settings=_topic_settings,
+    refuse=_keep_queues,
+    read=AdminClient.topic_config,
+    put=_put_topic,
+)
+GROUP: Final = Managed[SubscriptionGroupConfig](
+    noun="group",
+    words="retries {retries}, consuming {consume}, broadcasting {broadcast}",
+    done="Group {name}: {text}.",
+    kind_of=kind_of_group,
+    wish=_group_wish,
+    then=lambda wanted: _group_settings(_wanted_group(SubscriptionGroupConfig(), wanted)),
+    settings=_group_settings,
+    refuse=lambda _name, _broker, _config, _wanted: None,
+    read=AdminClient.group_config,
+    put=_put_group,
+)
+
 ROUTES: Final = (
     page("/topic/change", topic_form),
-    page("/topic/change/preview", topic_preview),
-    page("/topic/change/now", change_topic, changes=True, confirmed=True),
+    page("/topic/change/preview", partial(_preview, TOPIC)),
+    page("/topic/change/now", partial(_change, TOPIC), changes=True, confirmed=True),
     page("/topic/delete", topic_deletion),
     page("/topic/delete/now", delete_topic, changes=True, confirmed=True),
     page("/group/change", group_form),
-    page("/group/change/preview", group_preview),
-    page("/group/change/now", change_group, changes=True, confirmed=True),
+    page("/group/change/preview", partial(_preview, GROUP)),
+    page("/group/change/now", partial(_change, GROUP), changes=True, confirmed=True),
     page("/group/delete", group_deletion),
     page("/group/delete/now", delete_group, changes=True, confirmed=True),
 )
