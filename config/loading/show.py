@@ -100,7 +100,12 @@ def _quoted(text: str) -> str:
     import yaml  # see load.py
 
     dumped = yaml.dump(text, default_style='"', width=2**31, allow_unicode=True)
-    return str(dumped).rstrip("\n")
+    return _visible(str(dumped).rstrip("\n"))
+
+
+def _visible(text: str) -> str:
+    """Return text on one line, with what cannot be seen, or turns the direction of writing, as YAML escapes it in quotes."""
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
 @attrs.frozen
@@ -167,7 +172,7 @@ def to_yaml(
     return (
         text
         + "# Secrets are not written here. Without these it is another configuration:\n"
-        + "".join(f"#   {name}\n" for name in secrets)
+        + "".join(f"#   {_visible(name)}\n" for name in secrets)
     )
 
 

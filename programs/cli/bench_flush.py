@@ -31,7 +31,7 @@ from flintmq.programs.bench.flush_round import FlushPlan, parse_contender
 from flintmq.programs.cli import options
 from flintmq.programs.cli.bench_target import loop_option, runner, seconds_option, size_option, warmup_option
 from flintmq.programs.cli.exits import CommandError, ExitCode, warn
-from flintmq.programs.cli.output import console, print_json, print_table
+from flintmq.programs.cli.output import console, print_json, print_line, print_table
 from flintmq.programs.cli.parser import Command
 
 _COLUMNS: Final = {
@@ -216,7 +216,7 @@ def _print_tables(made: FlushReport) -> None:
         ratios = {one.contender.label: one.ratios for one in made.strategies[1:]}
         _print_estimates(_RATIO_COLUMNS, ratios, f"Ratio to {label}, round by round")
     disk = made.environment["disk"]
-    print(
+    print_line(
         f"{made.environment['cpu']}, {made.environment['cores']} cores, {made.environment['system']}, Python "
         f"{made.environment['python']}; {disk['filesystem']} on {disk['device']}; ± is the 95 % interval of the mean"
     )
@@ -300,7 +300,7 @@ def _print_diff(found: ReportDiff, first: Path, second: Path) -> None:
     print_table(("strategy", "figure", "A#", "B#", "B / A#", "certain"), figures, title=title)
     for which, labels in ((first, found.only_first), (second, found.only_second)):
         if labels:
-            print(f"only in {which}: {', '.join(labels)}")
+            print_line(f"only in {which}: {', '.join(labels)}")
 
 
 def _read(path: Path) -> Any:

@@ -15,7 +15,7 @@ from flintmq.config.rocketmq.importing import import_broker_conf
 from flintmq.config.rocketmq.properties import decode_properties
 from flintmq.programs.cli import options
 from flintmq.programs.cli.exits import CommandError, ExitCode, warn
-from flintmq.programs.cli.output import print_json, print_rows
+from flintmq.programs.cli.output import print_json, print_line, print_rows, print_text
 from flintmq.programs.cli.parser import Command
 
 
@@ -37,7 +37,7 @@ def show(
     loaded = load_config(config, settings, role=role)
     warn_ignored(loaded)
     if as_yaml:
-        print(to_yaml(loaded.config, only_changed=changed, sections=loaded.sections), end="")
+        print_text(to_yaml(loaded.config, only_changed=changed, sections=loaded.sections))
         if secrets := secret_names(loaded.config, loaded.sections):
             warn(f"left out, because they are secret: {', '.join(secrets)}; add them where the YAML is to be used")
         return
@@ -59,15 +59,15 @@ def import_(file: Path, output: Path | None, role: Role) -> None:
         raise CommandError(f"{file}: {error.strerror or error}", ExitCode.USAGE) from error
     imported = import_broker_conf(text, role=role, file=str(file))
     for name, value, why in imported.dropped:
-        print(f"dropped {name}={value}: {why}", file=sys.stderr)
+        print_line(f"dropped {name}={value}: {why}", file=sys.stderr)
     if output is None:
-        print(imported.yaml, end="")
+        print_text(imported.yaml)
         return
     try:
         output.write_text(imported.yaml, "utf-8")
     except OSError as error:
         raise CommandError(f"{output}: {error.strerror or error}") from error
-    print(f"{output}: {len(imported.kept)} settings, {len(imported.dropped)} dropped", file=sys.stderr)
+    print_line(f"{output}: {len(imported.kept)} settings, {len(imported.dropped)} dropped", file=sys.stderr)
 
 
 def warn_ignored(loaded: LoadedConfig) -> None:

@@ -17,6 +17,7 @@ from flintmq.config.purposes import PURPOSES, starting_yaml
 from flintmq.programs.broker.loading import PluginSettings
 from flintmq.programs.cli import options
 from flintmq.programs.cli.exits import CommandError, ExitCode
+from flintmq.programs.cli.output import print_line, print_text
 from flintmq.programs.cli.parser import Command
 from flintmq.programs.cli.plugins import assembled
 
@@ -25,7 +26,7 @@ from flintmq.programs.cli.plugins import assembled
 @options.config_file
 @options.role
 def schema(config: Path | None, role: Role) -> None:
-    print(_schema_text(config, role), end="")
+    print_text(_schema_text(config, role))
 
 
 @click.command(cls=Command)
@@ -51,7 +52,7 @@ def init(purpose: str, output: Path | None, schema_file: Path | None) -> None:
             raise CommandError(
                 "--schema needs --output: the YAML names the schema's place as seen from its own", ExitCode.USAGE
             )
-        print(starting_yaml(purpose), end="")
+        print_text(starting_yaml(purpose))
         return
     private = PURPOSES[purpose].has_secret
     if schema_file is None:
@@ -64,7 +65,7 @@ def init(purpose: str, output: Path | None, schema_file: Path | None) -> None:
         _write_schema(schema_file, text)
         if is_there:
             raise CommandError(f"{output} exists and is not touched; the schema {schema_file} was written for it")
-    print(f"{output}: start it with flintmq run -c {output}", file=sys.stderr)
+    print_line(f"{output}: start it with flintmq run -c {output}", file=sys.stderr)
 
 
 def _schema_text(config: Path | None, role: Role) -> str:

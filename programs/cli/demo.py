@@ -21,7 +21,7 @@ from flintmq.programs.cli import options
 from flintmq.programs.cli.child import ServedChild
 from flintmq.programs.cli.connect import access_to_own, until_first
 from flintmq.programs.cli.exits import CommandError, ExitCode
-from flintmq.programs.cli.output import console, print_json, print_rows
+from flintmq.programs.cli.output import console, print_json, print_line, print_rows, print_text
 from flintmq.programs.cli.parser import Command
 from flintmq.remoting.client.access import ANYONE, Access
 from flintmq.remoting.client.admin import AdminClient
@@ -80,7 +80,7 @@ def demo(store: Path | None, messages: int, keep: bool, as_json: bool) -> None:
     root = _fresh(store)
     keeps = keep or store is not None
     if not as_json:
-        print(f"stores in {root}{'' if keeps else ', removed at the end'}", flush=True)
+        print_line(f"stores in {root}{'' if keeps else ', removed at the end'}")
     try:
         results = _run_all(root, messages, keeps, quiet=as_json)
     finally:
@@ -95,7 +95,7 @@ def demo(store: Path | None, messages: int, keep: bool, as_json: bool) -> None:
             row["checked"] = f"{len(row['problems'])} problems" if row["problems"] else "every message"
         print_rows(rows, COLUMNS)
         if not wrong:
-            print(NEXT)
+            print_text(NEXT)
     if wrong:
         raise CommandError(f"{len(wrong)} checks failed, first: {wrong[0]}")
 
@@ -114,7 +114,7 @@ def _fresh(store: Path | None) -> Path:
 
 
 def _run_all(root: Path, messages: int, keeps: bool, *, quiet: bool) -> list[DemoResult]:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     results = []
     with Progress(*columns, console=console(stderr=True), disable=quiet) as bars:
         for strategy in STRATEGIES:

@@ -17,7 +17,7 @@ from flintmq.programs.cli import options
 from flintmq.programs.cli.connect import Silent, with_admin
 from flintmq.programs.cli.exits import CommandError, ExitCode, warn
 from flintmq.programs.cli.options import where
-from flintmq.programs.cli.output import lag_text, print_done, print_json, print_rows
+from flintmq.programs.cli.output import lag_text, print_done, print_json, print_rows, safe
 from flintmq.programs.cli.parser import Command, ListingGroup
 from flintmq.programs.cluster_view.detail import find_group
 from flintmq.programs.cluster_view.memory import BrokerMemory, registered, speakers
@@ -288,7 +288,7 @@ def _ask_to_move(known: GroupView, topic: str, moves: Sequence[Move]) -> None:
     if not sys.stdin.isatty():
         raise CommandError(f"{text}; --yes says that this is meant, --dry-run shows each queue", ExitCode.USAGE)
     print_rows(_rows(moves), MOVE_COLUMNS, stderr=True)
-    if not click.confirm(f"{text}. Go on?", err=True):
+    if not click.confirm(f"{safe(text)}. Go on?", err=True):
         raise CommandError(f"{known.name} stays where it is")
 
 

@@ -13,6 +13,7 @@ import click
 from flintmq import __version__
 from flintmq.programs.cli import exits, options
 from flintmq.programs.cli.commands import COMMANDS
+from flintmq.programs.cli.output import print_text
 from flintmq.programs.cli.parser import LazyGroup
 from flintmq.remoting.wire.codes import MQ_VERSION, version_name
 
@@ -77,7 +78,7 @@ def _plugin_commands() -> dict[str, click.Command]:
 def app(ctx: click.Context) -> None:
     """Print help where no command is named."""
     if ctx.invoked_subcommand is None:
-        print(ctx.get_help())
+        print_text(ctx.get_help())
 
 
 def run_command_line(arguments: Sequence[str] | None = None) -> int:
@@ -119,7 +120,7 @@ def _usage(error: Exception) -> int | None:
     context = getattr(error, "ctx", None)
     if context is not None:
         if type(error).__name__ == "NoArgsIsHelpError":
-            print(error.format_message())
+            print_text(error.format_message())
             return exits.ExitCode.USAGE
         message = f"{message.rstrip('.')}; see '{context.command_path} --help'"
     exits.complain(message)

@@ -72,6 +72,11 @@ def print_line(text: object, *, file: TextIO | None = None) -> None:
     print(safe(text, LINE_MAX_CHARS), file=file, flush=True)
 
 
+def print_text(text: str, *, file: TextIO | None = None) -> None:
+    """Print text of any length on its own lines, each as :func:`safe` has it, and flush it."""
+    print(escape_all(text, keep="\n"), file=file, end="" if text.endswith("\n") else "\n", flush=True)
+
+
 def console(*, stderr: bool = False) -> Console:
     """Return where tables go. Without a terminal lines are wide, and no text is taken for markup."""
     from rich.console import Console
@@ -225,14 +230,14 @@ def progress_bars(done_column: ProgressColumn) -> Iterator[Callable[[str, int, i
     """
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), done_column, TimeRemainingColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), done_column, TimeRemainingColumn())
     target = console(stderr=True)
     with Progress(*columns, console=target, disable=not target.is_terminal, transient=True) as bar:
         steps: dict[str, TaskID] = {}
 
         def report(what: str, done: int, total: int) -> None:
             if what not in steps:
-                steps[what] = bar.add_task(what, total=max(total, 1))
+                steps[what] = bar.add_task(safe(what), total=max(total, 1))
             bar.update(steps[what], completed=done)
 
         yield report

@@ -17,7 +17,6 @@ import attrs
 import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from flintmq.core.client_log import escape_all
 from flintmq.core.errors import RefusedError
 from flintmq.plugins.spark.pipeline.load import load_pipeline
 from flintmq.plugins.spark.pipeline.planning import PlannedPipeline, check_source, pipeline_session, plan
@@ -29,7 +28,7 @@ from flintmq.plugins.spark.pipeline.sinks import is_remote
 from flintmq.programs.cli import options
 from flintmq.programs.cli.child import ServedChild
 from flintmq.programs.cli.exits import CommandError, ExitCode
-from flintmq.programs.cli.output import console, print_json, print_table, safe
+from flintmq.programs.cli.output import console, print_json, print_line, print_table, print_text, safe
 from flintmq.programs.cli.parser import Command
 from flintmq.remoting.client.admin import AdminClient
 from flintmq.remoting.client.message import Message
@@ -74,11 +73,9 @@ def run(file: Path, master: str | None, explain: bool, dry_run: bool, settings: 
 
 def _run(planned: PlannedPipeline, *, as_json: bool) -> PipelineResult:
     def show(name: str, table: str) -> None:
-        print(
-            f"{safe(name)}\n{escape_all(table, keep=chr(10))}", file=sys.stderr if as_json else sys.stdout, flush=True
-        )
+        print_text(f"{safe(name)}\n{table}\n", file=sys.stderr if as_json else sys.stdout)
 
-    columns: tuple[Any, ...] = (TextColumn("{task.description}"), BarColumn())
+    columns: tuple[Any, ...] = (TextColumn("{task.description}", markup=False), BarColumn())
     columns += (
         (TimeElapsedColumn(),) if planned.loaded.pipeline.is_streaming else (MofNCompleteColumn(), TimeElapsedColumn())
     )
@@ -121,13 +118,13 @@ def _describe(planned: PlannedPipeline, *, explain: bool, as_json: bool) -> None
         print_json(found | ({"plans": plans} if explain else {}))
         return
     for name, text in plans.items():
-        print(f"--- {safe(name)}\n{escape_all(text, keep=chr(10))}\n")
+        print_text(f"--- {safe(name)}\n{text}\n\n")
     if not explain:
         rows = [
             (name, f"{field['name']} {_type_text(field['type'])}") for name, fields in views.items() for field in fields
         ]
         print_table(("view", "column"), rows)
-        print(f"{planned.loaded.file}: ok, {len(pipeline.steps)} steps, {len(pipeline.sinks)} sinks")
+        print_line(f"{planned.loaded.file}: ok, {len(pipeline.steps)} steps, {len(pipeline.sinks)} sinks")
 
 
 def _type_text(kind: Any) -> str:
@@ -174,7 +171,7 @@ def demo(folder: Path | None, messages: int, as_json: bool) -> None:
         if (rows["orders"], rows["rejects"]) != (messages - broken, broken):
             raise CommandError(f"{messages - broken} orders and {broken} others were stored; the pipeline wrote {rows}")
     if not as_json:
-        print(f"every one of {messages} messages came out{'' if folder is None else f'; next: edit {file}'}")
+        print_line(f"every one of {messages} messages came out{'' if folder is None else f'; next: edit {file}'}")
 
 
 def orders(count: int) -> Iterator[bytes]:

@@ -27,7 +27,7 @@ from flintmq.programs.cli import options
 from flintmq.programs.cli.config import warn_ignored
 from flintmq.programs.cli.connect import checked_name_servers, with_admin
 from flintmq.programs.cli.exits import CommandError, ExitCode
-from flintmq.programs.cli.output import print_done, print_json, print_rows
+from flintmq.programs.cli.output import print_done, print_json, print_line, print_rows
 from flintmq.programs.cli.parser import Command
 from flintmq.programs.cli.plugin_command import made_command
 from flintmq.programs.cli.serving import with_environment, with_name_server
@@ -113,7 +113,7 @@ def _show_trace(rows: list[Row], as_json: bool) -> None:
     print_rows(shown, columns)
     own = [row for row in found if row["built_in"]]
     if own:
-        print(
+        print_line(
             f"built-in plugins: {sum(row['busy_ms'] for row in own):,.1f} ms in {sum(row['calls'] for row in own)} calls"
         )
 

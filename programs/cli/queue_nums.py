@@ -16,6 +16,7 @@ from flintmq.core.broker.alarms import queue_list
 from flintmq.core.broker.groups import is_system_group
 from flintmq.core.broker.topic_config import MessageQueue, TopicConfig
 from flintmq.programs.cli.exits import CommandError, ExitCode
+from flintmq.programs.cli.output import safe
 from flintmq.remoting.client.admin import AdminClient
 
 MakeTopic = Callable[[int | None, int | None], Awaitable[None]]
@@ -135,5 +136,5 @@ def _ask(topic: str, queue_nums: int, losing: dict[str, TopicConfig]) -> None:
     text = f"{topic} loses queues {what}: they are written no more, and not read either once nothing waits there"
     if not sys.stdin.isatty():
         raise CommandError(f"{text}; --yes says that this is meant", ExitCode.USAGE)
-    if not click.confirm(f"{text}. Go on?", err=True):
+    if not click.confirm(f"{safe(text)}. Go on?", err=True):
         raise CommandError(f"{topic} keeps its queues")

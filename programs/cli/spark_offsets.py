@@ -13,7 +13,7 @@ from flintmq.plugins.spark.errors import SparkPluginError
 from flintmq.plugins.spark.pipeline.references import require
 from flintmq.programs.cli import options
 from flintmq.programs.cli.exits import CommandError, ExitCode
-from flintmq.programs.cli.output import print_done, print_json, print_table
+from flintmq.programs.cli.output import print_done, print_json, print_line, print_table
 from flintmq.programs.cli.parser import Command
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ def _show(entry: CheckpointEntry, transport: Transport | None, as_json: bool) ->
         print_json({"batch": entry.batch, "done": entry.is_done, "offset": offset, "latest": there})
         return
     state = "done" if entry.is_done else "planned, and not done: a start runs it again"
-    print(f"batch {entry.batch}, {state}")
+    print_line(f"batch {entry.batch}, {state}")
     if offset["transport"] == "store":
         _show_store(offset, there, transport)
     else:
@@ -153,16 +153,18 @@ def _show(entry: CheckpointEntry, transport: Transport | None, as_json: bool) ->
         _show_queues(queues_of(offset), ends)
     if there is not None:
         lag = there["lag"]
-        print(f"behind by {_told(lag['messages'])} messages, {_told(lag['bytes'])} bytes, {_told(lag['ms'])} ms")
+        print_line(f"behind by {_told(lag['messages'])} messages, {_told(lag['bytes'])} bytes, {_told(lag['ms'])} ms")
 
 
 def _show_store(offset: Offset, there: Offset | None, transport: Any) -> None:
-    print(f"physical offset {offset['phys']:,}, store {offset.get('store', '-')}, epoch {offset.get('epoch', '-')}")
+    print_line(
+        f"physical offset {offset['phys']:,}, store {offset.get('store', '-')}, epoch {offset.get('epoch', '-')}"
+    )
     if there is not None:
         from flintmq.plugins.spark.store.queue_places import queues_at
         from flintmq.plugins.spark.store.topic_table import broker_name_of
 
-        print(f"the log can be read to {there['phys']:,}")
+        print_line(f"the log can be read to {there['phys']:,}")
         if broker_name_of(transport.root, transport.options) is not None:
             _show_queues(queues_at(transport, offset), queues_at(transport, {**there}))
 

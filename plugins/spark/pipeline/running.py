@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
+from flintmq.core.client_log import escape_all
 from flintmq.core.errors import FlintError
 from flintmq.plugins.spark.job_progress import watched_tasks
 from flintmq.plugins.spark.pipeline.planning import PlannedPipeline, first_words
@@ -112,7 +113,7 @@ def _task_bar(sink: BoundSink, bars: Progress | None) -> Iterator[None]:
     if bars is None:
         yield
         return
-    bar = bars.add_task(sink.sink.name, total=None)
+    bar = bars.add_task(escape_all(sink.sink.name), total=None)
     with contextlib.ExitStack() as stack:
         stack.callback(bars.update, bar, total=1, completed=1)
         if not sink.is_remote:
@@ -126,7 +127,7 @@ def _stream(sinks: Sequence[BoundSink], bars: Progress | None) -> list[SinkResul
     begin_s = time.monotonic()
     queries: list[StreamingQuery] = []
     counts = [StreamCount() for _ in sinks]
-    tasks = [bars.add_task(sink.sink.name, total=None) for sink in sinks] if bars is not None else []
+    tasks = [bars.add_task(escape_all(sink.sink.name), total=None) for sink in sinks] if bars is not None else []
     try:
         for sink in sinks:
             with _named(sink):
