@@ -143,6 +143,25 @@ class FakeCluster:
         )
 
 
+def pushed_reply(correlation_id: str, body: bytes) -> RemotingCommand:
+    """Return what a broker sends to who waits for a reply."""
+    header = ReplyMessageRequestHeader(
+        producer_group="repliers",
+        topic="REPLY",
+        default_topic="",
+        default_topic_queue_nums=1,
+        queue_id=0,
+        sys_flag=0,
+        born_timestamp_ms=1,
+        flag=0,
+        properties=f"{CORRELATION_ID}\x01{correlation_id}\x02",
+        born_host="127.0.0.1:1",
+        store_host="127.0.0.1:2",
+        store_timestamp_ms=1,
+    )
+    return request(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, header, body)
+
+
 class _Peer(FakePeer):
     """Knows on which connection a request came, so that a broker can answer later and forget members."""
 
@@ -346,21 +365,7 @@ class ClusterBroker(FakeBroker):
         self.forget_lost_members()
         if properties[REPLY_TO_CLIENT] not in self.connections:
             return
-        reply = ReplyMessageRequestHeader(
-            producer_group="repliers",
-            topic="REPLY",
-            default_topic="",
-            default_topic_queue_nums=1,
-            queue_id=0,
-            sys_flag=0,
-            born_timestamp_ms=1,
-            flag=0,
-            properties=f"{CORRELATION_ID}\x01{properties[CORRELATION_ID]}\x02",
-            born_host="127.0.0.1:1",
-            store_host="127.0.0.1:2",
-            store_timestamp_ms=1,
-        )
-        push = request(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, reply, properties[CORRELATION_ID].encode())
+        push = pushed_reply(properties[CORRELATION_ID], properties[CORRELATION_ID].encode())
         self.connections[properties[REPLY_TO_CLIENT]].write(encode_command(push))
 
     def end_transaction(self, asked: RemotingCommand) -> RemotingCommand:

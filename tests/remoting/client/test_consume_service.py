@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import attrs
@@ -12,36 +11,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.remoting.client.consumer import Consumer
-from flintmq.remoting.client.consumer_settings import FROM_FIRST, ConsumerSettings
 from flintmq.remoting.client.consumer_settings import ConsumeResult as Result
+from flintmq.remoting.client.consumer_settings import ConsumerSettings
 from flintmq.remoting.client.message import MessageExt
 from flintmq.remoting.wire.command import response
+from flintmq.tests.support import one_queue
+from flintmq.tests.support.one_queue import Q0, NeverReturns, run, until_committed
 
-FAST = ConsumerSettings(
-    consume_from=FROM_FIRST, rebalance_interval_s=0.05, error_delay_s=0.01, retry_delay_s=0.005, consume_batch_size=4
-)
-Q0 = MessageQueue("broker-a", 0, "T")
-
-
-def run(fake_peer: Any, fake_broker: Any, test: Callable[[Any], Awaitable[None]]) -> None:
-    async def with_broker() -> None:
-        async with fake_peer() as peer, asyncio.timeout(20):
-            broker = fake_broker(peer)
-            broker.queue_nums = 1
-            await test(broker)
-
-    asyncio.run(with_broker())
+FAST = attrs.evolve(one_queue.FAST, consume_batch_size=4)
 
 
 def of_lists(broker: Any, listener: Any, settings: ConsumerSettings = FAST) -> Consumer:
     return Consumer("g", broker.peer.address, batch_listener=listener, settings=settings)
-
-
-async def until_committed(broker: Any, consumer: Consumer, queue_offset: int) -> None:
-    await broker.peer.until(lambda: Q0 in consumer.process_queues)
-    await broker.peer.until(lambda: consumer.process_queues[Q0].commit_offset == queue_offset)
 
 
 @pytest.mark.parametrize("in_thread", [False, True])
@@ -391,16 +373,11 @@ def test_a_listener_that_hangs_holds_up_a_close_for_so_long_only(
 
     async def test(broker: Any) -> None:
         broker.put("T", 0, b"0")
-        begun = asyncio.Event()
-
-        async def listen(message: MessageExt) -> None:
-            begun.set()
-            await asyncio.Event().wait()
-
+        listen = NeverReturns()
         made = attrs.evolve(FAST, close_timeout_s=0.05)
         async with Consumer("g", broker.peer.address, listen, settings=made) as consumer:
             await consumer.subscribe("T")
-            await begun.wait()
+            await listen.begun.wait()
         assert not broker.offsets.get(("g", "T", 0))
 
     run(fake_peer, fake_broker, test)

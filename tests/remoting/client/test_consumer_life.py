@@ -16,6 +16,7 @@ from flintmq.remoting.client.message import Message, MessageExt
 from flintmq.remoting.client.transaction_producer import TransactionProducer, TransactionState
 from flintmq.testing.choices import Choices
 from flintmq.tests.support.fake_cluster import FakeCluster
+from flintmq.tests.support.one_queue import NeverReturns
 
 QUEUE = MessageQueue("broker-0", 0, "T")
 Test = Callable[[FakeCluster], Awaitable[None]]
@@ -111,17 +112,12 @@ def test_an_orderly_listener_that_never_returns_is_abandoned_with_a_word(caplog:
     """Its queue is not unlocked: who has it next would consume the message while this listener still may."""
 
     async def test(cluster: FakeCluster) -> None:
-        begun = asyncio.Event()
-
-        async def listen(_message: MessageExt) -> None:
-            begun.set()
-            await asyncio.Event().wait()
-
+        listen = NeverReturns()
         cluster.put(QUEUE, b"x")
         consumer = member(cluster, listen, orderly=True)
         await consumer.start()
         await consumer.subscribe("T")
-        await begun.wait()
+        await listen.begun.wait()
         begun_s = cluster.loop.time()
         await consumer.close()
         assert 30 <= cluster.loop.time() - begun_s < 40
@@ -136,16 +132,11 @@ def test_a_concurrent_listener_that_never_returns_is_abandoned_with_a_word(caplo
     caplog.set_level("INFO", "flintmq.client")
 
     async def test(cluster: FakeCluster) -> None:
-        begun = asyncio.Event()
-
-        async def listen(_message: MessageExt) -> None:
-            begun.set()
-            await asyncio.Event().wait()
-
+        listen = NeverReturns()
         cluster.put(QUEUE, b"x")
         async with member(cluster, listen) as consumer:
             await consumer.subscribe("T")
-            await begun.wait()
+            await listen.begun.wait()
         assert "1 listeners of g are abandoned" in caplog.text
 
     run(test)

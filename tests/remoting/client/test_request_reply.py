@@ -20,6 +20,7 @@ from flintmq.remoting.client import Consumer, ConsumerSettings, Message, Message
 from flintmq.remoting.client.compression import UnreadableError
 from flintmq.remoting.client.instance import ClientInstance
 from flintmq.tests.support.damage import UNKNOWN_METHOD, send_flagged
+from flintmq.tests.support.fake_cluster import pushed_reply
 
 Work = Callable[[str, Broker], Coroutine[Any, Any, None]]
 
@@ -122,10 +123,6 @@ def test_a_message_that_is_no_request_has_no_reply() -> None:
 
 def test_a_reply_nobody_waits_for_is_taken(fake_peer: Any) -> None:
     """The broker gets an answer, or it would wait ten seconds."""
-    from flintmq.remoting.wire.codes import RequestCode
-    from flintmq.remoting.wire.command import request
-    from flintmq.remoting.wire.header_codec import encode_header
-    from flintmq.remoting.wire.headers_message import ReplyMessageRequestHeader
 
     async def run() -> None:
         async with fake_peer() as peer:
@@ -134,21 +131,7 @@ def test_a_reply_nobody_waits_for_is_taken(fake_peer: Any) -> None:
             client.requests.forget(asked)
             client.producer_groups.add("p")
             await client.send_heartbeats([peer.address])
-            header = ReplyMessageRequestHeader(
-                producer_group="p",
-                topic="T",
-                default_topic="",
-                default_topic_queue_nums=1,
-                queue_id=0,
-                sys_flag=0,
-                born_timestamp_ms=0,
-                flag=0,
-                properties="CORRELATION_ID\x01unknown",
-                born_host="h:1",
-                store_host="h:2",
-                store_timestamp_ms=0,
-            )
-            peer.push(request(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, encode_header(header), b"x"))
+            peer.push(pushed_reply("unknown", b"x"))
             await peer.until(lambda: bool(peer.responses))
             assert peer.responses[0].code == 0
             assert not future.done()

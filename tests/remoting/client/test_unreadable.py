@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 import zlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import attrs
 import pytest
 
-from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.record.record import decode_record, decode_records
 from flintmq.remoting.client import compression as compression_module
 from flintmq.remoting.client import message as message_module
@@ -35,9 +33,8 @@ from flintmq.tests.support.damage import (
     without_magic,
     without_size,
 )
+from flintmq.tests.support.one_queue import FAST, Q0, run, until_committed
 
-FAST = ConsumerSettings(consume_from=FROM_FIRST, rebalance_interval_s=0.05, error_delay_s=0.01, retry_delay_s=0.005)
-Q0 = MessageQueue("broker-a", 0, "T")
 Damage = Callable[[bytes], bytes]
 NOT_A_RECORD: dict[str, Damage] = {
     "torn": torn,
@@ -63,16 +60,6 @@ def _no_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(message_module, "DECOMPRESSED_MAX_BYTES", 100_000)
 
 
-def run(fake_peer: Any, fake_broker: Any, test: Callable[[Any], Awaitable[None]]) -> None:
-    async def with_broker() -> None:
-        async with fake_peer() as peer, asyncio.timeout(20):
-            broker = fake_broker(peer)
-            broker.queue_nums = 1
-            await test(broker)
-
-    asyncio.run(with_broker())
-
-
 def put(broker: Any, kind: str, topic: str = "T") -> bytes:
     """Store a message that cannot be read; return what is stored of its body."""
     body = zlib.compress(bytes(200_000)) if kind == "too long" else b"stored bytes"
@@ -86,11 +73,6 @@ def put(broker: Any, kind: str, topic: str = "T") -> bytes:
         queue[-1] = NOT_A_RECORD[kind](queue[-1])
         return bytes(queue[-1])
     return body
-
-
-async def until_committed(broker: Any, consumer: Consumer, queue_offset: int) -> None:
-    await broker.peer.until(lambda: Q0 in consumer.process_queues)
-    await broker.peer.until(lambda: consumer.process_queues[Q0].commit_offset == queue_offset)
 
 
 @pytest.mark.parametrize("tags", ["*", "A"])
