@@ -5,9 +5,7 @@ See docs/internals/algorithms.md, Groups and offsets; docs/internals/store-forma
 
 from __future__ import annotations
 
-import asyncio
 import itertools
-import threading
 from collections.abc import Iterator
 from typing import Final
 
@@ -17,7 +15,7 @@ from flintmq.core.broker.offset_table import OffsetTable
 from flintmq.core.errors import StoreError
 from flintmq.core.io import fastjson
 from flintmq.core.io.config_journal import ConfigJournal
-from flintmq.core.io.config_manager import JsonFile
+from flintmq.core.io.config_manager import JsonFile, NotedFile
 from flintmq.core.io.typed_json import of_file, read_as
 
 _TOPICS_OF_PIECE: Final = 200
@@ -33,7 +31,7 @@ class _Removed(msgspec.Struct, rename="camel"):
     queue_id: int | None = None
 
 
-class ConsumerOffsetManager(OffsetTable):
+class ConsumerOffsetManager(OffsetTable, NotedFile):
     """The table of consumer offsets, kept in a file. Loop thread, but for :meth:`write`.
 
     Commits are written with the whole table at intervals (:meth:`compact`). Removals are noted in a journal at once, so that a
@@ -48,15 +46,12 @@ class ConsumerOffsetManager(OffsetTable):
     def __init__(
         self, file: JsonFile | None = None, *, entries_max: int = 1_000_000, journal: ConfigJournal | None = None
     ) -> None:
-        super().__init__(entries_max=entries_max)
-        self._file = file
-        self._journal = journal
-        self._writing = threading.Lock()
-        self._compacting, self._syncing = asyncio.Lock(), asyncio.Lock()
+        OffsetTable.__init__(self, entries_max=entries_max)
+        NotedFile.__init__(self, file, journal)
 
     def _note(self, topic: str, group: str | None = None, queue_id: int | None = None) -> None:
         if self._journal is not None:
-            self._journal.append({"topic": topic, "group": group, "queueId": queue_id})
+            self.note({"topic": topic, "group": group, "queueId": queue_id})
 
     @property
     def is_dirty(self) -> bool:
@@ -67,17 +62,9 @@ class ConsumerOffsetManager(OffsetTable):
         """Write the file when something changed. Return whether it did. Raises StoreError, and stays dirty."""
         if not self.is_dirty:
             return False
-        self.write()
+        super().persist()
         self._dirty = False
-        if self._journal is not None:
-            self._journal.clear()
         return True
-
-    async def durable(self) -> None:
-        """Wait until removals survive a power cut. Raises StoreError."""
-        if self._journal is not None:
-            async with self._syncing:
-                await asyncio.to_thread(self._journal.sync)
 
     async def compact(self) -> None:
         """Write the file in a thread, and forget the removals that it has. Raises StoreError, and stays dirty.
@@ -85,26 +72,14 @@ class ConsumerOffsetManager(OffsetTable):
         A removal that comes meanwhile stays noted, also if the file has offsets already that were committed after it: these
         are lost if the process is killed before the next write.
         """
-        async with self._compacting:
-            self._dirty = False
-            if self._journal is not None:
-                self._journal.turn()
-            try:
-                await asyncio.to_thread(self.write)
-                if self._journal is not None:
-                    await asyncio.to_thread(self._journal.remove_older)
-            except StoreError:
-                self._dirty = True
-                raise
-
-    def write(self) -> None:
-        """Write the file; any thread, each time what is in the table then. Raises StoreError."""
-        if self._file is not None:
-            with self._writing:
-                self._file.save_pieces(self._pieces())
+        self._dirty = False
+        try:
+            await super().compact()
+        except StoreError:
+            self._dirty = True
+            raise
 
     def _pieces(self) -> Iterator[bytes]:
-        """Yield the content of the file, in pieces; any thread."""
         every, before = iter(list(self._table)), _HEAD
         while names := list(itertools.islice(every, _TOPICS_OF_PIECE)):
             part = {
@@ -147,3 +122,4 @@ class ConsumerOffsetManager(OffsetTable):
                 else:
                     self.remove_topic(removed.topic)
         self._journal = journal
+        self._changes = journal.notes

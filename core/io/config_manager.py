@@ -62,21 +62,19 @@ PERSIST_INTERVAL_S: Final = 5.0
 """How often changes that were only noted are written to the file, if that takes a moment."""
 
 
-class ConfigManager(ABC, Generic[Value]):
-    """Loads and persists a table by name. Loop thread but for :meth:`write`; what touches files blocks on the disk.
+class NotedFile(ABC):
+    """Writes a table to its file, and notes its changes. Loop thread but for :meth:`write`; what touches files blocks.
 
     A change is noted (:meth:`note`), which costs the same in a table of any size: it survives the end of the process then, and
     a power cut once :meth:`durable` has returned. The file is written now and then (:meth:`compact`), and at the stop.
 
     Args:
-        file: where it is kept, or None to keep it in memory.
-        table: what is in it before a file is read.
+        file: where the table is kept, or None to keep it in memory.
         journal: takes notes; None has the file written with each of them.
     """
 
-    def __init__(self, file: JsonFile | None, table: dict[str, Value], journal: ConfigJournal | None = None) -> None:
+    def __init__(self, file: JsonFile | None, journal: ConfigJournal | None = None) -> None:
         self._file = file
-        self._table = table
         self._journal = journal
         self._writing = threading.Lock()
         self._compacting = asyncio.Lock()
@@ -92,29 +90,17 @@ class ConfigManager(ABC, Generic[Value]):
         return self._journal.notes if self._journal is not None else 0
 
     @abstractmethod
-    def to_wire(self) -> dict[str, Any]:
-        """Return what the file holds. Called on any thread: reads the version before it copies the table, because a
-        file may have more than its version says, never less."""
-
-    @abstractmethod
-    def _merge(self, value: Mapping[str, Any]) -> None:
-        """Put what a file holds over the table. Raises JsonTypeError."""
-
-    def _merge_note(self, note: Mapping[str, Any]) -> None:
-        """Put what was noted over the table. Raises JsonTypeError."""
-        self._merge(note)
-
     def _pieces(self) -> Iterator[bytes]:
         """Return the content of the file, in pieces; any thread."""
-        yield fastjson.dumps_pretty(self.to_wire()).encode("utf-8")
 
-    def persist(self) -> None:
-        """Write the file. Raises StoreError."""
+    def persist(self) -> bool:
+        """Write the file. Return whether that was necessary. Raises StoreError."""
         changes = self._changes
         self.write()
         self._durable = changes
         if self._journal is not None:
             self._journal.clear()
+        return True
 
     def note(self, change: Mapping[str, Any]) -> None:
         """Note what was changed, as a table of its own; it survives the end of the process. Raises StoreError."""
@@ -165,6 +151,36 @@ class ConfigManager(ABC, Generic[Value]):
         if self._file is not None:
             with self._writing:
                 self._file.save_pieces(self._pieces())
+
+
+class ConfigManager(NotedFile, Generic[Value]):
+    """Loads and persists a table by name. Loop thread but for :meth:`write`.
+
+    Args:
+        file: where it is kept, or None to keep it in memory.
+        table: what is in it before a file is read.
+        journal: takes notes; None has the file written with each of them.
+    """
+
+    def __init__(self, file: JsonFile | None, table: dict[str, Value], journal: ConfigJournal | None = None) -> None:
+        super().__init__(file, journal)
+        self._table = table
+
+    @abstractmethod
+    def to_wire(self) -> dict[str, Any]:
+        """Return what the file holds. Called on any thread: reads the version before it copies the table, because a
+        file may have more than its version says, never less."""
+
+    @abstractmethod
+    def _merge(self, value: Mapping[str, Any]) -> None:
+        """Put what a file holds over the table. Raises JsonTypeError."""
+
+    def _merge_note(self, note: Mapping[str, Any]) -> None:
+        """Put what was noted over the table. Raises JsonTypeError."""
+        self._merge(note)
+
+    def _pieces(self) -> Iterator[bytes]:
+        yield fastjson.dumps_pretty(self.to_wire()).encode("utf-8")
 
     def load(self) -> bool:
         """Read the file over what is in the table, which is kept where the file lacks it; False without a file.
