@@ -62,13 +62,13 @@ COLUMNS: Final = {
 
 NEXT = """\
 What to try next:
-  flintmq run --store ./store                     a name server and a broker of your own
+  flintmq run --store ./store                     a name server and a broker
   flintmq send Greetings hello                    a message (another terminal)
   flintmq consume Greetings                       and back
   flintmq status                                  how the broker is
-  flintmq bench send                              how fast it is, measured properly
-  flintmq run --set flush.strategy=group_commit   every acknowledged message on disk
-  flintmq config show                             every setting, its origin, RocketMQ's name"""
+  flintmq bench send                              how fast it is, measured
+  flintmq run --set flush.strategy=group_commit   acknowledged means on disk
+  flintmq config show                             every setting and its origin"""
 
 
 @click.command(cls=Command)

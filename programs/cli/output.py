@@ -68,8 +68,13 @@ def safe(text: object, max_chars: int = CELL_MAX_CHARS) -> str:
 
 
 def print_line(text: object, *, file: TextIO | None = None) -> None:
-    """Print text on one line, see :func:`safe`, and flush it."""
-    print(safe(text, LINE_MAX_CHARS), file=file, flush=True)
+    """Print text on one line, see :func:`safe`, and flush it; on a terminal that is too narrow, broken between words."""
+    line = safe(text, LINE_MAX_CHARS)
+    width = terminal_width(stderr=file is sys.stderr)
+    if width is not None and width < len(line) <= CELL_MAX_CHARS:
+        indent = " " * (len(line) - len(line.lstrip()))
+        line = "\n".join(_wrapped(line, width, indent))
+    print(line, file=file, flush=True)
 
 
 def print_text(text: str, *, file: TextIO | None = None) -> None:
@@ -134,11 +139,16 @@ def _natural_width(table: Table) -> int:
     return Measurement.get(wide, wide.options, table).maximum
 
 
-def _wrapped(text: str, width: int) -> list[str]:
-    """Return text in lines that are broken between words; a word that is longer than a line is whole all the same."""
+def _wrapped(text: str, width: int, indent: str = "") -> list[str]:
+    """Return text in lines that are broken between words, those behind the first one indented.
+
+    A word that is longer than a line is whole all the same.
+    """
     import textwrap
 
-    return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False) if text else []
+    if not text:
+        return []
+    return textwrap.wrap(text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def _table(columns: Sequence[str], cells: Sequence[Sequence[str]], broken: int | None) -> Table:

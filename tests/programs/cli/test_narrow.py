@@ -15,8 +15,10 @@ from typing import Any
 
 import pytest
 
-from flintmq.programs.cli import output
+from flintmq.plugins.spark.pipeline.running import PipelineResult, SinkResult
+from flintmq.programs.cli import output, pipeline
 from flintmq.programs.cli.output import print_found, print_table, span_text
+from flintmq.testing.store import message, opened
 
 from .conftest import RunCommand
 
@@ -170,6 +172,130 @@ def test_commands_without_a_cluster_fit(
         assert [line for line in lines if len(line) > columns and " " in line.strip()] == []
     if words == ("plugins",):
         assert "TRANS_CHECK_MAX_TIME_TOPIC" in outcome.out
+
+
+@pytest.fixture
+def small_store(tmp_path: Path) -> Path:
+    """A store whose messages have long names, in a folder whose name is longer than a line."""
+    root = tmp_path / ("a-folder-with-a-long-name-" * 3) / "store"
+    with opened(root) as store:
+        for number in range(3):
+            store.put([message("a-topic-with-a-long-name" * 3, 0, TEXT.encode(), keys=f"{ID}{number}", tags="a-tag")])
+        store.dispatch()
+    return root
+
+
+def check_lines(out: str, columns: int | None) -> None:
+    """No line is longer than a terminal of this width, but for one word that is."""
+    if columns is not None:
+        assert [line for line in out.splitlines() if len(line) > columns and " " in line.strip()] == []
+
+
+STORE_COMMANDS: tuple[tuple[str, ...], ...] = (
+    ("verify", "{store}"),
+    ("explain", "{store}"),
+    ("explain", "{store}", "--position", "0"),
+    ("explain", "{store}", "--queue", f"{'a-topic-with-a-long-name' * 3}/0/1"),
+    ("explain", "{store}", "--key", "a-topic-with-a-long-name" * 3, f"{ID}1"),
+    ("diff", "{store}", "{store}"),
+    ("cat", "{store}", "--parquet", "{store}.parquet"),
+    ("salvage", "{store}", "{store}-saved"),
+    ("backup", "{store}", "{store}-backup", "--verify"),
+    ("repair", "{store}"),
+    ("rebuild", "{store}", "--engine", "inline", "--out", "{store}-new"),
+    ("export", "{store}", "{store}-lake", "--engine", "inline"),
+    ("compact", "{store}", "{store}-newest", "--engine", "inline"),
+    ("audit", "{store}", "--engine", "inline"),
+)
+
+
+@pytest.mark.parametrize("columns", [COLUMNS, None])
+@pytest.mark.parametrize("words", STORE_COMMANDS, ids=" ".join)
+def test_store_commands_fit(
+    cli: RunCommand,
+    small_store: Path,
+    terminal: Callable[[int | None], None],
+    words: tuple[str, ...],
+    columns: int | None,
+) -> None:
+    """Findings, places and paths are read in a terminal, too; in a pipe a result is one line for each member."""
+    if words[0] in ("rebuild", "export", "compact", "audit") or "--parquet" in words:
+        pytest.importorskip("pyarrow")
+    terminal(columns)
+    outcome = cli("store", *(word.format(store=small_store) for word in words))
+    assert outcome.code == 0, outcome.err
+    assert outcome.out
+    check_lines(outcome.out, columns)
+    if words[0] == "explain" and len(words) > 2:
+        assert any(ID in line for line in outcome.out.splitlines()), "a key is in one piece"
+
+
+@pytest.mark.parametrize("columns", [COLUMNS, None])
+def test_a_message_is_one_line_in_a_terminal_too(
+    cli: RunCommand, name_server: str, topic: str, terminal: Callable[[int | None], None], columns: int | None
+) -> None:
+    """Else a body could pass for a message of its own; the terminal breaks the line where it has to."""
+    where = ("-n", name_server)
+    sent = cli("send", topic, f"{TEXT} {TEXT}", *where, "--json").json
+    terminal(columns)
+    (line,) = cli("consume", topic, "--count", 1, "--from", "first", *where).out.splitlines()
+    assert sent["msg_id"] in line
+    assert line.endswith(f"{TEXT} {TEXT}")
+    outcome = cli("ping", "127.0.0.1:1", "--timeout", "1s")
+    assert outcome.code == 4
+    check_lines(outcome.out, columns)
+
+
+@pytest.mark.parametrize("columns", [COLUMNS, None])
+@pytest.mark.parametrize("as_json", [True, False])
+def test_the_demo_fits(
+    cli: RunCommand, terminal: Callable[[int | None], None], columns: int | None, as_json: bool
+) -> None:
+    """It is the first that a new user sees."""
+    terminal(columns)
+    outcome = cli("demo", "--messages", 20, *(["--json"] if as_json else []))
+    assert outcome.code == 0, outcome.err
+    if as_json:
+        assert outcome.json["ok"]
+        return
+    check_lines(outcome.out, columns)
+    lines = outcome.out.splitlines()
+    for strategy in ("group_commit", "flush_real_time", "commit_real_time"):
+        assert any(line.split()[:1] == [strategy] for line in lines)
+    assert outcome.out.count("every message") == 3
+
+
+@pytest.mark.parametrize("columns", [COLUMNS, None])
+def test_measurements_fit(
+    cli: RunCommand, tmp_path: Path, terminal: Callable[[int | None], None], columns: int | None
+) -> None:
+    """Tables for people; what scripts read is a line of JSON for each run in any terminal."""
+    terminal(columns)
+    quick = ("--rounds", 1, "--seconds", 0.05, "--warmup", 0, "--threads", 2, "--power-cut", 0.05)
+    outcome = cli("bench", "flush", *quick, "--dir", tmp_path, "--report", tmp_path / "a.json")
+    assert outcome.code == 0, outcome.err
+    check_lines(outcome.out, columns)
+    assert outcome.out.count("commit_real_time") >= 3
+    outcome = cli("bench", "report", tmp_path / "a.json", tmp_path / "a.json")
+    assert outcome.code == 0, outcome.err
+    check_lines(outcome.out, columns)
+    small = ("--set", "store.commit_log_file_bytes=4MiB", "--seconds", 0.05, "--warmup", 0)
+    assert len(cli("bench", "latency", *small).json_lines) == 1
+
+
+@pytest.mark.parametrize("columns", [COLUMNS, None])
+def test_what_a_pipeline_did_fits(
+    capsys: pytest.CaptureFixture[str], terminal: Callable[[int | None], None], columns: int | None
+) -> None:
+    terminal(columns)
+    sinks = [
+        SinkResult(name=f"sink-{'x' * 60}{number}", format="parquet", rows=3, batches=1, seconds=1.0)
+        for number in range(2)
+    ]
+    pipeline._report(PipelineResult("orders", streaming=False, sinks=tuple(sinks)), as_json=False)
+    out = capsys.readouterr().out
+    check_lines(out, columns)
+    assert all(sink.name in out for sink in sinks)
 
 
 @pytest.mark.slow
