@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from flintmq.core.io.os_disk import OS_DISK
 from flintmq.core.io.paths import ends_path
@@ -14,7 +15,7 @@ from flintmq.core.recovery.last_stop import LastStop, boot_path
 from flintmq.core.recovery.plan import RecoveryPlan
 from flintmq.core.store import opened_store
 from flintmq.testing.clock import ManualClock
-from flintmq.testing.store import message, open_store, snapshot, store_spec
+from flintmq.testing.store import message, snapshot, start_store, store_spec
 
 FILE_BYTES = 4096
 COUNT = 100
@@ -23,12 +24,9 @@ COUNT = 100
 @pytest.fixture
 def crashed(tmp_path: Path) -> Path:
     """A copy of a store in use: several log files, dispatched, with the checkpoint not yet written."""
-    store = open_store(
-        tmp_path / "live",
-        clock=(clock := ManualClock(1_000_000)),
-        commit_log_file_bytes=FILE_BYTES,
-        max_index_num=1_000,
-    )
+    clock = ManualClock(1_000_000)
+    spec = store_spec(tmp_path / "live", clock=clock, commit_log_file_bytes=FILE_BYTES, max_index_num=1_000)
+    store = start_store(structs.replace(spec, runs=False))
     try:
         for number in range(COUNT):
             store.put([message("T", number % 2, b"body" * 20, keys=f"k{number}")])
