@@ -206,12 +206,16 @@ class _Planner:
         """Return the index of the file with which the walk begins, and why.
 
         After a crash it is the last file whose first record was stored at or before a time for which the checkpoint vouches.
-        A record of which a crash left only the head is skipped.
+        A record of which a crash left only the head is skipped. Where the broker that crashed has noted up to which position
+        the log was synced, the walk begins no later than there: if the clock is set back, newer records have older times.
         """
-        files, trusted_ms = self._files, self._found.trusted_ms
+        files, trusted_ms, noted = self._files, self._found.trusted_ms, self._found.noted
         if self._clean:
             return max(0, len(files) - _RECOVER_FILES), "after a clean stop the last three files are walked"
-        for index in range(len(files) - 1, 0, -1):
+        last = len(files) - 1
+        if self._found.is_safe and noted is not None and noted.log_end and not noted.is_stop:
+            last = min(last, max(0, noted.log_end - files[0].start) // self._log.queue.file_bytes)
+        for index in range(last, 0, -1):
             try:
                 record = rec.decode_record(files[index].view)
             except rec.RecordError:

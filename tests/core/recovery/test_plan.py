@@ -15,7 +15,9 @@ from flintmq.core.recovery.last_stop import LastStop, boot_path
 from flintmq.core.recovery.plan import RecoveryPlan
 from flintmq.core.store import opened_store
 from flintmq.testing.clock import ManualClock
-from flintmq.testing.store import message, snapshot, start_store, store_spec
+from flintmq.testing.journaled_files import Image
+from flintmq.testing.simulated_disk import SimulatedDisk
+from flintmq.testing.store import BY_HAND, message, snapshot, start_store, store_spec
 
 FILE_BYTES = 4096
 COUNT = 100
@@ -166,3 +168,26 @@ def test_a_clean_stop_leaves_an_index_that_lacks_nothing(crashed: Path) -> None:
     plan = plan_of(crashed)
     assert plan.because == "after a clean stop the last three files are walked"
     assert plan.indexed_from_offset_bytes is None
+
+
+def test_all_that_was_not_synced_is_walked_although_the_clock_was_set_back() -> None:
+    """By store times the last file alone would be: its first record is older than what the checkpoint vouches for."""
+    clock, disk, root = ManualClock(1_000_000), SimulatedDisk(), Path("/store")
+    spec = store_spec(root, disk=disk, clock=clock, strategy=BY_HAND, commit_log_file_bytes=FILE_BYTES)
+    spec = structs.replace(spec, runs=False, indexes=False)  # where an index is made again, all that it lacks is walked
+    store = start_store(spec)
+    store.put([message(body=b"synced")])
+    store.dispatch()
+    store.commit_log.flush(0)
+    store.services.flusher.flush(0)
+    store.noter.after_round(is_thorough=True)
+    clock.set_wall_clock(900_000)
+    places = [store.put([message(body=bytes(900))]).records[0].commit_log_offset_bytes for _ in range(9)]
+    files = {**disk.image().files}
+    path = root / "commitlog" / f"{FILE_BYTES:020d}"
+    lost_from = next(place for place in places if place > FILE_BYTES) - FILE_BYTES
+    files[path] = files[path][:lost_from] + bytes(512) + files[path][lost_from + 512 :]
+    cut = SimulatedDisk(Image(files, disk.image().folders), boot="another")
+    plan = opened_store.plan_of(structs.replace(spec, disk=cut))
+    assert plan.walked is not None
+    assert [hole.start_offset_bytes for hole in plan.walked.holes] == [FILE_BYTES + lost_from]
