@@ -23,6 +23,10 @@ class Event(Generic[P]):
         """Call a function from now on, after those that were subscribed before it."""
         self._subscribers = (*self._subscribers, subscriber)
 
+    def unsubscribe(self, subscriber: Callable[P, object]) -> None:
+        """Call a function no longer; one that was not subscribed changes nothing. A call under way still reaches it."""
+        self._subscribers = tuple(one for one in self._subscribers if one != subscriber)
+
     def publish(self, *args: P.args, **kwargs: P.kwargs) -> None:
         """Call every subscribed function. What one raises is raised here, and those after it are not called."""
         for subscriber in self._subscribers:

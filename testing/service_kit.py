@@ -20,6 +20,7 @@ import attrs
 
 from flintmq.core.broker.api import PeriodicTimers
 from flintmq.core.errors import FlintError, JsonTypeError, StoreError
+from flintmq.core.io.clock import Scheduled
 from flintmq.core.kernel.plugin_shapes import drop, wrong_word
 from flintmq.core.kernel.ports.alarm import Alarm
 from flintmq.core.kernel.ports.follow import FollowsMessages, HandedOut, StoredMessages
@@ -53,14 +54,14 @@ class TimersByHand:
 
     def every(
         self, interval_s: float, work: Callable[[], object], name: str, rest_s: Callable[[], float] | None = None
-    ) -> None:
+    ) -> Scheduled:
         """Keep work that is done after each interval. Raises ``KitFailure`` for an interval that is not positive."""
         expect(interval_s > 0, f"the interval of {name!r} is longer than 0 s", interval_s)
-        self._add(_rested(work, rest_s, name), name)
+        return self._add(_rested(work, rest_s, name), name)
 
     def pace(
         self, first_s: float, work: Callable[[], float], name: str, rest_s: Callable[[], float] | None = None
-    ) -> None:
+    ) -> Scheduled:
         """Keep work that says when it wants to be done again. Raises ``KitFailure`` for a time that is not one."""
         expect(first_s >= 0, f"the first wait of {name!r} is at least 0 s", first_s)
 
@@ -69,18 +70,31 @@ class TimersByHand:
             is_time = isinstance(next_s, (int, float)) and next_s >= 0
             expect(is_time, f"{name!r} returns after how many seconds it is called again", next_s)
 
-        self._add(_rested(paced, rest_s, name), name)
+        return self._add(_rested(paced, rest_s, name), name)
 
     def turn(self) -> None:
         """Do all work once."""
         for work in tuple(self.works.values()):
             work()
 
-    def _add(self, work: Callable[[], object], name: str) -> None:
+    def _add(self, work: Callable[[], object], name: str) -> Scheduled:
         if self.refuses:
             raise StoreError("these timers refuse all work")
         expect(isinstance(name, str) and name != "", "periodic work has a name", name)
         self.works[name] = work
+        return _ByHand(self.works, name)
+
+
+@attrs.frozen
+class _ByHand:
+    """Periodic work of a test that can be ended by itself."""
+
+    works: dict[str, Callable[[], object]]
+    name: str
+
+    def cancel(self) -> None:
+        """Do the work no longer."""
+        self.works.pop(self.name, None)
 
 
 def _rested(work: Callable[[], object], rest_s: Callable[[], float] | None, name: str) -> Callable[[], object]:

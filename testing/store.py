@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -119,6 +119,7 @@ def store_spec(
     consume_queue_file_bytes: int = 200,
     max_hash_slot_num: int = 16,
     max_index_num: int = 64,
+    takes_writes: Callable[[], bool] = lambda: True,
     **options: Any,
 ) -> StoreSpec:
     """Say what a store is opened from: with the built-in queues and index, and no file made ahead.
@@ -143,6 +144,7 @@ def store_spec(
         pool=pool,
         disk=disk,
         clock=clock if clock is not None else ManualClock(),
+        takes_writes=takes_writes,
     )
 
 

@@ -22,10 +22,11 @@ if TYPE_CHECKING:
     from flintmq.core.broker.producers import ProducerTable
     from flintmq.core.broker.queue_locks import RebalanceLockManager
     from flintmq.core.broker.readers import Readers
+    from flintmq.core.broker.role import Role
     from flintmq.core.broker.sink import MessageSink
     from flintmq.core.broker.stats import BrokerStats
     from flintmq.core.broker.topics import TopicConfigManager
-    from flintmq.core.io.clock import Clock
+    from flintmq.core.io.clock import Clock, Scheduled
     from flintmq.core.io.config_manager import JsonFile
     from flintmq.core.kernel.ports.alarm import Alarm
     from flintmq.core.kernel.ports.auth import Authenticator
@@ -41,8 +42,8 @@ class PeriodicTimers(Protocol):
 
     def every(
         self, interval_s: float, work: Callable[[], object], name: str, rest_s: Callable[[], float] | None = None
-    ) -> None:
-        """Call ``work`` every so many seconds, first after one interval.
+    ) -> Scheduled:
+        """Call ``work`` every so many seconds, first after one interval, until what is returned is cancelled.
 
         Args:
             name: what the work is, for the log and for the figures of failures.
@@ -52,8 +53,10 @@ class PeriodicTimers(Protocol):
 
     def pace(
         self, first_s: float, work: Callable[[], float], name: str, rest_s: Callable[[], float] | None = None
-    ) -> None:
-        """Call ``work`` after so many seconds; it returns after how many seconds it wants to be called again."""
+    ) -> Scheduled:
+        """Call ``work`` after so many seconds; it returns after how many seconds it wants to be called again.
+
+        That goes on until what is returned is cancelled."""
         ...
 
 
@@ -63,6 +66,10 @@ class BrokerApi(Protocol):
     A property that is a table is the same object as long as the broker runs. Nothing here may be called from another thread
     except through ``loop.call_soon_threadsafe``.
     """
+
+    role: Role
+    """Whether the broker is a master or a slave now. It may change while the broker runs; the configuration has the role of the
+    start."""
 
     @property
     def config(self) -> BrokerConfig:

@@ -21,6 +21,7 @@ from flintmq.core.broker.offsets import ConsumerOffsetManager
 from flintmq.core.broker.producers import ProducerTable
 from flintmq.core.broker.queue_locks import RebalanceLockManager
 from flintmq.core.broker.readers import Readers
+from flintmq.core.broker.role import Role
 from flintmq.core.broker.sink import MessageSink
 from flintmq.core.broker.stats import BrokerStats
 from flintmq.core.broker.subscription import SQL92
@@ -51,6 +52,7 @@ class BrokerState:
         stats: counters.
         filters: factories of message filters, by expression type.
         timers: work that is done again and again.
+        role: whether the broker is a master or a slave.
         services: return the services, in the order of their registration; they are made after the state.
         intake_steps: what redirects or refuses messages before they are stored; filled after the state is made.
     """
@@ -69,6 +71,7 @@ class BrokerState:
         stats: BrokerStats,
         filters: Mapping[str, MessageFilterFactory],
         timers: PeriodicTimers,
+        role: Role,
         services: Callable[[], Iterable[Service]] = tuple,
         intake_steps: IntakeSteps | None = None,
     ) -> None:
@@ -82,6 +85,7 @@ class BrokerState:
         self.stats = stats
         self.filters = filters
         self.timers = timers
+        self.role = role
         self.services = services
         self.consumers = ConsumerTable(clock, notify_ids_changed=config.groups.notify_ids_changed)
         self.readers = Readers(offsets, groups, self.consumers)

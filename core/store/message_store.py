@@ -25,6 +25,7 @@ from flintmq.core.kernel.ports import CommitLogDispatcher, FlushWaiter, RecordBa
 from flintmq.core.log.appender import Appendable
 from flintmq.core.log.no_room import no_room
 from flintmq.core.log.slow import SlowOperation
+from flintmq.core.record.sys_flag import is_queued
 from flintmq.core.record.topic_lives import deleted_topic, deleted_topics, deletion
 from flintmq.core.response_code import ResponseCode
 from flintmq.core.retention.retention import DiskFull
@@ -145,13 +146,11 @@ class MessageStore:
         self.reput = reput
         self.noter = EndsNoter(opened)
         queues = self.consume_queues
+        self._takes_writes = opened.spec.takes_writes
         self._tells_deleted = isinstance(queues, SupportsDeleted)
         if isinstance(queues, SupportsDeleted):
             queues.deleted.subscribe(self.noter.note_deleted)
-            if (
-                self.config.broker.is_slave
-            ):  # it numbers no messages by itself: what it knows of a queue's end goes, too
-                queues.deleted.subscribe(lambda *key: self.commit_log.appender.next_queue_offset.pop(key, None))
+            queues.deleted.subscribe(self._queue_deleted)
         self.services = StoreServices(opened, self.noter)
         self.writer = MessageWriter(
             self.commit_log,
@@ -162,6 +161,11 @@ class MessageStore:
             fence=self._fence,
             appended=self.appended.publish,
         )
+
+    def _queue_deleted(self, topic: str, queue_id: int) -> None:
+        """Forget a queue's end, which the store of a slave does not learn otherwise: it numbers no messages."""
+        if not self._takes_writes():
+            self.commit_log.appender.next_queue_offset.pop((topic, queue_id), None)
 
     @property
     def free_pool_buffers(self) -> int | None:
@@ -241,7 +245,7 @@ class MessageStore:
 
     def check_writeable(self) -> None:
         """Raise RefusedError (SERVICE_NOT_AVAILABLE) when nothing may be written now; it says why and what to do."""
-        if self.config.broker.is_slave and self.watermarks.fence_reason is None:
+        if not self._takes_writes() and self.watermarks.fence_reason is None:
             why = "the broker is a slave; send to its master"
             raise _refusal(why, "store.slave", key="broker.role (brokerRole)")
         trouble = self.trouble
@@ -264,6 +268,20 @@ class MessageStore:
     def put(self, messages: Sequence[Appendable]) -> Put:
         """Append messages and ask for their durability; see :meth:`.MessageWriter.put`."""
         return self.writer.put(messages)
+
+    def number_messages(self) -> None:
+        """Take the logical offset of each queue's next message from the log, whose last messages a master has numbered.
+
+        Called when the store of a slave begins to take writes. Dispatches what is readable; blocks."""
+        self.reput.run_all()
+        marks, numbers = self.watermarks, self._opened.next_queue_offsets()
+        for batch in self.commit_log.batches(marks.dispatched, marks.wrote) if marks.dispatched < marks.wrote else ():
+            for request in batch.requests():
+                if is_queued(request.sys_flag):
+                    numbers[request.topic, request.queue_id] = request.queue_offset + 1
+                if deleted := deleted_topic(request):
+                    numbers = {key: number for key, number in numbers.items() if key[0] != deleted}
+        self.commit_log.appender.next_queue_offset = numbers
 
     def become_master(self) -> None:
         """Begin an epoch at the log's end, before anything is appended that slaves may get. Raises StoreError."""

@@ -100,8 +100,8 @@ class MessageWriter:
         flushed = self._services.flush_service.submit(wrote)
         return flushed, flushed if self._gate is None else self._gate.promise(wrote, flushed)
 
-    def wait_for_slaves(self, gate: ReplicationGate) -> None:
-        """From now on acknowledge an append when it is durable here and a slave holds it."""
+    def wait_for_slaves(self, gate: ReplicationGate | None) -> None:
+        """From now on acknowledge an append when it is durable here and a slave holds it; with None when it is durable here."""
         self._gate = gate
 
     def append_raw(self, chunks: Sequence[LogChunk]) -> FlushWaiter:

@@ -65,6 +65,8 @@ class StoreSpec(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """Whether a dispatcher feeds the index builder; None takes ``index.enable``. Where none does, it gets no record again."""
     make_id: Callable[[int], str] = random_id
     """Makes the id of an epoch, of so many bytes."""
+    takes_writes: Callable[[], bool] = lambda: True
+    """Returns whether messages may be stored now; false for the store of a slave, which copies its master's log."""
     runs: bool = True
     """Whether the services that flush run by themselves; one who calls their rounds says no."""
 

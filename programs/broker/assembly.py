@@ -13,6 +13,7 @@ from flintmq.core.broker import alarms
 from flintmq.core.broker.groups import SubscriptionGroupManager
 from flintmq.core.broker.intake_steps import IntakeSteps
 from flintmq.core.broker.offsets import ConsumerOffsetManager
+from flintmq.core.broker.role import Role
 from flintmq.core.broker.state import BrokerState
 from flintmq.core.broker.stats import BrokerStats
 from flintmq.core.broker.topics import TopicConfigManager, boot_topics
@@ -83,7 +84,8 @@ class Assembly:
         """Whether the store takes nothing more."""
         self.services = Services(kernel, log)
         features = kernel.registries.features_topics()
-        stores = StoreAssembly(config, kernel, settings, disk, clock)
+        role = Role(config.broker.role, config.broker.id)
+        stores = StoreAssembly(config, kernel, settings, disk, clock, role)
         store = stores.open()
         held.push_async_callback(in_thread_to_its_end, store.close)  # every file is synced; the loop goes on meanwhile
         counted = frozenset(topic.name for topic in features if topic.counts_queues)
@@ -100,20 +102,18 @@ class Assembly:
             stats=BrokerStats(clock, config.broker.cluster, counted),
             filters=stores.filters,
             timers=timers,
+            role=role,
             services=self.services.all,
             intake_steps=IntakeSteps(),
         )
-        if not config.broker.is_slave:
-            _complete_topics(state, is_incomplete=TOPICS in lacking)
-        state.topics.widths.note_queues(store.consume_queues.queues)
+        _prepare_tables(state, is_incomplete=TOPICS in lacking)
         held.callback(self._hand_over)
         store.reput.arrived.subscribe(state.hold.arrived)
         if stores.waits_for_flushes:
             store.progressed.subscribe(state.progressed)
-        if not (store.started_clean or config.broker.is_slave):
-            state.offsets.cut(store.reader.max_queue_offset)
         if not config.replicates:
             _begin_epoch_if_replicated(state)
+        role.changed.subscribe(self._role_changed)
         held.push_async_callback(self._end_writes)
         self.services.make(state)
         held.push_async_callback(self.services.stop)
@@ -152,6 +152,12 @@ class Assembly:
         state.consumers.close_channel(channel)
         state.producers.close_channel(channel)
 
+    def _role_changed(self) -> None:
+        """Prepare the store of a slave that becomes a master for its own messages, before any feature puts one."""
+        if self.state.role.takes_writes:
+            self.state.store.number_messages()
+            _begin_epoch_if_replicated(self.state)
+
     def _hand_over(self) -> None:
         self.is_closing = True
         self.state.hand_over_store()
@@ -181,6 +187,16 @@ def _check_small_files(store: MessageStore) -> list[str]:
         )
     store.mended += lacking
     return lacking
+
+
+def _prepare_tables(state: BrokerState, *, is_incomplete: bool) -> None:
+    """Adapt the tables to what the store holds; those of a slave are its master's."""
+    store = state.store
+    if state.role.takes_writes:
+        _complete_topics(state, is_incomplete=is_incomplete)
+        if not store.started_clean:
+            state.offsets.cut(store.reader.max_queue_offset)
+    state.topics.widths.note_queues(store.consume_queues.queues)
 
 
 def _mended(store: MessageStore) -> list[Alarm]:

@@ -146,7 +146,7 @@ class InProcessPut:
     def put(self, messages: Sequence[Puttable]) -> PutBatch:
         """Append messages, each to the next queue of its topic. All are checked before any is appended."""
         state = self._state
-        if state.config.broker.is_slave:
+        if not state.role.takes_writes:
             state.store.check_writeable()
         now_ms = state.clock.now_ms()
         single = state.intake.single

@@ -63,10 +63,11 @@ class InProcessClients:
         self._host = unpack_host(state.store_host)[0]
         self._numbers = count(1)
         self._is_stale = True
-        """Whether topics have changed since they were entered into the routes."""
+        """Whether topics, or the broker's role, have changed since they were entered into the routes."""
         self._routes = RouteInfoManager(state.clock)
         self._names = self._name_server()
         state.topics.changed.subscribe(self._topics_changed)
+        state.role.changed.subscribe(self._topics_changed)
 
     def join(self, sock: socket.socket, *, asks_for_routes: bool) -> None:
         """Serve a connection; in the place of its client's port stands a number of its own."""
@@ -115,7 +116,7 @@ class InProcessClients:
         self._routes.register(
             cluster=broker.cluster,
             broker_name=broker.name,
-            broker_id=broker.id,
+            broker_id=state.role.broker_id,
             broker_address=state.advertised_address,
             ha_server_address="",
             channel=request.channel,

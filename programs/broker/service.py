@@ -15,6 +15,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import CancelledError, Future, wait
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
@@ -246,15 +247,15 @@ class Timers:
 
     def every(
         self, interval_s: float, work: Callable[[], object], name: str, rest_s: Callable[[], float] | None = None
-    ) -> None:
-        """Call ``work`` every so many seconds, first after one interval."""
-        self._pace(interval_s, lambda: _then(work, interval_s), name, rest_s, self._account_of(name, work))
+    ) -> Scheduled:
+        """Call ``work`` every so many seconds, first after one interval, until what is returned is cancelled."""
+        return self._pace(interval_s, lambda: _then(work, interval_s), name, rest_s, self._account_of(name, work))
 
     def pace(
         self, first_s: float, work: Callable[[], float], name: str, rest_s: Callable[[], float] | None = None
-    ) -> None:
-        """Call ``work``, which returns after how many seconds it is to be called again."""
-        self._pace(first_s, work, name, rest_s, self._account_of(name, work))
+    ) -> Scheduled:
+        """Call ``work``, which returns after how many seconds it is to be called again, until what is returned is cancelled."""
+        return self._pace(first_s, work, name, rest_s, self._account_of(name, work))
 
     def _pace(
         self,
@@ -263,7 +264,7 @@ class Timers:
         name: str,
         rest_s: Callable[[], float] | None,
         account: Account | None,
-    ) -> None:
+    ) -> Scheduled:
         self._work[name] = work
         key = self._count
         self._count += 1
@@ -288,8 +289,19 @@ class Timers:
                         log.exception("the timer '%s' failed; it goes on in %s s", name, wait_s)
             if key in self._handles:
                 self._handles[key] = self._clock.call_later(loop, wait_s, tick, rest_s)
+            else:  # the work has cancelled its own timer
+                self._failures.pop(name, None)
 
         self._handles[key] = self._clock.call_later(loop, first_s, tick, rest_s)
+        return _Timer(partial(self._end, key, name, work))
+
+    def _end(self, key: int, name: str, work: Callable[[], float]) -> None:
+        handle = self._handles.pop(key, None)
+        if handle is not None:
+            handle.cancel()
+        if self._work.get(name) is work:
+            del self._work[name]
+            self._failures.pop(name, None)
 
     def alarms(self) -> Iterator[Alarm]:
         """Return the timers that fail each time, third parties' aside."""
@@ -306,6 +318,17 @@ class Timers:
         for handle in self._handles.values():
             handle.cancel()
         self._handles.clear()
+
+
+class _Timer:
+    """A timer (:class:`flintmq.core.io.clock.Scheduled`).
+
+    Args:
+        cancel: ends it.
+    """
+
+    def __init__(self, cancel: Callable[[], None]) -> None:
+        self.cancel = cancel
 
 
 def _noted(account: Account, work: Callable[[], float]) -> float:

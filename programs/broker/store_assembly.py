@@ -27,6 +27,7 @@ from flintmq.plugins.builtin import CONSUME_QUEUE, INDEX
 
 if TYPE_CHECKING:
     from flintmq.config import BrokerConfig
+    from flintmq.core.broker.role import Role
     from flintmq.core.io.clock import Clock
     from flintmq.core.io.disk import Disk
     from flintmq.core.kernel.kernel import Kernel
@@ -48,13 +49,14 @@ class StoreAssembly:
         settings: the plugins' sections of the configuration.
         disk: what the store reads, writes and syncs through.
         clock: time.
+        role: says whether the store takes messages.
 
     Raises:
         ConfigError, PluginError: a plugin's fault, or a name that no plugin registered.
     """
 
     def __init__(
-        self, config: BrokerConfig, kernel: Kernel, settings: PluginSettings, disk: Disk, clock: Clock
+        self, config: BrokerConfig, kernel: Kernel, settings: PluginSettings, disk: Disk, clock: Clock, role: Role
     ) -> None:
         self._config = config
         self._kernel = kernel
@@ -81,6 +83,7 @@ class StoreAssembly:
             clock=clock,
             make_queues=self._make_queues,
             make_index=self._make_index,
+            takes_writes=lambda: role.takes_writes,
             indexes=any(entry.name == INDEX and entry.owner.built_in for entry in self._named),
         )
 

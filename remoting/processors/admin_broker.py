@@ -74,6 +74,7 @@ class AdminBrokerProcessor(DeclaredProcessor):
         version = msgspec.json.encode(self._version).decode()
         pull = self._state.config.pull
         told = as_properties(self._state.config)
+        told["brokerRole"], told["brokerId"] = self._state.role.kind.upper(), str(self._state.role.broker_id)
         told["bitMapLengthConsumeQueueExt"] = str(BloomFilter(pull.max_error_rate, pull.expect_consumer_num).bit_num)
         body = format_properties(dict(sorted(told.items())))
         return with_header(GetBrokerConfigResponseHeader(version=version), body)

@@ -215,7 +215,7 @@ class AdminTopicProcessor(StateProcessor):
         table says that there is one.
         """
         state = self._state
-        if state.config.broker.is_slave:
+        if not state.role.takes_writes:
             return Response()
         with_queues = state.store.reader.topics()
         waiters = []

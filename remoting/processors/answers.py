@@ -65,7 +65,7 @@ def check_not_slave(state: BrokerState) -> None:
     Raises:
         RefusedError: SYSTEM_ERROR; this is a slave.
     """
-    if state.config.broker.is_slave:
+    if not state.role.takes_writes:
         raise system_error(
             "Can't modify topic or subscription group from slave broker, please execute it from master broker.",
             reason="store.slave",

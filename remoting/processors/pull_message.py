@@ -113,7 +113,7 @@ class PullMessageProcessor:
     def _pull(self, request: Request, header: PullMessageRequestHeader, *, may_hold: bool) -> None:
         state = self._state
         group = self._group(header.consumer_group)
-        if state.config.broker.is_slave and not state.config.pull.slave_read and state.has_master():
+        if not state.role.takes_writes and not state.config.pull.slave_read and state.has_master():
             # Refused to be read as a slave while the master lives. Nothing is skipped, as RocketMQ's answer would.
             result = GetMessageResult(GetMessageStatus.NO_MATCHED_MESSAGE, header.queue_offset, 0, 0, [])
             self._answer(
@@ -148,7 +148,7 @@ class PullMessageProcessor:
             code = _CODES.get(result.status) or (_NOT_FOUND if header.queue_offset == 0 else _MOVED)
             if code == _MOVED:
                 self._moved.moved(header, result.next_begin_offset, remote_address)
-        if may_hold and header.sys_flag & COMMIT_OFFSET and not state.config.broker.is_slave:
+        if may_hold and header.sys_flag & COMMIT_OFFSET and state.role.takes_writes:
             state.offsets.commit(topic, name, queue_id, header.commit_consumer_offset, remote_address)
         if code == _NOT_FOUND and may_hold and header.sys_flag & SUSPEND:
             self._hold(request, header, message_filter)

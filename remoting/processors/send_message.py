@@ -75,7 +75,7 @@ class SendMessageProcessor:
 
     def _store_share(self, pending: list[Request], size_bytes: int) -> Iterator[None] | None:
         """Check sends, make messages of them, and store these; of many bytes return the steps of that."""
-        if self._state.config.broker.is_slave:
+        if not self._state.role.takes_writes:
             self._refuse_all(pending)
             return None
         messages: list[Incoming] = []

@@ -14,3 +14,23 @@ def test_every_subscriber_is_called_in_order() -> None:
     event.subscribe(lambda number: called.append(("second", number)))
     event.publish(1)
     assert called == [("first", 1), ("second", 1)]
+
+
+def test_what_is_unsubscribed_is_called_no_longer() -> None:
+    """A part that is replaced while the broker runs would be kept, and called, for ever."""
+
+    class Part:
+        called = 0
+
+        def react(self) -> None:
+            self.called += 1
+
+    event: Event[[]] = Event()
+    former, new = Part(), Part()
+    event.subscribe(former.react)
+    event.subscribe(new.react)
+    event.publish()
+    event.unsubscribe(former.react)
+    event.unsubscribe(Part().react)
+    event.publish()
+    assert (former.called, new.called) == (1, 2)

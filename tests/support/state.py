@@ -9,6 +9,7 @@ from flintmq.config.sections.models import BrokerConfig
 from flintmq.core.broker.address import BrokerAddress
 from flintmq.core.broker.groups import SubscriptionGroupManager
 from flintmq.core.broker.offsets import ConsumerOffsetManager
+from flintmq.core.broker.role import Role
 from flintmq.core.broker.state import BrokerState
 from flintmq.core.broker.stats import BrokerStats
 from flintmq.core.broker.topics import TopicConfigManager, boot_topics
@@ -33,4 +34,6 @@ def state_of(config: BrokerConfig | None = None, clock: Clock | None = None, **p
         "filters": {},
         "timers": None,
     }
-    return BrokerState(config if config is not None else BrokerConfig(), clock, **defaults | parts)
+    config = config if config is not None else BrokerConfig()
+    role = Role(config.broker.role, config.broker.id)
+    return BrokerState(config, clock, **defaults | {"role": role} | parts)

@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import attrs
 import pytest
 
+from flintmq.core.broker.role import SLAVE, Role
 from flintmq.core.errors import RefusedError, StoreFormatError
 from flintmq.core.io import lazy_numpy
 from flintmq.core.kernel.ports import DispatchRequest, RecordBatch
@@ -163,9 +163,11 @@ def test_messages_sent_behind_the_damage_wait_in_memory_and_are_not_dispatched_a
 
 def test_a_slave_that_reads_damage_says_so_though_nobody_sends_to_it(tmp_path: Path) -> None:
     """Its own dispatch always reads the log; whoever asks it how it is learns of it."""
-    store = open_store(tmp_path, strategy=BY_HAND, commit_log_file_bytes=FILE_BYTES, consume_queue_file_bytes=2_000)
+    role = Role()
+    sizes = {"commit_log_file_bytes": FILE_BYTES, "consume_queue_file_bytes": 2_000}
+    store = open_store(tmp_path, strategy=BY_HAND, takes_writes=lambda: role.takes_writes, **sizes)
     stored = put(store, range(4))
-    store.update_config(attrs.evolve(store.config, broker=attrs.evolve(store.config.broker, id=1, role="slave")))
+    role.change(SLAVE, 1)
     store.reput.forget()
     spoil(store, stored[1].commit_log_offset_bytes, noise)
     store.dispatch()

@@ -111,3 +111,31 @@ def test_lines_without_effect_are_told_as_faults_of_the_configuration(
     path.write_text("brokerName=b\nnoSuchKey=1\n")
     tell_ignored(load_config(path, [], {}))
     assert {name for name, _level, _text in caplog.record_tuples} == {"flintmq.config"}
+
+
+def test_a_timer_that_is_cancelled_ends_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also from its own work; its failures are no alarm any longer, and other timers go on."""
+
+    def test(loop: asyncio.AbstractEventLoop) -> None:
+        handles, timers, done = Handles(loop, monkeypatch), Timers(), []
+
+        def fail() -> None:
+            done.append("failing")
+            if len(done) == 2:
+                failing.cancel()
+            raise ValueError("a defect")
+
+        failing = timers.every(5.0, fail, "failing")
+        handles.tick()
+        assert [alarm.subject for alarm in timers.alarms()] == ["failing"]
+        handles.tick()
+        assert handles.waiting == []
+        timers.every(5.0, lambda: done.append("other"), "other")
+        failing.cancel()
+        handles.tick()
+        assert done == ["failing", "failing", "other"]
+        assert [*timers.alarms()] == []
+        with pytest.raises(KeyError):
+            timers.run_now("failing")
+
+    run(test)

@@ -9,10 +9,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import attrs
 import pytest
 
-from flintmq.config.sections.models import BrokerConfig
+from flintmq.core.broker.role import SLAVE
 from flintmq.core.broker.sink import MessageSink
 from flintmq.core.kernel.ports import FlushStatus
 from flintmq.core.kernel.ports.processor import Request
@@ -145,7 +144,7 @@ def test_a_store_that_takes_nothing_refuses_all(sends: Sends) -> None:
     sends.store.disk_full = DiskFull("", "")
     assert [answer.code for answer in sends.process(sends.send(), sends.send())] == [14, 14]
     sends.peer.answers.clear()
-    sends.state.config = attrs.evolve(BrokerConfig(), broker=attrs.evolve(BrokerConfig().broker, role="SLAVE", id=1))
+    sends.state.role.change(SLAVE, 1)
     assert [answer.code for answer in sends.process(sends.send())] == [14]
     assert sends.store.reader.max_queue_offset("T", 1) == 0
 
