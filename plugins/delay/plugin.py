@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
@@ -170,7 +170,8 @@ class DelayOffsetProcessor(DeclaredProcessor):
 class DelayService:
     """The service ``delay`` (:class:`flintmq.core.kernel.ports.Service`). Loop thread.
 
-    A slave delivers nothing: it takes over its master's positions. With ``delay.enable: false`` nothing is delivered, either.
+    A master delivers. A slave delivers nothing: it takes over its master's positions, and delivers from there on once it is the
+    master. With ``delay.enable: false`` nothing is delivered, either.
 
     Args:
         api: the broker.
@@ -192,8 +193,13 @@ class DelayService:
         self.schedule.load()
         api.readers.add(SCHEDULE_TOPIC, lambda queue_id: self.schedule.offset(queue_id + 1))
         api.timers.every(config.delay.flush_interval_ms / 1000, self.schedule.persist, "delay offsets")
-        if config.delay.enable and not config.broker.is_slave:
-            api.timers.pace(_FIRST_S, self._deliver, "delayed messages", self._rest_s)
+        if config.delay.enable:
+            api.role.run_while(lambda: api.role.takes_writes, self._begin_delivery)
+
+    def _begin_delivery(self) -> Callable[[], None]:
+        """Begin to deliver; return what ends that."""
+        self._seen_offset_bytes = -1
+        return self._api.timers.pace(_FIRST_S, self._deliver, "delayed messages", self._rest_s).cancel
 
     def stop(self) -> None:
         """Do nothing: the timers have ended, and the positions are written by :meth:`persist`."""

@@ -192,12 +192,13 @@ class ScheduleMessageService:
         return True
 
     def replace(self, value: Mapping[str, Any]) -> None:
-        """Take over the file's table, or the master's on a slave. Levels there are none of are kept for later.
+        """Take over the file's table, or the master's on a slave: a level that is not in it begins at offset 0. Offsets of
+        levels that this broker does not have are kept for later.
 
         Raises:
             JsonTypeError: a member is not of RocketMQ's type; nothing was changed.
         """
-        self._offsets.update(read_as(value, _StoredDelays).offset_table)
+        self._offsets = read_as(value, _StoredDelays).offset_table
 
 
 def _to_wire(offsets: Mapping[int, int]) -> dict[str, Any]:

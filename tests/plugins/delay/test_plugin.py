@@ -16,6 +16,9 @@ from flintmq.plugins.delay.plugin import DelayService
 from flintmq.remoting.client.transport import RemotingClient
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.command import request
+from flintmq.testing.clock import VirtualClock
+from flintmq.testing.embedded import EmbeddedBroker
+from flintmq.tests.support.roles import become_master, become_slave, is_timed, on_loop
 
 
 def config(root: Path, *disabled: str) -> BrokerConfig:
@@ -68,3 +71,31 @@ def test_a_broker_without_it_delivers_at_once_and_answers_its_code_as_unsupporte
             assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
 
     asyncio.run(live())
+
+
+def test_nothing_is_delivered_while_the_broker_is_a_slave(tmp_path: Path) -> None:
+    """What falls due meanwhile comes once the broker is a master again, and what was delivered before does not come twice."""
+    clock = VirtualClock()
+    with EmbeddedBroker(tmp_path, clock=clock) as broker:
+        broker.put([flintmq.Message("T", b"1", delay_level=1), flintmq.Message("T", b"2", delay_level=3)])
+        clock.advance("2s")
+        assert [one.body for one in broker.messages("T")] == [b"1"]
+        for expected in ([b"1", b"2"], [b"1", b"2", b"3"]):
+            become_slave(broker)
+            assert not is_timed(broker, "delayed messages")
+            clock.advance("1m")
+            assert [one.body for one in broker.messages("T")] == expected[:-1]
+            become_master(broker)
+            clock.advance("2s")
+            assert sorted(one.body for one in broker.messages("T")) == expected
+            broker.put([flintmq.Message("T", b"3", delay_level=1)] if len(expected) == 2 else [])
+
+
+def test_a_former_master_takes_over_the_table_of_its_master_as_a_whole(tmp_path: Path) -> None:
+    """A level that its master has not delivered from begins at 0: what it delivered itself may be cut off its log."""
+    with EmbeddedBroker(tmp_path, clock=VirtualClock()) as broker:
+        schedule = broker.broker.state.service(DelayService)
+        on_loop(broker, lambda _state: schedule.schedule.replace({"offsetTable": {1: 5, 3: 7}}))
+        become_slave(broker)
+        on_loop(broker, lambda _state: schedule.follow({"offsetTable": {3: 6}}))
+        assert schedule.positions_for_slaves() == {"offsetTable": {3: 6}}
