@@ -16,6 +16,7 @@ from flintmq.core.broker.redirected_message import (
     has_real_topic,
     illegal_message,
 )
+from flintmq.core.broker.role import MASTER_ID
 from flintmq.core.io.config_manager import JsonFile
 from flintmq.core.kernel.hookspecs import RegisterIntakeStep, RegisterService, RegisterSystemTopic, hookimpl
 from flintmq.core.kernel.ports import Sent, SystemTopic
@@ -29,6 +30,7 @@ from flintmq.plugins.timer.timer_wheel import TimerWheel
 
 if TYPE_CHECKING:
     from flintmq.core.broker.api import BrokerApi
+    from flintmq.core.io.clock import Scheduled
 
 _NAMES: Final = frozenset({props.TIMER_DELIVER_MS, props.TIMER_DELAY_MS, props.TIMER_DELAY_SEC})
 _MARK: Final = b"TIMER_D"
@@ -58,17 +60,28 @@ class TimerStep:
     """Redirects messages that name a time (:class:`flintmq.core.kernel.ports.IntakeStep`). Loop thread.
 
     Args:
-        redirect: decides and redirects; None on a slave and with ``delay.timer_enable: false``, where such messages are stored
-            at their topic at once, as by RocketMQ 4.9.
+        redirect: decides and redirects; None with ``delay.timer_enable: false``, where such messages are stored at their topic
+            at once, as by RocketMQ 4.9.
         config: the settings in force.
+        delivers: returns whether this broker delivers; if not, such messages are stored at their topic at once, too.
     """
 
     topic_prefixes: tuple[str, ...] = ()
 
-    def __init__(self, redirect: TimerRedirect | None, config: Callable[[], BrokerConfig]) -> None:
-        self._redirect = redirect
+    def __init__(
+        self,
+        redirect: TimerRedirect | None,
+        config: Callable[[], BrokerConfig],
+        delivers: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._wanted = redirect
         self._config = config
+        self._delivers = delivers
         self.property_names = _NAMES if redirect is not None else frozenset[str]()
+
+    @property
+    def _redirect(self) -> TimerRedirect | None:
+        return self._wanted if self._delivers() else None
 
     def take(self, message: MessageExtBrokerInner, sent: Sent | None) -> bool:
         """Redirect a message that names a time ahead; not one that waits for its transaction's end already.
@@ -76,19 +89,20 @@ class TimerStep:
         Raises:
             RefusedError: the time is not acceptable, too many are due then, or the message could never be delivered.
         """
-        real_topic = message.topic
-        if self._redirect is None or not self._redirect(message):
+        real_topic, redirect = message.topic, self._redirect
+        if redirect is None or not redirect(message):
             return False
         check_deliverable(message, real_topic, self._config().store.commit_log_file_bytes)
         return True
 
     def would_take(self, properties: Mapping[str, str]) -> bool:
         """Return whether a message names a time ahead. Raises ``RefusedError`` for a time that can never be kept."""
-        return self._redirect is not None and self._redirect.wanted_ms(properties) is not None
+        redirect = self._redirect
+        return redirect is not None and redirect.wanted_ms(properties) is not None
 
     def check_batch(self, shared: Mapping[str, str], batch: MessageBatch) -> None:
         """Refuse a batch with a message that names a time: a batch is stored in one piece, now. Raises ``RefusedError``."""
-        if self._redirect is None or not batch.may_wait:
+        if not batch.may_wait or self._redirect is None:
             return
         marked = [one for one in batch.stored_properties if _MARK in one]  # the mark may lie in a value as well
         if any(map(any, stored_values(marked, [name.encode() for name in _NAMES]))):
@@ -104,7 +118,9 @@ def timer_step(api: BrokerApi) -> TimerStep:
         lambda: longest_delay(api.config),
         lambda due_ms: service.wheel.count_at(due_ms) < api.config.delay.timer_minute_max,
     )
-    return TimerStep(redirect if service.takes_messages else None, lambda: api.config)
+    return TimerStep(
+        redirect if api.config.delay.timer_enable else None, lambda: api.config, lambda: service.takes_messages
+    )
 
 
 def longest_delay(config: BrokerConfig) -> tuple[int, str]:
@@ -119,7 +135,7 @@ def longest_delay(config: BrokerConfig) -> tuple[int, str]:
 class TimerService:
     """The service ``timer`` (:class:`flintmq.core.kernel.ports.Service`). Loop thread.
 
-    A master delivers. A slave keeps its master's positions, so that it delivers from there on once it is the master. With
+    The master of a set delivers. A slave keeps its master's positions, and delivers from there on once it is the master. With
     ``delay.timer_enable: false`` neither is done.
 
     Args:
@@ -127,14 +143,12 @@ class TimerService:
     """
 
     def __init__(self, api: BrokerApi) -> None:
-        config = api.config
         self._api = api
-        self._delivers = config.delay.timer_enable and config.broker.id == 0
-        self._follows = config.delay.timer_enable and config.broker.id != 0
+        self._is_on = api.config.delay.timer_enable
         folder = Path(api.store.root) / "flint" / "timer"
         store = RedirectedMessageStore(api.store, api.stats, api.topics, api.sink, partial(has_real_topic, api))
         self.positions = TimerPositions(store, JsonFile(folder / "position.json", api.store.disk))
-        """The file of the positions: a slave's master's, or its own."""
+        """The file of the positions: the broker's own, or on a slave its master's."""
         self.wheel = TimerWheel(folder, api.store.disk)
         self.timers = TimerMessageService(store, self.wheel, self.positions)
         self._seen_offset_bytes = -1
@@ -142,24 +156,34 @@ class TimerService:
 
     @property
     def takes_messages(self) -> bool:
-        """Whether messages that name a time wait for it here."""
-        return self._delivers
+        """Whether messages that name a time wait for it here, and are delivered."""
+        role = self._api.role
+        return self._is_on and role.takes_writes and role.broker_id == MASTER_ID
 
     def start(self) -> None:
         """Read what was delivered, and begin. Raises ``StoreError``."""
         api = self._api
-        if self._delivers:
-            self.timers.load()
-            api.readers.add(TIMER_TOPIC, lambda _queue_id: self.timers.low_queue_offset())
-            api.timers.pace(0.0, self._run, "timers", self._rest_s)
-        elif self._follows:
-            known = self.positions.load()
-            api.readers.add(
-                TIMER_TOPIC, lambda _queue_id: int((self.positions.of_master or known).get("lowQueueOffset", 0))
-            )
-        else:
+        if not self._is_on:
             return
+        self.positions.load()
+        api.readers.add(TIMER_TOPIC, self._low_queue_offset)
+        api.role.run_while(lambda: self.takes_messages, self._begin_delivery)
         api.timers.every(api.config.delay.flush_interval_ms / 1000, self.persist, "timer positions")
+
+    def _begin_delivery(self) -> Callable[[], None]:
+        """Begin to deliver what the positions do not name as delivered; return what ends that. Raises ``StoreError``."""
+        self._seen_offset_bytes = -1
+        self.timers.resume()
+        return partial(self._end_delivery, self._api.timers.pace(0.0, self._run, "timers", self._rest_s))
+
+    def _end_delivery(self, timer: Scheduled) -> None:
+        timer.cancel()
+        self.positions.known = self.timers.positions()
+
+    def _low_queue_offset(self, _queue_id: int) -> int:
+        if self.takes_messages:
+            return self.timers.low_queue_offset()
+        return int(self.positions.known.get("lowQueueOffset", 0))
 
     def stop(self) -> None:
         """Do nothing: the timers have ended, and the positions are written by :meth:`persist`."""
@@ -183,23 +207,23 @@ class TimerService:
 
     def persist(self) -> None:
         """Write which timers were delivered, or what the master says of that. Raises ``StoreError``."""
-        if self._delivers:
+        if self.takes_messages:
             self.timers.persist()
-        elif self._follows:
-            self.positions.persist_of_master()
+        elif self._is_on:
+            self.positions.persist(self.positions.known)
 
     def runtime_info(self) -> Mapping[str, str]:
         """Return how much waits to be read and to be delivered, under the names of 5.x."""
-        return self.timers.runtime_info() if self._delivers else {}
+        return self.timers.runtime_info() if self.takes_messages else {}
 
     def positions_for_slaves(self) -> Mapping[str, object]:
         """Return which timers were delivered; nothing before the first message that named a time."""
-        positions = self.timers.positions() if self._delivers else {}
+        positions = self.timers.positions() if self.takes_messages else {}
         return {TIMER_POSITIONS: positions} if positions.get("readQueueOffset") else {}
 
     def follow(self, positions: Mapping[str, object]) -> None:
         """Take over the master's positions on a slave. Raises ``StoreError``."""
         told = positions.get(TIMER_POSITIONS)
-        if self._follows and isinstance(told, dict):
-            self.positions.of_master = told
-            self.positions.persist_of_master()
+        if self._is_on and not self.takes_messages and isinstance(told, dict):
+            self.positions.known = told
+            self.positions.persist(told)

@@ -53,7 +53,7 @@ TIMER_POSITIONS: Final = "timerPositions"
 class TimerPositions:
     """The file of a broker's timer positions. Loop thread.
 
-    A master writes what its :class:`TimerMessageService` says, a slave what its master says.
+    A master writes the positions of its :class:`TimerMessageService`, a slave those of its master.
 
     Args:
         log: the log that holds the delivered copies.
@@ -63,20 +63,21 @@ class TimerPositions:
     def __init__(self, log: LogEnds, file: JsonFile | None) -> None:
         self._file = file
         self._durable: DurablePositions[dict[str, Any]] = DurablePositions(log)
-        self.of_master: dict[str, Any] | None = None
-        """What a slave's master said last, of a log that this one has reached."""
+        self.known: dict[str, Any] = {}
+        """The positions from which delivery begins: those of the file, those with which this broker stopped delivering, or on a
+        slave those of its master for a log that this one has reached."""
 
-    def load(self) -> dict[str, Any]:
-        """Return the positions that were written last. Raises StoreFormatError."""
+    def load(self) -> None:
+        """Read the positions that were written last. Raises StoreFormatError."""
         value = (self._file.load() if self._file is not None else None) or {}
         self._durable.saved = dict(value)
-        return dict(value)
+        self.known = dict(value)
 
-    def persist(self, current: dict[str, Any] | None) -> bool:
+    def persist(self, current: dict[str, Any]) -> bool:
         """Write positions when they moved and what was delivered is on disk.
 
         Args:
-            current: as they are now; None for none.
+            current: as they are now.
 
         Returns:
             Whether something was written.
@@ -84,16 +85,12 @@ class TimerPositions:
         Raises:
             StoreError: the disk refused it.
         """
-        positions = self._durable.ready(current) if self._file is not None and current is not None else None
+        positions = self._durable.ready(current) if self._file is not None else None
         if self._file is None or positions is None:
             return False
         self._file.save(positions)
         self._durable.saved = positions
         return True
-
-    def persist_of_master(self) -> bool:
-        """Write what the master said last. Raises StoreError."""
-        return self.persist(self.of_master)
 
 
 class TimerMessageService:
@@ -133,7 +130,12 @@ class TimerMessageService:
             StoreFormatError: the file and its backup cannot be read.
             StoreError: the wheel's old files cannot be deleted.
         """
-        self._restore(self._saved.load())
+        self._saved.load()
+        self.resume()
+
+    def resume(self) -> None:
+        """Begin again from the positions that are known. Raises StoreError if the wheel's old files cannot be deleted."""
+        self._restore(self._saved.known)
 
     def _restore(self, positions: Mapping[str, Any]) -> None:
         """Begin again from positions, with an empty wheel."""

@@ -12,6 +12,12 @@ from flintmq.config import BrokerConfig
 from flintmq.config.rocketmq.system_topics import TIMER_TOPIC
 from flintmq.config.sections.models import ListenSection, StoreSection
 from flintmq.config.sections.service import DelaySection
+from flintmq.core.broker.readers import DELAYED_DELIVERY
+from flintmq.plugins.timer.plugin import TimerService
+from flintmq.plugins.timer.timer_service import TIMER_POSITIONS
+from flintmq.testing.clock import VirtualClock
+from flintmq.testing.embedded import EmbeddedBroker
+from flintmq.tests.support.roles import become_master, become_slave, is_timed, on_loop
 
 
 @pytest.mark.parametrize(
@@ -39,3 +45,52 @@ def test_a_message_that_names_its_time_waits_only_where_there_are_timers(
             assert ("timerCongestNum" in figures) == (lies_in == TIMER_TOPIC)
 
     asyncio.run(live())
+
+
+def test_nothing_is_delivered_while_the_broker_is_a_slave(tmp_path: Path) -> None:
+    """What falls due meanwhile comes once the broker is a master again, and what was delivered before does not come twice."""
+    clock = VirtualClock()
+    with EmbeddedBroker(tmp_path, clock=clock) as broker:
+        broker.put([later(b"1", 1_000), later(b"2", 30_000), later(b"3", 3_600_000)])
+        clock.advance("2s")
+        assert bodies(broker) == [b"1"]
+        become_slave(broker)
+        assert not is_timed(broker, "timers")
+        clock.advance("1m")
+        assert bodies(broker) == [b"1"]
+        assert on_loop(broker, lambda state: state.service(TimerService).runtime_info()) == {}
+        become_master(broker)
+        clock.advance("1s")
+        assert bodies(broker) == [b"1", b"2"]
+        broker.put([later(b"4", 1_000)])
+        become_slave(broker)
+        become_master(broker)
+        clock.advance("2h")
+        assert bodies(broker) == [b"1", b"2", b"3", b"4"]
+
+
+def test_a_slave_keeps_what_the_former_master_needs_and_delivers_from_where_its_master_stopped(tmp_path: Path) -> None:
+    """Retention asks for the first message that is still needed; the positions outlive a restart of the slave, too."""
+    clock = VirtualClock()
+    with EmbeddedBroker(tmp_path, clock=clock) as broker:
+        broker.put([later(b"%d" % number, 30_000) for number in range(4)])
+        clock.advance("1s")
+        become_slave(broker)
+        told = {"readQueueOffset": 4, "lowQueueOffset": 2, "doneDueMs": clock.now_ms() + 29_000, "doneQueueOffset": 2}
+        on_loop(broker, lambda state: state.service(TimerService).follow({TIMER_POSITIONS: told}))
+        assert on_loop(broker, lambda state: state.readers.query(TIMER_TOPIC, DELAYED_DELIVERY, 0)) == 2
+        clock.advance("1m")
+        become_master(broker)
+        clock.advance("1s")
+        assert bodies(broker) == [b"2", b"3"]
+        assert on_loop(broker, lambda state: state.readers.query(TIMER_TOPIC, DELAYED_DELIVERY, 0)) == 4
+
+
+def later(body: bytes, delay_ms: int) -> flintmq.Message:
+    """A message that is delivered after so many milliseconds."""
+    return flintmq.Message("T", body, properties={"TIMER_DELAY_MS": str(delay_ms)})
+
+
+def bodies(broker: EmbeddedBroker) -> list[bytes]:
+    """What was delivered, in the order of the bodies."""
+    return sorted(one.body for one in broker.messages("T"))
