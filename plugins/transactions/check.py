@@ -91,6 +91,13 @@ class TransactionalMessageCheckService:
         """Half queue offset where the round under way ends; None between rounds."""
         self._round_began_s = clock.monotonic_s()
 
+    def begin(self, table: TransactionTable) -> None:
+        """Begin the rounds with what is done with now; the first one begins after an interval."""
+        self.table = table
+        self._questions.clear()
+        self._round_end = None
+        self._round_began_s = self._clock.monotonic_s()
+
     def run(self) -> float:
         """Do one slice of what is due; return after how many seconds to call again.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final
 
@@ -10,9 +10,11 @@ from flintmq.config.rocketmq.system_topics import TRANS_CHECK_MAX_TIME_TOPIC, TR
 from flintmq.core.broker.api import BrokerApi
 from flintmq.core.broker.readers import OPEN_TRANSACTIONS
 from flintmq.core.broker.redirected_message import check_deliverable, drop, has_real_topic
+from flintmq.core.broker.role import MASTER_ID, Role
 from flintmq.core.broker.sink import acknowledge
 from flintmq.core.client_log import client_log
 from flintmq.core.errors import RefusedError
+from flintmq.core.io.clock import Scheduled
 from flintmq.core.kernel.hookspecs import (
     RegisterIntakeStep,
     RegisterProcessor,
@@ -144,20 +146,29 @@ class TransactionsService:
         self._api.intake_steps.take(message)
 
     def start(self) -> None:
-        """Read from the queues what is open, and begin to ask producers; a slave asks none. Raises ``RefusedError``."""
-        self.transactions.load()
-        api, table = self._api, self.transactions.table
-        if api.config.broker.id == 0:
-            api.readers.add(
-                TRANS_HALF_TOPIC, lambda _queue_id: table.position, name=OPEN_TRANSACTIONS, is_done=table.is_done
-            )
-        else:  # its master says how far it is, by the offsets of a group
-            api.readers.add(TRANS_HALF_TOPIC, self._saved_position, name=OPEN_TRANSACTIONS)
-        if self._api.config.broker.id == 0:
-            self._api.timers.pace(_FIRST_S, self._check, "transaction checks", self.transactions.rest_s)
+        """Begin to end transactions and to ask producers, on the master of a set. Raises ``RefusedError``."""
+        api = self._api
+        api.readers.add(TRANS_HALF_TOPIC, self._position, name=OPEN_TRANSACTIONS, is_done=self._is_done)
+        api.role.run_while(lambda: ends_transactions(api.role), self._begin)
 
-    def _saved_position(self, queue_id: int) -> int:
+    def _begin(self) -> Callable[[], None]:
+        """Read from the queues what is open, and begin to ask producers; return what ends that. Raises ``RefusedError``."""
+        self.transactions.load()
+        timer = self._api.timers.pace(_FIRST_S, self._check, "transaction checks", self.transactions.rest_s)
+        return partial(self._end, timer)
+
+    def _end(self, timer: Scheduled) -> None:
+        timer.cancel()
+        self.transactions.save()
+
+    def _position(self, queue_id: int) -> int:
+        """Return the first half message that may be open; on a slave as its master says, by the offsets of a group."""
+        if ends_transactions(self._api.role):
+            return self.transactions.table.position
         return max(0, self._api.offsets.query(TRANS_HALF_TOPIC, TRANSACTION_GROUP, queue_id))
+
+    def _is_done(self, half_queue_offset: int) -> bool:
+        return ends_transactions(self._api.role) and self.transactions.table.is_done(half_queue_offset)
 
     def stop(self) -> None:
         """Do nothing: the timers have ended, and the positions are kept by :meth:`persist`."""
@@ -173,12 +184,21 @@ class TransactionsService:
             name = f"rocketmq_{'commit' if is_commit else 'rollback'}_messages_total"
             yield Measurement(name, count, {"topic": topic}, "counter")
         end = self._api.store.reader.max_queue_offset(TRANS_HALF_TOPIC, 0)
-        yield Measurement("flintmq_half_messages", self.transactions.table.open_before(end))
+        if ends_transactions(self._api.role):
+            open_messages = self.transactions.table.open_before(end)
+        else:
+            open_messages = max(0, end - self._position(0))
+        yield Measurement("flintmq_half_messages", open_messages)
 
     def persist(self) -> None:
-        """Keep how far the half and the op queue are done with, on a master."""
-        if not self._api.config.broker.is_slave:
+        """Keep how far the half and the op queue are done with, on the master of a set."""
+        if ends_transactions(self._api.role):
             self.transactions.save()
+
+
+def ends_transactions(role: Role) -> bool:
+    """Return whether a broker ends transactions, and asks producers about them: only the master of a set does."""
+    return role.takes_writes and role.broker_id == MASTER_ID
 
 
 class EndTransactionProcessor(DeclaredProcessor):
@@ -198,7 +218,7 @@ class EndTransactionProcessor(DeclaredProcessor):
     async def end(self, request: Request) -> Response:
         """Commit or roll back a transaction; answer when that is as durable as a send."""
         header = request.header(EndTransactionRequestHeader)
-        if self._api.config.broker.id != 0 or self._api.config.broker.is_slave:
+        if not ends_transactions(self._api.role):
             raise RefusedError(
                 ResponseCode.SLAVE_NOT_AVAILABLE,
                 "Transaction message is not supported by slave, please commit at master",

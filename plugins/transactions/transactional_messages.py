@@ -76,13 +76,15 @@ class TransactionalMessageService:
     # life
 
     def load(self) -> None:
-        """Read where the queues stand. Call it after the store has recovered and its queues have caught up.
+        """Read where the queues stand, and forget what was known before. Call it after the store has recovered and its queues
+        have caught up, and when a slave becomes the master.
 
         Raises:
             RefusedError: an op record that a crash cut off could not be appended.
         """
         self.table, missing = rebuild(self._store)
-        self.checks.table = self.table
+        self._early.clear()
+        self.checks.begin(self.table)
         if missing:
             _log.warning("op records of half messages %s were lost in a crash and are put again", missing)
             self._append([self._op(offset) for offset in missing], missing)

@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 
 import flintmq
+from flintmq.config.rocketmq.system_topics import TRANS_OP_HALF_TOPIC
 from flintmq.config.sections.models import BrokerConfig, ListenSection, StoreSection
-from flintmq.config.sections.server import BrokerSection
 from flintmq.config.sections.service import TransactionsSection
 from flintmq.core.broker.intake import MessageIntake
+from flintmq.core.broker.role import SLAVE
+from flintmq.core.broker.state import BrokerState
 from flintmq.core.errors import RefusedError
 from flintmq.core.kernel.ports import FlushStatus
 from flintmq.core.record.host import pack_host
@@ -28,8 +30,11 @@ from flintmq.remoting.client.transport import RemotingClient
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.codes import RequestCode as Code
 from flintmq.remoting.wire.command import request
-from flintmq.testing.clock import ManualClock
+from flintmq.testing.clock import ManualClock, VirtualClock
+from flintmq.testing.embedded import EmbeddedBroker
+from flintmq.testing.processor_kit import RecordingChannel
 from flintmq.tests.remoting.processors.conftest import Bench, ask, ask_later
+from flintmq.tests.support.roles import become_master, become_slave, is_timed, on_loop
 from flintmq.tests.support.state import state_of
 from flintmq.tests.support.transactions import TransactionBench
 
@@ -248,7 +253,7 @@ def test_an_end_is_acknowledged_as_a_send_is(
 
 
 def test_a_slave_ends_nothing(bench: Any, ask: Any) -> None:
-    bench.state.config = BrokerConfig(broker=BrokerSection(id=1))
+    bench.state.role.change(SLAVE, 1)
     assert (
         ask(
             EndTransactionProcessor(bench.state, TransactionBench().service).handlers(),
@@ -256,3 +261,75 @@ def test_a_slave_ends_nothing(bench: Any, ask: Any) -> None:
         ).code
         == 11
     )
+
+
+def test_transactions_are_checked_and_ended_on_a_master_only(tmp_path: Path) -> None:
+    """A slave asks no producer and ends nothing; the former slave does both again, once for each transaction."""
+    clock, channel = VirtualClock(), RecordingChannel()
+    settings = ("transactions.check_interval_ms=10s", "transactions.timeout_ms=1s")
+    with EmbeddedBroker(tmp_path, clock=clock, settings=settings) as broker:
+        on_loop(broker, lambda state: state.producers.register("pg", channel, "client"))
+        first, second = (half(broker, body) for body in (b"1", b"2"))
+
+        def end(place: int, offset: int) -> int:
+            return ended(broker, fields(place, offset) | {"msgId": ""})
+
+        assert end(*first) == 0
+        clock.advance("11s")
+        assert len(channel.sent) == 1
+        become_slave(broker)
+        assert not is_timed(broker, "transaction checks")
+        clock.advance("1m")
+        assert len(channel.sent) == 1
+        assert end(*second) == ResponseCode.SLAVE_NOT_AVAILABLE
+        become_master(broker)
+        clock.advance("11s")
+        assert len(channel.sent) == 2
+        assert end(*second) == 0
+        assert end(*first) == end(*second) == 1, "each has ended"
+        become_slave(broker)
+        become_master(broker)
+        assert end(*first) == end(*second) == 1, "the former slave knows it from the queues"
+        clock.advance("1m")
+        assert len(channel.sent) == 2
+        assert sorted(one.body for one in broker.messages("T")) == [b"1", b"2"]
+
+
+def test_a_slave_whose_log_ends_between_a_commit_and_its_op_record_starts(tmp_path: Path) -> None:
+    """A slave appends nothing itself: the op record comes from its master, or is written when the slave becomes one."""
+    with EmbeddedBroker(tmp_path) as broker:
+        place, offset = half(broker, b"1")
+        assert ended(broker, fields(place, offset) | {"msgId": ""}) == 0
+
+        def cut(state: BrokerState) -> None:
+            (op,) = list(state.store.consume_queues.find(TRANS_OP_HALF_TOPIC, 0).units(0, 9))
+            state.store.truncate(op[0])
+
+        on_loop(broker, cut)
+        broker.abandon()
+    with EmbeddedBroker(tmp_path, settings=("broker.role=slave", "broker.id=1", "ha.compat=rocketmq")) as broker:
+        assert on_loop(broker, lambda state: state.store.reader.max_queue_offset(TRANS_OP_HALF_TOPIC, 0)) == 0
+        become_master(broker)
+        on_loop(broker, lambda state: state.dispatch())
+        assert on_loop(broker, lambda state: state.store.reader.max_queue_offset(TRANS_OP_HALF_TOPIC, 0)) == 1
+        assert [one.body for one in broker.messages("T")] == [b"1"]
+
+
+def half(broker: EmbeddedBroker, body: bytes) -> tuple[int, int]:
+    """Store a half message; return its place in the log and its queue offset."""
+    begun = flintmq.Message("T", body, properties={"TRAN_MSG": "true", "PGROUP": "pg"})
+    (put,) = broker.put([begun])
+    return put.commit_log_offset_bytes, put.queue_offset
+
+
+def ended(broker: EmbeddedBroker, end: dict[str, str]) -> int:
+    """Ask the broker to end a transaction; return the code of its answer."""
+
+    async def ask_broker() -> int:
+        client = RemotingClient()
+        try:
+            return (await client.invoke(broker.address, request(RequestCode.END_TRANSACTION, end), 5_000)).code
+        finally:
+            await client.close()
+
+    return asyncio.run(ask_broker())
