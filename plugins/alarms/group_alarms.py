@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
@@ -17,6 +18,7 @@ from flintmq.core.broker.unread_queues import unread_alarms
 
 if TYPE_CHECKING:
     from flintmq.core.broker.api import BrokerApi
+    from flintmq.core.io.clock import Scheduled
     from flintmq.core.kernel.ports import Alarm
 
 _SLICE_S: Final = 0.001
@@ -35,18 +37,31 @@ class GroupAlarms:
 
     def __init__(self, api: BrokerApi) -> None:
         self._api = api
-        settings = api.config.alarms
-        self._watch = LagWatch(settings.lag_messages, settings.lag_window_ms / 1000)
-        self._is_watching = settings.lag_messages > 0 and not api.config.broker.is_slave
+        self._watch = self._new_watch()
         self._round: Iterator[None] | None = None
         self._lags: list[Alarm] = []
         self._conflicts: dict[str, tuple[object, int, Alarm]] = {}
         """Group → its members, what of them was looked at, and what was found."""
 
     def start(self) -> None:
-        """Begin the rounds."""
-        if self._is_watching:
-            self._api.timers.pace(self._watch.step_s, self.tick, "lag of groups", self._rest_s)
+        """Begin the rounds, on a master."""
+        if self._api.config.alarms.lag_messages > 0:
+            self._api.role.run_while(lambda: self._api.role.takes_writes, self._begin)
+
+    def _begin(self) -> Callable[[], None]:
+        """Begin the rounds; return what ends them."""
+        return partial(self._end, self._api.timers.pace(self._watch.step_s, self.tick, "lag of groups", self._rest_s))
+
+    def _end(self, timer: Scheduled) -> None:
+        """End the rounds, and forget the lags: a slave has its master's offsets, later."""
+        timer.cancel()
+        self._round = None
+        self._watch = self._new_watch()
+        self._lags = []
+
+    def _new_watch(self) -> LagWatch:
+        settings = self._api.config.alarms
+        return LagWatch(settings.lag_messages, settings.lag_window_ms / 1000)
 
     def stop(self) -> None:
         """Do nothing: the timer has ended."""
@@ -79,7 +94,7 @@ class GroupAlarms:
         """Return the groups whose lag grew by the last round, those whose members contradict each other or share an id now, and
         the topics of which queues with messages are not read now; a slave leaves those to its master."""
         shared = islice(self._api.consumers.shared_ids(), ALARMS_MAX)
-        unread = () if self._api.config.broker.is_slave else islice(unread_alarms(self._api), ALARMS_MAX)
+        unread = islice(unread_alarms(self._api), ALARMS_MAX) if self._api.role.takes_writes else ()
         return [*self._lags, *self._contradictory(), *(client_id_shared(*one) for one in shared), *unread]
 
     def _contradictory(self) -> Iterator[Alarm]:

@@ -13,6 +13,7 @@ from flintmq.client import sync
 from flintmq.core.kernel.ports.alarm import Alarm
 from flintmq.testing.clock import VirtualClock
 from flintmq.testing.embedded import EmbeddedBroker
+from flintmq.tests.support.roles import become_master, become_slave, is_timed
 
 Alarms = Callable[[EmbeddedBroker], dict[str, Alarm]]
 
@@ -224,3 +225,30 @@ def test_two_clients_with_one_id_are_an_alarm_until_one_leaves(alarms: Alarms) -
                 assert (found.level, found.subject, found.value, found.unit) == ("warning", same, 2, "members")
                 assert found.message.count("127.0.0.1:") == 2
             assert alarms(broker) == {}
+
+
+def test_a_slave_tells_no_lags_and_a_former_slave_measures_again(alarms: Alarms) -> None:
+    """A slave has its master's offsets, later; what was measured before it became one says nothing of the time after."""
+    clock = VirtualClock()
+    with EmbeddedBroker(settings=SETTINGS, clock=clock) as broker:
+        broker.create_topic("T")
+        put(broker, 10)
+        consume(broker, 10)
+
+        def fall_behind() -> None:
+            for _ in range(6):
+                put(broker, 30)
+                clock.advance("10s")
+
+        fall_behind()
+        assert [*alarms(broker)] == ["consumer.lag_growing"]
+        become_slave(broker)
+        assert not is_timed(broker, "lag of groups")
+        assert alarms(broker) == {}
+        clock.advance("1h")
+        become_master(broker)
+        put(broker, 30)
+        clock.advance("10s")
+        assert alarms(broker) == {}
+        fall_behind()
+        assert [*alarms(broker)] == ["consumer.lag_growing"]
