@@ -44,6 +44,7 @@ class TracingService:
     def start(self) -> None:
         """Begin to push."""
         self._api.store.reput.arrived.subscribe(self._tracer.on_arrived)
+        self._api.role.changed.subscribe(self._tracer.role_changed)
         self._api.timers.every(_OVERDUE_S, self._end_overdue, "spans of answered messages")
         self._pusher.start()
 

@@ -96,8 +96,7 @@ class MessageTracer:
         self._under_way_max = under_way_max
         self._to_answer: list[_Traced] = []
         self._to_dispatch: deque[_Traced] = deque()
-        # What a slave has, its master's clients have sent.
-        self._places = TracedPlaces(None if api.config.broker.is_slave else api.store.watermarks.wrote)
+        self._places = self._places_from_now_on()
         self.followed = 0
         """Traced messages that were stored."""
         self.passed_over = 0
@@ -169,7 +168,16 @@ class MessageTracer:
             self._end(one, one.settled_ns or now_ns)
         self._to_dispatch.clear()
 
+    def role_changed(self) -> None:
+        """Follow the messages of the new role: those that a slave copies from its master are not followed."""
+        self._to_dispatch.clear()
+        self._places = self._places_from_now_on()
+
     # parts
+
+    def _places_from_now_on(self) -> TracedPlaces:
+        """Return the places of what is stored from now on; on a slave they are not known."""
+        return TracedPlaces(self._api.store.watermarks.wrote if self._api.role.takes_writes else None)
 
     def _traced(self, message: MessageExtBrokerInner | MessageBatch, result: object) -> Iterator[_Traced]:
         """Return the traced ones of what was put together, if they are stored."""

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 pytest.importorskip("opentelemetry.exporter.otlp.proto.http.trace_exporter", reason="the extra otel is not installed")
 
 from flintmq.config.sections.models import BrokerConfig, StoreSection, TracingSection
+from flintmq.core.broker.role import ASYNC_MASTER, MASTER_ID, SLAVE
 from flintmq.core.broker.sink import MessageSink
 from flintmq.core.errors import RefusedError
-from flintmq.core.kernel.ports import FlushStatus, StoredMessages
+from flintmq.core.kernel.ports import FlushStatus, HandedOut, StoredMessages
 from flintmq.core.waiters import DONE, FENCED
 from flintmq.plugins.tracing.service import TracingService
 from flintmq.plugins.tracing.spans import Span
@@ -125,3 +128,40 @@ class Pending:
         callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
             callback(FlushStatus.FLUSHED)
+
+
+def test_what_a_slave_copies_is_found_and_what_a_former_slave_stores_is_followed(tmp_path: Path) -> None:
+    """A master knows where traced messages lie and looks at no other; a slave is told of none, and searches all of them."""
+    with opened(tmp_path) as store:
+        state, spans = state_of(config(tmp_path), store=store, timers=TimersByHand()), list[Span]()
+        service = TracingService(state)
+        tracer: Any = service._tracer
+        tracer._put = spans.append
+        service.start()
+
+        def handed_out(queue_offset: int) -> list[str]:
+            store.dispatch()
+            found = store.reader.get_message("T", 0, queue_offset, 1, None)
+            spans.clear()
+            service.on_handed_out(HandedOut("T", "C", 0, found.slices, 0.0))
+            return [one.operation for one in spans]
+
+        def stored(key: str) -> None:
+            traced = message(uniq_key=key, traceparent=PARENT)
+            (record,) = store.put([traced]).records
+            service.on_stored(StoredMessages([traced], [record], 0.0, DONE, DONE))
+
+        stored("own")
+        state.role.change(SLAVE, 1)
+        spans.clear()
+        store.dispatch()
+        assert spans == [], "whether consumers will see it is decided by the new master"
+        store.put([message(uniq_key="copied", traceparent=PARENT)])
+        assert handed_out(1) == ["deliver"]
+        state.role.change(ASYNC_MASTER, MASTER_ID)
+        stored("new")
+        spans.clear()
+        store.dispatch()
+        assert [one.operation for one in spans] == ["dispatch"]
+        assert [handed_out(at) for at in range(3)] == [["deliver"]] * 3
+        asyncio.run(service.stop())
