@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
+from flintmq.core.broker.role import MASTER_ID
 from flintmq.core.errors import FlintError, RemotingError
 from flintmq.core.kernel.hookspecs import RegisterService, hookimpl
 from flintmq.programs.broker.secure_links import name_server_client
@@ -44,7 +45,9 @@ name server that was restarted knows no broker, and would send clients of new to
 
 
 class Registration:
-    """Registers at the start, at every interval, and at once when a topic changed or a name server was restarted. Loop thread.
+    """Registers at the start, at every interval, and at once when a topic or the role changed or a name server was restarted.
+
+    Loop thread.
 
     Args:
         api: the broker.
@@ -77,12 +80,18 @@ class Registration:
     async def ready(self) -> None:
         """Register once with every name server, then keep doing so. A name server that is away is tried again."""
         self._api.topics.changed.subscribe(self.topic_changed)
+        self._api.role.changed.subscribe(self._role_changed)
         self._client.lost.subscribe(self._connection_lost)
         await self.register_all()
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def topic_changed(self) -> None:
         """Register soon; several changes within one iteration of the loop make one registration."""
+        self._changed.set()
+
+    def _role_changed(self) -> None:
+        """Register soon with the id of the new role; the name servers say again which broker is the master."""
+        self.master_address = self.master_ha_address = ""
         self._changed.set()
 
     def _connection_lost(self, address: str) -> None:
@@ -154,13 +163,13 @@ class Registration:
 
     async def _register(self, address: str, body: bytes, crc32: int) -> None:
         api = self._api
-        broker = api.config.broker
+        broker, broker_id = api.config.broker, api.role.broker_id
         header = RegisterBrokerRequestHeader(
             broker_name=broker.name,
             broker_addr=api.address.host_port,
             cluster_name=broker.cluster,
             ha_server_addr=self._ha_address(),
-            broker_id=broker.id,
+            broker_id=broker_id,
             compressed=False,
             body_crc32=crc32,
             flint_advertised=self._advertised,
@@ -181,7 +190,7 @@ class Registration:
             return
         self.registered[address] = True
         self._lost.discard(address)
-        if broker.id != 0:
+        if broker_id == api.role.broker_id != MASTER_ID:
             self._learn_master(answer)
         self._orders[address] = answer.body
 
@@ -226,7 +235,7 @@ class Registration:
             broker_name=api.config.broker.name,
             broker_addr=api.address.host_port,
             cluster_name=api.config.broker.cluster,
-            broker_id=api.config.broker.id,
+            broker_id=api.role.broker_id,
         )
         try:
             await self._client.invoke(address, request(RequestCode.UNREGISTER_BROKER, header, language="JAVA"), 1_000)

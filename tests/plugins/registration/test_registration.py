@@ -8,6 +8,7 @@ from pathlib import Path
 from flintmq import Broker, NameServer
 from flintmq.config import BrokerConfig
 from flintmq.config.sections.models import ListenSection, NamesrvConfig, NamesrvSection, StoreSection
+from flintmq.core.broker.role import ASYNC_MASTER, MASTER_ID, SLAVE
 from flintmq.core.broker.topic_config import TopicConfig
 from flintmq.plugins.registration.registration import Registration
 from flintmq.remoting.client.transport import RemotingClient
@@ -150,5 +151,34 @@ def test_a_topic_is_deleted_once_no_registration_under_way_has_it(tmp_path: Path
             names.routes.delete_topic("T")
             await registration.register_all()
             assert "T" not in names.routes.topics.topics()
+
+    asyncio.run(live())
+
+
+def test_a_changed_role_is_registered_again(tmp_path: Path) -> None:
+    """Clients send to the broker with the id of the master: a former master must not keep it, at its stop neither."""
+
+    async def live() -> None:
+        async with NameServer(BrokerConfig(nameserver=NamesrvConfig(port=0))) as names:
+            async with Broker(config(tmp_path, names.address)) as broker:
+                registration = broker.state.service(Registration)
+                registration.master_address = "127.0.0.1:1"
+                done = asyncio.Event()
+                register_all = registration.register_all
+
+                async def noted() -> None:
+                    await register_all()
+                    done.set()
+
+                registration.register_all = noted  # type: ignore[method-assign]
+                for kind, broker_id in ((SLAVE, 3), (ASYNC_MASTER, MASTER_ID), (SLAVE, 2)):
+                    done.clear()
+                    broker.state.role.change(kind, broker_id)
+                    async with asyncio.timeout(30):
+                        await done.wait()
+                    (found,) = names.routes.cluster_info().broker_addr_table.values()
+                    assert found.broker_addrs == {broker_id: broker.address}
+                    assert registration.master_address != "127.0.0.1:1"
+            assert not names.routes.cluster_info().broker_addr_table
 
     asyncio.run(live())
