@@ -106,7 +106,7 @@ class SendBackProcessor(DeclaredProcessor):
     async def send_back(self, request: Request) -> Response:
         """Put a message that a consumer refused into its group's retry topic or its dead letters."""
         api = self._api
-        if api.config.broker.is_slave:
+        if not api.role.takes_writes:
             api.store.check_writeable()
         header = request.header(ConsumerSendMsgBackRequestHeader)
         group = api.groups.select(header.group)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from flintmq import Broker
+from flintmq import Broker, Message
 from flintmq.config import ConfigError, load_config
 from flintmq.core.broker.api import BrokerApi
 from flintmq.core.kernel.ports.processor import Request
@@ -17,8 +17,11 @@ from flintmq.core.store.message_store import MessageStore
 from flintmq.plugins.retention import plugin
 from flintmq.plugins.retention.plugin import RESIDENT_CHECK_S, ResidentPages, RetentionProcessor, RetentionService
 from flintmq.remoting.wire.codes import RequestCode
+from flintmq.testing.clock import VirtualClock
+from flintmq.testing.embedded import EmbeddedBroker
 from flintmq.testing.store import BY_HAND, message, opened, snapshot
 from flintmq.tests.support.faulty_disk import FaultyDisk, FaultyRegion
+from flintmq.tests.support.roles import become_master, become_slave, is_timed, on_loop
 
 FILE_BYTES = 16 * 1024
 COUNT = 200
@@ -175,3 +178,23 @@ def test_a_round_leaves_the_loop_its_turns(
         disk.resident = 1
         assert pages.tick() == RESIDENT_CHECK_S, "and the next round begins only when it must"
         assert len(evicted) == ticks
+
+
+def test_files_expire_in_either_role(tmp_path: Path) -> None:
+    """A slave deletes as its master does, and a former slave goes on with that; nobody deletes twice as fast."""
+    clock = VirtualClock()
+    settings = ("store.commit_log_file_bytes=64KiB", "store.file_reserved_hours=1")
+    with EmbeddedBroker(tmp_path, clock=clock, settings=settings) as broker:
+
+        def deleted_bytes(*, is_slave: bool) -> int:
+            broker.put([Message("T", bytes(10_000)) for _ in range(40)])
+            before = on_loop(broker, lambda state: state.store.commit_log.min_offset_bytes)
+            if is_slave:
+                become_slave(broker)
+            clock.advance("2d")
+            become_master(broker)
+            return on_loop(broker, lambda state: state.store.commit_log.min_offset_bytes) - before
+
+        for is_slave in (False, True, False):
+            assert deleted_bytes(is_slave=is_slave) >= 5 * 65_536
+        assert is_timed(broker, "retention")

@@ -18,6 +18,7 @@ from flintmq.core.broker.address import BrokerAddress
 from flintmq.core.broker.groups import SubscriptionGroupManager
 from flintmq.core.broker.intake_steps import IntakeSteps
 from flintmq.core.broker.perm import READ
+from flintmq.core.broker.role import ASYNC_MASTER, MASTER_ID, SLAVE, Role
 from flintmq.core.broker.sink import MessageSink
 from flintmq.core.broker.stats import BrokerStats
 from flintmq.core.broker.topics import TopicConfigManager, boot_topics
@@ -72,15 +73,16 @@ class Retry:
     """The processor over a store with one message, whose group is ``G``."""
 
     def __init__(self, root: Path) -> None:
-        clock = ManualClock()
-        self.store = open_store(root, clock=clock, commit_log_file_bytes=65_536)
+        clock, role = ManualClock(), Role()
+        takes_writes = {"takes_writes": lambda: role.takes_writes}
+        self.store = open_store(root, clock=clock, commit_log_file_bytes=65_536, **takes_writes)
         stats = BrokerStats(clock)
         sink = MessageSink(self.store, stats, self.store.dispatch)
         topics = TopicConfigManager(None, clock, boot_topics(cluster="DefaultCluster", broker_name="broker-a"))
         self.api: Any = SimpleNamespace(
             config=BrokerConfig(), clock=clock, store=self.store, sink=sink, stats=stats, topics=topics,
             groups=SubscriptionGroupManager(None, clock), intake_steps=IntakeSteps(),
-            address=BrokerAddress.of("127.0.0.1", 10911), dispatch=self.store.dispatch,
+            address=BrokerAddress.of("127.0.0.1", 10911), dispatch=self.store.dispatch, role=role,
         )  # fmt: skip
         (self.record,) = sink.put([message("T", body=b"again")]).requests()
 
@@ -180,3 +182,14 @@ def test_a_dead_letter_that_a_client_sends_itself_waits_for_no_delay(retry: Retr
     RetryStep(retry.api).take(again, Sent(version=407))
     assert again.topic == "%DLQ%G"
     assert again.properties == {"KEYS": "k"}
+
+
+def test_a_slave_takes_nothing_back(retry: Retry) -> None:
+    """Its consumers are to send back to the master; once it is the master it takes the message, once."""
+    role: Role = retry.api.role
+    role.change(SLAVE, 1)
+    answer = retry.answer()
+    assert (answer.code, "store.slave" in answer.remark) == (ResponseCode.SERVICE_NOT_AVAILABLE, True)
+    role.change(ASYNC_MASTER, MASTER_ID)
+    assert retry.answer().code == 0
+    assert len(retry.bodies("%RETRY%G")) == 1
