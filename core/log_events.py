@@ -164,6 +164,7 @@ EVENTS: Final[Mapping[str, str]] = {
     "following the master failed": "replication.failed",
     "following the master at %s from %d on": "replication.following master position",
     "the log was cut from %d to %d, where the master's ends; what was cut is in %s": "replication.log_cut before_position now_position quarantine",
+    "replication does not run since the role changed to %s: %s": "replication.role_not_taken role error",
     "the master is not followed: %s": "replication.not_following reason",
     "slave %s follows from %d on": "replication.slave_follows slave position",
     "slave %s is gone, at %d": "replication.slave_gone slave position",

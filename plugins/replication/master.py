@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from flintmq.config.errors import ConfigError
+from flintmq.core.broker.role import SYNC_MASTER
 from flintmq.core.errors import FlintError, NotFollowedError
 from flintmq.core.io.clock import Clock, Scheduled
 from flintmq.core.kernel.ports.alarm import CRITICAL, WARNING, Alarm, Level
@@ -55,7 +56,8 @@ class MasterReplication:
         store.become_master()
         self.gate: GroupTransferService | None = None
         """The promises of slaves; None where an acknowledgement does not wait for them."""
-        if config.broker.role == "sync_master":
+        self._timers: list[Scheduled] = []
+        if api.role.kind == SYNC_MASTER:
             self.gate = GroupTransferService(
                 store.watermarks,
                 api.clock,
@@ -106,7 +108,7 @@ class MasterReplication:
         store.appended.subscribe(self.master.wake)
         store.progressed.subscribe(self.master.wake_from_thread)
         if self.gate is not None:
-            api.timers.pace(_EXPIRE_S, self.gate.expire, "promises of slaves")
+            self._timers.append(api.timers.pace(_EXPIRE_S, self.gate.expire, "promises of slaves"))
 
     def _tls(self) -> ServerTls | None:
         if not wants_tls(self._api.config):
@@ -114,8 +116,24 @@ class MasterReplication:
         tls = server_tls(self._api.config)
         if tls is None:
             raise ConfigError("'ha.tls' needs 'listen.tls.certificate'", key="ha.tls")
-        self._api.timers.every(TLS_RELOAD_S, tls.reload, "certificate of replication")
+        self._timers.append(self._api.timers.every(TLS_RELOAD_S, tls.reload, "certificate of replication"))
         return tls
+
+    def halt(self) -> None:
+        """Send nothing more, because the broker is a master no longer, and make visible what no slave has.
+
+        Call :meth:`withdraw` and :meth:`stop` after it."""
+        store = self._api.store
+        for timer in self._timers:
+            timer.cancel()
+        store.appended.unsubscribe(self.master.wake)
+        store.progressed.unsubscribe(self.master.wake_from_thread)
+        self.master.close()
+        if self.gate is not None:
+            self.gate.close()
+            store.writer.wait_for_slaves(None)
+            store.watermarks.replicated = None
+            self._api.dispatch()
 
     async def withdraw(self) -> None:
         """End every promise, and close the connections to slaves."""
@@ -123,7 +141,8 @@ class MasterReplication:
             self.gate.close()
         await self.master.stop()
 
-    def stop(self) -> None:
+    async def stop(self) -> None:
+        """Give the port back."""
         if self._socket is not None:
             self._socket.close()
 
@@ -268,14 +287,18 @@ class HaMasterService:
         for connection in list(self.connections):
             connection.pump()
 
-    async def stop(self) -> None:
-        """Close the port and every connection."""
+    def close(self) -> None:
+        """Close the port, and begin to close every connection. Idempotent."""
         if self._tick is not None:
             self._tick.cancel()
         if self._server is not None:
             self._server.close()
         for connection in list(self.connections):
             connection.close("the master stops")
+
+    async def stop(self) -> None:
+        """Close the port and every connection."""
+        self.close()
         if self._server is not None:
             await self._server.wait_closed()
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
+from flintmq.config.errors import ConfigError
+from flintmq.core.broker.role import ASYNC_MASTER, SYNC_MASTER
 from flintmq.core.kernel.hookspecs import RegisterService, hookimpl
 
 if TYPE_CHECKING:
     from flintmq.core.broker.api import BrokerApi
+    from flintmq.core.broker.role import Role
     from flintmq.core.kernel.ports import Service
 
 
 class ReplicationPlugin:
-    """Registers the service that sends the log to slaves, or copies the log of a master (``broker.role``, ``ha.enable``)."""
+    """Registers the service that sends the log to slaves, or copies the log of a master (the role, ``ha.enable``)."""
 
     plugin_name = "replication"
 
@@ -22,12 +26,19 @@ class ReplicationPlugin:
 
 
 def _make(api: BrokerApi) -> Service | None:
-    if api.config.broker.is_slave:
-        from flintmq.plugins.replication.slave import SlaveReplication
+    """Return the service, or None for a master that lets no slave follow: such a broker never replicates."""
+    if api.role.kind == ASYNC_MASTER and not api.config.ha.enable:
+        api.role.changed.subscribe(partial(_check, api.role))
+        return None
+    from flintmq.plugins.replication.service import ReplicationService
 
-        return SlaveReplication(api)
-    if api.config.replicates:
-        from flintmq.plugins.replication.master import MasterReplication
+    return ReplicationService(api)
 
-        return MasterReplication(api)
-    return None
+
+def _check(role: Role) -> None:
+    """Raise ConfigError if the role promises a slave to a broker that does not replicate."""
+    if role.kind == SYNC_MASTER:
+        raise ConfigError(
+            "the role sync_master needs replication, without which this broker has started: restart it with 'ha.enable: true'",
+            key="ha.enable",
+        )

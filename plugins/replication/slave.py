@@ -82,10 +82,18 @@ class SlaveReplication:
     def start(self) -> None:
         """Do nothing: the master may have to be asked for at name servers, which know this broker once it is ready."""
 
-    def ready(self) -> None:
+    async def ready(self) -> None:
         """Begin to follow the master."""
         self.slave.start()
         self.synchronize.start()
+
+    def halt(self) -> None:
+        """Take nothing more from the master, because the broker is a slave no longer.
+
+        Call :meth:`withdraw` and :meth:`stop` after it."""
+        self._api.store.reput.arrived.unsubscribe(self._arrived)
+        self.synchronize.halt()
+        self.slave.halt()
 
     async def withdraw(self) -> None:
         """End the connections to the master."""
@@ -187,6 +195,8 @@ class HaSlaveService:
         self._alone_since_s: float | None = clock.monotonic_s()
         self.connects = 0
         """Connections made so far."""
+        self.is_halted = False
+        """Whether nothing more is taken of the master's log."""
 
     @property
     def is_following(self) -> bool:
@@ -204,10 +214,18 @@ class HaSlaveService:
         """Begin to follow; a master that cannot be reached is tried again."""
         self._task = asyncio.get_running_loop().create_task(self._run())
 
-    async def stop(self) -> None:
-        """End the connection. Idempotent."""
+    def halt(self) -> None:
+        """Take nothing more of the master's log; the connection and the task end soon. Idempotent."""
+        self.is_halted = True
+        if self._connection is not None:
+            self._connection.abort()
         if self._task is not None:
             self._task.cancel()
+
+    async def stop(self) -> None:
+        """End the connection. Idempotent."""
+        self.halt()
+        if self._task is not None:
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def _run(self) -> None:
@@ -319,6 +337,9 @@ class MasterConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         service, link = self._service, self.link
+        if service.is_halted:
+            self.abort()
+            return
         try:
             chunks = link.receive(data, service.clock.monotonic_s())
             if chunks:

@@ -114,10 +114,15 @@ class SlaveSynchronize:
         """Take note that there are messages of a topic that is not in the master's table, or was not the last time."""
         self._may_be_left = True
 
-    async def stop(self) -> None:
-        """Stop asking. Idempotent."""
+    def halt(self) -> None:
+        """Take over nothing more; the task ends soon. Idempotent."""
         if self._task is not None:
             self._task.cancel()
+
+    async def stop(self) -> None:
+        """Stop asking. Idempotent."""
+        self.halt()
+        if self._task is not None:
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def _run(self) -> None:

@@ -22,7 +22,7 @@ from flintmq.core.broker.offsets import ConsumerOffsetManager
 from flintmq.core.io.config_journal import ConfigJournal
 from flintmq.core.io.config_manager import JsonFile
 from flintmq.plugins.registration.registration import Registration
-from flintmq.plugins.replication.slave import SlaveReplication
+from flintmq.plugins.replication.service import ReplicationService
 from flintmq.remoting.wire.codes import RequestCode
 
 COUNT = 12
@@ -143,7 +143,7 @@ def pair(tmp_path: Path) -> Pair:
 
 def synchronized(slave: flintmq.Broker, *, rounds: int = 2) -> None:
     """Wait until the slave has compared its tables with its master's again."""
-    service = slave.state.service(SlaveReplication).synchronize
+    service = slave.state.service(ReplicationService).end.synchronize
     wanted = service.rounds + rounds
     eventually(lambda: service.rounds >= wanted, "the slave has asked its master")
 
@@ -240,7 +240,7 @@ def test_what_is_made_again_after_a_promotion_begins_as_new(pair: Pair, unexpect
 def test_a_topic_is_never_taken_for_deleted_while_it_is_made(pair: Pair, unexpected: list[str]) -> None:
     """Messages of a topic that is new may be on the slave before its master's table says so: none is lost, ever."""
     with pair.start_master() as master, pair.start_slave(master) as slave, connected(master) as wire:
-        synchronize = slave.state.service(SlaveReplication).synchronize
+        synchronize = slave.state.service(ReplicationService).end.synchronize
         sent = 0
         rounds = synchronize.rounds
         while synchronize.rounds < rounds + 6 and sent < 200:

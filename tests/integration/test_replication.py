@@ -30,8 +30,7 @@ from flintmq.config import load_config
 from flintmq.core.broker.topic_config import TopicConfig
 from flintmq.core.io import fastjson
 from flintmq.plugins.delay.plugin import DelayService
-from flintmq.plugins.replication.master import MasterReplication
-from flintmq.plugins.replication.slave import SlaveReplication
+from flintmq.plugins.replication.service import ReplicationService
 from flintmq.plugins.timer.plugin import TimerService
 from flintmq.programs.cluster_view.figures import replication_of
 from flintmq.remoting.client.pull_consumer import PullConsumer
@@ -252,7 +251,7 @@ def test_a_promoted_slave_goes_on_with_timers(tmp_path: Path, connect: Connect) 
         with flintmq.Broker(slave_settings(tmp_path / "s", master)) as slave:
             caught_up(master, slave)
             timer, kept = master.state.service(TimerService).timers, slave.state.service(TimerService).positions
-            eventually(lambda: kept.of_master == timer.positions(), "the positions come")
+            eventually(lambda: kept.known == timer.positions(), "the positions come")
     # Its clock is a minute on, and it has no other node to ask.
     clock = ManualClock()
     clock.set_wall_clock(master.state.clock.now_ms() + 61_000)
@@ -319,8 +318,8 @@ def test_a_renewed_certificate_counts_for_replication_too(tmp_path: Path, connec
                 fill_log(connect(master), 3)
                 caught_up(master, late)
                 caught_up(master, slave)
-            follower = slave.state.service(SlaveReplication).slave
-            of_master = master.state.service(MasterReplication).master
+            follower = slave.state.service(ReplicationService).end.slave
+            of_master = master.state.service(ReplicationService).end.master
             assert follower.connects == 1
 
             async def cut() -> None:
@@ -346,7 +345,7 @@ def test_the_stream_is_encrypted_where_asked_for(tmp_path: Path, connect: Connec
         with flintmq.Broker(slave_settings(tmp_path / "s", master, *tls, "ha.tls=true")) as slave:
             caught_up(master, slave)
         with flintmq.Broker(slave_settings(tmp_path / "c", master)) as clear:
-            refused = clear.state.service(SlaveReplication).slave
+            refused = clear.state.service(ReplicationService).end.slave
             eventually(lambda: refused.connects > 1, "it is turned away, and tries again")
             assert end_of(clear) == 0
 
@@ -395,7 +394,7 @@ def test_a_slave_knows_a_topic_as_soon_as_it_has_its_messages(tmp_path: Path, co
     with flintmq.Broker(master_settings(tmp_path / "m")) as master:
         with flintmq.Broker(slave_settings(tmp_path / "s", master, hourly)) as slave:
             caught_up(master, slave)
-            synchronize = slave.state.service(SlaveReplication).synchronize
+            synchronize = slave.state.service(ReplicationService).end.synchronize
             eventually(lambda: synchronize.rounds, "the tables were taken over")
             connect(master).send("Orders", b"1", queue_id=3)
             wanted = master.state.topics.select("Orders")

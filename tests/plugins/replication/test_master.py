@@ -11,7 +11,7 @@ from flintmq import Broker
 from flintmq.config import BrokerConfig, load_config
 from flintmq.core.errors import RemotingError
 from flintmq.core.log.epochs import MASTER
-from flintmq.plugins.replication.master import MasterReplication
+from flintmq.plugins.replication.service import ReplicationService
 from flintmq.remoting.server.descriptors import bind
 
 SECRET = "ha.secret=0123456789abcdef"
@@ -27,7 +27,7 @@ def test_a_master_begins_an_epoch_and_promises_nothing_after_its_stop(tmp_path: 
 
     async def live() -> None:
         async with Broker(configured(tmp_path)) as broker:
-            replication = broker.state.service(MasterReplication)
+            replication = broker.state.service(ReplicationService).end
             assert broker.state.store.epochs.epochs.current.cause == MASTER
             assert broker.ha_port == replication.ha_port > 0
             assert not broker.state.has_master()

@@ -1,0 +1,141 @@
+"""The service ``replication``: it sends the log to slaves while the broker is a master, and copies one while it is a slave."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from flintmq.config.errors import ConfigError
+from flintmq.core.broker.role import SLAVE, SYNC_MASTER
+from flintmq.core.errors import FlintError
+from flintmq.core.kernel.ports.replication import MasterDirectory
+
+if TYPE_CHECKING:
+    from flintmq.core.broker.api import BrokerApi
+    from flintmq.core.kernel.ports import Alarm
+    from flintmq.plugins.replication.master import MasterReplication
+    from flintmq.plugins.replication.slave import SlaveReplication
+
+log = logging.getLogger("flintmq.ha")
+
+
+class ReplicationService:
+    """Has the end of replication that the role of the broker asks for. Loop thread.
+
+    When the role changes, the former end stops to touch the log at once, and the new end is made, before anything is appended;
+    sockets and tasks of the former end are closed, and those of the new one opened, in a task.
+
+    Args:
+        api: the broker.
+
+    Raises:
+        ConfigError: the secret is missing.
+    """
+
+    def __init__(self, api: BrokerApi) -> None:
+        self._api = api
+        self._kind = api.role.kind
+        self.end: MasterReplication | SlaveReplication | None = self._made()
+        """The end of replication; None on a master that lets no slave follow."""
+        self._switching: asyncio.Task[None] | None = None
+        """Closes a former end and opens the new one; None before the first change of the role."""
+        self._trouble = ""
+        api.role.changed.subscribe(self._role_changed)
+
+    def _made(self) -> MasterReplication | SlaveReplication | None:
+        api = self._api
+        if api.role.kind == SLAVE:
+            from flintmq.plugins.replication.slave import SlaveReplication
+
+            return SlaveReplication(api)
+        if api.role.kind == SYNC_MASTER or api.config.ha.enable:
+            from flintmq.plugins.replication.master import MasterReplication
+
+            return MasterReplication(api)
+        return None
+
+    def _role_changed(self) -> None:
+        if self._api.role.kind == self._kind:
+            return
+        self._kind = self._api.role.kind
+        former, self.end = self.end, None
+        if former is not None:
+            former.halt()
+        self.end = self._made()
+        self._switching = asyncio.get_running_loop().create_task(self._switch(self._switching, former, self.end))
+
+    async def _switch(
+        self,
+        earlier: asyncio.Task[None] | None,
+        former: MasterReplication | SlaveReplication | None,
+        new: MasterReplication | SlaveReplication | None,
+    ) -> None:
+        """Close the former end, and open the new one unless the role has changed again. Never raises."""
+        if earlier is not None:
+            await earlier
+        try:
+            if former is not None:
+                await former.withdraw()
+                await former.stop()
+            self._trouble = ""
+            if new is not None and new is self.end:
+                new.start()
+                await new.ready()
+                for directory in self._api.services_with(MasterDirectory):  # type: ignore[type-abstract]
+                    await directory.register_all()  # name servers learn the port for slaves
+        except (FlintError, ConfigError, OSError) as error:
+            self._trouble = f"replication does not run since the role changed to {self._kind}: {error}"
+            log.error("replication does not run since the role changed to %s: %s", self._kind, error)
+
+    async def settle(self) -> None:
+        """Wait until what the last change of the role began has ended."""
+        if self._switching is not None:
+            await self._switching
+
+    @property
+    def ha_port(self) -> int:
+        """The port that slaves replicate from, or would if this broker were the master; 0 while that is not known."""
+        return self.end.ha_port if self.end is not None else 0
+
+    @property
+    def is_following(self) -> bool:
+        """Whether this broker is a slave whose master can be reached."""
+        return self.end is not None and self.end.is_following
+
+    def start(self) -> None:
+        """Take the port for slaves, on a master. Raises ``ConfigError``, ``RemotingError``."""
+        if self.end is not None and self._switching is None:
+            self.end.start()
+
+    async def ready(self) -> None:
+        """Listen for slaves, or begin to follow the master. Raises ``ConfigError``."""
+        if self._switching is not None:
+            await self._switching
+        elif self.end is not None:
+            await self.end.ready()
+
+    async def withdraw(self) -> None:
+        """Close the connections to the other end."""
+        await self.settle()
+        if self.end is not None:
+            await self.end.withdraw()
+
+    async def stop(self) -> None:
+        """Give the port back."""
+        if self.end is not None:
+            await self.end.stop()
+
+    def runtime_info(self) -> Mapping[str, str]:
+        """Return figures for request 28."""
+        return self.end.runtime_info() if self.end is not None else {}
+
+    def health(self) -> str:
+        """Return why the end of the new role does not run; empty if it does."""
+        return self._trouble
+
+    def alarms(self) -> Iterator[Alarm]:
+        """Return what is wrong with the slaves, or with the master."""
+        if self.end is not None:
+            yield from self.end.alarms()
