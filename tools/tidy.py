@@ -42,6 +42,10 @@ NO_VERB: Final = re.compile(
 )
 """How a docstring of a function begins that does not begin with what the function does."""
 _REFERENCE: Final = re.compile(r":(?:mod|class|func|meth|attr|data|exc|obj):`(?:[^`<]*<)?[~!]?([\w.]+)>?`")
+_MAY_READ_ROLE: Final = re.compile(
+    r"config/|programs/(broker/(assembly|broker|loading)|supervisor/plan)\.py$"
+)
+"""The configuration's own checks, the assembly of a broker, and the plan of the supervisor."""
 _FOLDERS: Final = "docs|tests|tools|examples|client|config|core|dispatchers|flush|remoting|plugins|programs|testing"
 _PAGE: Final = re.compile(rf"(?<![\w/.])(?:{_FOLDERS})/[\w/.-]+\.(?:md|py|sh|toml)\b")
 
@@ -127,6 +131,35 @@ def missing_pages(sources: Sources) -> set[str]:
     return found
 
 
+def roles_from_configuration(sources: Sources) -> set[str]:
+    """Return modules that read the role of a broker from its configuration, which has the role of the start only."""
+    return {path for path in sources.modules if not _MAY_READ_ROLE.match(path) and any(_reads_role(sources.tree(path)))}
+
+
+def _reads_role(tree: ast.AST) -> Iterator[bool]:
+    sections = {
+        target.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign)
+        for target, value in _pairs(node)
+        if isinstance(target, ast.Name) and ast.unparse(value).endswith(("config.broker", "settings.broker"))
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            owner = ast.unparse(node.value)
+            of_section = owner in sections or owner.endswith(".broker")
+            yield node.attr in ("is_slave", "replicates") or (of_section and node.attr in ("role", "id"))
+
+
+def _pairs(node: ast.Assign) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """Yield what is assigned to what, also where several values are assigned at once."""
+    for target in node.targets:
+        if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+            yield from zip(target.elts, node.value.elts, strict=False)
+        else:
+            yield target, node.value
+
+
 RULES: Final[Mapping[str, Callable[[Sources], set[str]]]] = {
     "long_files": long_files,
     "long_functions": long_functions,
@@ -137,6 +170,7 @@ RULES: Final[Mapping[str, Callable[[Sources], set[str]]]] = {
     "verbless_docstrings": verbless_docstrings,
     "dangling_references": dangling_references,
     "missing_pages": missing_pages,
+    "roles_from_configuration": roles_from_configuration,
     "untested_modules": tested_by.untested_modules,
 }
 """Every rule, by the name of its list of exceptions."""

@@ -358,7 +358,7 @@ class FlintSpecs:
         ``on_handed_out(handed_out)`` is told of every append, answer and pull
         (:class:`~flintmq.core.kernel.ports.follow.FollowsMessages`).
         ``api`` is a :class:`~flintmq.core.broker.api.BrokerApi`; periodic work is ``api.timers.every(seconds, work, name)`` in
-        ``start``.
+        ``start``. A service for masters or for slaves starts and stops its work with ``api.role.run_while``.
 
         Services are made after recovery, started in the order of their registration before the broker listens, and stopped
         in the reverse order after it has ended listening. A built-in that raises in ``start`` stops the start of the broker;

@@ -62,6 +62,28 @@ def test_a_rule_finds_what_breaks_it(tidy: ModuleType, rule: str, found: set[str
     assert tidy.RULES[rule](tidy.Sources(texts)) == found
 
 
+@pytest.mark.parametrize(
+    ("line", "is_found"),
+    [
+        ("api.config.broker.role", True),
+        ("self._config().broker.id", True),
+        ("config.broker.is_slave", True),
+        ("state.config.replicates", True),
+        ("broker = api.config.broker; broker.id", True),
+        ("other, broker = 1, state.config.broker; print(broker.role)", True),
+        ("broker = api.config.broker; broker.name", False),
+        ("api.role.broker_id, state.role.kind, member.id", False),
+        ("'broker.role'", False),
+    ],
+)
+def test_the_role_is_read_from_the_role_alone(tidy: ModuleType, line: str, is_found: bool) -> None:
+    """The configuration has the role of the start; the assembly makes the role of it, and other modules ask that."""
+    texts = dict.fromkeys(
+        ["core/a.py", "programs/broker/assembly.py", "programs/supervisor/plan.py", "config/b.py"], line
+    )
+    assert tidy.roles_from_configuration(tidy.Sources(texts)) == ({"core/a.py"} if is_found else set())
+
+
 def test_a_circle_through_a_function_is_one(tidy: ModuleType) -> None:
     """An import in a function hides a circle from Python, not from a reader."""
     circle = {
