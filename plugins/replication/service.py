@@ -63,8 +63,10 @@ class ReplicationService:
         former, self.end = self.end, None
         if former is not None:
             former.halt()
-        self.end = self._made()
-        self._switching = asyncio.get_running_loop().create_task(self._switch(self._switching, former, self.end))
+        try:
+            self.end = self._made()
+        finally:
+            self._switching = asyncio.get_running_loop().create_task(self._switch(self._switching, former, self.end))
 
     async def _switch(
         self,
@@ -74,7 +76,7 @@ class ReplicationService:
     ) -> None:
         """Close the former end, and open the new one unless the role has changed again. Never raises."""
         if earlier is not None:
-            await earlier
+            await asyncio.wait((earlier,))
         try:
             if former is not None:
                 await former.withdraw()

@@ -10,8 +10,9 @@ import pytest
 from flintmq import Message
 from flintmq.config import ConfigError
 from flintmq.core.broker.role import SYNC_MASTER
-from flintmq.core.errors import RefusedError
+from flintmq.core.errors import RefusedError, StoreError
 from flintmq.core.log.epochs import MASTER
+from flintmq.core.store.message_store import MessageStore
 from flintmq.plugins.replication.service import ReplicationService
 from flintmq.remoting.server.descriptors import bind
 from flintmq.testing.cluster import EmbeddedCluster
@@ -135,6 +136,29 @@ def test_a_port_that_cannot_be_had_is_told(tmp_path: Path) -> None:
             become_slave(broker)
             settled(broker)
             assert "service.trouble" not in {one.id for one in on_loop(broker, lambda state: state.alarms())}
+
+
+def test_a_new_master_that_cannot_begin_its_epoch_takes_no_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two masters would share an epoch otherwise, and no slave could tell their logs apart. The next change may succeed."""
+    with EmbeddedBroker(tmp_path, settings=(SECRET, "ha.enable=true")) as broker:
+        become_slave(broker)
+        settled(broker)
+
+        def refuse(_store: MessageStore) -> None:
+            raise StoreError("the disk is full")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(MessageStore, "become_master", refuse)
+            with pytest.raises(StoreError, match="the disk is full"):
+                become_master(broker)
+        with pytest.raises(RefusedError):
+            broker.put([Message("T", b"1")])
+        become_slave(broker)
+        become_master(broker)
+        settled(broker)
+        broker.put([Message("T", b"2")])
 
 
 def test_a_broker_that_never_replicates_has_no_service(tmp_path: Path) -> None:
