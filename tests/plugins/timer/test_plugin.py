@@ -69,6 +69,19 @@ def test_nothing_is_delivered_while_the_broker_is_a_slave(tmp_path: Path) -> Non
         assert bodies(broker) == [b"1", b"2", b"3", b"4"]
 
 
+def test_what_was_delivered_before_a_change_of_the_role_does_not_come_after_a_restart(tmp_path: Path) -> None:
+    """The slave writes the positions of the former master until it has those of a new one."""
+    clock = VirtualClock()
+    with EmbeddedBroker(tmp_path, clock=clock) as broker:
+        broker.put([later(b"1", 1_000), later(b"2", 3_600_000)])
+        clock.advance("2s")
+        become_slave(broker)
+        broker.stop()
+        broker.start()
+        clock.advance("2h")
+        assert bodies(broker) == [b"1", b"2"]
+
+
 def test_a_slave_keeps_what_the_former_master_needs_and_delivers_from_where_its_master_stopped(tmp_path: Path) -> None:
     """Retention asks for the first message that is still needed; the positions outlive a restart of the slave, too."""
     clock = VirtualClock()
