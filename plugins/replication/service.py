@@ -24,8 +24,8 @@ log = logging.getLogger("flintmq.ha")
 class ReplicationService:
     """Has the end of replication that the role of the broker asks for. Loop thread.
 
-    When the role changes, the former end stops to touch the log at once, and the new end is made, before anything is appended;
-    sockets and tasks of the former end are closed, and those of the new one opened, in a task.
+    When the role changes, the former end stops using the log at once, and the new end is made before anything is appended. A
+    task closes the sockets and tasks of the former end, and opens those of the new one.
 
     Args:
         api: the broker.

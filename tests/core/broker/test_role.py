@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from flintmq import Message
+from flintmq.client import AdminClient
 from flintmq.core.broker.role import ASYNC_MASTER, MASTER_ID, SLAVE, SYNC_MASTER, Role
 from flintmq.core.errors import RefusedError
 from flintmq.core.log.log_chunk import LogChunk
+from flintmq.remoting.client.transport import RemotingClient
+from flintmq.remoting.wire.codes import RequestCode
+from flintmq.remoting.wire.command import request
 from flintmq.testing.embedded import EmbeddedBroker
 from flintmq.testing.store import BY_HAND, BY_HAND_SYNCHRONOUS, message, opened
 from flintmq.tests.support.roles import become_master, become_slave, on_loop
@@ -127,3 +132,20 @@ def test_a_former_slave_numbers_messages_where_its_master_stopped(tmp_path: Path
             slave.number_messages()
             stored = slave.put([message("T"), message("Gone"), message("New")]).records
             assert [one.queue_offset for one in stored] == [2, 1, 0]
+
+
+def test_administrators_and_clients_of_the_process_see_the_present_role(tmp_path: Path) -> None:
+    """By request 26, and by the routes of a broker that is its own name server; the configuration has the former role."""
+
+    async def asked(broker: EmbeddedBroker) -> tuple[set[str], dict[int, str]]:
+        async with RemotingClient() as client, AdminClient(broker.broker) as admin:
+            answer = await client.invoke(broker.address, request(RequestCode.GET_BROKER_CONFIG), 5_000)
+            told = {line for line in answer.body.decode().splitlines() if line.startswith(("brokerRole=", "brokerId="))}
+            (found,) = (await admin.cluster_info()).broker_addr_table.values()
+            return told, found.broker_addrs
+
+    with EmbeddedBroker(tmp_path) as broker:
+        address = broker.address
+        assert asyncio.run(asked(broker)) == ({"brokerRole=ASYNC_MASTER", "brokerId=0"}, {0: address})
+        become_slave(broker)
+        assert asyncio.run(asked(broker)) == ({"brokerRole=SLAVE", "brokerId=1"}, {1: address})

@@ -227,7 +227,7 @@ def test_two_clients_with_one_id_are_an_alarm_until_one_leaves(alarms: Alarms) -
             assert alarms(broker) == {}
 
 
-def test_a_slave_tells_no_lags_and_a_former_slave_measures_again(alarms: Alarms) -> None:
+def test_a_slave_has_no_alarms_of_lags_and_a_former_slave_measures_again(alarms: Alarms) -> None:
     """A slave has its master's offsets, later; what was measured before it became one says nothing of the time after."""
     clock = VirtualClock()
     with EmbeddedBroker(settings=SETTINGS, clock=clock) as broker:

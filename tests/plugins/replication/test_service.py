@@ -121,7 +121,7 @@ def test_a_role_that_changes_back_at_once_keeps_the_port(tmp_path: Path) -> None
         pass
 
 
-def test_a_port_that_cannot_be_had_is_told(tmp_path: Path) -> None:
+def test_a_port_in_use_is_an_alarm_of_the_new_master(tmp_path: Path) -> None:
     """The new master serves its clients, and no slave can follow: somebody must look."""
     with bind("127.0.0.1", 0) as taken:
         taken.listen()
