@@ -183,7 +183,11 @@ def test_a_round_leaves_the_loop_its_turns(
 def test_files_expire_in_either_role(tmp_path: Path) -> None:
     """A slave deletes as its master does, and a former slave goes on with that; nobody deletes twice as fast."""
     clock = VirtualClock()
-    settings = ("store.commit_log_file_bytes=64KiB", "store.file_reserved_hours=1")
+    settings = (
+        "store.commit_log_file_bytes=64KiB",
+        "store.file_reserved_hours=1",
+        "store.delete_when=00;01;02;03;04;05;06;07;08;09;10;11;12;13;14;15;16;17;18;19;20;21;22;23",
+    )
     with EmbeddedBroker(tmp_path, clock=clock, settings=settings) as broker:
 
         def deleted_bytes(*, is_slave: bool) -> int:
@@ -191,7 +195,7 @@ def test_files_expire_in_either_role(tmp_path: Path) -> None:
             before = on_loop(broker, lambda state: state.store.commit_log.min_offset_bytes)
             if is_slave:
                 become_slave(broker)
-            clock.advance("2d")
+            clock.advance("2h")
             become_master(broker)
             return on_loop(broker, lambda state: state.store.commit_log.min_offset_bytes) - before
 
