@@ -231,10 +231,14 @@ class Round:
             await self._live(self._deal(), world, min(left_s, self._chance.uniform(*LIFE_S)))
 
     def _deal(self) -> Kind:
-        """Return the next kind of client: each has had its turn before one comes again."""
+        """Return the next kind of client: each has had its turn before one comes again.
+
+        Producers come first: a round in which nobody sends checks nothing.
+        """
         if not self._deck:
             self._deck = list(self._kinds)
             self._chance.shuffle(self._deck)
+            self._deck.sort(key=lambda kind: kind.name.startswith("Producer"))
         return self._deck.pop()
 
     async def _live(self, kind: Kind, world: World, seconds: float) -> None:

@@ -29,9 +29,9 @@ def soak_client() -> ModuleType:
     return importlib.import_module("soak_client")
 
 
-def a_round(soak_client: ModuleType, tmp_path: Path, broker: Any = None) -> Any:
-    words = argparse.Namespace(clients=1, seed=1)
-    return soak_client.Round(words, soak_client.Observed(), broker, tmp_path, 0)
+def a_round(soak_client: ModuleType, tmp_path: Path, seed: int = 1) -> Any:
+    words = argparse.Namespace(clients=1, seed=seed)
+    return soak_client.Round(words, soak_client.Observed(), None, tmp_path, 0)
 
 
 @pytest.mark.slow
@@ -42,10 +42,19 @@ def test_a_short_soak_finds_nothing(soak_client: ModuleType, tmp_path: Path) -> 
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=280, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    assert found["faults"] == []
+    assert found["faults"] == [], f"of seed {found['seed']}"
     assert sum(found["troubles"].values()) >= 2
     assert all(one["acknowledged"] for one in found["rounds"])
     assert any(name.endswith("(sync).close") for name in found["calls"])
+
+
+def test_somebody_sends_in_every_round(soak_client: ModuleType, tmp_path: Path) -> None:
+    """There are more kinds of clients than are open at a time, and a short round ends before each has had its turn."""
+    for seed in range(20):
+        trial = a_round(soak_client, tmp_path, seed=seed)
+        dealt = [trial._deal().name for _ in trial._kinds]
+        assert dealt[0].startswith("Producer")
+        assert sorted(dealt) == sorted(kind.name for kind in trial._kinds)
 
 
 def test_a_call_that_ends_late_or_by_a_wrong_exception_is_a_fault(
