@@ -159,6 +159,7 @@ MARKS = {"stop_iteration_of_a_plain_listener_never_comes_back": OLD_FUTURES}
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("planted", [pytest.param(one, id=one.name, marks=MARKS.get(one.name, ())) for one in BUGS])
 def test_a_planted_bug_is_found(planted: Bug, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same machine passes without the bug, in its own tests."""

@@ -303,6 +303,7 @@ def a_reply_goes_to_any_broker(patch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("planted", [pytest.param(one, id=one.name) for one in BUGS])
 def test_a_planted_bug_is_found(
     planted: Bug, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
