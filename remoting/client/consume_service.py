@@ -279,7 +279,7 @@ class ConsumeService:
         """Return how many messages of a unit, from the first on, were consumed; none where the listener raised."""
         clock, counts = self._member.client.clock, self._member.counts[held.queue.topic]
         held.last_consume_timestamp_ms = clock.now_ms()
-        if self._unreadable.is_withheld(messages[0]):
+        if messages[0].body_error and self._unreadable.is_withheld(messages[0]):
             self._unreadable.log_withheld(held, messages[0])
             counts.failed += 1
             return 0
