@@ -144,7 +144,8 @@ class StoreTransport:
         check_history(found, view.epochs, self.root)
         check_reached(found, view.end.end, self.root)
         self._check_topics(found)
-        for part in unread(found.of(Choice.of(self.options)).stretches, Choice.of(self.options)):
+        found = found.of(Choice.of(self.options))  # what is passed over now counts for what is read now alone
+        for part in unread(found.stretches, Choice.of(self.options)):
             if self._lacks(part, view):
                 self.options.lost(
                     f"{self.root}: the log begins at {view.log.start}, and messages of topics or queues are gone that this "

@@ -331,6 +331,28 @@ def test_loss_is_told_of_topics_that_were_read_before_only(tmp_path: Path, is_kn
     assert places(joined(batches)) == places_of(root)
 
 
+def test_loss_of_topics_that_are_left_out_meanwhile_is_told_when_they_are_back(tmp_path: Path) -> None:
+    """A query leaves a topic out, retention deletes unread messages of it, and the query goes on behind them."""
+    root = tmp_path / "store"
+    with contextlib.closing(open_store(root)) as store:
+        put(store, 5)
+        put(store, 5, "payments")
+        reader = transport(root, subscribe=BOTH)
+        _batches, start = stream(reader, reader.initial("earliest"), Limit())
+        put(store, 60)
+        put(store, 10, "payments")
+    expire(root)
+    reader = transport(root, subscribe="payments")
+    batches, end = stream(reader, reader.checked(start), Limit())
+    assert len(joined(batches)) == 10
+    with pytest.raises(DataLossError, match="this query left out"):
+        transport(root, subscribe=BOTH).checked(end)
+    lenient = transport(root, subscribe=BOTH, failOnDataLoss="false")
+    batches, end = stream(lenient, lenient.checked(end), FIVE)
+    assert places(joined(batches)) == places_of(root)
+    assert transport(root, subscribe=BOTH).checked(end) == end  # it is told once
+
+
 def test_an_end_of_an_earlier_version_does_not_say_where_a_history_began(stopped: Path, caught_up: Offset) -> None:
     """Its batch reads what there is."""
     reader = transport(stopped, subscribe=BOTH)
