@@ -81,7 +81,7 @@ def worker_pythons(spark: Any, needed: Sequence[str], timeout_s: float = TIMEOUT
     spark.addTag(tag)
     timer.start()
     try:
-        told = sql.udf(_looker(tuple(needed)), "string")
+        told = sql.udf(_looker(tuple(needed)), "string", useArrow=False)  # a worker without pyarrow runs no other
         rows = spark.range(0, TASKS, 1, TASKS).select(told("id").alias("told")).collect()
     except PySparkException as error:
         if late.is_set():

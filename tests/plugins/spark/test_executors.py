@@ -65,7 +65,8 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
         def alias(self, _name: str) -> Column:
             return self
 
-    def udf(function: Any, _type: str) -> Any:
+    def udf(function: Any, _type: str, *, useArrow: bool) -> Any:  # noqa: N803 - Spark's name
+        assert not useArrow, "a worker without pyarrow could not run it"
         sent.append(function)
         return lambda _column: Column()
 
