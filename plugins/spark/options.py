@@ -322,7 +322,12 @@ class WriteOptions:
     broker_addr: str | None = _option(
         "brokerAddr", values.text, None, "One broker's `host:port`, without a name server; its topics must exist."
     )
-    topic: str | None = _option("topic", values.text, None, "Where rows go that have no column `topic`, or null in it.")
+    topic: str | None = _option(
+        "topic",
+        values.text,
+        None,
+        "Where all rows go, whatever a column `topic` says; without it each row names its own.",
+    )
     group: str = _option("group", values.text, DEFAULT_GROUP, "The producer group.")
     send_batch: int = _option(
         "sendBatch", values.count, "256", f"At most so many rows in a request, {BATCH_MAX_MESSAGES} being the most."

@@ -156,7 +156,7 @@ def check_sent_columns(schema: StructType, *, has_topic: bool) -> None:
 
     Args:
         schema: of the rows.
-        has_topic: whether the write names a topic for rows that name none.
+        has_topic: whether the write names a topic.
 
     Raises:
         SchemaError: no body, no topic, a column of another type, or one that nothing is known of.

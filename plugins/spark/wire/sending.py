@@ -106,7 +106,7 @@ def _message(row: Mapping[str, Any], options: WriteOptions, transaction: str) ->
             f"row {transaction}: a body of {len(body)} bytes, at most {options.max_message_size_bytes} are sent: raise the "
             "brokers' maxMessageSize and the option maxMessageSize, or set compressOver"
         )
-    topic = row.get("topic") or options.topic
+    topic = options.topic or row.get("topic")  # rows of a read have a column with the topic that they came from
     if topic is None:
         raise RowError(f"row {transaction}: topic is null, and there is no option topic")
     given = dict(row.get("properties") or ())

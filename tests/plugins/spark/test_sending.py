@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 from served import Served
 
@@ -79,7 +80,7 @@ def test_many_rows_travel_in_few_requests(served: Served) -> None:
         body=[f"{n}".encode() for n in range(count)], topic=["out" if n % 2 else "other" for n in range(count)]
     )
     large = batch(body=[b"x" * 300_000] * 10, topic=["out"] * 10)
-    sender = send(options(served, sendBatch="100"), rows, large)
+    sender = send(attrs.evolve(options(served, sendBatch="100"), topic=None), rows, large)
     found = served.messages("out") + served.messages("other")
     assert Counter(message.body for message in found) == Counter(
         [*(f"{n}".encode() for n in range(count)), *[b"x" * 300_000] * 10]
@@ -122,6 +123,15 @@ def test_a_row_that_cannot_be_sent_is_named(served: Served, columns: dict[str, A
     """Which of a million rows it was, and what to change."""
     with pytest.raises(RowError, match=says):
         send(options(served, maxMessageSize="4096"), batch(**columns))
+
+
+def test_the_option_topic_counts_for_all_rows(served: Served) -> None:
+    """Rows that were read keep the topic that they came from in a column: copied, they must not go back there."""
+    served.create_topic("source")
+    rows = batch(body=[b"1", b"2", b"3"], topic=["source", None, ""])
+    send(options(served), rows)
+    assert sorted(message.body for message in served.messages("out")) == [b"1", b"2", b"3"]
+    assert served.messages("source") == []
 
 
 def test_a_row_without_a_topic_is_named() -> None:
