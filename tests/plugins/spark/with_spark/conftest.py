@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 TESTS = Path(__file__).resolve().parents[3]
+WORKER_START_S = 120
+"""How long Python workers of tasks wait for Spark: with 15 s, tests fail beside work that wants the processors."""
 sys.path[:0] = [str(TESTS / "integration"), str(Path(__file__).parent)]
 
 
@@ -42,10 +44,12 @@ def needs_spark() -> None:
 
 @pytest.fixture(scope="session")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """For processes: in which ``flintmq`` is this checkout, whatever its folder is called."""
+    """For processes: in which ``flintmq`` is this checkout, whatever its folder is called, and workers have time to start."""
     checkout = tmp_path_factory.mktemp("checkout")
     (checkout / "flintmq").symlink_to(TESTS.parent)
-    return {**os.environ, "PYTHONPATH": str(checkout), "PYSPARK_PYTHON": sys.executable}
+    (checkout / "spark-defaults.conf").write_text(f"spark.python.authenticate.socketTimeout {WORKER_START_S}s\n")
+    here = {"PYTHONPATH": str(checkout), "SPARK_CONF_DIR": str(checkout), "PYSPARK_PYTHON": sys.executable}
+    return {**os.environ, **here}
 
 
 @pytest.fixture(scope="session")
@@ -53,7 +57,7 @@ def spark(needs_spark: None, environment: dict[str, str]) -> Iterator[Any]:
     """One session with two cores, for all tests of the run."""
     from flintmq.plugins.spark import register, session
 
-    os.environ |= {name: environment[name] for name in ("PYTHONPATH", "PYSPARK_PYTHON")}
+    os.environ |= {name: environment[name] for name in ("PYTHONPATH", "SPARK_CONF_DIR", "PYSPARK_PYTHON")}
     conf = {"spark.sql.shuffle.partitions": "2", "spark.log.level": "ERROR", "spark.sql.session.timeZone": "UTC"}
     made = session("local[2]", "flintmq tests", conf)
     register(made)

@@ -359,7 +359,9 @@ def test_a_second_run_goes_on_in_every_sink(spark: Any, served: Served, tmp_path
     shown.clear()
     go(spark, text)
     check(60)
-    assert len(database()) == len(sent()) == 60
+    assert (
+        len(database()) == len(set(sent())) == 60
+    )  # a send whose answer was late is repeated, with the same SPARK_TXN
     assert sum(rows.count("c0") for _name, rows in shown) >= 20
     batches = len(shown)
     for sink in ("parquet", "delta", "jdbc", "flintmq"):
