@@ -117,7 +117,8 @@ class BoundSink:
                 return False
             mode = "overwrite" if mode == "overwrite" else "append"
         with analysed(self.loaded, self.key):
-            self._into(frame.write.mode(mode)).save()
+            # Spark Connect knows this mode by its other name alone.
+            self._into(frame.write.mode("error" if mode == "errorifexists" else mode)).save()
         return True
 
     def start(self, frame: DataFrame) -> StreamingQuery:

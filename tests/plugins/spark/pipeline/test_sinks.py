@@ -1,13 +1,15 @@
-"""Options of file sinks: what a format does not have is refused, because Spark passes over it in silence."""
+"""Options of file sinks: what a format does not have is refused, because Spark passes over it in silence; and modes."""
 
 from __future__ import annotations
+
+from unittest import mock
 
 import pytest
 
 from flintmq.config.errors import ConfigError
 from flintmq.plugins.spark.pipeline.load import load_pipeline_text
 from flintmq.plugins.spark.pipeline.models import FileSink
-from flintmq.plugins.spark.pipeline.sinks import check_file_options
+from flintmq.plugins.spark.pipeline.sinks import BoundSink, check_file_options
 
 
 def check(sink_format: str, options: str, *, is_our_delta: bool = False) -> None:
@@ -45,3 +47,18 @@ def test_what_it_does_not_have_is_refused(sink_format: str, options: str, ours: 
     with pytest.raises(ConfigError, match=says) as raised:
         check(sink_format, options, is_our_delta=ours)
     assert raised.value.line == 5
+
+
+@pytest.mark.parametrize("mode", ["append", "overwrite", "errorifexists", "ignore"])
+def test_every_mode_has_a_name_that_spark_connect_knows(mode: str) -> None:
+    """It refuses errorifexists, which is the default of files."""
+    loaded = load_pipeline_text(
+        f"source: {{path: /s}}\nsinks: [{{format: parquet, path: /out, mode: {mode}}}]\n", name="p.yaml"
+    )
+    frame = mock.MagicMock()
+    frame.sparkSession.conf.get.return_value = ""
+    planned = mock.MagicMock(loaded=loaded)
+    planned.frame_of.return_value = frame
+    assert BoundSink(planned, 0).write(frame)
+    (named,) = frame.write.mode.call_args.args
+    assert named in ("append", "overwrite", "error", "ignore")
