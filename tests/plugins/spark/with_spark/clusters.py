@@ -1,4 +1,4 @@
-"""Other places on this machine where tasks run: a standalone cluster, a Spark Connect server. Each ends with its block."""
+"""Places on this machine where Spark runs: this process, a standalone cluster, Spark Connect. Each ends with its block."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -81,3 +81,20 @@ def _told(started: tuple[subprocess.Popen[bytes], Path], pattern: str) -> str:
         assert time.monotonic() < until_s, f"{log.name}: never said {pattern!r}: {log.read_text()[-2000:]}"
         time.sleep(0.1)  # a log tells nobody that it grows
     return found[found.re.groups]
+
+
+@contextlib.contextmanager
+def local(_spark_home: Path, _folder: Path, _environment: Mapping[str, str]) -> Iterator[str]:
+    """The process itself."""
+    yield "local[2]"
+
+
+Place = Callable[[Path, Path, dict[str, str]], contextlib.AbstractContextManager[str]]
+PLACES: Final[dict[str, Place]] = {"local": local, "standalone": standalone, "connect": connect_server}
+
+
+def java_home() -> Path:
+    """Return the Java that Spark is started on."""
+    from flintmq.plugins.spark.session import find_java
+
+    return find_java()

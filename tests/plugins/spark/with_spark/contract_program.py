@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from protobuf_samples import MESSAGE, descriptor_set, new_order
 from served import Served
 
-from flintmq.plugins.spark import register, session
+from flintmq.plugins.spark import session
 from flintmq.plugins.spark.pipeline.load import load_pipeline_text
 from flintmq.plugins.spark.pipeline.planning import plan
 from flintmq.plugins.spark.pipeline.running import run
@@ -376,13 +376,7 @@ def made_session(master: str) -> Any:
         "spark.executor.memory": "1g",
         "spark.sql.warehouse.dir": str(Path(sys.argv[2]).absolute() / "warehouse"),
     }
-    if not master.startswith("sc://"):
-        return session(master, "contract", conf)
-    from pyspark.sql import SparkSession
-
-    spark = SparkSession.builder.remote(master).config("spark.sql.python.filterPushdown.enabled", "true").create()
-    register(spark)
-    return spark
+    return session(master, "contract", conf)
 
 
 def main(master: str, folder: Path, *names: str) -> None:

@@ -9,8 +9,6 @@ import os
 import subprocess
 import sys
 import venv
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,7 @@ import pytest
 pytest.importorskip("pyspark", reason="needs PySpark")
 pytest.importorskip("fastavro", reason="the program decodes Avro")
 pytest.importorskip("google.protobuf", reason="the program decodes Protobuf")
-from clusters import connect_server, standalone
+from clusters import PLACES, Place, java_home, standalone
 from contract_program import CHAPTERS
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(1800)]
@@ -32,14 +30,6 @@ REQUIRED = "4.0.5"
 """The one that .ci/run demands; of the others one can be offline."""
 RUN_S = 1500.0
 
-Place = Callable[[Path, Path, dict[str, str]], AbstractContextManager[str]]
-
-
-def local(_spark_home: Path, _folder: Path, _environment: dict[str, str]) -> AbstractContextManager[str]:
-    return nullcontext("local[2]")
-
-
-PLACES: dict[str, Place] = {"local": local, "standalone": standalone, "connect": connect_server}
 EVERYWHERE = [pytest.param(name, marks=[pytest.mark.xdist_group(name), pytest.mark.longest]) for name in PLACES]
 """With ``--longest``: each place costs minutes on two processors."""
 
@@ -61,12 +51,6 @@ def check(place: Place, python: Path, spark_home: Path, folder: Path, environmen
     held = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("OK ")]
     assert done.returncode == 0, f"held: {held}\n{done.stdout[-1000:]}\n{done.stderr[-6000:]}"
     assert held == list(CHAPTERS)
-
-
-def java_home() -> Path:
-    from flintmq.plugins.spark.session import find_java
-
-    return find_java()
 
 
 @pytest.mark.parametrize("place", EVERYWHERE)
@@ -123,44 +107,6 @@ def test_it_holds_on_other_versions_of_pyspark(
     """What clusters have today is not the newest one."""
     python, spark_home = another_pyspark(tmp_path / "venv", version)
     check(PLACES[place], python, spark_home, tmp_path, environment)
-
-
-@pytest.mark.longest
-@pytest.mark.parametrize("place", EVERYWHERE)
-def test_the_commands_of_the_page_run_there(
-    needs_spark: None, environment: dict[str, str], tmp_path: Path, place: str
-) -> None:
-    """docs/pipelines.md, On a cluster: the demo's file, by each command of the block, finds the demo's rows."""
-    import pyspark
-
-    if place == "connect":
-        pytest.importorskip("grpc", reason="a client of Spark Connect needs pip install 'pyspark[connect]'")
-    flintmq = [sys.executable, "-c", "from flintmq.programs.cli.main import main; main()"]
-    module = [sys.executable, "-m", "flintmq.plugins.spark.pipeline"]
-    loopback = [part for name in ("bindAddress", "host") for part in ("--conf", f"spark.driver.{name}=127.0.0.1")]
-    environment = {**environment, "JAVA_HOME": str(java_home()), "PYSPARK_DRIVER_PYTHON": sys.executable}
-    environment["SPARK_LOCAL_IP"] = "127.0.0.1"
-    environment.pop("SPARK_HOME", None)
-    home = Path(pyspark.__file__).parent
-
-    def ran(command: list[str]) -> str:
-        done = subprocess.run(
-            command, capture_output=True, text=True, env=environment, timeout=600, check=False, cwd=tmp_path
-        )
-        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-        return done.stdout
-
-    ran([*flintmq, "pipeline", "demo", "--folder", "demo", "--messages", "500"])
-    with PLACES[place](home, tmp_path, environment) as url:
-        told = [ran([*flintmq, "pipeline", "run", "demo/demo.yaml", "--master", url])]
-        if place == "local":
-            program = CHECKOUT / "plugins" / "spark" / "pipeline" / "__main__.py"
-            submit = [str(home / "bin" / "spark-submit"), "--master", url, *loopback]
-            told.append(ran([*submit, str(program), "demo/demo.yaml"]))
-            assert "ok, 3 steps, 3 sinks" in ran([*module, "demo/demo.yaml", "--dry-run"])
-    for text in told:
-        assert "Aachen" in text
-        assert "495" in text
 
 
 LACKING = """
