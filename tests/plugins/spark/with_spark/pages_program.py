@@ -30,6 +30,8 @@ from flintmq.tests.support.snippet_runner import commands, is_printed
 PAGES = ("README.md", "docs/spark.md", "docs/spark-feed.md", "docs/pipelines.md")
 COUNT = 60
 """How many messages each topic has."""
+LANDED = 4 * COUNT + 2
+"""How many messages all topics have before any block runs."""
 LARGE_FROM = 30
 """The first order whose amount the pipeline of the page calls large."""
 COMMAND_S = 600.0
@@ -186,14 +188,14 @@ class Reader:
             self.served.create_topic(topic)
 
     def landed(self) -> None:
-        """Wait until everything has landed."""
+        """Wait until what was there first has landed; pages before send more, which may land meanwhile."""
         import pyarrow.dataset
 
         until_s = time.monotonic() + 120
         while True:
             files = list(self.zone.glob("topic=*/date=*/part-*.parquet"))
             found = pyarrow.dataset.dataset([str(path) for path in files]).count_rows() if files else 0
-            if found == 4 * COUNT + 2:
+            if found >= LANDED:
                 return
             assert time.monotonic() < until_s, (found, files)
             time.sleep(0.2)  # another process lands, and tells nobody here
@@ -242,7 +244,8 @@ def tables(reader: Reader, _work: Path) -> None:
 def zone(reader: Reader, _work: Path) -> None:
     frame, table, pandas_frame = reader.names["values"]
     assert sorted(bytes(row.body) for row in frame.collect()) == sorted(map(order, range(COUNT)))
-    assert table.num_rows == len(pandas_frame) == 4 * COUNT + 2
+    assert table.num_rows >= LANDED
+    assert len(pandas_frame) >= LANDED
 
 
 def demo(reader: Reader, _work: Path) -> None:
