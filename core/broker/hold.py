@@ -4,6 +4,8 @@ A pull is held under its topic and queue and let go when a message arrives that 
 the periodic check sees a message (it may have come between), or with its connection. Letting go means one call of ``resume``:
 the pull is then executed again, and never held a second time.
 
+A wait for any queue of a topic is held under :data:`ANY_QUEUE` in place of a queue.
+
 Costs: an arrival in a queue at which no pull waits is one dictionary look-up. Deadlines sit in a heap whose dead entries are
 swept when they are the majority, so holding and letting go are O(log n).
 """
@@ -11,7 +13,8 @@ swept when they are the majority, so holding and letting go are O(log n).
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Mapping
+import sys
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Final
 
 import msgspec
@@ -19,10 +22,11 @@ import msgspec
 from flintmq.core.errors import RefusedError
 from flintmq.core.io.clock import Clock
 from flintmq.core.kernel.ports import MessageFilter, RecordBatch
-from flintmq.core.kernel.ports.channel import Channel
 from flintmq.core.kernel.ports.processor import Request
 from flintmq.core.response_code import ResponseCode
 
+ANY_QUEUE: Final = -1
+"""The queue id of a wait for any queue of a topic."""
 HELD_BYTES: Final = 2_048
 """A held pull whose texts are longer counts as several."""
 Resume = Callable[["HeldPull"], None]
@@ -34,7 +38,8 @@ class HeldPull(msgspec.Struct, eq=False):
     topic: str
     queue_id: int
     queue_offset: int
-    channel: Channel
+    channel: Hashable | None
+    """What the pull is dropped with, and whose limit it counts against; None if it belongs to the broker itself."""
     deadline_s: float
     message_filter: MessageFilter | None
     resume: Resume
@@ -48,7 +53,8 @@ class PullRequestHoldService:
 
     Args:
         clock: its monotonic side decides deadlines.
-        max_queue_offset: ``(topic, queue_id)`` to the end of a queue, for the periodic check.
+        max_queue_offset: ``(topic, queue_id)`` to the end of a queue, for the periodic check; of :data:`ANY_QUEUE` to the sum
+            over the topic's queues.
         held_max: how many pulls are held at most.
         held_per_connection_max: how many of one connection.
     """
@@ -66,13 +72,15 @@ class PullRequestHoldService:
         self._held_max = held_max
         self._held_per_connection_max = held_per_connection_max
         self._held: dict[tuple[str, int], dict[HeldPull, None]] = {}
-        self._by_channel: dict[Channel, set[HeldPull]] = {}
+        self._by_channel: dict[Hashable, set[HeldPull]] = {}
         self._deadlines: list[tuple[float, int, HeldPull]] = []
         self._sequence = 0
         self._count = 0
+        self._any_count = 0
+        """How many wait for any queue of a topic."""
         self._more_places = 0
         """What large pulls count for beyond one each."""
-        self._more_places_of: dict[Channel, int] = {}
+        self._more_places_of: dict[Hashable, int] = {}
 
     def __len__(self) -> int:
         return self._count
@@ -88,7 +96,7 @@ class PullRequestHoldService:
         topic: str,
         queue_id: int,
         queue_offset: int,
-        channel: Channel,
+        channel: Hashable | None,
         timeout_ms: int,
         resume: Resume,
         message_filter: MessageFilter | None = None,
@@ -97,7 +105,10 @@ class PullRequestHoldService:
         """Keep a pull until something happens.
 
         Args:
-            queue_offset: the consumer's next offset; a message at it or beyond wakes the pull.
+            queue_id: a queue, or :data:`ANY_QUEUE`.
+            queue_offset: the consumer's next offset; a message at it or beyond wakes the pull. For any queue: the sum of the
+                ends of the topic's queues, beyond which the periodic check wakes the pull.
+            channel: the pull is dropped with it, and counts against its limit; None: it counts against the limit of all alone.
             timeout_ms: how long to wait at most.
             resume: called once, with the pull, when the wait ends; not called when the connection closed.
             message_filter: asked before an arrival wakes the pull.
@@ -107,11 +118,11 @@ class PullRequestHoldService:
             RefusedError: SYSTEM_BUSY; too many pulls wait already, of this connection or of all. (An answer that nothing was
                 found would make the client ask again at once, and for ever.)
         """
-        of_channel = self._by_channel.get(channel)
+        of_channel = self._by_channel.get(channel) if channel is not None else None
         taken = self._count + self._more_places + places - 1
         if taken >= self._held_max:
             raise _too_many("pull.held_max", taken)
-        if of_channel is not None or places > 1:
+        if channel is not None and (of_channel is not None or places > 1):
             taken = len(of_channel or ()) + self._more_places_of.get(channel, 0) + places - 1
             if taken >= self._held_per_connection_max:
                 raise _too_many("pull.held_per_connection_max", taken)
@@ -119,11 +130,15 @@ class PullRequestHoldService:
         pull = HeldPull(topic, queue_id, queue_offset, channel, deadline_s, message_filter, resume, places)
         if places > 1:
             self._more_places += places - 1
-            self._more_places_of[channel] = self._more_places_of.get(channel, 0) + places - 1
+            if channel is not None:
+                self._more_places_of[channel] = self._more_places_of.get(channel, 0) + places - 1
         self._held.setdefault((topic, queue_id), {})[pull] = None
-        if of_channel is None:
-            of_channel = self._by_channel[channel] = set()
-        of_channel.add(pull)
+        if channel is not None:
+            if of_channel is None:
+                of_channel = self._by_channel[channel] = set()
+            of_channel.add(pull)
+        if queue_id == ANY_QUEUE:
+            self._any_count += 1
         self._sequence += 1
         heapq.heappush(self._deadlines, (deadline_s, self._sequence, pull))
         self._count += 1
@@ -138,10 +153,12 @@ class PullRequestHoldService:
         if not held:
             return 0
         woken = 0
-        for request in batch.requests_of(held):
+        for request in batch.requests_of(_Waited(held) if self._any_count else held):
             pulls = held.get((request.topic, request.queue_id))
             if pulls:
                 woken += self._wake(pulls, request.queue_offset + 1, request.tags_code, request.properties)
+            if self._any_count and (pulls := held.get((request.topic, ANY_QUEUE))):
+                woken += self._wake(pulls, sys.maxsize, request.tags_code, request.properties)
         return woken
 
     def notify_arriving(
@@ -193,7 +210,13 @@ class PullRequestHoldService:
                 expired.append(pull)
         return self._resume(expired)
 
-    def close_channel(self, channel: Channel) -> int:
+    def cancel(self, pull: HeldPull) -> None:
+        """Drop a pull without resuming it; do nothing if it is no longer held."""
+        if pull.is_held:
+            self._remove(pull)
+            self._drop_dead_deadlines()
+
+    def close_channel(self, channel: Hashable) -> int:
         """Drop the pulls of a connection that closed, without resuming them; return how many."""
         pulls = list(self._by_channel.get(channel, ()))
         for pull in pulls:
@@ -203,7 +226,7 @@ class PullRequestHoldService:
 
     def release_all(self) -> int:
         """Let go every pull (the broker stops); return how many."""
-        return self._resume([pull for pulls in self._by_channel.values() for pull in pulls])
+        return self._resume([pull for pulls in self._held.values() for pull in pulls])
 
     def _resume(self, pulls: list[HeldPull]) -> int:
         for pull in pulls:
@@ -220,10 +243,14 @@ class PullRequestHoldService:
         del pulls[pull]
         if not pulls:
             del self._held[pull.topic, pull.queue_id]
+        if pull.queue_id == ANY_QUEUE:
+            self._any_count -= 1
+        self._more_places -= pull.places - 1
+        if pull.channel is None:
+            return
         of_channel = self._by_channel[pull.channel]
         of_channel.discard(pull)
         if pull.places > 1:
-            self._more_places -= pull.places - 1
             self._more_places_of[pull.channel] -= pull.places - 1
         if not of_channel:
             del self._by_channel[pull.channel]
@@ -236,6 +263,17 @@ class PullRequestHoldService:
         if len(deadlines) > 64 and len(deadlines) > 2 * self._count:
             self._deadlines = [entry for entry in deadlines if entry[2].is_held]
             heapq.heapify(self._deadlines)
+
+
+class _Waited:
+    """The queues at which pulls wait, those of topics included of which any queue does."""
+
+    def __init__(self, held: Mapping[tuple[str, int], object]) -> None:
+        self._held = held
+
+    def __contains__(self, queue: object) -> bool:
+        held = self._held
+        return queue in held or (isinstance(queue, tuple) and (queue[0], ANY_QUEUE) in held)
 
 
 def places_of(request: Request, subscription: str | None) -> int:

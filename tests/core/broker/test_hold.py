@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import pytest
 from msgspec.structs import replace
 
-from flintmq.core.broker.hold import HELD_BYTES, HeldPull, PullRequestHoldService, places_of
+from flintmq.core.broker.hold import ANY_QUEUE, HELD_BYTES, HeldPull, PullRequestHoldService, places_of
 from flintmq.core.errors import RefusedError
 from flintmq.core.kernel.ports import AppendedBatch, DispatchRequest, RecordBatch
 from flintmq.core.kernel.ports.processor import Request
@@ -251,3 +251,69 @@ def test_what_is_kept_of_a_pull_is_weighed() -> None:
         2
     ] * 4
     assert weigh(subscription=100 * long) == 101
+
+
+def test_a_wait_for_any_queue_is_woken_by_an_arrival_in_each() -> None:
+    """Once; by no arrival in another topic, and beside the pulls of the queue itself."""
+    held = Held()
+    waits, other, pull = held.hold(0, queue_id=ANY_QUEUE), held.hold(0, queue_id=ANY_QUEUE), held.hold(7, queue_id=3)
+    assert held.service.arrived(RecordBatch.of_units([record("U", 3, 7)])) == 0
+    assert held.service.arrived(RecordBatch.of_units([record("T", 3, 7), record("T", 1, 9)])) == 3
+    assert set(map(id, held.resumed)) == {id(waits), id(other), id(pull)}
+    assert held.service.arrived(RecordBatch.of_units([record("T", 3, 8)])) == 0
+    assert len(held.service) == 0
+
+
+def test_a_wait_for_any_queue_is_woken_by_records_read_in_bulk() -> None:
+    """A slave's copy of the log arrives so."""
+    pytest.importorskip("numpy", reason="columns need numpy")
+    held = Held()
+    records = [record("U", 0, 5), record("T", 6, 1)]
+    waits = held.hold(0, queue_id=ANY_QUEUE)
+    batch = RecordBatch.of_columns(replace(columns_of(records), request_at=records.__getitem__))
+    assert held.service.arrived(batch) == 1
+    assert held.resumed == [waits]
+
+
+def test_the_filter_of_a_wait_for_any_queue_is_asked() -> None:
+    held = Held()
+    waits = held.hold(0, queue_id=ANY_QUEUE, message_filter=tag_filter("A", frozenset({7})))
+    assert held.service.arrived(RecordBatch.of_units([record("T", 0, 0, tags_code=8)])) == 0
+    assert held.service.arrived(RecordBatch.of_units([record("T", 1, 0, tags_code=7)])) == 1
+    assert held.resumed == [waits]
+
+
+def test_the_check_wakes_a_wait_for_any_queue_whose_topic_has_grown() -> None:
+    """By the sum of the ends of its queues, which the broker gives for no single queue."""
+    held = Held()
+    waits = held.hold(5, queue_id=ANY_QUEUE)
+    held.ends["T", ANY_QUEUE] = 5
+    assert held.service.check() == 0
+    held.ends["T", ANY_QUEUE] = 6
+    assert held.service.check() == 1
+    assert held.resumed == [waits]
+
+
+def test_a_cancelled_pull_is_not_resumed_and_takes_no_place() -> None:
+    held = Held(held_max=1)
+    pull = held.hold(0, queue_id=ANY_QUEUE)
+    held.service.cancel(pull)
+    held.service.cancel(pull)
+    assert (len(held.service), held.service.next_deadline_s) == (0, None)
+    assert held.service.arrived(RecordBatch.of_units([record("T", 0, 0)])) == 0
+    held.hold(0)
+    assert held.resumed == []
+
+
+def test_a_pull_of_the_broker_itself_counts_against_the_limit_of_all_alone() -> None:
+    """It belongs to no connection: closing one does not drop it, a stop resumes it."""
+    held = Held(held_max=4, held_per_connection_max=1)
+    held.channel = None  # type: ignore[assignment]
+    first, second = held.hold(0), held.hold(0, places=3)
+    with pytest.raises(RefusedError) as refused:
+        held.hold(0)
+    assert refused.value.reason == "pull.held_max"
+    assert held.service.close_channel(RecordingChannel()) == 0
+    assert held.service.release_all() == 2
+    assert held.resumed == [first, second]
+    held.hold(0, places=4)
