@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from flintmq.core.broker.consumers import ConsumerTable
     from flintmq.core.broker.followers import Followers
     from flintmq.core.broker.groups import SubscriptionGroupManager
-    from flintmq.core.broker.hold import PullRequestHoldService
     from flintmq.core.broker.intake_steps import IntakeSteps
     from flintmq.core.broker.offsets import ConsumerOffsetManager
+    from flintmq.core.broker.outlet import MessageOutlet
     from flintmq.core.broker.producers import ProducerTable
     from flintmq.core.broker.queue_locks import RebalanceLockManager
     from flintmq.core.broker.readers import Readers
@@ -98,6 +98,11 @@ class BrokerApi(Protocol):
         ...
 
     @property
+    def outlet(self) -> MessageOutlet:
+        """The one way to read messages: for groups with all checks, for features without; and to wait for messages."""
+        ...
+
+    @property
     def topics(self) -> TopicConfigManager:
         """The table of topics. A feature that remembers something by topic subscribes to its ``deleted``; so with groups."""
         ...
@@ -130,11 +135,6 @@ class BrokerApi(Protocol):
     @property
     def locks(self) -> RebalanceLockManager:
         """The queues that clients of ordered groups have locked."""
-        ...
-
-    @property
-    def hold(self) -> PullRequestHoldService:
-        """The pulls that wait for messages."""
         ...
 
     @property

@@ -29,7 +29,7 @@ ANY_QUEUE: Final = -1
 """The queue id of a wait for any queue of a topic."""
 HELD_BYTES: Final = 2_048
 """A held pull whose texts are longer counts as several."""
-Resume = Callable[["HeldPull"], None]
+Resume = Callable[["HeldPull"], object]
 
 
 class HeldPull(msgspec.Struct, eq=False):

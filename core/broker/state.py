@@ -14,24 +14,21 @@ from flintmq.core.broker.api import PeriodicTimers
 from flintmq.core.broker.consumers import ConsumerTable
 from flintmq.core.broker.followers import Followers
 from flintmq.core.broker.groups import SubscriptionGroupManager
-from flintmq.core.broker.hold import PullRequestHoldService
 from flintmq.core.broker.intake import MessageIntake
 from flintmq.core.broker.intake_steps import IntakeSteps
 from flintmq.core.broker.offsets import ConsumerOffsetManager
+from flintmq.core.broker.outlet import MessageOutlet
 from flintmq.core.broker.producers import ProducerTable
 from flintmq.core.broker.queue_locks import RebalanceLockManager
 from flintmq.core.broker.readers import Readers
 from flintmq.core.broker.role import Role
 from flintmq.core.broker.sink import MessageSink
 from flintmq.core.broker.stats import BrokerStats
-from flintmq.core.broker.subscription import SQL92
 from flintmq.core.broker.topics import TopicConfigManager
-from flintmq.core.errors import RefusedError
 from flintmq.core.io.clock import Clock
 from flintmq.core.io.config_manager import JsonFile
 from flintmq.core.kernel.ports import Alarm, MessageFilterFactory, Service
 from flintmq.core.kernel.ports.replication import SupportsReplication
-from flintmq.core.response_code import ResponseCode
 from flintmq.core.store.message_store import MessageStore
 
 T = TypeVar("T")
@@ -91,12 +88,7 @@ class BrokerState:
         self.readers = Readers(offsets, groups, self.consumers)
         self.producers = ProducerTable(clock)
         self.locks = RebalanceLockManager(clock)
-        self.hold = PullRequestHoldService(
-            clock,
-            store.reader.max_queue_offset,
-            held_max=config.pull.held_max,
-            held_per_connection_max=config.pull.held_per_connection_max,
-        )
+        self.outlet = MessageOutlet(self)
         self.address = address
         self.store_host = address.packed
         """The advertised address, packed; part of every record and message id."""
@@ -137,38 +129,6 @@ class BrokerState:
         Called when it leaves the table of topics, and for one that is in no table and has left something behind."""
         self.offsets.remove_topic(topic)
         self.stats.forget_topic(topic)
-
-    def filter_factory(self, expression_type: str) -> MessageFilterFactory:
-        """Return the factory of filters of a type: tags, SQL92 where it is switched on, or what a plugin registered.
-
-        Raises:
-            RefusedError: SQL92 is switched off, or no plugin registered the type.
-        """
-        factory = self.filters.get(expression_type)
-        allowed = self.config.pull.property_filter
-        if factory is not None and (allowed or expression_type != SQL92):
-            return factory
-        if expression_type == SQL92 and not allowed:
-            raise RefusedError(
-                ResponseCode.SYSTEM_ERROR,
-                f"The broker does not support consumer to filter message by {expression_type}",
-                reason="filter.off",
-                key="pull.property_filter (enablePropertyFilter)",
-            )
-        known = f"types that have a filter: {', '.join(sorted(self.filters))}"
-        if allowed:
-            raise RefusedError(
-                ResponseCode.SUBSCRIPTION_PARSE_FAILED,
-                f"there is no filter of type {expression_type[:80]}",
-                reason="filter.unknown",
-                measured=known,
-            )
-        raise RefusedError(  # as RocketMQ, which looks at its setting first
-            ResponseCode.SYSTEM_ERROR,
-            f"The broker does not support consumer to filter message by {expression_type[:80]}",
-            reason="filter.unknown",
-            measured=known,
-        )
 
     def alarms(self) -> list[Alarm]:
         """Return what is wrong now, critical alarms first, each once, and only so many."""

@@ -149,7 +149,7 @@ class ProduceAccumulator:
                 ("flintmq_dropped_messages_total", stats.dropped),
                 ("flintmq_get_messages_total", stats.get_messages),
                 ("flintmq_get_bytes_total", stats.get_bytes),
-                ("flintmq_held_pulls", len(api.hold)),
+                ("flintmq_held_pulls", len(api.outlet.held)),
                 ("rocketmq_broker_permission", api.config.broker.permission),
                 ("rocketmq_topic_number", len(api.topics)),
                 ("rocketmq_consumer_group_number", len(api.groups)),

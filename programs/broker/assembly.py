@@ -108,7 +108,7 @@ class Assembly:
         )
         _prepare_tables(state, is_incomplete=TOPICS in lacking)
         held.callback(self._hand_over)
-        store.reput.arrived.subscribe(state.hold.arrived)
+        store.reput.arrived.subscribe(state.outlet.held.arrived)
         if stores.waits_for_flushes:
             store.progressed.subscribe(state.progressed)
         if not config.replicates:
@@ -148,7 +148,7 @@ class Assembly:
 
     def _channel_closed(self, channel: ServerChannel) -> None:
         state = self.state
-        state.hold.close_channel(channel)
+        state.outlet.held.close_channel(channel)
         state.consumers.close_channel(channel)
         state.producers.close_channel(channel)
 

@@ -204,21 +204,22 @@ class HeldPulls(_Timed):
     def start(self) -> None:
         """Begin to look for pulls whose time is up, and for messages that nothing else made visible."""
         api = self._api
+        held = api.outlet.held
         check_s = api.config.pull.hold_check_interval_ms / 1000
-        api.timers.every(check_s, api.hold.check, "held pulls", lambda: 0.0 if len(api.hold) else math.inf)
+        api.timers.every(check_s, held.check, "held pulls", lambda: 0.0 if len(held) else math.inf)
         api.timers.pace(_HOLD_TICK_S, self._expire, "held pulls' deadlines", self._until_deadline_s)
         api.timers.every(_DISPATCH_S, api.dispatch, "dispatch", self._until_dispatch_s)
 
     def withdraw(self) -> None:
         """Answer every held pull while the broker still listens."""
-        self._api.hold.release_all()
+        self._api.outlet.held.release_all()
 
     def _expire(self) -> float:
-        self._api.hold.expire()
+        self._api.outlet.held.expire()
         return _HOLD_TICK_S
 
     def _until_deadline_s(self) -> float:
-        deadline_s = self._api.hold.next_deadline_s
+        deadline_s = self._api.outlet.held.next_deadline_s
         return math.inf if deadline_s is None else deadline_s - self._api.clock.monotonic_s()
 
     def _until_dispatch_s(self) -> float:

@@ -104,8 +104,7 @@ class ClientManageProcessor(StateProcessor):
         wanted = bodies.CheckClientRequestBody.of_request(request.body).subscription_data
         if wanted is None or wanted.expression_type in ("", TAG):
             return Response()
-        factory = self._state.filter_factory(wanted.expression_type)
-        factory(wanted.sub_string, wanted.code_set)
+        self._state.outlet.filter_of(wanted)
         return Response()
 
 

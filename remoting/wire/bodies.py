@@ -257,13 +257,6 @@ class QueryConsumeQueueResponseBody(Body):
     subscription_data: SubscriptionData | None = None
 
 
-class OffsetMovedEvent(PlainBody):
-    consumer_group: str = ""
-    message_queue: MessageQueue = MessageQueue("", 0, "")
-    offset_new: Long = 0
-    offset_request: Long = 0
-
-
 # --- what clients answer ---
 
 

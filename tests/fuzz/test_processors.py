@@ -143,7 +143,7 @@ async def servers(folder: Path, *, closed: bool) -> AsyncIterator[list[RemotingS
         state = broker.state
         assert not len(state.consumers), "connections that are gone leave members behind"
         assert not len(state.producers)
-        assert not len(state.hold), "connections that are gone leave held pulls behind"
+        assert not len(state.outlet.held), "connections that are gone leave held pulls behind"
 
 
 @pytest.mark.timeout(600)

@@ -59,7 +59,7 @@ def until(condition: Callable[[], bool], timeout_s: float = 5.0) -> None:
 
 
 def held(manual: Manual) -> int:
-    return len(manual.broker.state.hold)
+    return len(manual.broker.state.outlet.held)
 
 
 def heartbeat(wire: Wire, client_id: str, group: str, topic: str = "T", expression: str = "*") -> None:
@@ -140,9 +140,9 @@ def test_held_pulls_go_with_their_connection_and_with_the_broker(configure: Any,
         opaque = waiting.post_pull("T", 1, _suspend_ms=HOUR_MS)
         for _ in range(100):
             gone.post_pull("T", 1, _suspend_ms=HOUR_MS)
-        until(lambda: len(broker.state.hold) == 101)
+        until(lambda: len(broker.state.outlet.held) == 101)
         gone.close()
-        until(lambda: len(broker.state.hold) == 1)
+        until(lambda: len(broker.state.outlet.held) == 1)
     assert pulled(waiting.answer(opaque, 1.0)).code == ResponseCode.PULL_NOT_FOUND
 
 

@@ -259,7 +259,7 @@ def test_a_held_pull_is_answered_when_a_message_comes(configure: Any, live: Any,
             await admin.create_topic("T", queues=1)
             (queue,) = await consumer.queues("T")
             held = asyncio.ensure_future(consumer.pull(queue, 0, suspend_ms=25_000))
-            while not len(broker.state.hold):  # noqa: ASYNC110
+            while not len(broker.state.outlet.held):  # noqa: ASYNC110
                 await asyncio.sleep(0)
             await producer.send(Message("T", b"awaited"))
             assert [message.body for message in (await held).messages] == [b"awaited"]

@@ -236,7 +236,7 @@ async def _hold(configure: Callable[..., Any]) -> None:
             process([decoded])
         gc.collect()
         each_bytes = (_resident_bytes() - before_bytes) / HELD
-        assert len(state.hold) == HELD
+        assert len(state.outlet.held) == HELD
         assert not any(client.written_s or client.answered for client in clients)
 
         waits_s: list[float] = []
@@ -249,7 +249,7 @@ async def _hold(configure: Callable[..., Any]) -> None:
             woken_s = [written_s - begin_s for client in clients for written_s in client.written_s[:1]]
             assert woken_s
             waits_s += woken_s
-            assert len(state.hold) == HELD - (queue_id + 1) * (HELD // HELD_QUEUES)
+            assert len(state.outlet.held) == HELD - (queue_id + 1) * (HELD // HELD_QUEUES)
             if queue_id % 50 == 0:
                 await asyncio.sleep(0)
         median_ms = statistics.median(waits_s) * 1000

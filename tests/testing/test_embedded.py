@@ -137,11 +137,11 @@ def test_a_held_pull_ends_at_its_time_and_not_before(broker: EmbeddedBroker, clo
         async with PullConsumer("G", broker.name_server_address) as consumer:
             (queue,) = await consumer.queues(topic)
             pull = asyncio.create_task(consumer.pull(queue, 0, suspend_ms=15_000))
-            await asyncio.to_thread(until, lambda: len(broker.broker.state.hold) == 1)
+            await asyncio.to_thread(until, lambda: len(broker.broker.state.outlet.held) == 1)
             await asyncio.to_thread(clock.advance, "14999ms")
-            assert len(broker.broker.state.hold) == 1
+            assert len(broker.broker.state.outlet.held) == 1
             await asyncio.to_thread(clock.advance, "1ms")
-            assert len(broker.broker.state.hold) == 0
+            assert len(broker.broker.state.outlet.held) == 0
             assert (await pull).status is PullStatus.NO_NEW_MESSAGE
 
     asyncio.run(main())

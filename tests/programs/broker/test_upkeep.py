@@ -67,7 +67,8 @@ def test_clients_without_heartbeats_lose_their_connections() -> None:
 def test_held_pulls_are_answered_before_the_broker_stops_listening() -> None:
     """A client that waits for half a minute learns at once that there is nothing."""
     released: list[str] = []
-    HeldPulls(api(hold=SimpleNamespace(release_all=lambda: released.append("all")))).withdraw()
+    held = SimpleNamespace(release_all=lambda: released.append("all"))
+    HeldPulls(api(outlet=SimpleNamespace(held=held))).withdraw()
     assert released == ["all"]
 
 
@@ -82,7 +83,8 @@ def test_looks_rest_while_there_is_nothing_to_look_for() -> None:
     timers = SimpleNamespace(every=lambda _s, _work, name, rest_s: rests.__setitem__(name, rest_s))
     timers.pace = timers.every
     hold, marks = Hold(), SimpleNamespace(dispatched=7, readable=7)
-    parts = {"hold": hold, "store": SimpleNamespace(watermarks=marks), "timers": timers, "dispatch": None}
+    outlet, store = SimpleNamespace(held=hold), SimpleNamespace(watermarks=marks)
+    parts = {"outlet": outlet, "store": store, "timers": timers, "dispatch": None}
     HeldPulls(api(**parts, config=BrokerConfig(), clock=ManualClock())).start()
     assert {name: rest_s() for name, rest_s in rests.items()} == dict.fromkeys(rests, math.inf)
     hold.append("a pull")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,11 +14,11 @@ import msgspec
 import pytest
 
 from flintmq.config.sections.models import BrokerConfig, BrokerSection
-from flintmq.core.broker.hold import PullRequestHoldService
 from flintmq.core.broker.perm import WRITE
 from flintmq.core.broker.sink import MessageSink
 from flintmq.core.kernel.ports.processor import Request
 from flintmq.core.response_code import ResponseCode
+from flintmq.remoting.processors import pull_message
 from flintmq.remoting.processors.pull_message import COMMIT_OFFSET, SUBSCRIPTION, SUSPEND, PullMessageProcessor
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.command import JSON, decode_command
@@ -53,9 +54,6 @@ class Pulls:
         self.store = state.store = open_store(root)
         state.topics.create_in_send_back("T", 4)
         state.sink = MessageSink(state.store, state.stats, state.dispatch)
-        state.hold = PullRequestHoldService(
-            bench.clock, self.store.reader.max_queue_offset, held_max=10, held_per_connection_max=10
-        )
         state.answers_as_bytes = False
         self.postponed: list[Request] = []
         self.busy = False
@@ -116,7 +114,7 @@ def test_lite_pulls_of_rocketmq_5_are_pulls(pulls: Pulls) -> None:
         pulls.pull(2, queueOffset="1", suspendTimeoutMillis="1000", sysFlag=str(SUBSCRIPTION | SUSPEND | 16))
     )
     assert len(pulls.process(held)) == 1
-    assert len(pulls.state.hold) == 1
+    assert len(pulls.state.outlet.held) == 1
 
 
 def as_lite(request: Request) -> Request:
@@ -143,7 +141,7 @@ def test_a_pull_that_finds_nothing_is_held_and_answered_by_an_arrival(pulls: Pul
     pulls.peer.answers.clear()
     assert pulls.process(pulls.pull(sysFlag=str(SUBSCRIPTION | SUSPEND))) == []
     pulls.put(b"arrived")
-    pulls.state.hold.check()
+    pulls.state.outlet.held.check()
     ((_opaque, held),) = pulls.peer.answers
     assert (held.code, b"arrived" in bytes(held.body)) == (0, True)
 
@@ -208,3 +206,44 @@ def test_pulls_of_a_read_wait_when_the_iteration_takes_long(pulls: Pulls) -> Non
     first, *others = (pulls.pull(opaque=number) for number in range(3))
     assert len(pulls.process(first, *others)) == 1
     assert pulls.postponed == others
+
+
+def test_the_processor_only_decodes_asks_and_encodes() -> None:
+    """Whatever decides about a pull is the outlet's, for every protocol; no check and no look into the store is here."""
+    source = Path(str(pull_message.__file__)).read_text(encoding="utf-8")
+    assert code_lines(source) <= 150
+    imported = {
+        node.module
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.ImportFrom) and node.module is not None and node.module.startswith("flintmq.core")
+    }
+    assert imported == {
+        "flintmq.core.broker.hold",
+        "flintmq.core.broker.outlet",
+        "flintmq.core.broker.state",
+        "flintmq.core.errors",
+        "flintmq.core.kernel.ports.processor",
+        "flintmq.core.response_code",
+    }
+    touched = {
+        node.attr
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "self._state"
+    }
+    assert touched <= {"answers_as_bytes", "clock"}
+
+
+def code_lines(source: str) -> int:
+    """How many lines are neither blank, nor comments, imports, docstrings and strings below attributes."""
+    tree = ast.parse(source)
+    other = {
+        line
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str))
+        for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
+    }
+    lines = enumerate(source.splitlines(), 1)
+    return sum(
+        bool(line.strip()) and not line.lstrip().startswith("#") and number not in other for number, line in lines
+    )

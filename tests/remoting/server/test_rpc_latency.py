@@ -124,7 +124,7 @@ def test_a_held_pull_is_told_with_the_time_it_was_held(tmp_path: Path) -> None:
 
     async def work(broker: Broker, client: RemotingClient) -> None:
         held = asyncio.create_task(client.invoke(broker.address, pull(1, hold_ms=10_000), 10_000))
-        while not len(broker.state.hold):  # noqa: ASYNC110 - other tasks of this loop are waited for; likewise below
+        while not len(broker.state.outlet.held):  # noqa: ASYNC110 - other tasks of this loop are waited for; likewise below
             await asyncio.sleep(0)
         assert not counted(broker), "it is not answered yet"
         latency = broker.server.latency

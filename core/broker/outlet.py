@@ -1,0 +1,545 @@
+"""The one way to read messages: checks, subscription and filter, the read itself, and the wait for what is not there yet.
+
+The counterpart of :mod:`flintmq.core.broker.intake` and :mod:`flintmq.core.broker.sink`. Each protocol, the process that embeds
+the broker, and features read through it.
+
+See docs/internals/protocol.md, Pull.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol
+
+import msgspec
+
+from flintmq.config.rocketmq.system_topics import OFFSET_MOVED_EVENT
+from flintmq.core.broker import perm
+from flintmq.core.broker.groups import SubscriptionGroupConfig
+from flintmq.core.broker.hold import ANY_QUEUE, HeldPull, PullRequestHoldService
+from flintmq.core.broker.subscription import SQL92, SUB_ALL, TAG, SubscriptionData, build_subscription
+from flintmq.core.broker.topic_config import MessageQueue
+from flintmq.core.client_log import client_log
+from flintmq.core.errors import RefusedError
+from flintmq.core.kernel.isolation import IsolatedFilter
+from flintmq.core.kernel.ports import HandedOut, MessageFilter, MessageFilterFactory
+from flintmq.core.kernel.ports.filter import SupportsFilterBacking
+from flintmq.core.limits import FILTER_EXPRESSION_MAX_BYTES
+from flintmq.core.record import properties as props
+from flintmq.core.record.properties import properties_to_string
+from flintmq.core.record.record import MessageExtBrokerInner, Record, decode_records
+from flintmq.core.response_code import ResponseCode
+from flintmq.core.store.message_reader import GetMessageResult, GetMessageStatus
+
+if TYPE_CHECKING:
+    from flintmq.core.broker.state import BrokerState
+
+log = client_log("flintmq.broker")
+
+_NOT_FOUND: Final = int(ResponseCode.PULL_NOT_FOUND)
+_RETRY: Final = int(ResponseCode.PULL_RETRY_IMMEDIATELY)
+_MOVED: Final = int(ResponseCode.PULL_OFFSET_MOVED)
+_CODES: Final = {
+    GetMessageStatus.MESSAGE_WAS_REMOVING: _RETRY,
+    GetMessageStatus.NO_MATCHED_MESSAGE: _RETRY,
+    GetMessageStatus.OFFSET_FOUND_NULL: _NOT_FOUND,
+    GetMessageStatus.OFFSET_OVERFLOW_ONE: _NOT_FOUND,
+    GetMessageStatus.OFFSET_OVERFLOW_BADLY: _MOVED,
+    GetMessageStatus.OFFSET_TOO_SMALL: _MOVED,
+}
+"""The other statuses are PULL_NOT_FOUND at the start of a queue, else PULL_OFFSET_MOVED."""
+_HOLD_MAX_MS: Final = 24 * 3600 * 1000
+"""No client asks for more than half a minute; a hostile one must not overflow the timer."""
+_FILTERS_MAX: Final = 1024
+_MOVED_REPEAT_S: Final = 10.0
+_MOVED_REMEMBERED_MAX: Final = 1024
+
+
+class Peer(Protocol):
+    """Who pulls: a server's channel, or the process itself. Compared and hashed by identity."""
+
+    @property
+    def remote_address(self) -> str: ...
+
+    def __hash__(self) -> int: ...
+
+
+class Wanted(msgspec.Struct, frozen=True, gc=False):
+    """The messages of one queue that a group wants."""
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    """The queue offset of the first message wanted."""
+    group: str
+    peer: Peer
+    max_count: int = 32
+    """How many messages at most; the limits of one answer hold as well."""
+    expression: str | None = SUB_ALL
+    """Which messages. None: those of the subscription that the group's members have registered."""
+    expression_type: str | None = TAG
+    """The type of the expression; None means TAG."""
+    sub_version: int = 0
+    """The version of the subscription, in ms; a registered one that is older is refused."""
+    commit_offset: int | None = None
+    """The consumer offset that is stored with the pull; None for none."""
+
+
+class _Pulled(msgspec.Struct, frozen=True):
+    next_queue_offset: int
+    """Where the next pull begins."""
+    min_queue_offset: int
+    """The oldest message's offset."""
+    max_queue_offset: int
+    """The offset that the queue's next message will have."""
+    suggested_broker_id: int
+    """The broker to pull from next; 0 is the master."""
+
+
+class Found(_Pulled, frozen=True):
+    """The messages that a pull found."""
+
+    records: list[memoryview]
+    """Runs of whole records, in the order of the queue. They stay readable as long as they are referenced."""
+    message_count: int
+    size_bytes: int
+    code: ClassVar[int] = 0
+    status: ClassVar[str] = GetMessageStatus.FOUND.value
+
+    def messages(self) -> Iterator[Record]:
+        """Decode the messages one after the other.
+
+        Raises:
+            RecordError: one of them is damaged.
+        """
+        for run in self.records:
+            yield from decode_records(run)
+
+
+class Empty(_Pulled, frozen=True):
+    """The answer to a pull that found nothing."""
+
+    code: int
+    """PULL_NOT_FOUND: nothing is there yet; PULL_RETRY_IMMEDIATELY: pull again from the next offset; PULL_OFFSET_MOVED: the
+    offset is outside the queue, the next one is inside."""
+    status: str
+    """RocketMQ's name of what the store found."""
+    records: ClassVar[Sequence[memoryview]] = ()
+    message_count: ClassVar[int] = 0
+    size_bytes: ClassVar[int] = 0
+
+    @property
+    def may_wait(self) -> bool:
+        """Return whether the wait for the next message may be worth it: see :meth:`MessageOutlet.hold`."""
+        return self.code == _NOT_FOUND
+
+
+class MessageOutlet:
+    """Reads messages for groups and for features of the broker. Loop thread.
+
+    Args:
+        state: the broker's tables, store and settings.
+    """
+
+    def __init__(self, state: BrokerState) -> None:
+        self._state = state
+        self._moved = OffsetMovedEvents(state)
+        self._filters = SubscriptionFilters(state)
+        self.held = PullRequestHoldService(
+            state.clock,
+            self.max_queue_offset,
+            held_max=state.config.pull.held_max,
+            held_per_connection_max=state.config.pull.held_per_connection_max,
+        )
+        """The pulls that wait for messages."""
+
+    # for groups
+
+    def pull(self, wanted: Wanted) -> Found | Empty:
+        """Read messages for a group: check that it may, filter by its subscription, count, and store the offset it brings.
+
+        Raises:
+            RefusedError: the broker, the group, the topic, the queue, the subscription or the expression does not allow it, in
+                this order; see the reason id.
+        """
+        state = self._state
+        config, clock = state.config, state.clock
+        group = self._group(wanted.group)
+        is_slave, by_slaves = not state.role.takes_writes, config.pull.slave_read
+        if is_slave and not by_slaves and state.has_master():
+            # Refused to be read as a slave while the master lives. Nothing is skipped, as RocketMQ's answer would.
+            return Empty(wanted.queue_offset, 0, 0, 0, _RETRY, GetMessageStatus.NO_MATCHED_MESSAGE.value)
+        self._check_queue(wanted)
+        topic, queue_id = wanted.topic, wanted.queue_id
+        message_filter = self._filter(wanted, group)
+        begin_s = clock.monotonic_s()
+        result = state.store.reader.get_message(topic, queue_id, wanted.queue_offset, wanted.max_count, message_filter)
+        took_s = clock.monotonic_s() - begin_s
+        suggested = 0
+        if by_slaves:
+            suggested = group.which_broker_when_consume_slowly if result.suggest_slave else group.broker_id
+        pulled = _pulled(result, wanted.queue_offset, suggested)
+        if pulled.code == 0:
+            name, next_offset = wanted.group, pulled.next_queue_offset
+            state.stats.handed_out(topic, name, queue_id, pulled.message_count, pulled.size_bytes, took_s, next_offset)
+            if state.followers.all:
+                state.followers.handed_out(HandedOut(topic, name, queue_id, pulled.records, took_s))
+        else:
+            state.stats.get_missed += 1
+            if pulled.code == _MOVED:
+                self._moved.moved(wanted, pulled.next_queue_offset)
+        if wanted.commit_offset is not None and not is_slave:
+            state.offsets.commit(topic, wanted.group, queue_id, wanted.commit_offset, wanted.peer.remote_address)
+        return pulled
+
+    def hold(self, wanted: Wanted, timeout_ms: int, wake: Callable[[HeldPull], object], places: int = 1) -> HeldPull:
+        """Wait for a message of a queue that the group wants. Call it after the pull, before the loop does anything else.
+
+        Args:
+            wanted: what :meth:`pull` found nothing of.
+            timeout_ms: how long to wait at most; without ``pull.long_polling`` the time of that setting counts.
+            wake: called once with what is returned, when a message has come or the time is up. It pulls again, without an
+                offset to commit. It is not called after the peer's connection was closed, or after :meth:`cancel`.
+            places: how many held pulls this one counts as, see :func:`~flintmq.core.broker.hold.places_of`.
+
+        Raises:
+            RefusedError: SYSTEM_BUSY, too many pulls wait already; or as :meth:`pull` does.
+        """
+        pull = self._state.config.pull
+        return self.held.hold(
+            wanted.topic,
+            wanted.queue_id,
+            wanted.queue_offset,
+            wanted.peer,
+            max(0, min(timeout_ms if pull.long_polling else pull.short_polling_ms, _HOLD_MAX_MS)),
+            wake,
+            self._filter(wanted, self._group(wanted.group)),
+            places,
+        )
+
+    def hold_any(
+        self,
+        topic: str,
+        wake: Callable[[HeldPull], object],
+        timeout_ms: int,
+        *,
+        peer: Peer | None = None,
+        message_filter: MessageFilter | None = None,
+    ) -> HeldPull:
+        """Wait for a message of any queue of a topic; no offset moves. Call it after a read of the queues, before the loop does
+        anything else.
+
+        Args:
+            topic: the topic, which need not exist yet.
+            wake: called once with what is returned, when a message has come or the time is up.
+            timeout_ms: how long to wait at most.
+            peer: the wait ends with its connection, and counts against its limit; None for a feature of the broker.
+            message_filter: asked before a message wakes the wait.
+
+        Raises:
+            RefusedError: SYSTEM_BUSY; too many pulls wait already.
+        """
+        wait_ms = max(0, min(timeout_ms, _HOLD_MAX_MS))
+        end = self.max_queue_offset(topic, ANY_QUEUE)
+        return self.held.hold(topic, ANY_QUEUE, end, peer, wait_ms, wake, message_filter)
+
+    def cancel(self, held: HeldPull) -> None:
+        """End a wait without waking it; do nothing if it has ended."""
+        self.held.cancel(held)
+
+    def filter_of(self, subscription: SubscriptionData) -> MessageFilter | None:
+        """Return the filter of a subscription; None lets every message pass.
+
+        Raises:
+            RefusedError: there is no filter of the type, or the expression does not parse.
+        """
+        return self._filters.compiled(subscription)
+
+    # for features of the broker
+
+    def read(
+        self, topic: str, queue_id: int, queue_offset: int, count: int = 32, message_filter: MessageFilter | None = None
+    ) -> Found | Empty:
+        """Read messages of a queue: nothing is checked, counted or committed. The queue need not exist."""
+        result = self._state.store.reader.get_message(topic, queue_id, queue_offset, count, message_filter)
+        return _pulled(result, queue_offset, 0)
+
+    def message_at(self, commit_log_offset_bytes: int) -> Record | None:
+        """Return the message at a physical offset, or None if no whole record begins there."""
+        return self._state.store.reader.message_at(commit_log_offset_bytes)
+
+    def min_queue_offset(self, topic: str, queue_id: int) -> int:
+        """Return the offset of a queue's oldest message; 0 for a queue that does not exist."""
+        return self._state.store.reader.min_queue_offset(topic, queue_id)
+
+    def max_queue_offset(self, topic: str, queue_id: int) -> int:
+        """Return the offset that a queue's next message will have; 0 for a queue that does not exist.
+
+        For :data:`~flintmq.core.broker.hold.ANY_QUEUE`: the sum over the queues that the topic has.
+        """
+        end = self._state.store.reader.max_queue_offset
+        if queue_id != ANY_QUEUE:
+            return end(topic, queue_id)
+        config = self._state.topics.select(topic)
+        return sum([end(topic, one) for one in range(config.read_queue_nums)]) if config is not None else 0
+
+    # checks, in RocketMQ's order
+
+    def _group(self, name: str) -> SubscriptionGroupConfig:
+        state = self._state
+        if not perm.is_readable(state.config.broker.permission):
+            raise RefusedError(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{state.advertised_address}] pulling message is forbidden",
+                reason="broker.not_readable",
+                key="broker.permission (brokerPermission)",
+            )
+        group = state.groups.select(name)
+        if group is None:
+            raise RefusedError(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group [{name}] does not exist",
+                reason="group.missing",
+                key="groups.auto_create (autoCreateSubscriptionGroup)",
+            )
+        if not group.consume_enable:
+            raise RefusedError(
+                ResponseCode.NO_PERMISSION,
+                f"subscription group no permission, {name}",
+                reason="group.disabled",
+                key="the group's consumeEnable (mqadmin updateSubGroup -s)",
+            )
+        return group
+
+    def _check_queue(self, wanted: Wanted) -> None:
+        topic = wanted.topic
+        config = self._state.topics.select(topic)
+        if config is None:
+            raise RefusedError(
+                ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!", reason="topic.missing"
+            )
+        if not perm.is_readable(config.perm):
+            raise RefusedError(
+                ResponseCode.NO_PERMISSION,
+                f"the topic[{topic}] pulling message is forbidden",
+                reason="topic.not_readable",
+                measured=f"permission {config.perm}",
+                key="the topic's permission (mqadmin updateTopicPerm)",
+            )
+        if not 0 <= wanted.queue_id < config.read_queue_nums:
+            raise RefusedError(
+                ResponseCode.SYSTEM_ERROR,
+                f"queueId[{wanted.queue_id}] is illegal, topic:[{topic}] topicConfig.readQueueNums:"
+                f"[{config.read_queue_nums}] consumer:[{wanted.peer.remote_address}]",
+                reason="queue.illegal",
+                measured=f"queue {wanted.queue_id}",
+            )
+
+    def _filter(self, wanted: Wanted, group: SubscriptionGroupConfig) -> MessageFilter | None:
+        """Return the filter of what is wanted; None lets everything pass."""
+        expression, kind = wanted.expression, wanted.expression_type
+        if expression is None:
+            subscription = self._registered(wanted, group)
+        elif expression in (SUB_ALL, "") and kind in (None, TAG, ""):
+            return None
+        else:
+            subscription = build_subscription(wanted.topic, expression, kind, wanted.sub_version)
+        return self._filters.of(subscription, wanted.group)
+
+    def _registered(self, wanted: Wanted, group: SubscriptionGroupConfig) -> SubscriptionData:
+        name = wanted.group
+        info = self._state.consumers.find(name)
+        if info is None:
+            raise RefusedError(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST,
+                "the consumer's group info not exist",
+                reason="subscription.no_group",
+                measured=name,
+            )
+        if not group.consume_broadcast_enable and info.is_broadcasting:
+            raise RefusedError(
+                ResponseCode.NO_PERMISSION,
+                f"the consumer group[{name}] can not consume by broadcast way",
+                reason="group.no_broadcast",
+                key="the group's consumeBroadcastEnable (mqadmin updateSubGroup -d)",
+            )
+        subscription = info.find_subscription(wanted.topic)
+        if subscription is None:
+            raise RefusedError(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST,
+                "the consumer's subscription not exist",
+                reason="subscription.missing",
+                measured=f"group {name}, topic {wanted.topic}",
+            )
+        if subscription.sub_version < wanted.sub_version:
+            raise RefusedError(
+                ResponseCode.SUBSCRIPTION_NOT_LATEST,
+                "the consumer's subscription not latest",
+                reason="subscription.old",
+                measured=f"version {subscription.sub_version} here, {wanted.sub_version} at the client",
+            )
+        return subscription
+
+
+def _pulled(result: GetMessageResult, queue_offset: int, suggested_broker_id: int) -> Found | Empty:
+    status, low, high = result.status, result.min_offset, result.max_offset
+    next_offset = result.next_begin_offset
+    if status is GetMessageStatus.FOUND:
+        count, size = result.message_count, result.size_bytes
+        return Found(next_offset, low, high, suggested_broker_id, result.slices, count, size)
+    code = _CODES.get(status) or (_NOT_FOUND if queue_offset == 0 else _MOVED)
+    return Empty(next_offset, low, high, suggested_broker_id, code, status.value)
+
+
+class SubscriptionFilters:
+    """Compiles the expressions of subscriptions. Loop thread.
+
+    Args:
+        state: has the factories of filters, and the service that backs filters with bit maps.
+    """
+
+    def __init__(self, state: BrokerState) -> None:
+        self._state = state
+        self._known_backing: SupportsFilterBacking | None = None
+        self._compiled: dict[tuple[str, str, frozenset[int]], MessageFilter] = {}
+
+    def of(self, subscription: SubscriptionData, group: str) -> MessageFilter | None:
+        """Return the filter of a group's subscription, backed by bit maps where these are of the same expression.
+
+        Returns:
+            None if everything passes.
+
+        Raises:
+            RefusedError: as for :meth:`compiled`.
+        """
+        made = self.compiled(subscription)
+        if made is None or subscription.is_tag_type:
+            return made
+        backing = self._backing()
+        if backing is None:
+            return made
+        return backing.backed(subscription.topic, group, subscription.expression_type, made, subscription.sub_string)
+
+    def compiled(self, subscription: SubscriptionData) -> MessageFilter | None:
+        """Return the filter of an expression; None if everything passes.
+
+        Raises:
+            RefusedError: the expression does not parse, there is no filter of its type, or that one is switched off.
+        """
+        kind, expression, codes = subscription.expression_type, subscription.sub_string, subscription.code_set
+        if not codes and subscription.is_tag_type:
+            return None
+        factory = self._factory(kind or TAG)  # each time: SQL92 may have been switched off since
+        key = (kind, expression, codes)
+        known = self._compiled.get(key)
+        if known is not None:
+            if isinstance(known, IsolatedFilter):
+                known.check()
+            return known
+        made = factory(expression, codes)
+        if len(self._compiled) >= _FILTERS_MAX:
+            self._compiled.clear()
+        if len(expression) <= FILTER_EXPRESSION_MAX_BYTES:  # a thousand as long as a header are too much
+            self._compiled[key] = made
+        return made
+
+    def _backing(self) -> SupportsFilterBacking | None:
+        if self._known_backing is None:
+            self._known_backing = next(self._state.services_with(SupportsFilterBacking), None)  # type: ignore[type-abstract]
+        return self._known_backing
+
+    def _factory(self, expression_type: str) -> MessageFilterFactory:
+        """Return the factory of filters of a type: tags, SQL92 if it is switched on, or what a plugin registered.
+
+        Raises:
+            RefusedError: SQL92 is switched off, or no plugin registered the type.
+        """
+        filters = self._state.filters
+        factory = filters.get(expression_type)
+        allowed = self._state.config.pull.property_filter
+        if factory is not None and (allowed or expression_type != SQL92):
+            return factory
+        if expression_type == SQL92 and not allowed:
+            raise RefusedError(
+                ResponseCode.SYSTEM_ERROR,
+                f"The broker does not support consumer to filter message by {expression_type}",
+                reason="filter.off",
+                key="pull.property_filter (enablePropertyFilter)",
+            )
+        known = f"types that have a filter: {', '.join(sorted(filters))}"
+        if allowed:
+            raise RefusedError(
+                ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+                f"there is no filter of type {expression_type[:80]}",
+                reason="filter.unknown",
+                measured=known,
+            )
+        raise RefusedError(  # like RocketMQ, which checks its setting first
+            ResponseCode.SYSTEM_ERROR,
+            f"The broker does not support consumer to filter message by {expression_type[:80]}",
+            reason="filter.unknown",
+            measured=known,
+        )
+
+
+class _OffsetMovedEvent(msgspec.Struct, rename="camel"):
+    """The body of a record in OFFSET_MOVED_EVENT, as RocketMQ writes it."""
+
+    consumer_group: str
+    message_queue: MessageQueue
+    offset_new: int
+    offset_request: int
+
+
+class OffsetMovedEvents:
+    """Stores a record in OFFSET_MOVED_EVENT for each consumer that asked for what is not there. Loop thread.
+
+    See docs/internals/algorithms.md, Retention.
+
+    A client that asks again and again for the same wrong offset gets one record in ten seconds: with RocketMQ each of its
+    pulls makes the log grow (``compat: strict`` does so too).
+    """
+
+    def __init__(self, state: BrokerState) -> None:
+        self._state = state
+        self._last: OrderedDict[tuple[str, str, int], tuple[int, int, float]] = OrderedDict()
+
+    def moved(self, wanted: Wanted, corrected: int) -> None:
+        """Note that a pull was answered with the queue offset ``corrected`` in place of the one it asked for."""
+        state, group, topic, queue_id = self._state, wanted.group, wanted.topic, wanted.queue_id
+        requested = wanted.queue_offset
+        if state.config.store.compat == "safe" and self._is_repeat((group, topic, queue_id), requested, corrected):
+            return
+        text = "%s (%s) asked for queue offset %d of %s queue %d and is sent to %d"
+        log.warning(text, group, wanted.peer.remote_address, requested, topic, queue_id, corrected)
+        queue = MessageQueue(state.config.broker.name, queue_id, topic)
+        event = msgspec.json.encode(_OffsetMovedEvent(group, queue, corrected, requested))
+        try:
+            state.sink.put([self._message(group, event)]).requests()
+        except RefusedError as error:  # the answer to the pull matters more than its trace
+            log.warning("no record of it: %s", error.remark)
+
+    def _message(self, group: str, body: bytes) -> MessageExtBrokerInner:
+        named = {props.KEYS: group, props.TAGS: group, props.DELAY: "0"}
+        return MessageExtBrokerInner(
+            OFFSET_MOVED_EVENT,
+            0,
+            body,
+            named,
+            properties_to_string(named).encode("utf-8", "surrogatepass"),
+            self._state.clock.now_ms(),
+            self._state.store_host,
+            self._state.store_host,
+        )
+
+    def _is_repeat(self, key: tuple[str, str, int], requested: int, corrected: int) -> bool:
+        now_s = self._state.clock.monotonic_s()
+        before = self._last.get(key)
+        if before is not None and before[:2] == (requested, corrected) and now_s - before[2] < _MOVED_REPEAT_S:
+            return True
+        self._last[key] = (requested, corrected, now_s)
+        self._last.move_to_end(key)
+        if len(self._last) > _MOVED_REMEMBERED_MAX:
+            self._last.popitem(last=False)
+        return False
