@@ -105,6 +105,7 @@ class Found(_Pulled, frozen=True):
     message_count: int
     size_bytes: int
     code: ClassVar[int] = 0
+    may_wait: ClassVar[bool] = False
     status: ClassVar[str] = GetMessageStatus.FOUND.value
 
     def messages(self) -> Iterator[Record]:
@@ -288,7 +289,7 @@ class MessageOutlet:
 
     def _group(self, name: str) -> SubscriptionGroupConfig:
         state = self._state
-        if not perm.is_readable(state.config.broker.permission):
+        if not state.config.broker.permission & perm.READ:
             raise RefusedError(
                 ResponseCode.NO_PERMISSION,
                 f"the broker[{state.advertised_address}] pulling message is forbidden",
@@ -319,7 +320,7 @@ class MessageOutlet:
             raise RefusedError(
                 ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!", reason="topic.missing"
             )
-        if not perm.is_readable(config.perm):
+        if not config.perm & perm.READ:
             raise RefusedError(
                 ResponseCode.NO_PERMISSION,
                 f"the topic[{topic}] pulling message is forbidden",

@@ -23,6 +23,7 @@ COMMIT_OFFSET: Final = 0x1
 SUSPEND: Final = 0x2
 SUBSCRIPTION: Final = 0x4
 
+_FOUND: Final = Found.status.encode("ascii")
 _FLUSH_BYTES: Final = 1024 * 1024
 """A read of a quarter megabyte holds pulls whose answers are a thousand times as long."""
 
@@ -69,9 +70,21 @@ class PullMessageProcessor:
         """Answer or hold a pull; return how many bytes of messages the answer has."""
         try:
             header = request.header(PullMessageRequestHeader)
-            wanted = _wanted(request, header, commits=not was_held)
+            flag = header.sys_flag
+            wanted = Wanted(
+                header.topic,
+                header.queue_id,
+                header.queue_offset,
+                header.consumer_group,
+                request.channel,
+                header.max_msg_nums,
+                header.subscription or "" if flag & SUBSCRIPTION else None,
+                header.expression_type,
+                header.sub_version,
+                header.commit_consumer_offset if flag & COMMIT_OFFSET and not was_held else None,
+            )
             pulled = self._outlet.pull(wanted)
-            if isinstance(pulled, Empty) and pulled.may_wait and header.sys_flag & SUSPEND and not was_held:
+            if flag & SUSPEND and pulled.may_wait and not was_held:
                 self._hold(request, header, wanted)
                 return 0
         except RefusedError as error:
@@ -90,13 +103,13 @@ class PullMessageProcessor:
         self._server.flush_soon(request.channel)
 
     def _answer(self, request: Request, pulled: Found | Empty, *, was_held: bool) -> None:
-        channel, is_oneway = request.channel, bool(request.flag & ONEWAY_FLAG)
+        channel, is_oneway = request.channel, request.flag & ONEWAY_FLAG
         as_bytes = request.codec == JSON and self._state.answers_as_bytes
         latency = self._server.latency
         if latency is not None and (as_bytes or is_oneway):
             took_s = self._state.clock.monotonic_s() - (request.read_s or channel.read_s)
             if pulled.code or was_held or is_oneway or took_s > QUICK_S:
-                latency.add(request.code, pulled.code, took_s, was_held=was_held, is_oneway=is_oneway)
+                latency.add(request.code, pulled.code, took_s, was_held=was_held, is_oneway=bool(is_oneway))
         if is_oneway:
             return
         if as_bytes:
@@ -108,7 +121,7 @@ class PullMessageProcessor:
                     pulled.next_queue_offset,
                     pulled.min_queue_offset,
                     pulled.max_queue_offset,
-                    pulled.status.encode("ascii"),
+                    pulled.status.encode("ascii") if pulled.code else _FOUND,
                     pulled.size_bytes,
                 )
             )
@@ -121,20 +134,3 @@ class PullMessageProcessor:
             "minOffset": str(pulled.min_queue_offset),
         }
         channel.respond(request, Response(pulled.code, pulled.status, fields, b"".join(pulled.records)))
-
-
-def _wanted(request: Request, header: PullMessageRequestHeader, *, commits: bool) -> Wanted:
-    """Return what a request asks for; ``commits`` whether the offset that it brings is to be stored."""
-    flag = header.sys_flag
-    return Wanted(
-        header.topic,
-        header.queue_id,
-        header.queue_offset,
-        header.consumer_group,
-        request.channel,
-        header.max_msg_nums,
-        header.subscription or "" if flag & SUBSCRIPTION else None,
-        header.expression_type,
-        header.sub_version,
-        header.commit_consumer_offset if commits and flag & COMMIT_OFFSET else None,
-    )
