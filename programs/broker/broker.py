@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from flintmq.config import BrokerConfig, ConfigError, LoadedConfig
 from flintmq.core.broker.address import BrokerAddress
+from flintmq.core.broker.outlet import Empty, Found, Wanted
 from flintmq.core.broker.state import BrokerState
 from flintmq.core.errors import FlintError, RefusedError, RemotingConnectError
 from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from flintmq.programs.broker.in_process import InProcessPut, PutBatch, Puttable
     from flintmq.programs.broker.in_process_clients import InProcessClients
     from flintmq.programs.broker.loading import PluginSettings
+    from flintmq.remoting.client.broker_api import PullResult
     from flintmq.remoting.server.tls import ServerTls
 
 log = logging.getLogger("flintmq.broker")
@@ -163,7 +165,8 @@ class Broker(Service):
         sockets = self._bind() if listen.enable else []
         host, port = sockets[0].getsockname()[:2] if sockets else (listen.host, 0)
         made = self._assemble(kernel, settings, await broker_address(listen, host, port))
-        made.state.store.fenced.subscribe(self._fenced)
+        in_loop = made.state.loop.call_soon_threadsafe
+        made.state.store.fenced.subscribe(lambda reason: in_loop(kernel.fenced, self, reason))  # on the flush thread
         made.state.alarm_sources.append(self.timers.alarms)
         made.served.server.on_store_failed = partial(made.state.stats.faults.not_written, "configuration")
         self._watch_loop(kernel)
@@ -240,10 +243,6 @@ class Broker(Service):
             self.state.runtime_sources.append(watchdog.figures)
             self.state.alarm_sources.append(watchdog.alarms)
 
-    def _fenced(self, reason: str) -> None:
-        """On the flush service's thread."""
-        self.state.loop.call_soon_threadsafe(self.kernel.fenced, self, reason)
-
     def pool(self, name: str, threads: int = 0) -> Pool:
         """Return the bounded queue of a name, for request processors, as :meth:`.Pools.get` does."""
         return self.pools.get(name, threads)
@@ -276,6 +275,49 @@ class Broker(Service):
             return made
 
         return self.call(stored)
+
+    def pull(
+        self,
+        topic: str,
+        queue_id: int,
+        queue_offset: int,
+        *,
+        group: str,
+        max_messages: int = 32,
+        expression: str = "*",
+        expression_type: str = "TAG",
+        commit_offset: int | None = None,
+    ) -> PullResult:
+        """Return the messages of a queue from an offset on that are there now, without a socket. Any thread.
+
+        To wait for messages, to share queues and to have failed ones again is what consumers are for (docs/embedding.md).
+
+        Args:
+            topic, queue_id, queue_offset: of the first message.
+            group: who reads; its offset moves only with ``commit_offset``.
+            max_messages: at most; the limits of one answer (``store.max_transfer_*``) hold as well.
+            expression, expression_type: which messages (``*``, ``A || B``, or SQL92).
+            commit_offset: the group's offset, which is stored with the pull.
+
+        Raises:
+            RefusedError: the group may not read, or there is no such topic or queue, or the expression does not parse.
+            FlintError: the broker does not run, or its event loop does not.
+        """
+        from flintmq.programs.broker.in_process import Itself, pull_result  # as for put
+
+        self._check_running()
+        state = self.state
+        peer = Itself(state.store_host, state.advertised_address)
+        wanted = Wanted(
+            topic, queue_id, queue_offset, group, peer, max_messages, expression, expression_type, 0, commit_offset
+        )
+
+        async def found() -> Found | Empty:
+            self._check_running()
+            return state.outlet.pull(wanted)
+
+        pulled = self.call(found) if self.is_elsewhere else state.outlet.pull(wanted)
+        return pull_result(pulled, wanted, state.config.broker.name)
 
     def _check_running(self) -> None:
         if not self._started or self._assembled().is_closing:

@@ -1,4 +1,4 @@
-"""Putting messages without a socket: the same checks, the same append, the same promise of durability."""
+"""Putting and pulling messages without a socket: the same checks, the same append, the same promise of durability."""
 
 from __future__ import annotations
 
@@ -9,12 +9,17 @@ from typing import Any, Final, Protocol, overload
 import attrs
 
 from flintmq.config.rocketmq.system_topics import AUTO_CREATE_TOPIC
+from flintmq.core.broker.outlet import Empty, Found, Wanted
 from flintmq.core.broker.sink import Incoming, not_durable, told_durable, until_flushed
 from flintmq.core.broker.state import BrokerState
+from flintmq.core.broker.subscription import build_subscription
 from flintmq.core.kernel.ports import DispatchRequest, FlushStatus, FlushWaiter
 from flintmq.core.record.host import unpack_host
 from flintmq.core.record.java_number import number_or
 from flintmq.core.record.properties import REAL_QUEUE_ID
+from flintmq.core.record.record import RecordError
+from flintmq.remoting.client.broker_api import PullResult, PullStatus
+from flintmq.remoting.client.message import Unpacking, messages_apart, messages_of
 from flintmq.remoting.client.unique_id import UniqueIdMaker
 from flintmq.remoting.wire.codes import MQ_VERSION
 from flintmq.remoting.wire.headers_message import SendMessageRequestHeader
@@ -126,9 +131,9 @@ class PutBatch(Sequence[PutMessageResult]):
         return self
 
 
-@attrs.frozen
-class _Itself:
-    """The process as the sender of its messages."""
+@attrs.frozen(eq=False)
+class Itself:
+    """The process as the sender and reader of messages."""
 
     packed_host: bytes
     remote_address: str
@@ -140,7 +145,7 @@ class InProcessPut:
     def __init__(self, state: BrokerState) -> None:
         self._state = state
         self._ids = UniqueIdMaker(unpack_host(state.store_host)[0], state.clock)
-        self._sender = _Itself(state.store_host, state.advertised_address)
+        self._sender = Itself(state.store_host, state.advertised_address)
         self._next_queue = 0
 
     def put(self, messages: Sequence[Puttable]) -> PutBatch:
@@ -188,3 +193,29 @@ class InProcessPut:
         if status is not FlushStatus.FLUSHED or faults.are_some:
             with contextlib.suppress(RuntimeError):  # the broker's loop has ended
                 self._state.loop.call_soon_threadsafe(told_durable, status, faults)
+
+
+def pull_result(pulled: Found | Empty, wanted: Wanted, broker_name: str) -> PullResult:
+    """Return the messages of a pull, their bodies decompressed. Any thread.
+
+    Tags are compared as text: the broker compares their hashes.
+
+    Args:
+        pulled: what the outlet found.
+        wanted: what it was asked for; with an expression.
+        broker_name: the name that the messages carry.
+    """
+    tags = build_subscription(wanted.topic, wanted.expression, wanted.expression_type).tags_set
+    records = b"".join(pulled.records)
+    try:
+        messages = messages_of(records, broker_name, Unpacking())
+    except RecordError:
+        messages = messages_apart(records, broker_name, Unpacking())
+    return PullResult(
+        status=PullStatus(pulled.code),
+        messages=tuple(one for one in messages if not tags or one.tags in tags),
+        next_begin_queue_offset=pulled.next_queue_offset,
+        min_queue_offset=pulled.min_queue_offset,
+        max_queue_offset=pulled.max_queue_offset,
+        suggested_broker_id=pulled.suggested_broker_id,
+    )
