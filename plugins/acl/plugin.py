@@ -106,7 +106,7 @@ def _acl_among(authenticators: Iterable[Authenticator]) -> AclAuthenticator | No
 
 def topic_of_record(api: BrokerApi, commit_log_offset_bytes: int) -> str | None:
     """Return the topic that clients know a record by: for a record that waits, the topic it will be delivered to."""
-    record = api.store.reader.message_at(commit_log_offset_bytes)
+    record = api.outlet.message_at(commit_log_offset_bytes)
     if record is None:
         return None
     return (

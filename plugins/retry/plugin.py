@@ -115,7 +115,7 @@ class SendBackProcessor(DeclaredProcessor):
         perm.check_broker_writeable(api.config.broker)
         if group.retry_queue_nums <= 0:
             return Response()  # it wants no retries, and the message is dropped
-        record = api.store.reader.message_at(header.commit_log_offset_bytes)
+        record = api.outlet.message_at(header.commit_log_offset_bytes)
         if record is None:
             raise RefusedError(
                 ResponseCode.SYSTEM_ERROR,

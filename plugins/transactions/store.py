@@ -38,10 +38,10 @@ class TransactionStore:
         return self._store.watermarks.flushed
 
     def min_queue_offset(self, topic: str) -> int:
-        return self._store.reader.min_queue_offset(topic, HALF_QUEUE_ID)
+        return self._api.outlet.min_queue_offset(topic, HALF_QUEUE_ID)
 
     def max_queue_offset(self, topic: str) -> int:
-        return self._store.reader.max_queue_offset(topic, HALF_QUEUE_ID)
+        return self._api.outlet.max_queue_offset(topic, HALF_QUEUE_ID)
 
     def record(self, topic: str, queue_offset: int) -> Record | None:
         """Return the message at a queue offset, None when there is none any more."""
@@ -50,7 +50,7 @@ class TransactionStore:
         return self._store.commit_log.record(unit[0], unit[1]) if unit is not None else None
 
     def record_at(self, commit_log_offset_bytes: int) -> Record | None:
-        return self._store.reader.message_at(commit_log_offset_bytes)
+        return self._api.outlet.message_at(commit_log_offset_bytes)
 
     def last_record(self) -> Record | None:
         """Return the newest record that is in a queue."""

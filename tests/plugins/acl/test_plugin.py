@@ -12,8 +12,8 @@ from flintmq.plugins.acl.plugin import topic_of_record
 
 
 def api(record: Any) -> BrokerApi:
-    store = SimpleNamespace(reader=SimpleNamespace(message_at=lambda _offset: record))
-    return cast("BrokerApi", SimpleNamespace(store=store, topics=SimpleNamespace(holding_topics={"WAITING"})))
+    outlet = SimpleNamespace(message_at=lambda _offset: record)
+    return cast("BrokerApi", SimpleNamespace(outlet=outlet, topics=SimpleNamespace(holding_topics={"WAITING"})))
 
 
 @pytest.mark.parametrize(

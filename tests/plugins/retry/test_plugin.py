@@ -82,7 +82,8 @@ class Retry:
         self.api: Any = SimpleNamespace(
             config=BrokerConfig(), clock=clock, store=self.store, sink=sink, stats=stats, topics=topics,
             groups=SubscriptionGroupManager(None, clock), intake_steps=IntakeSteps(),
-            address=BrokerAddress.of("127.0.0.1", 10911), dispatch=self.store.dispatch, role=role,
+            address=BrokerAddress.of("127.0.0.1", 10911), dispatch=self.store.dispatch,
+            outlet=SimpleNamespace(message_at=self.store.reader.message_at), role=role,
         )  # fmt: skip
         (self.record,) = sink.put([message("T", body=b"again")]).requests()
 

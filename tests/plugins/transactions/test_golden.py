@@ -8,7 +8,6 @@ import os
 import shutil
 import tarfile
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,11 +15,9 @@ import pytest
 import flintmq
 from flintmq.config.sections.models import BrokerConfig
 from flintmq.config.sections.service import TransactionsSection
-from flintmq.core.broker.address import BrokerAddress
 from flintmq.core.broker.offsets import ConsumerOffsetManager
 from flintmq.core.broker.producers import ProducerTable
 from flintmq.core.broker.sink import MessageSink
-from flintmq.core.broker.stats import BrokerStats
 from flintmq.core.broker.topics import TopicConfigManager
 from flintmq.core.errors import RefusedError
 from flintmq.core.io.config_manager import JsonFile
@@ -34,6 +31,7 @@ from flintmq.remoting.wire.headers_message import EndTransactionRequestHeader
 from flintmq.testing.clock import ManualClock
 from flintmq.testing.processor_kit import RecordingChannel
 from flintmq.testing.store import open_store
+from flintmq.tests.support.state import state_of
 
 SHARED = Path(os.environ.get("FLINTMQ_SHARED") or Path(str(flintmq.__file__)).resolve().parent.parent / "shared")
 SET = SHARED / "golden" / "store-delay-tran"
@@ -69,12 +67,11 @@ class TakenOver:
         producers = ProducerTable(self.clock)
         self.channel = RecordingChannel()
         producers.register("golden_pg_tx", self.channel, "client")
-        state: Any = SimpleNamespace(
+        state = state_of(
+            clock=self.clock,
             store=self.store,
             offsets=self.offsets,
             topics=TopicConfigManager(None, self.clock, {}),
-            stats=BrokerStats(self.clock),
-            address=BrokerAddress.of("127.0.0.1", 10911),
         )
         state.sink = MessageSink(self.store, state.stats, self.store.dispatch)
         config = BrokerConfig(transactions=TransactionsSection(timeout_ms=1000, check_interval_ms=2000, check_max=3))
