@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib.util
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -17,14 +17,15 @@ from flintmq.config.errors import ConfigError
 from flintmq.core.errors import StoreError
 from flintmq.core.io.paths import feed_path
 from flintmq.core.kernel.hookspecs import DispatcherContext, RegisterDispatcher, hookimpl
-from flintmq.core.kernel.ports import CommitLogDispatcher, SupportsFlushSoon
+from flintmq.core.kernel.ports import CommitLogDispatcher
 from flintmq.core.store.opened_store import commit_log_folders
 
 if TYPE_CHECKING:
-    from flintmq.core.store.message_store import MessageStore
+    from flintmq.core.broker.api import BrokerApi
+    from flintmq.core.broker.feature_folder import FeatureFolder
+    from flintmq.core.broker.log_view import LogView
     from flintmq.dispatchers.spark_feed.spark_feed import SparkFeed
     from flintmq.plugins.spark.landing.feeder import LandingFeeder
-    from flintmq.programs.broker.broker import Broker
 
 log = logging.getLogger("flintmq.broker")
 
@@ -43,50 +44,44 @@ class SparkFeedPlugin:
         register(NAME, make_dispatcher)
 
     @hookimpl
-    def flintmq_broker_starting(self, broker: Broker) -> None:
-        store = broker.state.store
-        named = any(name.rpartition("/")[2] == NAME for name in broker.config.dispatchers)
-        feed = find_feed(store.reput.dispatchers) if named else None
+    def flintmq_broker_starting(self, api: BrokerApi) -> None:
+        log = api.log
+        named = any(name.rpartition("/")[2] == NAME for name in api.settings.current.dispatchers)
+        feed = find_feed(api) if named else None
         if feed is None:
-            _remove_old(store)
+            _remove_old(api.folder)
             return
         from flintmq.dispatchers.spark_feed.spark_feed import HEARTBEAT_S, FeedPublisher
 
         publisher = feed.publisher
         assert isinstance(publisher, FeedPublisher)
-        is_synchronous = store.watermarks.synchronous
-
-        def flush_soon() -> None:
-            service = store.services.flush_service  # another one after a truncation
-            if isinstance(service, SupportsFlushSoon):
-                service.flush_soon()
-
-        publisher.open(broker.state.loop.call_later, None if is_synchronous else flush_soon)
+        is_synchronous = log.marks.synchronous
+        publisher.open(api.work.loop.call_later, None if is_synchronous else log.flush_soon)
         if not is_synchronous:  # there a flush makes records visible, and dispatch tells
-            store.progressed.subscribe(publisher.publish)
-        broker.timers.every(HEARTBEAT_S, publisher.publish, "feed")
-        _write_topics(broker)
+            log.progressed.subscribe(publisher.publish)
+        api.work.every(HEARTBEAT_S, publisher.publish, "feed")
+        _write_topics(api)
         landing = feed.landing
         if landing is not None:
             landing.start()
-        broker.state.runtime_sources.append(lambda: figures(feed, store))
+        api.figures.add(lambda: figures(feed, log))
 
 
-def _write_topics(broker: Broker) -> None:
+def _write_topics(api: BrokerApi) -> None:
     """Write the table of topics, by which readers of the files know the broker's name; else it comes with the next change."""
     try:
-        broker.state.topics.persist()
+        api.topics.persist()
     except StoreError as error:
         log.warning("readers of the store's files do not know this broker's name yet: %s", error)
 
 
-def _remove_old(store: MessageStore) -> None:
+def _remove_old(folder: FeatureFolder) -> None:
     try:
-        if not store.disk.exists(feed_path(Path(store.root))):
+        if not folder.disk.exists(feed_path(folder.path)):
             return
         from flintmq.dispatchers.spark_feed.spark_feed import remove_feed
 
-        remove_feed(store.disk, Path(store.root))
+        remove_feed(folder.disk, folder.path)
     except (OSError, StoreError) as error:  # the broker still serves; but readers must be warned
         log.error(
             "the feed of an earlier run cannot be removed; readers of the store's files must not trust it: %s", error
@@ -106,18 +101,17 @@ def make_dispatcher(context: DispatcherContext[object]) -> CommitLogDispatcher:
     return SparkFeed(publisher, _landing(context))
 
 
-def find_feed(dispatchers: Iterable[CommitLogDispatcher]) -> SparkFeed | None:
+def find_feed(api: BrokerApi) -> SparkFeed | None:
     """Return the dispatcher, if it is in force."""
     from flintmq.dispatchers.spark_feed.spark_feed import SparkFeed
 
-    for dispatcher in dispatchers:
-        inner = getattr(dispatcher, "inner", dispatcher)
-        if isinstance(inner, SparkFeed):
-            return inner
-    return None
+    try:
+        return api.part(SparkFeed)
+    except LookupError:
+        return None
 
 
-def figures(feed: SparkFeed, store: MessageStore) -> Mapping[str, str]:
+def figures(feed: SparkFeed, log: LogView) -> Mapping[str, str]:
     """For request 28 and ``flintmq status``."""
     from flintmq.dispatchers.spark_feed.spark_feed import FeedPublisher
 
@@ -125,7 +119,7 @@ def figures(feed: SparkFeed, store: MessageStore) -> Mapping[str, str]:
     found = {"sparkFeedMessages": str(feed.messages)}
     if isinstance(publisher, FeedPublisher):
         found["sparkFeedWrites"] = str(publisher.writes)
-    found["sparkFeedEndOffset"] = str(min(store.watermarks.dispatched, store.watermarks.flushed))
+    found["sparkFeedEndOffset"] = str(min(log.marks.dispatched, log.marks.flushed))
     landing = feed.landing
     if landing is not None:
         found |= {f"sparkFeedLanding{name}": text for name, text in landing.runtime_info().items()}

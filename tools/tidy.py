@@ -42,9 +42,7 @@ NO_VERB: Final = re.compile(
 )
 """How a docstring of a function begins that does not begin with what the function does."""
 _REFERENCE: Final = re.compile(r":(?:mod|class|func|meth|attr|data|exc|obj):`(?:[^`<]*<)?[~!]?([\w.]+)>?`")
-_MAY_READ_ROLE: Final = re.compile(
-    r"config/|programs/(broker/(assembly|broker|loading)|supervisor/plan)\.py$"
-)
+_MAY_READ_ROLE: Final = re.compile(r"config/|programs/(broker/(assembly|broker|loading)|supervisor/plan)\.py$")
 """The configuration's own checks, the assembly of a broker, and the plan of the supervisor."""
 _FOLDERS: Final = "docs|tests|tools|examples|client|config|core|dispatchers|flush|remoting|plugins|programs|testing"
 _PAGE: Final = re.compile(rf"(?<![\w/.])(?:{_FOLDERS})/[\w/.-]+\.(?:md|py|sh|toml)\b")

@@ -15,11 +15,14 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Iterable, Mapping
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 import msgspec
 
 from flintmq.core.record.host import pack_host
+
+if TYPE_CHECKING:
+    from flintmq.core.kernel.ports.replication import SupportsReplication
 
 CLIENT: Final = "client"
 """``listen.advertised_host: client``, and the word for it in the registration."""
@@ -114,6 +117,11 @@ class BrokerAddress(msgspec.Struct, frozen=True):
     advertised: Advertised = msgspec.field(default_factory=Advertised)
     """Other addresses that clients get, by the network that they come from."""
 
+    @property
+    def packed_hex(self) -> str:
+        """Return :attr:`packed` as message ids hold it."""
+        return self.packed.hex().upper()
+
     @classmethod
     def of(
         cls,
@@ -136,3 +144,15 @@ class BrokerAddress(msgspec.Struct, frozen=True):
         listening = port if listening_port is None else listening_port
         told = advertised if advertised is not None else Advertised()
         return cls(host_port(host, port), pack_host(ip or host, port), listening, told)
+
+
+def ha_port(replication: SupportsReplication | None, configured: int | None, address: BrokerAddress) -> int:
+    """Return the port that slaves replicate from, or would if this broker were a master that has some.
+
+    Args:
+        replication: the service that listens for slaves, or would; None without one.
+        configured: ``listen.ha_port``.
+        address: the broker's.
+    """
+    listening = replication.ha_port if replication is not None else 0
+    return listening or configured or address.listening_port + 1

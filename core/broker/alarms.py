@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +20,23 @@ _MESSAGE_MAX_CHARS: Final = 1_000
 _NAMED_MAX: Final = 10
 _SAME_DISK: Final = 0.01
 _RUNS_MAX: Final = 10
+
+
+class Alarms:
+    """The sources of a broker's alarms. Loop thread."""
+
+    __slots__ = ("_sources",)
+
+    def __init__(self) -> None:
+        self._sources: list[Callable[[], Iterable[Alarm]]] = []
+
+    def add(self, source: Callable[[], Iterable[Alarm]]) -> None:
+        """Add a source, which returns the alarms of now; it is called with each request 28 and each scrape."""
+        self._sources.append(source)
+
+    def current(self) -> list[Alarm]:
+        """Return what is wrong now, critical alarms first, each once, and at most :data:`ALARMS_MAX`."""
+        return gathered(alarm for source in self._sources for alarm in source())
 
 
 def gathered(alarms: Iterable[Alarm]) -> list[Alarm]:

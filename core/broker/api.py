@@ -1,38 +1,25 @@
 """What a plugin may touch of a broker.
 
-The factories of services and intake steps are given a :class:`BrokerApi`. The tables behind it are those that the built-in
-features use; each is documented where it is defined. Everything here belongs to the thread of the broker's loop.
+The factories of services and intake steps are given a :class:`BrokerApi`. The built-in
+features and request processors use it, too. Everything here belongs to the thread of the broker's loop.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar, cast
+
+from flintmq.core.broker.feature_folder import FeatureFolder
+from flintmq.core.broker.log_view import LogView
+from flintmq.core.broker.tables import Clients, Groups, Offsets, Topics
+from flintmq.core.broker.work import Work
 
 if TYPE_CHECKING:
-    from flintmq.config.sections.models import BrokerConfig
-    from flintmq.core.broker.address import BrokerAddress
-    from flintmq.core.broker.consumers import ConsumerTable
-    from flintmq.core.broker.followers import Followers
-    from flintmq.core.broker.groups import SubscriptionGroupManager
-    from flintmq.core.broker.intake_steps import IntakeSteps
-    from flintmq.core.broker.offsets import ConsumerOffsetManager
-    from flintmq.core.broker.outlet import MessageOutlet
-    from flintmq.core.broker.producers import ProducerTable
-    from flintmq.core.broker.queue_locks import RebalanceLockManager
-    from flintmq.core.broker.readers import Readers
-    from flintmq.core.broker.role import Role
-    from flintmq.core.broker.sink import MessageSink
-    from flintmq.core.broker.stats import BrokerStats
-    from flintmq.core.broker.topics import TopicConfigManager
-    from flintmq.core.io.clock import Clock, Scheduled
-    from flintmq.core.io.config_manager import JsonFile
-    from flintmq.core.kernel.ports.alarm import Alarm
-    from flintmq.core.kernel.ports.auth import Authenticator
-    from flintmq.core.kernel.ports.filter import MessageFilterFactory
+    from flintmq.core.broker.sink import Incoming, Stored
+    from flintmq.core.broker.state import BrokerState
+    from flintmq.core.io.clock import Scheduled
     from flintmq.core.kernel.ports.service import Service
-    from flintmq.core.store.message_store import MessageStore
+    from flintmq.core.record.record import MessageExtBrokerInner
 
 T = TypeVar("T")
 
@@ -60,166 +47,100 @@ class PeriodicTimers(Protocol):
         ...
 
 
-class BrokerApi(Protocol):
-    """The surface of a broker for plugins: its settings, its tables, its store, its time.
+class BrokerApi:
+    """The surface of a broker for plugins and for request processors.
 
-    A property that is a table is the same object as long as the broker runs. Nothing here may be called from another thread
-    except through ``loop.call_soon_threadsafe``.
+    A member is the same object as long as the broker runs. Nothing here is thread-safe unless it says so, and nobody assigns
+    to it. ``tests/core/broker/test_api.py`` bounds how many names it has.
     """
 
-    role: Role
-    """Whether the broker is a master or a slave now. It may change while the broker runs; the configuration has the role of the
-    start."""
+    __slots__ = (
+        "__weakref__",
+        "_state",
+        "address",
+        "alarms",
+        "clients",
+        "clock",
+        "figures",
+        "folder",
+        "groups",
+        "intake",
+        "log",
+        "offsets",
+        "outlet",
+        "role",
+        "server",
+        "settings",
+        "topics",
+        "work",
+    )
 
-    @property
-    def config(self) -> BrokerConfig:
-        """The settings in force. Some change while the broker runs: read them when they are needed."""
-        ...
-
-    @property
-    def clock(self) -> Clock:
+    def __init__(self, state: BrokerState) -> None:
+        self._state: Final = state
+        self.settings: Final = state.settings
+        """The settings in force, and those of the start. Some change while the broker runs: read them when they are needed."""
+        self.clock: Final = state.clock
         """The time. Tests turn it."""
-        ...
-
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop:
-        """The loop on whose thread the broker works."""
-        ...
-
-    @property
-    def store(self) -> MessageStore:
-        """The store: ``reader`` reads queues and messages, ``watermarks`` has every position. Messages are put through
-        :attr:`sink`."""
-        ...
-
-    @property
-    def sink(self) -> MessageSink:
-        """The one way to put messages: it appends, asks for durability, counts, and makes visible what was stored."""
-        ...
-
-    @property
-    def outlet(self) -> MessageOutlet:
+        self.role: Final = state.role
+        """Whether the broker is a master or a slave now. It may change while the broker runs; the configuration has the role
+        of the start."""
+        self.work: Final = Work(state)
+        """Work that is done again and again, on the loop's thread from another one, and in a thread."""
+        self.address: Final = state.address
+        """How the broker is reached: the address that clients get, and the one that records have."""
+        self.intake: Final = state.intake
+        """Makes messages to be stored of what clients send, and has the steps that each passes."""
+        self.outlet: Final = state.outlet
         """The one way to read messages: for groups with all checks, for features without; and to wait for messages."""
-        ...
-
-    @property
-    def topics(self) -> TopicConfigManager:
+        self.topics: Final = Topics(state)
         """The table of topics. A feature that remembers something by topic subscribes to its ``deleted``; so with groups."""
-        ...
-
-    @property
-    def filters(self) -> Mapping[str, MessageFilterFactory]:
-        """The factories of message filters, by expression type."""
-        ...
-
-    @property
-    def groups(self) -> SubscriptionGroupManager:
+        self.groups: Final = Groups(state)
         """The table of subscription groups."""
-        ...
+        self.offsets: Final = Offsets(state)
+        """How far each group has consumed each queue, and what else retention waits for."""
+        self.clients: Final = Clients(state)
+        """The consumers and producers that are connected, their locks and filters."""
+        self.log: Final = LogView(state)
+        """The log and its queues, to be read."""
+        self.figures: Final = state.figures
+        """The figures of request 28, the measurements for monitoring systems, and what is counted; a feature adds sources."""
+        self.alarms: Final = state.alarms
+        """What is wrong now by all that the broker knows (docs/alarms.md); a feature adds sources of its own."""
+        self.folder: Final = FeatureFolder(state)
+        """Where features keep files."""
+        self.server: Final = state.server
+        """The server: its pools of requests, its turns, its authenticators."""
 
-    @property
-    def offsets(self) -> ConsumerOffsetManager:
-        """How far each group has consumed each queue."""
-        ...
+    def put(self, messages: Sequence[Incoming], *, together: bool = False, dispatch: bool = True) -> Stored:
+        """Append messages with one append and one promise of durability, then dispatch what is readable.
 
-    @property
-    def consumers(self) -> ConsumerTable:
-        """The consumers that are connected."""
-        ...
-
-    @property
-    def producers(self) -> ProducerTable:
-        """The producers that are connected, and can be asked about their transactions."""
-        ...
-
-    @property
-    def locks(self) -> RebalanceLockManager:
-        """The queues that clients of ordered groups have locked."""
-        ...
-
-    @property
-    def stats(self) -> BrokerStats:
-        """The counters behind requests 28 and 315."""
-        ...
-
-    @property
-    def followers(self) -> Followers:
-        """What is told of each append, answer and pull: the services that are
-        :class:`~flintmq.core.kernel.ports.FollowsMessages`."""
-        ...
-
-    @property
-    def readers(self) -> Readers:
-        """What retention waits for: the groups, and features that read topics of their own."""
-        ...
-
-    @property
-    def intake_steps(self) -> IntakeSteps:
-        """The steps that a message passes before it is stored, for a feature that puts messages on behalf of clients."""
-        ...
-
-    @property
-    def timers(self) -> PeriodicTimers:
-        """Work that is done again and again, from the start of the services to the stop of the broker."""
-        ...
-
-    @property
-    def address(self) -> BrokerAddress:
-        """How the broker is reached: the address that clients get, and the one that records carry."""
-        ...
-
-    @property
-    def ha_port(self) -> int:
-        """The port that slaves replicate from, or would if this broker were a master that has some."""
-        ...
-
-    def dispatch(self) -> None:
-        """Make what was appended visible as far as it is durable: queues, index, held pulls."""
-        ...
-
-    def alarms(self) -> list[Alarm]:
-        """Return what is wrong now by all that the broker knows, critical alarms first (docs/alarms.md)."""
-        ...
-
-    def file(self, name: str) -> JsonFile:
-        """Return the table ``config/<name>`` of the store's folder, which is written through the broker's disk."""
-        ...
-
-    def service(self, kind: type[T]) -> T:
-        """Return the service of a class, for another part of the feature that registered it.
+        Args:
+            messages: made by :attr:`intake`, or of :class:`~flintmq.core.record.record.MessageExtBrokerInner`.
+            together: whether they must follow one another in one file of the log: all of them are stored or none.
+            dispatch: whether to dispatch; False if the caller does later, with ``log.dispatch``.
 
         Raises:
-            LookupError: the service is not registered.
+            RefusedError: the store takes no messages now. A message that it refuses by itself is in the results.
         """
-        ...
+        sink = self._state.sink
+        if not together:
+            return sink.put(messages) if dispatch else sink.append(messages)
+        stored = sink.append_together(cast("Sequence[MessageExtBrokerInner]", messages))
+        if dispatch:
+            self._state.dispatch()
+        return stored
 
-    def services_with(self, protocol: type[T]) -> Iterator[T]:
+    def part(self, kind: type[T]) -> T:
+        """Return the service or the dispatcher of a class, or a privileged part of the broker.
+
+        Raises:
+            LookupError: there is none.
+        """
+        return self._state.service(kind)
+
+    def parts(self, protocol: type[T]) -> Iterator[T]:
         """Return the services that support a protocol of :mod:`flintmq.core.kernel.ports`, in the order of registration."""
-        ...
-
-
-class BrokerHandle(Protocol):
-    """The running broker, as the hooks of its life are given it."""
-
-    @property
-    def state(self) -> BrokerApi:
-        """What a plugin may touch."""
-        ...
-
-    @property
-    def authenticators(self) -> tuple[Authenticator, ...]:
-        """The authenticators in force, in the order in which they are asked."""
-        ...
-
-    @property
-    def address(self) -> str:
-        """The address that clients get, ``host:port``."""
-        ...
-
-    @property
-    def port(self) -> int:
-        """The port that the broker listens on."""
-        ...
+        return self._state.services_with(protocol)
 
 
 ServiceFactory = Callable[..., "Service | None"]

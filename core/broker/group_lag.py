@@ -52,7 +52,7 @@ def positions(api: BrokerApi, group: str, topic: str) -> Iterator[QueuePosition]
 
 def has_left(api: BrokerApi, group: str, topic: str) -> bool:
     """Return whether a group is online and no longer subscribes to a topic in which it may still have offsets."""
-    info = api.consumers.find(group)
+    info = api.clients.consumers.find(group)
     return info is not None and bool(info.subscriptions) and topic not in info.subscriptions
 
 
@@ -62,7 +62,7 @@ def read_topics(api: BrokerApi) -> Iterator[tuple[str, str]]:
     Broadcasting members keep their offsets themselves: what such a group has read is not known here, and it is left out.
     """
     online: dict[str, list[str]] = {}
-    for info in api.consumers:
+    for info in api.clients.consumers:
         for topic in info.subscriptions:
             online.setdefault(topic, []).append(info.group_name)
     for topic in api.offsets.topics():
@@ -76,7 +76,7 @@ def read_topics(api: BrokerApi) -> Iterator[tuple[str, str]]:
 
 
 def _reads(api: BrokerApi, group: str, topic: str) -> bool:
-    info = api.consumers.find(group)
+    info = api.clients.consumers.find(group)
     if info is not None and info.is_broadcasting:
         return False
     return topic in api.topics and not has_left(api, group, topic)
@@ -84,5 +84,5 @@ def _reads(api: BrokerApi, group: str, topic: str) -> bool:
 
 def member_count(api: BrokerApi, group: str) -> int:
     """Return how many members of a group are connected."""
-    info = api.consumers.find(group)
+    info = api.clients.consumers.find(group)
     return len({member.client_id for member in info.members.values()}) if info is not None else 0

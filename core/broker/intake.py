@@ -116,13 +116,19 @@ class MessageIntake:
 
     def __init__(self, state: BrokerState, steps: IntakeSteps, choose: Callable[[int], int] = random.randrange) -> None:
         self._state = state
-        self._steps = steps
+        self._steps = self.steps = steps
+        self._followers = state.followers
         self._choose = choose
         cluster = state.config.broker.cluster
         self._cluster = cluster
         self._cluster_entry = f"CLUSTER\x01{cluster}"
         self._after_entry = f"\x02{self._cluster_entry}"
         self._tails = PropertyTails(self._stored, steps)
+
+    def answered(self) -> None:
+        """Tell the services that follow messages that senders have their answers."""
+        if self._followers.all:
+            self._followers.answered()
 
     def single(
         self,

@@ -187,7 +187,7 @@ class MessageOutlet:
             if state.followers.all:
                 state.followers.handed_out(HandedOut(topic, name, queue_id, pulled.records, took_s))
         else:
-            state.stats.get_missed += 1
+            state.stats.missed()
             if pulled.code == _MOVED:
                 self._moved.moved(wanted, pulled.next_queue_offset)
         if wanted.commit_offset is not None and not is_slave:

@@ -12,11 +12,14 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from flintmq.config.rocketmq.system_topics import HOLDING_TOPICS
-from flintmq.core.broker.sink import MessageSink
+from flintmq.core.broker.log_view import LogView
+from flintmq.core.broker.sink import Incoming, Stored
 from flintmq.core.broker.stats import BrokerStats
+from flintmq.core.broker.tables import Topics
 from flintmq.core.broker.topic_name import (
     DLQ_PREFIX,
     DLQ_QUEUE_NUMS,
@@ -25,7 +28,6 @@ from flintmq.core.broker.topic_name import (
     check_topic_name,
     dlq_topic,
 )
-from flintmq.core.broker.topics import TopicConfigManager
 from flintmq.core.client_log import client_log
 from flintmq.core.errors import RefusedError
 from flintmq.core.limits import PROPERTIES_MAX_BYTES
@@ -35,7 +37,6 @@ from flintmq.core.record.queue_unit import is_address
 from flintmq.core.record.record import BLANK_MIN_BYTES, MessageExtBrokerInner, Record, record_size
 from flintmq.core.record.sys_flag import without_transaction
 from flintmq.core.response_code import ResponseCode
-from flintmq.core.store.message_store import MessageStore
 
 if TYPE_CHECKING:
     from flintmq.core.broker.api import BrokerApi
@@ -62,46 +63,46 @@ class RedirectedMessageStore:
     """The store, as the delivery of waiting messages sees it. Loop thread.
 
     Args:
-        store: where they wait.
-        stats: counts what is delivered.
+        log: where they wait.
+        counts: counts what is delivered.
+        append: stores what is delivered, and dispatches nothing.
         topics: say which queues there are now, and take the topic of dead letters where it is missing.
-        sink: takes what is delivered; one of its own where there is none.
         has_topic: says whether a topic may be delivered to, see :func:`has_real_topic`; None lets all be.
     """
 
     def __init__(
         self,
-        store: MessageStore,
-        stats: BrokerStats,
-        topics: TopicConfigManager | None = None,
-        sink: MessageSink | None = None,
+        log: LogView,
+        counts: BrokerStats,
+        append: Callable[[Sequence[Incoming]], Stored],
+        topics: Topics | None = None,
         has_topic: Callable[[str], bool] | None = None,
     ) -> None:
         self._has_topic = has_topic
-        self._store = store
-        self._stats = stats
-        self._sink = sink if sink is not None else MessageSink(store, stats, store.dispatch)
+        self._log = log
+        self._stats = counts
+        self._put = append
         self._topics = topics
 
     @property
     def wrote_offset_bytes(self) -> int:
-        return self._store.watermarks.wrote
+        return self._log.marks.wrote
 
     @property
     def flushed_offset_bytes(self) -> int:
-        return self._store.watermarks.flushed
+        return self._log.marks.flushed
 
     def min_queue_offset(self, topic: str, queue_id: int) -> int:
-        return self._store.reader.min_queue_offset(topic, queue_id)
+        return self._log.reader.min_queue_offset(topic, queue_id)
 
     def max_queue_offset(self, topic: str, queue_id: int) -> int:
-        return self._store.reader.max_queue_offset(topic, queue_id)
+        return self._log.reader.max_queue_offset(topic, queue_id)
 
     def queue_units(
         self, topic: str, queue_id: int, queue_offset: int, max_units: int
     ) -> Iterable[tuple[int, int, int]]:
         """Entries from an offset on: (commit log offset in bytes, size in bytes, tags code)."""
-        queue = self._store.consume_queues.find(topic, queue_id)
+        queue = self._log.queue(topic, queue_id)
         if queue is None:
             return ()
         return self._with_times(queue.units(queue_offset, max_units))
@@ -110,13 +111,13 @@ class RedirectedMessageStore:
         """Yield the units, with delivery times computed again from the record where they were in an ext file that is lost."""
         for physical, size, due_ms in units:
             if is_address(due_ms):
-                for request in self._store.commit_log.requests(physical, physical + size):
+                for request in self._log.requests(physical, physical + size):
                     due_ms = request.tags_code
             yield physical, size, due_ms
 
     def look_message(self, commit_log_offset_bytes: int, size_bytes: int) -> Record | None:
         """Return the record at a place of the log; None when there is none any more."""
-        return self._store.commit_log.record(commit_log_offset_bytes, size_bytes)
+        return self._log.record(commit_log_offset_bytes, size_bytes)
 
     def put_messages(
         self, messages: Sequence[MessageExtBrokerInner], topic: str, queue_id: int
@@ -153,9 +154,7 @@ class RedirectedMessageStore:
     def _append(self, messages: Sequence[MessageExtBrokerInner], topic: str, queue_id: int) -> Sequence[PutOutcome]:
         placed = [self._is_placed(message) for message in messages]
         try:
-            stored = self._sink.append(
-                [message for message, has_queue in zip(messages, placed, strict=True) if has_queue]
-            )
+            stored = self._put([message for message, has_queue in zip(messages, placed, strict=True) if has_queue])
         except RefusedError:
             return [PutOutcome.LATER] * len(messages)
         self._stats.delivered(topic, queue_id, stored.units)
@@ -170,6 +169,12 @@ class RedirectedMessageStore:
         except RefusedError:
             return False
         return True
+
+
+def waiting_store(api: BrokerApi) -> RedirectedMessageStore:
+    """Return the store of a broker, for messages that wait in it; they are delivered only to topics that there are."""
+    append = partial(api.put, dispatch=False)
+    return RedirectedMessageStore(api.log, api.figures.counts, append, api.topics, partial(has_real_topic, api))
 
 
 def has_real_topic(api: BrokerApi, topic: str) -> bool:
@@ -190,7 +195,7 @@ def has_real_topic(api: BrokerApi, topic: str) -> bool:
 
 def drop(stats: BrokerStats, message: MessageExtBrokerInner) -> None:
     """Count a message that cannot be delivered because its topic was deleted while it waited, and tell it."""
-    stats.dropped += 1
+    stats.undelivered()
     named = message.properties.get(props.UNIQ_KEY) or "without an id"
     _log.warning(
         "message %s for %s is dropped: the topic was deleted while it waited [delivery.no_topic]", named, message.topic

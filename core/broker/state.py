@@ -4,38 +4,42 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import TypeVar
 
+from flintmq.config import LoadedConfig
 from flintmq.config.sections.models import BrokerConfig
-from flintmq.core.broker.address import BrokerAddress
-from flintmq.core.broker.alarms import gathered
-from flintmq.core.broker.api import PeriodicTimers
+from flintmq.core.broker.address import BrokerAddress, ha_port
+from flintmq.core.broker.alarms import Alarms
+from flintmq.core.broker.api import BrokerApi, PeriodicTimers
 from flintmq.core.broker.consumers import ConsumerTable
+from flintmq.core.broker.figures import Figures
 from flintmq.core.broker.followers import Followers
 from flintmq.core.broker.groups import SubscriptionGroupManager
 from flintmq.core.broker.intake import MessageIntake
 from flintmq.core.broker.intake_steps import IntakeSteps
+from flintmq.core.broker.log_copy import LogCopy, MasterTables
+from flintmq.core.broker.log_files import LogFiles
 from flintmq.core.broker.offsets import ConsumerOffsetManager
 from flintmq.core.broker.outlet import MessageOutlet
 from flintmq.core.broker.producers import ProducerTable
 from flintmq.core.broker.queue_locks import RebalanceLockManager
 from flintmq.core.broker.readers import Readers
 from flintmq.core.broker.role import Role
+from flintmq.core.broker.settings import Settings
 from flintmq.core.broker.sink import MessageSink
 from flintmq.core.broker.stats import BrokerStats
 from flintmq.core.broker.topics import TopicConfigManager
 from flintmq.core.io.clock import Clock
-from flintmq.core.io.config_manager import JsonFile
-from flintmq.core.kernel.ports import Alarm, MessageFilterFactory, Service
+from flintmq.core.kernel.ports import MessageFilterFactory, Service
 from flintmq.core.kernel.ports.replication import SupportsReplication
+from flintmq.core.kernel.ports.server import ServerPort
 from flintmq.core.store.message_store import MessageStore
 
 T = TypeVar("T")
 
 
 class BrokerState:
-    """Everything a broker knows, without sockets; what plugins are given as their :class:`~flintmq.core.broker.api.BrokerApi`.
+    """Everything a broker knows. Its :attr:`api` is what plugins and request processors are given of it.
 
     Args:
         config: the settings; some change while the broker runs.
@@ -50,6 +54,9 @@ class BrokerState:
         filters: factories of message filters, by expression type.
         timers: work that is done again and again.
         role: whether the broker is a master or a slave.
+        server: the server, as features see it.
+        figures: the sources of figures.
+        loaded: the configuration of the start, with the origin of each value.
         services: return the services, in the order of their registration; they are made after the state.
         intake_steps: what redirects or refuses messages before they are stored; filled after the state is made.
     """
@@ -69,6 +76,9 @@ class BrokerState:
         filters: Mapping[str, MessageFilterFactory],
         timers: PeriodicTimers,
         role: Role,
+        server: ServerPort,
+        figures: Figures | None = None,
+        loaded: LoadedConfig | None = None,
         services: Callable[[], Iterable[Service]] = tuple,
         intake_steps: IntakeSteps | None = None,
     ) -> None:
@@ -95,12 +105,13 @@ class BrokerState:
         self.store_host_hex = address.packed.hex().upper()
         self.advertised_address = address.host_port
         """``host:port`` that the broker registers under, and that clients get unless the address names another one."""
-        self.runtime_sources: list[Callable[[], Mapping[str, str]]] = []
-        """Further figures for request 28."""
-        self.alarm_sources: list[Callable[[], Iterable[Alarm]]] = []
+        self.figures = figures if figures is not None else Figures(stats)
+        """The figures of request 28, and the measurements for monitoring systems."""
+        self.alarms = Alarms()
         """What knows of things that are wrong."""
-        self.answers_as_bytes = True
-        """Whether ordinary answers may be written as they are sent: no plugin's hook wants to see them."""
+        self.settings = Settings(self)
+        self.loaded = loaded if loaded is not None else LoadedConfig(config, {}, {})
+        self.server = server
         self._dispatching = False
         self._closing = False
         self.followers = Followers()
@@ -110,6 +121,8 @@ class BrokerState:
         self.intake = MessageIntake(self, self.intake_steps)
         topics.deleted.subscribe(self.forget_topic)
         groups.deleted.subscribe(stats.forget_group)
+        self.api = BrokerApi(self)
+        """What plugins and request processors may use."""
 
     def update_config(self, config: BrokerConfig) -> None:
         """Take settings that may change while the broker runs."""
@@ -130,20 +143,21 @@ class BrokerState:
         self.offsets.remove_topic(topic)
         self.stats.forget_topic(topic)
 
-    def alarms(self) -> list[Alarm]:
-        """Return what is wrong now, critical alarms first, each once, and only so many."""
-        return gathered(alarm for source in self.alarm_sources for alarm in source())
-
-    def file(self, name: str) -> JsonFile:
-        """Return the table ``config/<name>`` of the store's folder."""
-        return JsonFile(Path(self.config.store.path) / "config" / name, self.store.disk)
-
     def service(self, kind: type[T]) -> T:
-        """Return the service of a class. Raises ``LookupError`` where there is none."""
-        for service in self.services():
-            if isinstance(service, kind):
-                return service
-        raise LookupError(f"there is no service {kind.__name__}")
+        """Return the service, the dispatcher or the privileged part of a class. Raises ``LookupError`` if there is none."""
+        for found in self._parts():
+            if isinstance(found, kind):
+                return found
+        raise LookupError(f"there is no part {kind.__name__}")
+
+    def _parts(self) -> Iterator[object]:
+        yield from self.services()
+        yield self
+        yield MasterTables(self.topics, self.groups, self.offsets)
+        yield LogCopy(self.store)
+        yield LogFiles(self.store)
+        for dispatcher in self.store.reput.dispatchers:
+            yield getattr(dispatcher, "inner", dispatcher)
 
     def services_with(self, protocol: type[T]) -> Iterator[T]:
         """Return the services that support a protocol, in the order of their registration."""
@@ -152,10 +166,8 @@ class BrokerState:
     @property
     def ha_port(self) -> int:
         """The port that slaves replicate from, or would if this broker were a master that has some."""
-        found = next(self.services_with(SupportsReplication), None)  # type: ignore[type-abstract]
-        return (
-            (found.ha_port if found is not None else 0) or self.config.listen.ha_port or self.address.listening_port + 1
-        )
+        replication = next(self.services_with(SupportsReplication), None)  # type: ignore[type-abstract]
+        return ha_port(replication, self.config.listen.ha_port, self.address)
 
     def has_master(self) -> bool:
         """Return whether this is a slave whose master can be reached."""

@@ -100,7 +100,7 @@ class BrokerStats:
         self._gets: dict[tuple[int, str, str], list[float]] = {}
         """(queue, topic, group) → messages, bytes, seconds, answers, where the next pull goes on."""
         self.figures: BatchFigures | None = None
-        """Counts more, per batch; None while nothing reads it."""
+        """Counts more, per batch; None until :meth:`measure`."""
         self._put_times = [0] * len(_EDGE_NAMES)
         self._last_put_times: list[int] | None = None
         self.table = StatsTable(clock, self._fold)
@@ -160,6 +160,26 @@ class BrokerStats:
             if self.figures is not None:
                 now_messages, now_bytes = self._puts[topic]
                 self.figures.sized(topic, now_messages - messages, now_bytes - size_bytes)
+
+    def measure(self, figures: BatchFigures) -> None:
+        """Count more from now on, per batch."""
+        self.figures = figures
+
+    def undelivered(self) -> None:
+        """Count a message that waited and can be delivered no more."""
+        self.dropped += 1
+
+    def missed(self) -> None:
+        """Count a pull that found nothing."""
+        self.get_missed += 1
+
+    def refused(self) -> None:
+        """Count a send whose message is not stored."""
+        self.put_failed += 1
+
+    def undurable(self, reason: str) -> None:
+        """Count a send whose message is stored, and whose answer says that it is not as durable as promised."""
+        self.not_durable[reason] = self.not_durable.get(reason, 0) + 1
 
     def waited(self, took_s: float) -> None:
         """Note how long an append and the wait for its durability took."""

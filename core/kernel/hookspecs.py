@@ -43,7 +43,7 @@ from flintmq.core.kernel.ports import (
 from flintmq.core.kernel.ports.processor import DefaultProcessorFactory, ProcessorFactory, RequestDeclaration
 
 if TYPE_CHECKING:
-    from flintmq.core.broker.api import BrokerHandle, ServiceFactory
+    from flintmq.core.broker.api import BrokerApi, ServiceFactory
     from flintmq.core.record.dispatch_request import DispatchRequest
     from flintmq.core.record.record_batch import RecordBatch
     from flintmq.core.store.opened_store import OpenedStore
@@ -147,7 +147,7 @@ class RegisterProcessor(Protocol):
         pool: str = "admin",
         threads: int | None = None,
     ) -> None:
-        """Register ``factory(server)``, which makes the processor; see ``flintmq_request_processors``."""
+        """Register ``factory(api)``, which makes the processor; see ``flintmq_request_processors``."""
 
 
 class RegisterFilter(Protocol):
@@ -168,12 +168,12 @@ class RegisterDefaultProcessor(Protocol):
         pool: str = "admin",
         threads: int | None = None,
     ) -> None:
-        """``factory(server)`` makes an object with ``handle(request)``; ``at`` is ``broker``, ``nameserver`` or ``both``."""
+        """``factory(api)`` makes an object with ``handle(request)``; ``at`` is ``broker``, ``nameserver`` or ``both``."""
 
 
 class RegisterServerPart(Protocol):
     def __call__(self, name: str, factory: Callable[..., object], *, at: str = "broker") -> None:
-        """``factory(server)`` is given the broker or the name server; ``at`` is ``broker``, ``nameserver`` or ``both``."""
+        """``factory(api)`` is given a ``BrokerApi`` or the name server; ``at`` is ``broker``, ``nameserver`` or ``both``."""
 
 
 class RegisterService(Protocol):
@@ -226,7 +226,7 @@ class FlintSpecs:
     the plugin, the hook and the line, and counted: ``loopBlockedTimes``, ``loopBlockedMaxMillis``, ``loopBlockedBy``.
     What must block belongs into a pool of threads (``flintmq_request_processors``) or into threads of the plugin's own.
     Whatever of the broker is not called thread-safe belongs to the loop's thread; from another, ``broker.put(...)`` and
-    ``asyncio.run_coroutine_threadsafe(work(), broker.state.loop)`` may be called.
+    ``asyncio.run_coroutine_threadsafe(work(), broker.api.work.loop)`` may be called.
     """
 
     @hookspec
@@ -268,11 +268,11 @@ class FlintSpecs:
         """Register request processors: ``register(name, codes, factory, at="broker", pool="admin", threads=None)``. A
         code has one processor. ``at`` says which server has it: ``broker``, ``nameserver`` or ``both``.
 
-        ``factory(server)`` is given the broker or the name server and makes a ``RequestProcessor``, an object with
-        ``handlers()``: a mapping of each code to a function of the request that returns a ``Response``, or None when no
-        answer is due. Or it makes a ``BatchProcessor`` with ``process(batch)``, which takes all requests of a read and
-        answers each with ``request.channel.respond``. A wrong ``Response`` (a body that is not bytes, fields that are
-        not text) is not sent: the answer says that the request failed, and why.
+        ``factory(api)`` is given a :class:`~flintmq.core.broker.api.BrokerApi`, or the name server, and makes a
+        ``RequestProcessor``, an object with ``handlers()``: a mapping of each code to a function of the request that returns
+        a ``Response``, or None when no answer is due. Or it makes a ``BatchProcessor`` with ``process(batch)``, which takes
+        all requests of a read and answers each with ``request.channel.respond``. A wrong ``Response`` (a body that is not
+        bytes, fields that are not text) is not sent: the answer says that the request failed, and why.
 
         A class whose methods are decorated with ``@handles(code, header=…, pool=…, needs=…, audited=…)`` declares its codes
         itself: ``codes`` is then ``declared_by(TheClass)``, and access control and the audit log follow from it. A code
@@ -285,7 +285,7 @@ class FlintSpecs:
         their handlers run on the loop, where ``async def`` ones may wait and plain ones must not block. A pool of any
         other name has ``threads`` threads (four, if it is left out), which run plain handlers, several at a time; ``async
         def`` ones stay on the loop. Its capacity is ``admission.admin_queue``. A handler in a thread reads its request
-        and returns a ``Response``; ``request.channel`` and ``broker.state`` belong to the loop. A stop waits two seconds
+        and returns a ``Response``; ``request.channel`` and ``api`` belong to the loop. A stop waits two seconds
         for handlers in threads, then names those that are stuck and leaves them behind."""
 
     @hookspec
@@ -312,10 +312,10 @@ class FlintSpecs:
         """Register a processor of all codes that no other processor answers: ``register(name, factory, at="broker",
         pool="admin")``.
 
-        RocketMQ's ``registerDefaultProcessor``. The factory is given the broker or the name server, and makes an object with
-        ``handle(request)``, plain or ``async def``, that returns a ``Response``, or None where no answer is due. ``at`` says
-        which server has it: ``broker``, ``nameserver`` or ``both``; each has one at most. ``pool`` and ``threads`` are as of
-        request processors."""
+        RocketMQ's ``registerDefaultProcessor``. The factory is given a ``BrokerApi`` or the name server, and makes an object
+        with ``handle(request)``, plain or ``async def``, that returns a ``Response``, or None if no answer is due. ``at``
+        says which server has it: ``broker``, ``nameserver`` or ``both``; each has one at most. ``pool`` and ``threads`` are
+        as of request processors."""
 
     @hookspec
     def flintmq_connection_listeners(self, register: RegisterServerPart) -> None:
@@ -357,7 +357,7 @@ class FlintSpecs:
         None, where the configuration asks for none. One that has ``on_stored(stored)``, ``on_answered()`` and
         ``on_handed_out(handed_out)`` is told of every append, answer and pull
         (:class:`~flintmq.core.kernel.ports.follow.FollowsMessages`).
-        ``api`` is a :class:`~flintmq.core.broker.api.BrokerApi`; periodic work is ``api.timers.every(seconds, work, name)`` in
+        ``api`` is a :class:`~flintmq.core.broker.api.BrokerApi`; periodic work is ``api.work.every(seconds, work, name)`` in
         ``start``. A service for masters or for slaves starts and stops its work with ``api.role.run_while``.
 
         Services are made after recovery, started in the order of their registration before the broker listens, and stopped
@@ -406,18 +406,10 @@ class FlintSpecs:
         TLS. One that raises ends with one line and exit code 2."""
 
     @hookspec
-    def flintmq_broker_starting(self, broker: BrokerHandle) -> None:
+    def flintmq_broker_starting(self, api: BrokerApi) -> None:
         """React when the broker is assembled and recovered, but does not listen yet. As with the hooks below, a plugin
         that raises here is counted and named, and the others are called all the same."""
 
     @hookspec
-    def flintmq_broker_ready(self, broker: BrokerHandle) -> None:
-        """React when the broker listens and is registered."""
-
-    @hookspec
-    def flintmq_broker_stopping(self, broker: BrokerHandle) -> None:
-        """React when the broker is about to stop listening; it can still be used."""
-
-    @hookspec
-    def flintmq_broker_fenced(self, broker: BrokerHandle, reason: str) -> None:
+    def flintmq_broker_fenced(self, api: BrokerApi, reason: str) -> None:
         """React when a sync has failed: the broker acknowledges nothing until it is restarted. Called once."""

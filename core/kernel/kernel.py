@@ -56,7 +56,7 @@ from flintmq.core.kernel.registry import Registered
 
 if TYPE_CHECKING:
     from flintmq.config.loading.raw import Origin
-    from flintmq.core.broker.api import BrokerHandle
+    from flintmq.core.broker.api import BrokerApi
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -188,23 +188,13 @@ class Kernel:
 
     # The broker's life.
 
-    def starting(self, broker: BrokerHandle) -> None:
+    def starting(self, api: BrokerApi) -> None:
         """Call the plugins: the broker is assembled. A built-in that raises stops the start; others are isolated."""
-        self._tell("flintmq_broker_starting", builtins_raise=True, broker=broker)
+        self._tell("flintmq_broker_starting", builtins_raise=True, api=api)
 
-    def ready(self, broker: BrokerHandle) -> None:
-        """Call the plugins: the broker listens. A built-in that raises stops the start; others are isolated."""
-        self._tell("flintmq_broker_ready", builtins_raise=True, broker=broker)
-        self.ledger.serves = True
-
-    def stopping(self, broker: BrokerHandle) -> None:
-        """Call the plugins in reverse order: the broker is about to stop. Never raises."""
-        self.ledger.serves = False
-        self._tell("flintmq_broker_stopping", backwards=True, broker=broker)
-
-    def fenced(self, broker: BrokerHandle, reason: str) -> None:
+    def fenced(self, api: BrokerApi, reason: str) -> None:
         """Call the plugins: nothing is acknowledged any more. Never raises."""
-        self._tell("flintmq_broker_fenced", broker=broker, reason=reason)
+        self._tell("flintmq_broker_fenced", api=api, reason=reason)
 
     def guarded(self, registered: Registered[Any], factory: Callable[P, T]) -> Callable[P, T]:
         """Return a factory whose failure is a ``PluginError`` that names the plugin, as is a product that cannot be used.
@@ -345,9 +335,8 @@ class Kernel:
         self._blame.code.add(registered.owner, registered.value)
         return make
 
-    def _tell(self, hook: str, *, builtins_raise: bool = False, backwards: bool = False, **arguments: Any) -> None:
-        hooks = self._hooks.get(hook, ())
-        for implementation in reversed(hooks) if backwards else hooks:
+    def _tell(self, hook: str, *, builtins_raise: bool = False, **arguments: Any) -> None:
+        for implementation in self._hooks.get(hook, ()):
             try:
                 with self.ledger.noting(implementation.owner, hook, "the call"):
                     implementation(**arguments)

@@ -36,7 +36,7 @@ from flintmq.remoting.wire.refusal import unsupported
 
 if TYPE_CHECKING:
     from flintmq.config import BrokerConfig
-    from flintmq.core.broker.api import BrokerApi, BrokerHandle
+    from flintmq.core.broker.api import BrokerApi
     from flintmq.plugins.acl.account_store import AccountStore
     from flintmq.plugins.acl.authenticator import AclAuthenticator
 
@@ -57,10 +57,10 @@ class AclPlugin:
         register(NAME, declared_by(AclProcessor), _make_processor)
 
     @hookimpl
-    def flintmq_broker_starting(self, broker: BrokerHandle) -> None:
-        found = _acl_among(broker.authenticators)
+    def flintmq_broker_starting(self, api: BrokerApi) -> None:
+        found = _acl_among(api.server.authenticators)
         if found is not None:
-            found.topic_at = partial(topic_of_record, broker.state)
+            found.topic_at = partial(topic_of_record, api)
 
 
 def make_authenticator(config: BrokerConfig) -> AclAuthenticator:
@@ -90,9 +90,9 @@ def _extra_rules(entries: Iterable[str]) -> dict[int, AccessRule]:
     return {int(code): AccessRule(Access(word)) for code, _, word in pairs}
 
 
-def _make_processor(broker: BrokerHandle) -> AclProcessor:
-    found = _acl_among(broker.authenticators)
-    return AclProcessor(broker.state, found.store if found is not None else None)
+def _make_processor(api: BrokerApi) -> AclProcessor:
+    found = _acl_among(api.server.authenticators)
+    return AclProcessor(api, found.store if found is not None else None)
 
 
 def _acl_among(authenticators: Iterable[Authenticator]) -> AclAuthenticator | None:
@@ -166,16 +166,16 @@ class AclProcessor(DeclaredProcessor):
         answer = GetBrokerAclConfigResponseHeader(
             version=fastjson.dumps(next(iter(versions.values()))),
             all_acl_file_version=fastjson.dumps(versions),
-            broker_name=api.config.broker.name,
+            broker_name=api.settings.current.broker.name,
             broker_addr=api.address.host_port,
-            cluster_name=api.config.broker.cluster,
+            cluster_name=api.settings.current.broker.cluster,
         )
         return with_header(answer)
 
     @handles(RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG, needs=ADMIN)
     def list_accounts(self, request: Request) -> Response:
         """List the accounts without their secret keys, where ``acl.list_accounts`` allows it; RocketMQ removed this code."""
-        if self._store is None or not self._api.config.acl.list_accounts:
+        if self._store is None or not self._api.settings.current.acl.list_accounts:
             raise unsupported(request.code)
         table = self._store.table
         return with_json(

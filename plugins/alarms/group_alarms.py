@@ -45,12 +45,12 @@ class GroupAlarms:
 
     def start(self) -> None:
         """Begin the rounds, on a master."""
-        if self._api.config.alarms.lag_messages > 0:
+        if self._api.settings.current.alarms.lag_messages > 0:
             self._api.role.run_while(lambda: self._api.role.takes_writes, self._begin)
 
     def _begin(self) -> Callable[[], None]:
         """Begin the rounds; return what ends them."""
-        return partial(self._end, self._api.timers.pace(self._watch.step_s, self.tick, "lag of groups", self._rest_s))
+        return partial(self._end, self._api.work.pace(self._watch.step_s, self.tick, "lag of groups", self._rest_s))
 
     def _end(self, timer: Scheduled) -> None:
         """End the rounds, and forget the lags: a slave has its master's offsets, later."""
@@ -60,14 +60,14 @@ class GroupAlarms:
         self._lags = []
 
     def _new_watch(self) -> LagWatch:
-        settings = self._api.config.alarms
+        settings = self._api.settings.current.alarms
         return LagWatch(settings.lag_messages, settings.lag_window_ms / 1000)
 
     def stop(self) -> None:
         """Do nothing: the timer has ended."""
 
     def _rest_s(self) -> float:
-        return 0.0 if self._api.offsets.entries or len(self._api.consumers) or len(self._watch) else math.inf
+        return 0.0 if self._api.offsets.entries or len(self._api.clients.consumers) or len(self._watch) else math.inf
 
     def tick(self) -> float:
         """Do a slice of the round under way, or begin one; return the seconds until the next call."""
@@ -93,14 +93,14 @@ class GroupAlarms:
     def alarms(self) -> list[Alarm]:
         """Return the groups whose lag grew by the last round, those whose members contradict each other or share an id now, and
         the topics of which queues with messages are not read now; a slave leaves those to its master."""
-        shared = islice(self._api.consumers.shared_ids(), ALARMS_MAX)
+        shared = islice(self._api.clients.consumers.shared_ids(), ALARMS_MAX)
         unread = islice(unread_alarms(self._api), ALARMS_MAX) if self._api.role.takes_writes else ()
         return [*self._lags, *self._contradictory(), *(client_id_shared(*one) for one in shared), *unread]
 
     def _contradictory(self) -> Iterator[Alarm]:
         """Return the conflicts; each is put into words once for each change of its group."""
         before, self._conflicts = self._conflicts, {}
-        for info in islice(self._api.consumers.contradictory(), ALARMS_MAX):
+        for info in islice(self._api.clients.consumers.contradictory(), ALARMS_MAX):
             group = info.group_name
             known = before.get(group)
             if known is None or known[:2] != (info, info.revision):

@@ -110,7 +110,7 @@ class ProcessAlarms:
 
     def start(self) -> None:
         """Begin to measure. Hours that a clock is advanced bring no maps: they do not wait for it."""
-        self._api.timers.every(LOOK_S, self._look, "maps and descriptors", lambda: math.inf)
+        self._api.work.every(LOOK_S, self._look, "maps and descriptors", lambda: math.inf)
 
     async def stop(self) -> None:
         """Wait for a measurement under way."""

@@ -28,24 +28,24 @@ class StoreAlarms:
 
     def __init__(self, api: BrokerApi) -> None:
         self._api = api
-        self._settings = api.config.alarms
+        self._settings = api.settings.current.alarms
         self._dispatched = -1
         self._still_since_s: float | None = None
         """Since when nothing was dispatched though something waits, by the looks; None while nothing waits."""
 
     def start(self) -> None:
         """Begin to look whether dispatch moves."""
-        self._api.timers.every(_LOOK_S, self._look, "progress of dispatch", self._rest_s)
+        self._api.work.every(_LOOK_S, self._look, "progress of dispatch", self._rest_s)
 
     def stop(self) -> None:
         """Do nothing: the timer has ended."""
 
     def _rest_s(self) -> float:
-        marks = self._api.store.watermarks
+        marks = self._api.log.marks
         return 0.0 if marks.dispatched < marks.wrote else math.inf
 
     def _look(self) -> None:
-        marks = self._api.store.watermarks
+        marks = self._api.log.marks
         if marks.dispatched >= marks.wrote:
             self._still_since_s = None
         elif self._still_since_s is None or marks.dispatched != self._dispatched:
@@ -54,25 +54,25 @@ class StoreAlarms:
 
     def alarms(self) -> Iterator[Alarm]:
         """Return what keeps the store from taking messages, or consumers from seeing them, and what was slow lately."""
-        store = self._api.store
-        if store.watermarks.fence_reason is not None:
-            yield alarms.fenced(store.watermarks.fence_reason)
-        error = store.reput.error
+        log = self._api.log
+        if log.marks.fence_reason is not None:
+            yield alarms.fenced(log.marks.fence_reason)
+        error = log.health.dispatch_error
         if isinstance(error, StoreFormatError):
             yield alarms.damaged(str(error))
         elif error is not None:
-            yield alarms.dispatch_stopped(str(error), store.reput.behind_bytes)
+            yield alarms.dispatch_stopped(str(error), log.health.behind_bytes)
         else:
             yield from self._dispatch()
-        yield from self._api.stats.faults.alarms()
-        if trouble := store.services.flusher.trouble:
+        yield from self._api.figures.counts.faults.alarms()
+        if trouble := log.health.queues_trouble:
             text = f"consume queues are not synced any more, and the next start writes them again: {trouble}; {_LOOK_AT_DISK}"
             yield Alarm("queues.not_synced", WARNING, "", text, key="store.path")
         yield from self._slow()
 
     def _dispatch(self) -> Iterator[Alarm]:
         """Return whether dispatch is behind or stands still though nothing failed."""
-        marks, limit_bytes = self._api.store.watermarks, self._settings.dispatch_behind_bytes
+        marks, limit_bytes = self._api.log.marks, self._settings.dispatch_behind_bytes
         waits_bytes = marks.wrote - marks.dispatched
         since_s = self._still_since_s
         still_ms = (self._api.clock.monotonic_s() - since_s) * 1000 if since_s is not None else 0.0
@@ -101,7 +101,7 @@ class StoreAlarms:
     def _slow(self) -> Iterator[Alarm]:
         """Return the kinds of operations of which one was slow lately."""
         oldest_s = self._api.clock.monotonic_s() - self._settings.slow_shown_ms / 1000
-        slow = {kind: one.took_ms for kind, one in self._api.store.slow_operations.items() if one.at_s >= oldest_s}
+        slow = {kind: one.took_ms for kind, one in self._api.log.health.slow_operations.items() if one.at_s >= oldest_s}
         if took_ms := slow.get("append"):
             text = f"an append to the log took {took_ms:,} ms, and all clients waited: {_LOOK_AT_DISK}"
             yield Alarm("append.slow", WARNING, "", text, took_ms, "ms", _SLOW_MS)

@@ -29,14 +29,14 @@ def make_service(api: BrokerApi) -> Service | None:
     Raises:
         ConfigError: it is switched on, and a package that it needs is not installed, or it could not find the broker.
     """
-    if not api.config.console.enable:
+    if not api.settings.current.console.enable:
         return None
     from flintmq.plugins.console.child import check_certificate, check_installed
     from flintmq.plugins.console.service import ConsoleService
 
     check_installed()
-    check_certificate(api.config.console)
-    if not api.config.namesrv.addresses:
+    check_certificate(api.settings.current.console)
+    if not api.settings.current.namesrv.addresses:
         raise ConfigError(
             "'console.enable' is true, and the console finds brokers by name servers: set 'namesrv.addresses'",
             key="console.enable",

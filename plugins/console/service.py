@@ -32,7 +32,7 @@ class ConsoleService:
         Raises:
             ConsoleError: it did not start.
         """
-        config = self._api.config
+        config = self._api.settings.current
         self._child = console_of(config, config.namesrv.addresses, Path(config.store.path))
         await self._child.start()
 

@@ -4,18 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Final
 
 from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC
 from flintmq.core.broker.api import BrokerApi
-from flintmq.core.broker.redirected_message import (
-    RedirectedMessageStore,
-    check_deliverable,
-    has_real_topic,
-    illegal_message,
-    redirect,
-)
+from flintmq.core.broker.redirected_message import check_deliverable, illegal_message, redirect, waiting_store
 from flintmq.core.errors import RefusedError
 from flintmq.core.kernel.hookspecs import (
     RegisterIntakeStep,
@@ -74,7 +67,7 @@ class DelayPlugin:
 
     @hookimpl
     def flintmq_request_processors(self, register: RegisterProcessor) -> None:
-        register("delay_offset", declared_by(DelayOffsetProcessor), lambda broker: DelayOffsetProcessor(broker.state))
+        register("delay_offset", declared_by(DelayOffsetProcessor), DelayOffsetProcessor)
 
 
 class DelayStep:
@@ -86,7 +79,7 @@ class DelayStep:
 
     def __init__(self, api: BrokerApi) -> None:
         self._api = api
-        self._levels = DelayLevels(api.config.delay.levels)
+        self._levels = DelayLevels(api.settings.current.delay.levels)
         self.property_names = _NAMES
         self.topic_prefixes: tuple[str, ...] = ()
 
@@ -100,7 +93,7 @@ class DelayStep:
         real_topic = message.topic
         if not redirect_to_schedule(message, self._levels):
             return False
-        check_deliverable(message, real_topic, self._api.config.store.commit_log_file_bytes)
+        check_deliverable(message, real_topic, self._api.settings.current.store.commit_log_file_bytes)
         return True
 
     def would_take(self, properties: Mapping[str, str]) -> bool:
@@ -115,7 +108,9 @@ class DelayStep:
         marked = [one for one in batch.stored_properties if _MARK in one]  # the mark may lie in a value as well
         (texts,) = stored_values(marked, [props.DELAY.encode()])
         if any(self.would_take({props.DELAY: text}) for text in set(texts) if text):
-            raise illegal_message("batch.delay", "a batch with a delay level", self._api.config.store.max_message_bytes)
+            raise illegal_message(
+                "batch.delay", "a batch with a delay level", self._api.settings.current.store.max_message_bytes
+            )
 
 
 def wanted_level(properties: Mapping[str, str], levels: DelayLevels) -> int:
@@ -162,7 +157,7 @@ class DelayOffsetProcessor(DeclaredProcessor):
     def get_all_delay_offset(self, request: Request) -> Response:
         """Return the offsets of the delay levels, and the timers' positions where there are timers."""
         answer: dict[str, object] = {}
-        for service in self._api.services_with(SupportsFollowing):  # type: ignore[type-abstract]
+        for service in self._api.parts(SupportsFollowing):  # type: ignore[type-abstract]
             answer |= service.positions_for_slaves()
         return with_json(answer, standard=wants_standard_json(request))
 
@@ -180,33 +175,33 @@ class DelayService:
     def __init__(self, api: BrokerApi) -> None:
         self._api = api
         self.schedule = ScheduleMessageService(
-            RedirectedMessageStore(api.store, api.stats, api.topics, api.sink, partial(has_real_topic, api)),
-            DelayLevels(api.config.delay.levels),
-            api.file("delayOffset.json"),
+            waiting_store(api),
+            DelayLevels(api.settings.current.delay.levels),
+            api.folder.json("delayOffset.json"),
         )
         self._seen_offset_bytes = -1
         """Up to where the log was visible when it was found that nothing is due now; -1 while something is."""
 
     def start(self) -> None:
         """Read how far delivery is, and begin to deliver. Raises ``StoreFormatError``."""
-        api, config = self._api, self._api.config
+        api, config = self._api, self._api.settings.current
         self.schedule.load()
-        api.readers.add(SCHEDULE_TOPIC, lambda queue_id: self.schedule.offset(queue_id + 1))
-        api.timers.every(config.delay.flush_interval_ms / 1000, self.schedule.persist, "delay offsets")
+        api.offsets.readers.add(SCHEDULE_TOPIC, lambda queue_id: self.schedule.offset(queue_id + 1))
+        api.work.every(config.delay.flush_interval_ms / 1000, self.schedule.persist, "delay offsets")
         if config.delay.enable:
             api.role.run_while(lambda: api.role.takes_writes, self._begin_delivery)
 
     def _begin_delivery(self) -> Callable[[], None]:
         """Begin to deliver; return what ends that."""
         self._seen_offset_bytes = -1
-        return self._api.timers.pace(_FIRST_S, self._deliver, "delayed messages", self._rest_s).cancel
+        return self._api.work.pace(_FIRST_S, self._deliver, "delayed messages", self._rest_s).cancel
 
     def stop(self) -> None:
         """Do nothing: the timers have ended, and the positions are written by :meth:`persist`."""
 
     def _deliver(self) -> float:
         clock = self._api.clock
-        visible_bytes, now_ms = self._api.store.watermarks.dispatched, clock.now_ms()
+        visible_bytes, now_ms = self._api.log.marks.dispatched, clock.now_ms()
         self._seen_offset_bytes = -1
         next_ms = self.schedule.run_due(now_ms)
         due_ms = self.schedule.next_due_ms()
@@ -214,12 +209,12 @@ class DelayService:
         is_idle = next_ms == (idle_ms if due_ms is None else min(idle_ms, due_ms))
         if is_idle:
             self._seen_offset_bytes = visible_bytes
-        self._api.dispatch()
+        self._api.log.dispatch()
         return max(0.0, min(1.0, (next_ms - clock.now_ms()) / 1000))
 
     def _rest_s(self) -> float:
         """Return for how long nothing is due of what was visible at the last look; 0 when more is visible by now."""
-        if self._seen_offset_bytes != self._api.store.watermarks.dispatched:
+        if self._seen_offset_bytes != self._api.log.marks.dispatched:
             return 0.0
         due_ms = self.schedule.next_due_ms()
         return math.inf if due_ms is None else (due_ms - self._api.clock.now_ms()) / 1000

@@ -71,7 +71,7 @@ class FilterService:
         self._api = api
         table = _table_of_bit_maps(api)
         if table is None:
-            table = load_filters(api.config, api.filters, api.clock, api.store.disk)
+            table = load_filters(api.settings.current, api.clients.filters, api.clock, api.folder.disk)
         self.table = table
         """The filters by topic and group; those that bit maps are computed with."""
         self._writing: asyncio.Task[None] | None = None
@@ -80,19 +80,19 @@ class FilterService:
         table.is_wanted = self._is_wanted
         api.topics.deleted.subscribe(table.forget_topic)
         api.groups.deleted.subscribe(table.forget_group)
-        api.consumers.registered.subscribe(table.register)
-        api.consumers.unregistered.subscribe(table.unregister)
+        api.clients.consumers.registered.subscribe(table.register)
+        api.clients.consumers.unregistered.subscribe(table.unregister)
 
     def _is_wanted(self, topic: str, group: str, expression_type: str) -> bool:
         """Return whether filters are kept: not for what does not exist, nor SQL92 where that is switched off."""
         api = self._api
-        is_served = expression_type != SQL92 or api.config.pull.property_filter
+        is_served = expression_type != SQL92 or api.settings.current.pull.property_filter
         return is_served and topic in api.topics and group in api.groups
 
     def start(self) -> None:
         """Write the table at intervals from now on."""
         self._forget_unwanted()
-        self._api.timers.every(PERSIST_INTERVAL_S, self._write, "consumer filters")
+        self._api.work.every(PERSIST_INTERVAL_S, self._write, "consumer filters")
 
     async def stop(self) -> None:
         """Wait for the table that is being written; it is written once more when the log is on disk."""
@@ -117,7 +117,7 @@ class FilterService:
     def _forget_unwanted(self) -> None:
         """Remove what is not wanted any more where that can have changed: a slave's tables are replaced as a whole."""
         api = self._api
-        seen = api.config.pull.property_filter, api.topics.data_version, api.groups.data_version
+        seen = api.settings.current.pull.property_filter, api.topics.data_version, api.groups.data_version
         if seen != self._seen:
             self._seen = seen
             self.table.forget_unwanted()
@@ -135,11 +135,11 @@ class FilterService:
 
 def _table_of_bit_maps(api: BrokerApi) -> ConsumerFilterManager | None:
     """Return the table of the dispatcher that computes bit maps, which read it before the store began to dispatch."""
-    for dispatcher in api.store.reput.dispatchers:
-        inner = getattr(dispatcher, "inner", dispatcher)
-        if isinstance(inner, CalcBitMap) and isinstance(inner.filters, ConsumerFilterManager):
-            return inner.filters
-    return None
+    try:
+        filters = api.part(CalcBitMap).filters
+    except LookupError:
+        return None
+    return filters if isinstance(filters, ConsumerFilterManager) else None
 
 
 class TagFilter:

@@ -50,7 +50,7 @@ class GroupGatherer:
 
     def _one(self, samples: Samples, before: Mapping[tuple[str, int, int], int], topic: str, group: str) -> None:
         api = self._api
-        pulled_to = api.stats.figures.pulled.get(topic, {}) if api.stats.figures is not None else {}
+        pulled_to = api.figures.counts.figures.pulled.get(topic, {}) if api.figures.counts.figures is not None else {}
         lag = ready = consumed = 0
         oldest_ms = oldest_ready_ms = now_ms = api.clock.now_ms()
         for position in positions(api, group, topic):
@@ -80,7 +80,7 @@ class GroupGatherer:
 
     def _stored_ms(self, before: Mapping[tuple[str, int, int], int], topic: str, queue_id: int, offset: int) -> int:
         """Return when the message at an offset was stored, or the oldest one where that is gone; 0 where nobody knows."""
-        reader = self._api.store.reader
+        reader = self._api.log.reader
         key = topic, queue_id, max(offset, reader.min_queue_offset(topic, queue_id))
         known = before.get(key)
         if known is None:

@@ -40,7 +40,7 @@ def gather_topics(api: BrokerApi, samples: Samples) -> Iterator[None]:
         api: the broker.
         samples: filled in.
     """
-    for number, (name, key, total, per_s) in enumerate(api.stats.table.rows()):
+    for number, (name, key, total, per_s) in enumerate(api.figures.counts.table.rows()):
         if number % _EACH == 0:
             yield
         if name in _PUT:
@@ -79,7 +79,7 @@ def _put(api: BrokerApi, samples: Samples, name: str, topic: str, total: int, pe
         return
     labels = topic, _TYPES.get(topic, "normal"), is_system(api, topic)
     samples.add(counter, total, *labels)
-    figures = api.stats.figures
+    figures = api.figures.counts.figures
     if name == TOPIC_PUT_NUMS and figures is not None and topic in figures.sizes:
         samples.add_histogram("rocketmq_message_size", figures.sizes[topic], *labels)
 

@@ -11,7 +11,6 @@ from flintmq.core.kernel.hookspecs import RegisterService, hookimpl
 if TYPE_CHECKING:
     from flintmq.core.broker.api import BrokerApi
     from flintmq.core.kernel.ports import Service
-    from flintmq.programs.broker.broker import Broker
 
 
 OTLP: Final = "opentelemetry.exporter.otlp.proto.http.metric_exporter"
@@ -26,13 +25,6 @@ class MetricsPlugin:
     def flintmq_services(self, register: RegisterService) -> None:
         register("metrics", make_service)
 
-    @hookimpl
-    def flintmq_broker_starting(self, broker: Broker) -> None:
-        if broker.config.metrics.is_asked_for:
-            from flintmq.plugins.metrics.service import MetricsService
-
-            broker.state.service(MetricsService).watch(broker)
-
 
 def make_service(api: BrokerApi) -> Service | None:
     """Return the service, or None where it is switched off.
@@ -40,7 +32,7 @@ def make_service(api: BrokerApi) -> Service | None:
     Raises:
         ConfigError: it is switched on, and the package that it needs is not installed.
     """
-    settings = api.config.metrics
+    settings = api.settings.current.metrics
     if not settings.is_asked_for:
         return None
     needed = (

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from flintmq.core.broker.alarm_figures import alarms_of
 from flintmq.plugins.metrics.families import CAPACITIES, PUT_TIMES, RUNTIME
 from flintmq.plugins.metrics.samples import Samples
-from flintmq.programs.broker.alarm_figures import alarms_of
 
 _UNITS: Final = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 _SIZE: Final = re.compile(r"([\d.]+) ([KMGT]?i?B)\b")

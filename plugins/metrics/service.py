@@ -16,16 +16,14 @@ from flintmq.plugins.metrics.http_server import Answer, HttpServer
 from flintmq.plugins.metrics.runtime_samples import add_runtime_samples
 from flintmq.plugins.metrics.samples import Labels, Samples
 from flintmq.plugins.metrics.snapshot import NoSnapshotError, Snapshots
-from flintmq.programs.broker.addresses import reachable_host
+from flintmq.remoting.server.addresses import reachable_host
 from flintmq.remoting.server.descriptors import bind
-from flintmq.remoting.server.rpc_latency import RpcLatency
 
 if TYPE_CHECKING:
     from flintmq.config.sections.models import MetricsSection
     from flintmq.core.broker.api import BrokerApi
     from flintmq.plugins.metrics.exposition import Commons, Exposition
     from flintmq.plugins.metrics.otlp import OtlpPusher
-    from flintmq.programs.broker.broker import Broker
 
 FULL: Final = "store.disk_full"
 """The reason of refusals while there is no room: it does not end the broker's readiness."""
@@ -45,8 +43,10 @@ class MetricsService:
         self._exposition: Exposition | None = None
         self._otlp: OtlpPusher | None = None
         self._gatherer = ProduceAccumulator(api)
-        self._figures = Snapshots(api.loop, self._gatherer.steps, TIMEOUT_S, api.config.metrics.series_max)
-        self._signs = Snapshots(api.loop, _nothing, TIMEOUT_S)
+        self._figures = Snapshots(
+            api.work.loop, self._gatherer.steps, TIMEOUT_S, api.settings.current.metrics.series_max
+        )
+        self._signs = Snapshots(api.work.loop, _nothing, TIMEOUT_S)
         self._server: HttpServer | None = None
         self._address = ""
         self._left_out = 0
@@ -59,14 +59,15 @@ class MetricsService:
         Raises:
             RemotingError: the port is in use, or the address is not this machine's.
         """
-        self._api.stats.figures = BatchFigures()
-        settings = self._api.config.metrics
+        self._api.figures.counts.measure(BatchFigures())
+        self._api.server.measure(self._gatherer.latency)
+        settings = self._api.settings.current.metrics
         if settings.enable:
             self._listen(settings)
         if settings.otlp_endpoint is not None:
             from flintmq.plugins.metrics.otlp import OtlpPusher
 
-            interval_s, boot_ms = settings.otlp_interval_ms / 1000, self._api.stats.boot_timestamp_ms
+            interval_s, boot_ms = settings.otlp_interval_ms / 1000, self._api.figures.counts.boot_timestamp_ms
             self._otlp = OtlpPusher(self.told, settings.otlp_endpoint, interval_s, boot_ms)
             self._otlp.start()
 
@@ -79,11 +80,6 @@ class MetricsService:
         self._server = HttpServer(sock, self.answer, slow_path="/metrics")
         self._server.start()
 
-    def watch(self, broker: Broker) -> None:
-        """Tell what the parts of a broker know that plugins do not see."""
-        self._gatherer.broker = broker
-        broker.server.latency = RpcLatency(self._api.stats.found_pulls)
-
     def ready(self) -> None:
         """Tell that clients can reach the broker."""
         self._waits_for = ""
@@ -95,7 +91,7 @@ class MetricsService:
     def alarms(self) -> Iterator[Alarm]:
         """Return that series are left out, where the last answer was too long."""
         if self._left_out:
-            limit = self._api.config.metrics.series_max
+            limit = self._api.settings.current.metrics.series_max
             text = f"monitoring was not told {self._left_out} series: raise metrics.series_max, or have fewer topics"
             yield Alarm(
                 "metrics.series", "warning", "", text, limit + self._left_out, "series", limit, "metrics.series_max"
@@ -155,11 +151,11 @@ class MetricsService:
         return samples, self._gatherer.commons(samples.info)
 
     def _health(self) -> Answer:
-        trouble = self._api.store.trouble
+        trouble = self._api.log.health.trouble
         return Answer.text(HTTPStatus.OK, "ok" if trouble is None else f"alive, but {trouble.remark}")
 
     def _readiness(self) -> Answer:
-        trouble = self._api.store.trouble
+        trouble = self._api.log.health.trouble
         if self._waits_for:
             return Answer.text(HTTPStatus.SERVICE_UNAVAILABLE, self._waits_for)
         if trouble is None:

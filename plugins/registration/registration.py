@@ -10,11 +10,13 @@ import zlib
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
+from flintmq.core.broker.address import ha_port
 from flintmq.core.broker.role import MASTER_ID
 from flintmq.core.errors import FlintError, RemotingError
 from flintmq.core.kernel.hookspecs import RegisterService, hookimpl
-from flintmq.programs.broker.secure_links import name_server_client
+from flintmq.core.kernel.ports.replication import SupportsReplication
 from flintmq.remoting.processors.answers import sliced
+from flintmq.remoting.server.secure_links import name_server_client
 from flintmq.remoting.wire.bodies import KVTable
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.command import RemotingCommand, request
@@ -55,8 +57,8 @@ class Registration:
 
     def __init__(self, api: BrokerApi) -> None:
         self._api = api
-        self._client = name_server_client(api.config)
-        self._addresses = api.config.namesrv.addresses
+        self._client = name_server_client(api.settings.current)
+        self._addresses = api.settings.current.namesrv.addresses
         self._advertised = api.address.advertised.to_text() or None
         self._changed = asyncio.Event()
         self._lost: set[str] = set()
@@ -105,7 +107,7 @@ class Registration:
         return [one for one in self._addresses if one in self._lost or not self.registered.get(one)]
 
     async def _run(self) -> None:
-        interval_s = self._api.config.namesrv.register_interval_ms / 1000
+        interval_s = self._api.settings.current.namesrv.register_interval_ms / 1000
         loop = asyncio.get_running_loop()
         due_s, retry_s = loop.time() + interval_s, _RETRY_S
         while True:
@@ -163,7 +165,7 @@ class Registration:
 
     async def _register(self, address: str, body: bytes, crc32: int) -> None:
         api = self._api
-        broker, broker_id = api.config.broker, api.role.broker_id
+        broker, broker_id = api.settings.current.broker, api.role.broker_id
         header = RegisterBrokerRequestHeader(
             broker_name=broker.name,
             broker_addr=api.address.host_port,
@@ -178,7 +180,7 @@ class Registration:
         command = request(RequestCode.REGISTER_BROKER, header, body, language="JAVA")
         self._orders.pop(address, None)
         try:
-            answer = await self._client.invoke(address, command, api.config.namesrv.register_timeout_ms)
+            answer = await self._client.invoke(address, command, api.settings.current.namesrv.register_timeout_ms)
         except RemotingError as error:
             if self.registered.get(address, True):
                 log.warning("name server %s: %s; trying again", address, error)
@@ -197,8 +199,9 @@ class Registration:
     def _ha_address(self) -> str:
         """Return the address that slaves replicate from, or would if this broker were the master."""
         api = self._api
-        host = api.config.ha.advertised_host or api.address.host_port.rpartition(":")[0]
-        return f"{host}:{api.ha_port}"
+        host = api.settings.current.ha.advertised_host or api.address.host_port.rpartition(":")[0]
+        replication = next(api.parts(SupportsReplication), None)  # type: ignore[type-abstract]
+        return f"{host}:{ha_port(replication, api.settings.current.listen.ha_port, api.address)}"
 
     def _learn_master(self, answer: RemotingCommand) -> None:
         """Take the master's addresses from an answer; a name server that does not know the master leaves them out."""
@@ -209,7 +212,7 @@ class Registration:
     async def _body(self) -> tuple[bytes, int]:
         """Return a :class:`~flintmq.remoting.wire.bodies.RegisterBrokerBody` of all topics, without filter servers, and its
         checksum. Other clients are served while it is made."""
-        topics = self._api.topics.encoded(self._api.config.broker.permission)
+        topics = self._api.topics.encoded(self._api.settings.current.broker.permission)
         head = b'{"filterServerList":[],"topicConfigSerializeWrapper":'
         pieces, crc32 = [], 0
         async for piece in sliced(itertools.chain((head,), topics, (b"}",))):
@@ -232,9 +235,9 @@ class Registration:
         if not self.registered.get(address):
             return
         header = BrokerIdentityRequestHeader(
-            broker_name=api.config.broker.name,
+            broker_name=api.settings.current.broker.name,
             broker_addr=api.address.host_port,
-            cluster_name=api.config.broker.cluster,
+            cluster_name=api.settings.current.broker.cluster,
             broker_id=api.role.broker_id,
         )
         try:
@@ -254,4 +257,4 @@ class RegistrationPlugin:
 
 
 def _make(api: BrokerApi) -> Registration | None:
-    return Registration(api) if api.config.namesrv.addresses else None
+    return Registration(api) if api.settings.current.namesrv.addresses else None

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from flintmq.config.errors import ConfigError
+from flintmq.core.broker.log_copy import LogCopy
 from flintmq.core.broker.role import SYNC_MASTER
 from flintmq.core.errors import FlintError, NotFollowedError
 from flintmq.core.io.clock import Clock, Scheduled
@@ -19,9 +20,9 @@ from flintmq.plugins.replication.group_transfer import GroupTransferService
 from flintmq.plugins.replication.link_settings import LinkSettings, link_settings, wants_tls
 from flintmq.plugins.replication.master_link import MasterLink, Stage
 from flintmq.plugins.replication.store_log import StoreLog
-from flintmq.programs.broker.addresses import is_loopback
-from flintmq.programs.broker.secure_links import TLS_RELOAD_S, server_tls
+from flintmq.remoting.server.addresses import is_loopback
 from flintmq.remoting.server.descriptors import bind
+from flintmq.remoting.server.secure_links import TLS_RELOAD_S, server_tls
 
 if TYPE_CHECKING:
     from flintmq.core.broker.api import BrokerApi
@@ -50,28 +51,29 @@ class MasterReplication:
 
     def __init__(self, api: BrokerApi) -> None:
         self._api = api
-        config, store = api.config, api.store
+        config, copy = api.settings.current, api.part(LogCopy)
         self._settings = link_settings(config)
         self._socket: socket.socket | None = None
-        store.become_master()
+        self._copy = copy
+        copy.become_master()
         self.gate: GroupTransferService | None = None
         """The promises of slaves; None where an acknowledgement does not wait for them."""
         self._timers: list[Scheduled] = []
         if api.role.kind == SYNC_MASTER:
             self.gate = GroupTransferService(
-                store.watermarks,
+                api.log.marks,
                 api.clock,
                 timeout_ms=config.ha.slave_timeout_ms,
                 fallbehind_max_bytes=config.ha.slave_fallbehind_max_bytes,
             )
-            store.writer.wait_for_slaves(self.gate)
+            copy.wait_for_slaves(self.gate)
         self.master = HaMasterService(
-            StoreLog(store, config.broker.name, api.address.host_port),
+            StoreLog(copy, api.log, config.broker.name, api.address.host_port),
             self._settings,
             api.clock,
             gate=self.gate,
             max_slaves=config.ha.max_slaves,
-            on_progress=api.dispatch,
+            on_progress=api.log.dispatch,
         )
 
     @property
@@ -86,7 +88,7 @@ class MasterReplication:
             ConfigError: other machines reach the port, and nothing protects it.
             RemotingError: the port is in use.
         """
-        config = self._api.config
+        config = self._api.settings.current
         listen = config.listen
         host = config.ha.host or listen.host
         if self._settings.secret is None and not is_loopback(host) and not listen.insecure:
@@ -103,37 +105,36 @@ class MasterReplication:
     async def ready(self) -> None:
         """Listen for slaves. Raises ``ConfigError`` where encryption is asked for without a certificate."""
         assert self._socket is not None
-        api, store = self._api, self._api.store
+        api = self._api
         await self.master.start(self._socket, self._tls())
-        store.appended.subscribe(self.master.wake)
-        store.progressed.subscribe(self.master.wake_from_thread)
+        self._copy.appended.subscribe(self.master.wake)
+        api.log.progressed.subscribe(self.master.wake_from_thread)
         if self.gate is not None:
-            self._timers.append(api.timers.pace(_EXPIRE_S, self.gate.expire, "promises of slaves"))
+            self._timers.append(api.work.pace(_EXPIRE_S, self.gate.expire, "promises of slaves"))
 
     def _tls(self) -> ServerTls | None:
-        if not wants_tls(self._api.config):
+        if not wants_tls(self._api.settings.current):
             return None
-        tls = server_tls(self._api.config)
+        tls = server_tls(self._api.settings.current)
         if tls is None:
             raise ConfigError("'ha.tls' needs 'listen.tls.certificate'", key="ha.tls")
-        self._timers.append(self._api.timers.every(TLS_RELOAD_S, tls.reload, "certificate of replication"))
+        self._timers.append(self._api.work.every(TLS_RELOAD_S, tls.reload, "certificate of replication"))
         return tls
 
     def halt(self) -> None:
         """Send nothing more, because the broker is a master no longer, and make visible what no slave has.
 
         Call :meth:`withdraw` and :meth:`stop` after it."""
-        store = self._api.store
+        api, copy = self._api, self._copy
         for timer in self._timers:
             timer.cancel()
-        store.appended.unsubscribe(self.master.wake)
-        store.progressed.unsubscribe(self.master.wake_from_thread)
+        copy.appended.unsubscribe(self.master.wake)
+        api.log.progressed.unsubscribe(self.master.wake_from_thread)
         self.master.close()
         if self.gate is not None:
             self.gate.close()
-            store.writer.wait_for_slaves(None)
-            store.watermarks.replicated = None
-            self._api.dispatch()
+            copy.wait_for_slaves(None)
+            api.log.dispatch()
 
     async def withdraw(self) -> None:
         """End every promise, and close the connections to slaves."""
@@ -152,7 +153,7 @@ class MasterReplication:
 
     def alarms(self) -> Iterator[Alarm]:
         """Return the slaves that are gone or behind, and that there is none where one is waited for."""
-        config, master = self._api.config, self.master
+        config, master = self._api.settings.current, self.master
         followers: dict[str, int] = {}
         for one in master.connections:
             if one.is_following:  # of two connections of a slave the older one has not ended yet

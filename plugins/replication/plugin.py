@@ -27,7 +27,7 @@ class ReplicationPlugin:
 
 def _make(api: BrokerApi) -> Service | None:
     """Return the service, or None for a master that lets no slave follow: such a broker never replicates."""
-    if api.role.kind == ASYNC_MASTER and not api.config.ha.enable:
+    if api.role.kind == ASYNC_MASTER and not api.settings.current.ha.enable:
         api.role.changed.subscribe(partial(_check, api.role))
         return None
     from flintmq.plugins.replication.service import ReplicationService

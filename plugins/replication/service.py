@@ -50,7 +50,7 @@ class ReplicationService:
             from flintmq.plugins.replication.slave import SlaveReplication
 
             return SlaveReplication(api)
-        if api.role.kind == SYNC_MASTER or api.config.ha.enable:
+        if api.role.kind == SYNC_MASTER or api.settings.current.ha.enable:
             from flintmq.plugins.replication.master import MasterReplication
 
             return MasterReplication(api)
@@ -85,7 +85,7 @@ class ReplicationService:
             if new is not None and new is self.end:
                 new.start()
                 await new.ready()
-                for directory in self._api.services_with(MasterDirectory):  # type: ignore[type-abstract]
+                for directory in self._api.parts(MasterDirectory):  # type: ignore[type-abstract]
                     await directory.register_all()  # name servers learn the port for slaves
         except (FlintError, ConfigError, OSError) as error:
             self._trouble = f"replication does not run since the role changed to {self._kind}: {error}"

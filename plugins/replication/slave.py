@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from flintmq.config.errors import ConfigError
 from flintmq.config.rocketmq.system_topics import DELETED_TOPIC
+from flintmq.core.broker.log_copy import LogCopy, MasterTables
 from flintmq.core.broker.sink import until_flushed
 from flintmq.core.errors import FlintError, NotFollowedError
 from flintmq.core.io.clock import Clock, Scheduled
@@ -25,7 +26,7 @@ from flintmq.plugins.replication.link_settings import LinkSettings, link_setting
 from flintmq.plugins.replication.slave_link import SlaveLink, SlaveStage
 from flintmq.plugins.replication.slave_synchronize import SlaveSynchronize
 from flintmq.plugins.replication.store_log import SlaveStoreLog
-from flintmq.programs.broker.secure_links import name_server_client, replication_client_tls
+from flintmq.remoting.server.secure_links import name_server_client, replication_client_tls
 
 if TYPE_CHECKING:
     from flintmq.core.broker.api import BrokerApi
@@ -49,10 +50,10 @@ class SlaveReplication:
 
     def __init__(self, api: BrokerApi) -> None:
         self._api = api
-        config, store = api.config, api.store
+        config, copy = api.settings.current, api.part(LogCopy)
         self._client = name_server_client(config)
         self.slave = HaSlaveService(
-            SlaveStoreLog(store, config.broker.name, api.address.host_port),
+            SlaveStoreLog(copy, api.log, config.broker.name, api.address.host_port),
             link_settings(config),
             api.clock,
             find_master=self._find_master,
@@ -67,12 +68,13 @@ class SlaveReplication:
             config.ha.sync_interval_ms / 1000,
             lambda: self.slave.is_following,
         )
-        store.reput.arrived.subscribe(self._arrived)
+        self._topics = api.part(MasterTables).topics
+        api.log.arrived.subscribe(self._arrived)
 
     @property
     def ha_port(self) -> int:
         """The port that slaves would replicate from, once this broker is the master."""
-        return self._api.config.listen.ha_port or self._api.address.listening_port + 1
+        return self._api.settings.current.listen.ha_port or self._api.address.listening_port + 1
 
     @property
     def is_following(self) -> bool:
@@ -91,7 +93,7 @@ class SlaveReplication:
         """Take nothing more from the master, because the broker is a slave no longer.
 
         Call :meth:`withdraw` and :meth:`stop` after it."""
-        self._api.store.reput.arrived.unsubscribe(self._arrived)
+        self._api.log.arrived.unsubscribe(self._arrived)
         self.synchronize.halt()
         self.slave.halt()
 
@@ -109,15 +111,15 @@ class SlaveReplication:
 
     def alarms(self) -> Iterator[Alarm]:
         """Return that the master is not followed."""
-        return self.slave.alarms(self._api.config.alarms.slave_gone_ms)
+        return self.slave.alarms(self._api.settings.current.alarms.slave_gone_ms)
 
     def _appended(self, messages: int, size_bytes: int) -> None:
-        self._api.stats.replicated(messages, size_bytes)
-        self._api.dispatch()
+        self._api.figures.counts.replicated(messages, size_bytes)
+        self._api.log.dispatch()
 
     def _arrived(self, batch: RecordBatch) -> None:
         """Note the queues of topics that the master's table does not have yet, and forget topics that were deleted."""
-        topics = self._api.topics
+        topics = self._topics
         queues = batch.queues()
         if DELETIONS in queues:
             queues = self._forget_deleted(batch)
@@ -142,7 +144,7 @@ class SlaveReplication:
         return queues
 
     def _directory(self) -> MasterDirectory | None:
-        return next(self._api.services_with(MasterDirectory), None)  # type: ignore[type-abstract]
+        return next(self._api.parts(MasterDirectory), None)  # type: ignore[type-abstract]
 
     def _master_client_address(self) -> str:
         """Return where clients reach the master whose log is followed. A FlintMQ broker tells it with its log."""
@@ -150,7 +152,7 @@ class SlaveReplication:
         return self.slave.master_client_address or (directory.master_address if directory is not None else "")
 
     async def _find_master(self) -> str | None:
-        configured, directory = self._api.config.ha.master_address, self._directory()
+        configured, directory = self._api.settings.current.ha.master_address, self._directory()
         if configured is not None or directory is None:
             return configured
         await directory.register_all()  # it may have come, or moved, since the last time
@@ -255,8 +257,7 @@ class HaSlaveService:
             return
         host, _, port = address.rpartition(":")
         # A report says how far this log is on disk: bytes that came just before the last connection ended are synced first.
-        store = self.log.store
-        if await until_flushed(store.services.flush_service.submit(store.watermarks.wrote)) is not FlushStatus.FLUSHED:
+        if await until_flushed(self.log.copy.flush()) is not FlushStatus.FLUSHED:
             self.tell("the log could not be synced", is_serious=True)
             return
         loop = asyncio.get_running_loop()
@@ -353,9 +354,9 @@ class MasterConnection(asyncio.Protocol):
         self._write()
 
     def _append(self, chunks: list[LogChunk]) -> None:
-        store = self._service.log.store
-        waiter = store.writer.append_raw(chunks)
-        end = store.watermarks.wrote
+        log_of_slave = self._service.log
+        waiter = log_of_slave.copy.append(chunks)
+        end = log_of_slave.end_offset_bytes
         if waiter.status is FlushStatus.FLUSHED:
             self.link.report(end)
         else:

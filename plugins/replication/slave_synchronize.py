@@ -21,6 +21,7 @@ from typing import Any, Final
 import attrs
 
 from flintmq.core.broker.api import BrokerApi
+from flintmq.core.broker.log_copy import LogCopy, MasterTables
 from flintmq.core.errors import FlintError, JsonSyntaxError
 from flintmq.core.io import fastjson
 from flintmq.core.io.config_manager import DataVersion
@@ -71,6 +72,8 @@ class SlaveSynchronize:
         is_following: Callable[[], bool] = lambda: True,
     ) -> None:
         self._api = api
+        self._tables = api.part(MasterTables)
+        self._copy = api.part(LogCopy)
         self._client = client
         self._master_address = master_address
         self._interval_s = interval_s
@@ -106,7 +109,7 @@ class SlaveSynchronize:
         self._deleted.add(topic)
         with self._told_once(self._master_address()):
             api.offsets.remove_topic(topic)
-            api.stats.forget_topic(topic)
+            api.figures.counts.forget_topic(topic)
             api.topics.delete(topic)
         self.wake()
 
@@ -175,12 +178,12 @@ class SlaveSynchronize:
             RemotingError: the master does not answer.
             StoreError: the disk refused a table.
         """
-        api = self._api
-        end_before_bytes = api.store.watermarks.wrote
+        api, tables = self._api, self._tables
+        end_before_bytes = api.log.marks.wrote
         topics = await self._ask(address, RequestCode.GET_ALL_TOPIC_CONFIG)
-        if topics is not None and (api.topics.learned or _version_of(topics) != api.topics.data_version):
-            api.topics.replace(topics)
-            await api.topics.compact()
+        if topics is not None and (tables.topics.learned or _version_of(topics) != api.topics.data_version):
+            tables.topics.replace(topics)
+            await tables.topics.compact()
             api.topics.changed.publish()
             self._may_be_left = True
         if topics is not None and self._may_be_left:
@@ -195,8 +198,8 @@ class SlaveSynchronize:
         self._take_over_reached()
         groups = await self._ask(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
         if groups is not None and _version_of(groups) != api.groups.data_version:
-            api.groups.replace(groups)
-            await api.groups.compact()
+            tables.groups.replace(groups)
+            await tables.groups.compact()
 
     async def _remove_left(self, end_before_bytes: int) -> None:
         """Remove the queues of topics that are not in the master's table.
@@ -208,7 +211,7 @@ class SlaveSynchronize:
         Args:
             end_before_bytes: that end.
         """
-        api, queues = self._api, self._api.store.consume_queues.queues
+        api, queues = self._api, self._api.log.queues()
         self._may_be_left = False
         removed: Counter[str] = Counter()
         async for key in sliced(list(queues)):
@@ -218,12 +221,12 @@ class SlaveSynchronize:
             if queue.max_physical_offset_bytes > end_before_bytes:
                 self._may_be_left = True
                 continue
-            api.store.delete_queue(*key)
+            self._copy.delete_queue(*key)
             removed[topic] += 1
         for topic in removed:
             if topic not in api.topics:
                 api.offsets.remove_topic(topic)
-                api.stats.forget_topic(topic)
+                api.figures.counts.forget_topic(topic)
         if removed:
             text = "%d queues of %d topics that the master does not have are removed, such as %s"
             log.info(text, removed.total(), len(removed), next(iter(removed)))
@@ -237,15 +240,15 @@ class SlaveSynchronize:
     def _take_over_reached(self) -> None:
         """Take over the offsets that are held back, once this broker's log holds what they stand for."""
         api, held = self._api, self._held
-        if held is None or not self._is_following() or api.store.watermarks.wrote < held.end_offset_bytes:
+        if held is None or not self._is_following() or api.log.marks.wrote < held.end_offset_bytes:
             return
         self._held = None
         if held.offsets is not None:
-            api.offsets.replace(held.offsets)
+            self._tables.offsets.replace(held.offsets)
             for topic in self._deleted:  # the master may have told of them before it deleted it
                 api.offsets.remove_topic(topic)
         if held.delays is not None:
-            for service in api.services_with(SupportsFollowing):  # type: ignore[type-abstract]
+            for service in api.parts(SupportsFollowing):  # type: ignore[type-abstract]
                 service.follow(held.delays)
 
     async def _ask(self, address: str, code: RequestCode) -> dict[str, Any] | None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 from typing import Final
 
+from flintmq.core.broker.log_copy import LogCopy
+from flintmq.core.broker.log_view import LogView
 from flintmq.core.log.epochs import Epochs
-from flintmq.core.store.message_store import MessageStore
 from flintmq.plugins.replication.agreement import Agreement, LogState
 
 log = logging.getLogger("flintmq.ha")
@@ -16,24 +17,26 @@ class StoreLog:
     """The log of a master, which slaves follow.
 
     Args:
-        store: open and started.
+        copy: the log, as bytes.
+        view: its positions.
         broker_name: of the set of masters and slaves.
         address: ``host:port`` that clients get.
     """
 
-    def __init__(self, store: MessageStore, broker_name: str, address: str) -> None:
-        self.store: Final = store
+    def __init__(self, copy: LogCopy, view: LogView, broker_name: str, address: str) -> None:
+        self.copy: Final = copy
+        self._view = view
         self._broker_name = broker_name
         self._address = address
 
     @property
     def min_offset_bytes(self) -> int:
-        return self.store.commit_log.min_offset_bytes
+        return self._view.min_offset_bytes
 
     @property
     def end_offset_bytes(self) -> int:
         """The end of what may be sent."""
-        return self.store.watermarks.committed
+        return self._view.marks.committed
 
     @property
     def confirmed_offset_bytes(self) -> int:
@@ -42,25 +45,21 @@ class StoreLog:
         Where an acknowledgement stands for a sync, nothing behind the synced position was promised, and a recovery keeps what
         is before it. Otherwise everything that is sent may be acknowledged before the next frame can say so.
         """
-        marks = self.store.watermarks
+        marks = self._view.marks
         return marks.readable if marks.synchronous else marks.committed
 
     @property
     def file_bytes(self) -> int:
-        return self.store.commit_log.queue.file_bytes
+        return self.copy.file_bytes
 
     def read(self, offset_bytes: int, max_bytes: int) -> memoryview | None:
         """Return bytes from a position on, within one file and below the end; None when that file is deleted."""
-        file = self.store.commit_log.queue.find(offset_bytes)
-        if file is None:
-            return None
-        at = offset_bytes - file.start
-        return file.view[at : min(at + max_bytes, file.size, self.end_offset_bytes - file.start)]
+        return self.copy.read(offset_bytes, max_bytes, self.end_offset_bytes)
 
     def state(self) -> LogState:
         return LogState(
             broker_name=self._broker_name,
-            epochs=self.store.epochs.epochs,
+            epochs=self.copy.epochs.epochs,
             min_offset_bytes=self.min_offset_bytes,
             end_offset_bytes=self.end_offset_bytes,
             file_bytes=self.file_bytes,
@@ -72,14 +71,14 @@ class StoreLog:
 class SlaveStoreLog(StoreLog):
     """The log of a slave."""
 
-    def __init__(self, store: MessageStore, broker_name: str, address: str) -> None:
-        super().__init__(store, broker_name, address)
+    def __init__(self, copy: LogCopy, view: LogView, broker_name: str, address: str) -> None:
+        super().__init__(copy, view, broker_name, address)
         self.master_confirmed_offset_bytes: int | None = None
         """The position up to which masters have promised or shown the log; None while this process does not know it."""
 
     @property
     def end_offset_bytes(self) -> int:
-        return self.store.watermarks.wrote
+        return self._view.marks.wrote
 
     @property
     def confirmed_offset_bytes(self) -> int:
@@ -90,12 +89,12 @@ class SlaveStoreLog(StoreLog):
         """End the log where the agreement says, and take over the master's epochs. Raises StoreError."""
         if agreement.truncate_to_bytes is not None:
             end = self.end_offset_bytes
-            kept = self.store.truncate(agreement.truncate_to_bytes)
+            kept = self.copy.truncate(agreement.truncate_to_bytes)
             log.warning(
                 "the log was cut from %d to %d, where the master's ends; what was cut is in %s",
                 end,
                 agreement.truncate_to_bytes,
                 kept,
             )
-        if self.store.epochs.epochs != epochs:
-            self.store.epochs.replace(epochs)
+        if self.copy.epochs.epochs != epochs:
+            self.copy.epochs.replace(epochs)

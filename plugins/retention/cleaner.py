@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Final, Protocol, runtime_checkable
 
 from flintmq.core.broker.alarms import disks
+from flintmq.core.broker.log_files import LogFiles
 from flintmq.core.errors import StoreError
 from flintmq.core.io.disk import Disk
 from flintmq.core.kernel.ports import Alarm, QueueReader
-from flintmq.core.log.multi_path_queue import MultiPathMappedFileQueue
 from flintmq.core.record import record as rec
 from flintmq.core.retention.retention import (
     DELETE_FILES_MAX,
@@ -36,7 +36,6 @@ from flintmq.core.retention.retention import (
     judge_space,
     plan_deletions,
 )
-from flintmq.core.store.message_store import MessageStore
 from flintmq.core.store.opened_store import commit_log_folders
 from flintmq.plugins.retention.unread import (
     ConsumerOffsets,
@@ -65,27 +64,27 @@ class CleanCommitLogService:
     """Deletes files in rounds. Loop thread. A timer of the caller calls :meth:`tick`; each round reads the settings again.
 
     Args:
-        store: an open store.
+        files: the files of the store.
         offsets: the groups' offsets, for the warning before unread messages go; they go with their queues. None without groups.
         kept_topics: topics of which a feature remembers queue offsets, so that their queues stay when all messages have
             expired.
     """
 
     def __init__(
-        self, store: MessageStore, offsets: ConsumerOffsets | None = None, kept_topics: Collection[str] = ()
+        self, files: LogFiles, offsets: ConsumerOffsets | None = None, kept_topics: Collection[str] = ()
     ) -> None:
         self._kept_topics = kept_topics
-        self._store = store
+        self._files = files
         self._offsets = offsets
-        self._clock = store.clock
+        self._clock = files.clock
         self.manual_rounds = 0
         """Rounds left in which expired files are deleted at any hour (code 329)."""
         self.alarms: list[Alarm] = []
         """What is wrong with the disks, by the last measurement."""
-        self._kept = KeptForGroups(store.clock)
-        self._forced = ForcedDeletions(store.clock)
-        self._bin = FileBin(store.disk, store.background)
-        self._index_bin = FileBin(store.disk, store.background)
+        self._kept = KeptForGroups(files.clock)
+        self._forced = ForcedDeletions(files.clock)
+        self._bin = FileBin(files.disk, files.background)
+        self._index_bin = FileBin(files.disk, files.background)
         self._round: Iterator[None] | None = None
         self._cleaned_to_bytes = -1
         self._warned: dict[int, set[str]] = {}
@@ -111,7 +110,7 @@ class CleanCommitLogService:
             next(self._round)
         except StopIteration:
             self._round = None
-            return self._store.config.store.clean_resource_interval_ms / 1000
+            return self._files.settings.store.clean_resource_interval_ms / 1000
         except BaseException:
             self._round = None
             raise
@@ -124,7 +123,7 @@ class CleanCommitLogService:
 
     def steps(self) -> Iterator[None]:
         """Do a round, slice by slice."""
-        policy = RetentionPolicy.of(self._store.config.store)
+        policy = RetentionPolicy.of(self._files.settings.store)
         space = self.check_space()
         self._bin.empty()  # what could not be deleted before
         self._index_bin.empty()
@@ -142,27 +141,25 @@ class CleanCommitLogService:
 
     def check_space(self) -> Space:
         """Measure the disks, and set or clear the store's ``disk_full``."""
-        store = self._store
-        policy = RetentionPolicy.of(store.config.store)
+        files = self._files
+        policy = RetentionPolicy.of(files.settings.store)
         log_disks = [
-            usage for folder in commit_log_folders(store.config.store) if (usage := self._usage(folder)) is not None
+            usage for folder in commit_log_folders(files.settings.store) if (usage := self._usage(folder)) is not None
         ]
-        queue_disk = self._usage(store.consume_queues.root)
+        queue_disk = self._usage(files.queues.root)
         space = judge_space(log_disks, queue_disk, policy)
         self.alarms = disks(log_disks, queue_disk, policy)
-        files = store.commit_log.queue
-        if isinstance(files, MultiPathMappedFileQueue):
-            files.full_folders = full_folders(log_disks, policy)
-        if space.full is not None and store.disk_full is None:
+        files.avoid(full_folders(log_disks, policy))
+        if space.full is not None and files.disk_full is None:
             log.error("the disk is full, writes are refused: %s; see %s", space.full.measured, space.full.key)
-        elif space.full is None and store.disk_full is not None:
+        elif space.full is None and files.disk_full is not None:
             log.warning("there is room on the disk again, writes are accepted")
-        store.disk_full = space.full
+        files.set_disk_full(space.full)
         return space
 
     def _usage(self, folder: Path) -> DiskUsage | None:
         try:
-            usage = DiskUsage(folder, *self._store.disk.usage(folder))
+            usage = DiskUsage(folder, *self._files.disk.usage(folder))
         except StoreError as error:
             if folder not in self._silent_disks:
                 self._silent_disks.add(folder)
@@ -174,9 +171,8 @@ class CleanCommitLogService:
     # the commit log
 
     def _clean_commit_log(self, policy: RetentionPolicy, space: Space) -> Iterator[None]:
-        store = self._store
-        files = store.commit_log.queue
-        watermarks = store.watermarks
+        files = self._files
+        watermarks = files.marks
         now_ms = self._clock.now_ms()
         moment = Moment(
             now_ms,
@@ -200,7 +196,7 @@ class CleanCommitLogService:
             held = bool(unread) and is_held(deletion.file, moment.log_end_offset_bytes, policy)
             kept = bound is None and bool(self._kept.named(unread, policy))
             self._warn(deletion, unread, policy, held=held, kept=kept)
-            if held or kept or not files.deletable() or files.files[0].start != start:
+            if held or kept or not files.may_detach(start):
                 break
             if bound is not None:
                 self._kept.note_lost(start, unread, bound, policy)
@@ -220,30 +216,30 @@ class CleanCommitLogService:
         """Return what finds out who has not consumed what, as things are now; None without groups."""
         if self._offsets is None:
             return None
-        store = self._store
-        return UnreadFinder(store.consume_queues, self._offsets, policy.keep_for_groups, store.commit_log.record)
+        files = self._files
+        return UnreadFinder(files.queues, self._offsets, policy.keep_for_groups, files.record)
 
     def _log_files(self) -> list[LogFile]:
         """Return the oldest files, as many as one round may delete, and the one after them."""
-        store = self._store
-        files = store.commit_log.queue.files[: DELETE_FILES_MAX + 1]
-        by_change = store.config.store.compat == "strict"
+        files = self._files
+        oldest = files.files[: DELETE_FILES_MAX + 1]
+        by_change = files.settings.store.compat == "strict"
         found = []
-        for place, file in enumerate(files):
+        for place, file in enumerate(oldest):
             newest_ms: int | None = None
             if by_change:
-                newest_ms = store.disk.modified_ms(file.path)
-            elif place + 1 < len(files):
-                newest_ms = self._first_stored_ms(files[place + 1].start)
+                newest_ms = files.disk.modified_ms(file.path)
+            elif place + 1 < len(oldest):
+                newest_ms = self._first_stored_ms(oldest[place + 1].start)
             found.append(LogFile(file.start, file.size, newest_ms))
         return found
 
     def _first_stored_ms(self, start_offset_bytes: int) -> int | None:
         """Return when the first record of a file was stored, in ms since 1970: no record of the file before it is younger."""
-        head = self._store.commit_log.slice(start_offset_bytes, rec.RECORD_MIN_BYTES)
+        head = self._files.slice(start_offset_bytes, rec.RECORD_MIN_BYTES)
         if head is None or rec.SIZE_AND_MAGIC.unpack_from(head)[1] not in (rec.MAGIC_V1, rec.MAGIC_V2):
             return None
-        return self._store.commit_log.store_timestamp_ms(start_offset_bytes)
+        return self._files.store_timestamp_ms(start_offset_bytes)
 
     # who would lose what
 
@@ -275,21 +271,21 @@ class CleanCommitLogService:
 
         Call it once after a start, too: recovery finds the minimum by what the log still holds.
         """
-        store = self._store
-        retention_ms = store.config.store.topic_retention_ms
-        for (topic, _queue_id), queue in list(store.consume_queues.queues.items()) if retention_ms else ():
+        files = self._files
+        retention_ms = files.settings.store.topic_retention_ms
+        for (topic, _queue_id), queue in list(files.queues.queues.items()) if retention_ms else ():
             if topic in retention_ms:
                 self._expire(queue, self._is_older(queue, retention_ms[topic]))
 
     def _is_older(self, queue: QueueReader, retention_ms: int) -> Callable[[int], bool]:
         """Return what tells whether a message of a queue is older than its topic's retention, and kept for nobody."""
-        policy = RetentionPolicy.of(self._store.config.store)
-        stored_ms, now_ms = self._store.commit_log.store_timestamp_ms, self._clock.now_ms()
+        policy = RetentionPolicy.of(self._files.settings.store)
+        stored_ms, now_ms = self._files.store_timestamp_ms, self._clock.now_ms()
         finder = self._finder(policy)
         kept_from = finder.first_kept(queue, all_groups=False) if finder and policy.keep_for_groups else None
         held_from = finder.first_kept(queue, all_groups=True) if finder and policy.hold_until_consumed else None
         kept_ms = max(retention_ms, policy.keep_at_most_ms)
-        holds_from = self._store.watermarks.wrote - policy.hold_max_bytes
+        holds_from = self._files.marks.wrote - policy.hold_max_bytes
 
         def is_older(physical: int) -> bool:
             if held_from is not None and physical >= max(held_from, holds_from):
@@ -301,19 +297,19 @@ class CleanCommitLogService:
 
     def _clean_queues(self) -> Iterator[None]:
         """Delete the queue files and index files of messages that the log has lost."""
-        store = self._store
-        min_offset_bytes = store.commit_log.min_offset_bytes
+        files = self._files
+        min_offset_bytes = files.min_offset_bytes
         if min_offset_bytes == self._cleaned_to_bytes:
             return
         complete = True
-        for place, key in enumerate(list(store.consume_queues.queues)):
-            queue = store.consume_queues.find(*key)
+        for place, key in enumerate(list(files.queues.queues)):
+            queue = files.queues.find(*key)
             if queue is not None:
                 complete = self._expire(queue, lambda physical: physical < min_offset_bytes) and complete
             if place % _SLICE_QUEUES == _SLICE_QUEUES - 1:
                 yield
-        if isinstance(store.index, PrunableIndex):
-            store.index.delete_before(min_offset_bytes, self._index_bin.put)
+        if isinstance(files.index, PrunableIndex):
+            files.index.delete_before(min_offset_bytes, self._index_bin.put)
             self._index_bin.empty()
         if complete:
             self._cleaned_to_bytes = min_offset_bytes
@@ -329,15 +325,15 @@ class CleanCommitLogService:
         """Remove queues whose newest message is deleted, and how far groups have come in them; return how many (code 306).
 
         Those of ``kept_topics`` stay."""
-        store = self._store
-        min_offset_bytes = store.commit_log.min_offset_bytes
+        files = self._files
+        min_offset_bytes = files.min_offset_bytes
         expired = [
             key
-            for key, queue in store.consume_queues.queues.items()
+            for key, queue in files.queues.queues.items()
             if key[0] not in self._kept_topics and 0 <= queue.max_physical_offset_bytes <= min_offset_bytes
         ]
         for topic, queue_id in expired:
-            store.delete_queue(topic, queue_id)
+            files.delete_queue(topic, queue_id)
             if self._offsets is not None:
                 self._offsets.remove_queue(topic, queue_id)
             log.info("%s queue %d removed: all of its messages are deleted", topic, queue_id)

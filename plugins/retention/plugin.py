@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from flintmq.config.errors import ConfigError
+from flintmq.core.broker.log_files import LogFiles
 from flintmq.core.io.disk import evict_slices
 from flintmq.core.kernel.hookspecs import RegisterProcessor, RegisterService, hookimpl
 from flintmq.core.kernel.ports import SupportsEvict
@@ -19,7 +20,6 @@ from flintmq.remoting.wire.codes import RequestCode
 if TYPE_CHECKING:
     from flintmq.core.broker.api import BrokerApi
     from flintmq.core.kernel.ports import Alarm
-    from flintmq.core.store.message_store import MessageStore
 
 RESIDENT_CHECK_S: Final = 1.0
 """The time between two looks at the resident memory."""
@@ -45,7 +45,7 @@ class RetentionPlugin:
         register(
             "retention",
             declared_by(RetentionProcessor),
-            lambda broker: RetentionProcessor(broker.state.service(RetentionService).cleaner),
+            lambda api: RetentionProcessor(api.part(RetentionService).cleaner),
         )
 
 
@@ -79,7 +79,7 @@ class RetentionService:
     """
 
     def __init__(self, api: BrokerApi) -> None:
-        store = api.config.store
+        store = api.settings.current.store
         if store.keep_for_groups and store.keep_at_most_hours < store.file_reserved_hours:
             raise ConfigError(
                 f"store.keep_at_most_hours is {store.keep_at_most_hours}, but every message is kept for "
@@ -88,15 +88,16 @@ class RetentionService:
                 key="store.keep_at_most_hours",
             )
         self._api = api
-        self.cleaner = CleanCommitLogService(api.store, api.readers, api.topics.keeping_topics)
-        self._pages = ResidentPages(api.store)
+        files = api.part(LogFiles)
+        self.cleaner = CleanCommitLogService(files, api.offsets.readers, api.topics.keeping_topics)
+        self._pages = ResidentPages(files)
 
     def start(self) -> None:
         """Measure the disks and expire topics now, and begin the rounds."""
         self.cleaner.check_space()
         self.cleaner.expire_topics()
-        timers = self._api.timers
-        timers.pace(self._api.config.store.clean_resource_interval_ms / 1000, self.cleaner.tick, "retention")
+        timers = self._api.work
+        timers.pace(self._api.settings.current.store.clean_resource_interval_ms / 1000, self.cleaner.tick, "retention")
         # Memory is filled by the world, not by the hours that a clock is advanced: they bring nothing to do.
         timers.pace(RESIDENT_CHECK_S, self._pages.tick, "resident pages", lambda: math.inf)
 
@@ -117,15 +118,13 @@ class ResidentPages:
     the disk.
 
     Args:
-        store: an open store.
+        files: the files of the store.
         max_bytes: how much of mapped files may be resident before pages are given back.
         newest_bytes: how much of the log's end stays.
     """
 
-    def __init__(
-        self, store: MessageStore, max_bytes: int = RESIDENT_MAX_BYTES, newest_bytes: int = NEWEST_BYTES
-    ) -> None:
-        self._store = store
+    def __init__(self, files: LogFiles, max_bytes: int = RESIDENT_MAX_BYTES, newest_bytes: int = NEWEST_BYTES) -> None:
+        self._files = files
         self._max_bytes = max_bytes
         self._newest_bytes = newest_bytes
         self._round: Iterator[None] | None = None
@@ -133,7 +132,7 @@ class ResidentPages:
     def tick(self) -> float:
         """Do a slice of the round under way, or begin one where too much is resident; return the seconds to the next call."""
         if self._round is None:
-            if self._store.disk.resident_bytes() <= self._max_bytes:
+            if self._files.disk.resident_bytes() <= self._max_bytes:
                 return RESIDENT_CHECK_S
             self._round = self._steps()
         until_s = time.perf_counter() + _SLICE_S
@@ -145,11 +144,11 @@ class ResidentPages:
 
     def _steps(self) -> Iterator[None]:
         """Give back the log except its newest part, queues as far as they are synced, and the entries of the index."""
-        store = self._store
-        marks = store.watermarks
+        files = self._files
+        marks = files.marks
         behind = min(marks.flushed, marks.dispatched) - self._newest_bytes
-        for file in list(store.commit_log.queue.files):
+        for file in list(files.files):
             yield from evict_slices(file.region, min(file.size, behind - file.start))
-        for part in (store.consume_queues, store.index):
+        for part in (files.queues, files.index):
             if isinstance(part, SupportsEvict):
                 yield from part.evict()

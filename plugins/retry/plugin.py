@@ -43,7 +43,7 @@ class RetryPlugin:
 
     @hookimpl
     def flintmq_request_processors(self, register: RegisterProcessor) -> None:
-        register("send_back", declared_by(SendBackProcessor), lambda broker: SendBackProcessor(broker.state))
+        register("send_back", declared_by(SendBackProcessor), SendBackProcessor)
 
 
 class RetryStep:
@@ -78,13 +78,13 @@ class RetryStep:
                 key="groups.auto_create (autoCreateSubscriptionGroup)",
             )
         if is_dead_on_send(group, message.reconsume_times, sent.max_reconsume_times, sent.version):
-            self._api.stats.table.add(DEAD_LETTERS, f"{message.topic}@{name}")
+            self._api.figures.counts.table.add(DEAD_LETTERS, f"{message.topic}@{name}")
             message.topic = dlq_topic(name)
             message.queue_id = _DLQ_QUEUE_ID
             self._api.topics.create_in_send_back(message.topic, DLQ_QUEUE_NUMS)
             message.properties = {key: value for key, value in message.properties.items() if key != props.DELAY}
             stored = {key: value for key, value in message.properties.items() if key not in _NOT_STORED}
-            stored[props.CLUSTER] = self._api.config.broker.cluster
+            stored[props.CLUSTER] = self._api.settings.current.broker.cluster
             message.properties_bytes = props.properties_to_string(stored).encode("utf-8", "surrogatepass")
         return False
 
@@ -107,12 +107,12 @@ class SendBackProcessor(DeclaredProcessor):
         """Put a message that a consumer refused into its group's retry topic or its dead letters."""
         api = self._api
         if not api.role.takes_writes:
-            api.store.check_writeable()
+            api.log.check_writeable()
         header = request.header(ConsumerSendMsgBackRequestHeader)
         group = api.groups.select(header.group)
         if group is None:
             raise group_missing(header.group)
-        perm.check_broker_writeable(api.config.broker)
+        perm.check_broker_writeable(api.settings.current.broker)
         if group.retry_queue_nums <= 0:
             return Response()  # it wants no retries, and the message is dropped
         record = api.outlet.message_at(header.commit_log_offset_bytes)
@@ -144,23 +144,23 @@ class SendBackProcessor(DeclaredProcessor):
                 measured=f"permission {config.perm}",
                 key="the topic's permission (mqadmin updateTopicPerm)",
             )
-        stored = api.sink.put([message])
+        stored = api.put([message])
         try:
             stored.requests()
         except RefusedError as error:
             error.code = ResponseCode.SYSTEM_ERROR
             raise
-        api.stats.sent_back(plan.properties[RETRY_TOPIC], header.group)
+        api.figures.counts.sent_back(plan.properties[RETRY_TOPIC], header.group)
         if plan.is_dead_letter:
-            api.stats.table.add(DEAD_LETTERS, f"{plan.properties[RETRY_TOPIC]}@{header.group}")
-        await stored.acknowledge(strict=api.config.store.compat == "strict")
+            api.figures.counts.table.add(DEAD_LETTERS, f"{plan.properties[RETRY_TOPIC]}@{header.group}")
+        await stored.acknowledge(strict=api.settings.current.store.compat == "strict")
         return Response()
 
     def _place(self, message: MessageExtBrokerInner, plan: SendBackPlan) -> None:
         """Have the message wait for its delay level; refuse it with SYSTEM_ERROR where it could not be delivered."""
         try:
-            if plan.is_dead_letter or not self._api.intake_steps.take(message):
-                check_deliverable(message, plan.topic, self._api.config.store.commit_log_file_bytes)
+            if plan.is_dead_letter or not self._api.intake.steps.take(message):
+                check_deliverable(message, plan.topic, self._api.settings.current.store.commit_log_file_bytes)
         except RefusedError as error:
             error.code = ResponseCode.SYSTEM_ERROR
             raise

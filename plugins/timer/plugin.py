@@ -10,12 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from flintmq.config.rocketmq.system_topics import TIMER_TOPIC
 from flintmq.config.sections.models import BrokerConfig
-from flintmq.core.broker.redirected_message import (
-    RedirectedMessageStore,
-    check_deliverable,
-    has_real_topic,
-    illegal_message,
-)
+from flintmq.core.broker.redirected_message import check_deliverable, illegal_message, waiting_store
 from flintmq.core.broker.role import MASTER_ID
 from flintmq.core.io.config_manager import JsonFile
 from flintmq.core.kernel.hookspecs import RegisterIntakeStep, RegisterService, RegisterSystemTopic, hookimpl
@@ -112,14 +107,16 @@ class TimerStep:
 
 def timer_step(api: BrokerApi) -> TimerStep:
     """Return the step of a broker, which asks the timers whether there is room at a time."""
-    service = api.service(TimerService)
+    service = api.part(TimerService)
     redirect = TimerRedirect(
         api.clock,
-        lambda: longest_delay(api.config),
-        lambda due_ms: service.wheel.count_at(due_ms) < api.config.delay.timer_minute_max,
+        lambda: longest_delay(api.settings.current),
+        lambda due_ms: service.wheel.count_at(due_ms) < api.settings.current.delay.timer_minute_max,
     )
     return TimerStep(
-        redirect if api.config.delay.timer_enable else None, lambda: api.config, lambda: service.takes_messages
+        redirect if api.settings.current.delay.timer_enable else None,
+        lambda: api.settings.current,
+        lambda: service.takes_messages,
     )
 
 
@@ -144,12 +141,12 @@ class TimerService:
 
     def __init__(self, api: BrokerApi) -> None:
         self._api = api
-        self._is_on = api.config.delay.timer_enable
-        folder = Path(api.store.root) / "flint" / "timer"
-        store = RedirectedMessageStore(api.store, api.stats, api.topics, api.sink, partial(has_real_topic, api))
-        self.positions = TimerPositions(store, JsonFile(folder / "position.json", api.store.disk))
+        self._is_on = api.settings.current.delay.timer_enable
+        folder = Path(api.folder.path) / "flint" / "timer"
+        store = waiting_store(api)
+        self.positions = TimerPositions(store, JsonFile(folder / "position.json", api.folder.disk))
         """The file of the positions: the broker's own, or on a slave its master's."""
-        self.wheel = TimerWheel(folder, api.store.disk)
+        self.wheel = TimerWheel(folder, api.folder.disk)
         self.timers = TimerMessageService(store, self.wheel, self.positions)
         self._seen_offset_bytes = -1
         """Up to where the log was visible when all of it had been read; -1 while there is more to read."""
@@ -166,15 +163,15 @@ class TimerService:
         if not self._is_on:
             return
         self.positions.load()
-        api.readers.add(TIMER_TOPIC, self._low_queue_offset)
+        api.offsets.readers.add(TIMER_TOPIC, self._low_queue_offset)
         api.role.run_while(lambda: self.takes_messages, self._begin_delivery)
-        api.timers.every(api.config.delay.flush_interval_ms / 1000, self.persist, "timer positions")
+        api.work.every(api.settings.current.delay.flush_interval_ms / 1000, self.persist, "timer positions")
 
     def _begin_delivery(self) -> Callable[[], None]:
         """Begin to deliver what the positions do not name as delivered; return what ends that. Raises ``StoreError``."""
         self._seen_offset_bytes = -1
         self.timers.resume()
-        return partial(self._end_delivery, self._api.timers.pace(0.0, self._run, "timers", self._rest_s))
+        return partial(self._end_delivery, self._api.work.pace(0.0, self._run, "timers", self._rest_s))
 
     def _end_delivery(self, timer: Scheduled) -> None:
         timer.cancel()
@@ -190,17 +187,17 @@ class TimerService:
 
     def _run(self) -> float:
         clock = self._api.clock
-        visible_bytes, now_ms = self._api.store.watermarks.dispatched, clock.now_ms()
+        visible_bytes, now_ms = self._api.log.marks.dispatched, clock.now_ms()
         self._seen_offset_bytes = -1
         next_ms = self.timers.run(now_ms)
         if next_ms > now_ms:
             self._seen_offset_bytes = visible_bytes
-        self._api.dispatch()
+        self._api.log.dispatch()
         return max(0.0, (next_ms - clock.now_ms()) / 1000)
 
     def _rest_s(self) -> float:
         """Return for how long nothing is due of what was visible at the last look; 0 when more is visible by now."""
-        if self.timers.is_restoring or self._seen_offset_bytes != self._api.store.watermarks.dispatched:
+        if self.timers.is_restoring or self._seen_offset_bytes != self._api.log.marks.dispatched:
             return 0.0
         due_ms = self.wheel.next_ms()
         return math.inf if due_ms is None else (due_ms - self._api.clock.now_ms()) / 1000

@@ -36,7 +36,7 @@ def make_service(api: BrokerApi) -> Service | None:
     Raises:
         ConfigError: it is switched on, and the package that it needs is not installed.
     """
-    if api.config.tracing.otlp_endpoint is None:
+    if api.settings.current.tracing.otlp_endpoint is None:
         return None
     try:
         is_installed = importlib.util.find_spec(OTLP) is not None
@@ -54,8 +54,8 @@ def make_service(api: BrokerApi) -> Service | None:
 
 def make_step(api: BrokerApi) -> IntakeStep | None:
     """Return the step of the service, or None where it is switched off."""
-    if api.config.tracing.otlp_endpoint is None:
+    if api.settings.current.tracing.otlp_endpoint is None:
         return None
     from flintmq.plugins.tracing.service import TracingService
 
-    return api.service(TracingService).step
+    return api.part(TracingService).step

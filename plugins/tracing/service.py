@@ -27,11 +27,14 @@ class TracingService:
     """
 
     def __init__(self, api: BrokerApi) -> None:
-        settings = api.config.tracing
+        settings = api.settings.current.tracing
         assert settings.otlp_endpoint is not None
         self._api = api
         self._pusher = SpanPusher(
-            settings.otlp_endpoint, settings.otlp_interval_ms / 1000, settings.queue_max, api.config.broker.name
+            settings.otlp_endpoint,
+            settings.otlp_interval_ms / 1000,
+            settings.queue_max,
+            api.settings.current.broker.name,
         )
         self.step = TraceStep(api)
         """What notes the messages that are to be traced."""
@@ -43,9 +46,9 @@ class TracingService:
 
     def start(self) -> None:
         """Begin to push."""
-        self._api.store.reput.arrived.subscribe(self._tracer.on_arrived)
+        self._api.log.arrived.subscribe(self._tracer.on_arrived)
         self._api.role.changed.subscribe(self._tracer.role_changed)
-        self._api.timers.every(_OVERDUE_S, self._end_overdue, "spans of answered messages")
+        self._api.work.every(_OVERDUE_S, self._end_overdue, "spans of answered messages")
         self._pusher.start()
 
     async def stop(self) -> None:

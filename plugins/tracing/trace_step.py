@@ -56,7 +56,7 @@ class TraceStep:
 
     def __init__(self, api: BrokerApi) -> None:
         self._topics = api.topics
-        self._one_in = api.config.tracing.sample_one_in
+        self._one_in = api.settings.current.tracing.sample_one_in
         self.property_names = frozenset({TRACEPARENT})
         self.topic_prefixes: tuple[str, ...] = ("",) if self._one_in else ()
         self._noted: dict[tuple[str, str], Noted] = {}

@@ -177,7 +177,7 @@ class MessageTracer:
 
     def _places_from_now_on(self) -> TracedPlaces:
         """Return the places of what is stored from now on; on a slave they are not known."""
-        return TracedPlaces(self._api.store.watermarks.wrote if self._api.role.takes_writes else None)
+        return TracedPlaces(self._api.log.marks.wrote if self._api.role.takes_writes else None)
 
     def _traced(self, message: MessageExtBrokerInner | MessageBatch, result: object) -> Iterator[_Traced]:
         """Return the traced ones of what was put together, if they are stored."""
@@ -225,11 +225,11 @@ class MessageTracer:
 
     def _durable(self, promise: _Promise, status: FlushStatus) -> None:
         """Note when all was as durable as promised. On the thread of the flush service, or on that of replication."""
-        self._api.loop.call_soon_threadsafe(self._settled, promise, time.time_ns(), status)
+        self._api.work.from_thread(self._settled, promise, time.time_ns(), status)
 
     def _settled(self, promise: _Promise, now_ns: int, status: FlushStatus) -> None:
         error = "" if status is FlushStatus.FLUSHED else status.value
-        is_synchronous = self._api.store.watermarks.synchronous
+        is_synchronous = self._api.log.marks.synchronous
         for one in promise.traced:
             one.settled_ns, one.error = now_ns, error
             durable_ns, flushed_ns = now_ns, promise.flushed_ns
@@ -244,7 +244,7 @@ class MessageTracer:
             self._end(one, now_ns)
 
     def _dispatched(self, now_ns: int) -> None:
-        waiting, until_bytes = self._to_dispatch, self._api.store.watermarks.dispatched
+        waiting, until_bytes = self._to_dispatch, self._api.log.marks.dispatched
         while waiting and waiting[0].position_bytes < until_bytes:
             one = waiting.popleft()
             one.visible_ns = now_ns

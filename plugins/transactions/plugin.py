@@ -71,14 +71,12 @@ class TransactionsPlugin:
         register(
             "end_transaction",
             declared_by(EndTransactionProcessor),
-            lambda broker: EndTransactionProcessor(
-                broker.state, broker.state.service(TransactionsService).transactions
-            ),
+            lambda api: EndTransactionProcessor(api, api.part(TransactionsService).transactions),
         )
         register(
             "resume_check",
             declared_by(ResumeCheckProcessor),
-            lambda broker: ResumeCheckProcessor(broker.state, broker.state.service(TransactionsService).transactions),
+            lambda api: ResumeCheckProcessor(api, api.part(TransactionsService).transactions),
         )
 
 
@@ -105,15 +103,15 @@ class TransactionStep:
         if sent is None or not asks_for_transaction(message.properties, message.reconsume_times):
             return False
         api = self._api
-        if api.config.transactions.reject:
+        if api.settings.current.transactions.reject:
             raise RefusedError(
                 ResponseCode.NO_PERMISSION,
                 f"the broker[{api.address.host_port}] sending transaction message is forbidden",
                 reason="transaction.rejected",
                 key="transactions.reject (rejectTransactionMessage)",
             )
-        api.intake_steps.check_ahead(message.properties)
-        real_topic, file_bytes = message.topic, api.config.store.commit_log_file_bytes
+        api.intake.steps.check_ahead(message.properties)
+        real_topic, file_bytes = message.topic, api.settings.current.store.commit_log_file_bytes
         redirect_to_half(message)
         check_deliverable(message, real_topic, file_bytes, spare_bytes=HALF_PROPERTIES_SPARE_BYTES)
         api.topics.create_in_send_back(message.topic, 1)
@@ -131,30 +129,30 @@ class TransactionsService:
         self._api = api
         self.transactions = TransactionalMessageService(
             TransactionStore(api),
-            api.producers,
+            api.clients.producers,
             self._place,
-            lambda: api.config,
+            lambda: api.settings.current,
             api.clock,
             partial(has_real_topic, api),
-            partial(drop, api.stats),
+            partial(drop, api.figures.counts),
         )
         api.topics.deleted.subscribe(self.transactions.forget_topic)
 
     def _place(self, message: MessageExtBrokerInner) -> None:
         """Send a committed message to a queue that its topic has by now, or to where it waits."""
         message.queue_id = self._api.topics.queue_inside(message.topic, message.queue_id)
-        self._api.intake_steps.take(message)
+        self._api.intake.steps.take(message)
 
     def start(self) -> None:
         """Begin to end transactions and to ask producers, on the master of a set. Raises ``RefusedError``."""
         api = self._api
-        api.readers.add(TRANS_HALF_TOPIC, self._position, name=OPEN_TRANSACTIONS, is_done=self._is_done)
+        api.offsets.readers.add(TRANS_HALF_TOPIC, self._position, name=OPEN_TRANSACTIONS, is_done=self._is_done)
         api.role.run_while(lambda: ends_transactions(api.role), self._begin)
 
     def _begin(self) -> Callable[[], None]:
         """Read from the queues what is open, and begin to ask producers; return what ends that. Raises ``RefusedError``."""
         self.transactions.load()
-        timer = self._api.timers.pace(_FIRST_S, self._check, "transaction checks", self.transactions.rest_s)
+        timer = self._api.work.pace(_FIRST_S, self._check, "transaction checks", self.transactions.rest_s)
         return partial(self._end, timer)
 
     def _end(self, timer: Scheduled) -> None:
@@ -175,7 +173,7 @@ class TransactionsService:
 
     def _check(self) -> float:
         wait_s = self.transactions.run()
-        self._api.dispatch()
+        self._api.log.dispatch()
         return wait_s
 
     def metrics(self) -> Iterator[Measurement]:
@@ -263,6 +261,6 @@ class ResumeCheckProcessor(DeclaredProcessor):
 
 
 async def _acknowledge(api: BrokerApi) -> None:
-    waiter = api.store.writer.promise()
-    api.dispatch()
-    await acknowledge(waiter, strict=api.config.store.compat == "strict", faults=api.stats.faults)
+    waiter = api.log.promise()
+    api.log.dispatch()
+    await acknowledge(waiter, strict=api.settings.current.store.compat == "strict", faults=api.figures.counts.faults)

@@ -21,21 +21,21 @@ class TransactionStore:
 
     def __init__(self, api: BrokerApi) -> None:
         self._api = api
-        self._store = api.store
+        self._log = api.log
         self.store_host = api.address.packed
 
     @property
     def wrote_offset_bytes(self) -> int:
-        return self._store.watermarks.wrote
+        return self._log.marks.wrote
 
     @property
     def readable_offset_bytes(self) -> int:
         """End of what can be read: what a client got an answer for lies below, or soon will."""
-        return self._store.watermarks.readable
+        return self._log.marks.readable
 
     @property
     def flushed_offset_bytes(self) -> int:
-        return self._store.watermarks.flushed
+        return self._log.marks.flushed
 
     def min_queue_offset(self, topic: str) -> int:
         return self._api.outlet.min_queue_offset(topic, HALF_QUEUE_ID)
@@ -45,21 +45,21 @@ class TransactionStore:
 
     def record(self, topic: str, queue_offset: int) -> Record | None:
         """Return the message at a queue offset, None when there is none any more."""
-        queue = self._store.consume_queues.find(topic, HALF_QUEUE_ID)
+        queue = self._log.queue(topic, HALF_QUEUE_ID)
         unit = queue.unit(queue_offset) if queue is not None and queue_offset >= queue.min_queue_offset else None
-        return self._store.commit_log.record(unit[0], unit[1]) if unit is not None else None
+        return self._log.record(unit[0], unit[1]) if unit is not None else None
 
     def record_at(self, commit_log_offset_bytes: int) -> Record | None:
         return self._api.outlet.message_at(commit_log_offset_bytes)
 
     def last_record(self) -> Record | None:
         """Return the newest record that is in a queue."""
-        queues = list(self._store.consume_queues.queues.values())
+        queues = list(self._log.queues().values())
         newest = max(queues, key=lambda queue: queue.max_physical_offset_bytes, default=None)
         if newest is None:
             return None
         unit = newest.unit(newest.max_queue_offset - 1)
-        return self._store.commit_log.record(unit[0], unit[1]) if unit is not None else None
+        return self._log.record(unit[0], unit[1]) if unit is not None else None
 
     def append(self, messages: Sequence[MessageExtBrokerInner]) -> list[DispatchRequest]:
         """Append messages as consecutive records, all or none. Does not wait for durability.
@@ -68,12 +68,12 @@ class TransactionStore:
             RefusedError: MESSAGE_ILLEGAL when the store can never take them; any other code when it cannot now.
         """
         try:
-            return self._api.sink.append_together(messages).requests()
+            return self._api.put(messages, together=True, dispatch=False).requests()
         except RefusedError as error:
             if error.code != ResponseCode.MESSAGE_ILLEGAL or len(messages) == 1:
                 raise
         # Together they do not fit a file: the first alone may, and the others are small.
-        return [request for message in messages for request in self._api.sink.append([message]).requests()]
+        return [request for message in messages for request in self._api.put([message], dispatch=False).requests()]
 
     def ensure_topic(self, topic: str) -> None:
         self._api.topics.create_in_send_back(topic, 1)

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flintmq.core.broker import alarms
+from flintmq.core.broker.alarm_figures import alarm_figures
+from flintmq.core.broker.figures import Figures
 from flintmq.core.broker.groups import SubscriptionGroupManager
 from flintmq.core.broker.intake_steps import IntakeSteps
 from flintmq.core.broker.offsets import ConsumerOffsetManager
@@ -20,15 +22,16 @@ from flintmq.core.broker.topics import TopicConfigManager, boot_topics
 from flintmq.core.errors import StoreError, store_errors
 from flintmq.core.io.config_journal import ConfigJournal
 from flintmq.core.io.config_manager import JsonFile
+from flintmq.core.kernel.ports import Measurement
 from flintmq.core.log.epochs import MASTER
 from flintmq.core.recovery.small_files import TOPICS, check_small_files
-from flintmq.programs.broker.alarm_figures import alarm_figures
 from flintmq.programs.broker.authenticators import Authenticators
-from flintmq.programs.broker.plugin_figures import plugin_alarms, plugin_figures
-from flintmq.programs.broker.plugin_server import PluginServer
+from flintmq.programs.broker.plugin_figures import plugin_alarms, plugin_figures, plugin_measurements
+from flintmq.programs.broker.plugin_server import PluginServer, Pools
 from flintmq.programs.broker.running import in_thread_to_its_end
 from flintmq.programs.broker.services import Services
 from flintmq.programs.broker.store_assembly import StoreAssembly
+from flintmq.remoting.server.broker_server import BrokerServer
 
 if TYPE_CHECKING:
     from flintmq.config import BrokerConfig
@@ -39,9 +42,7 @@ if TYPE_CHECKING:
     from flintmq.core.kernel.ports import SystemTopic
     from flintmq.core.kernel.ports.alarm import Alarm
     from flintmq.core.store.message_store import MessageStore
-    from flintmq.programs.broker.broker import Broker
     from flintmq.programs.broker.loading import PluginSettings
-    from flintmq.programs.broker.plugin_server import Pools
     from flintmq.programs.broker.service import Timers
     from flintmq.remoting.server.channel import ServerChannel
 
@@ -80,6 +81,7 @@ class Assembly:
     ) -> None:
         self.kernel = kernel
         self.config = config = settings.loaded.config
+        self._pools = pools = Pools(held, config.admission)
         self.is_closing = False
         """Whether the store takes nothing more."""
         self.services = Services(kernel, log)
@@ -90,6 +92,10 @@ class Assembly:
         held.push_async_callback(in_thread_to_its_end, store.close)  # every file is synced; the loop goes on meanwhile
         counted = frozenset(topic.name for topic in features if topic.counts_queues)
         lacking = _check_small_files(store)
+        authenticators = Authenticators(kernel, settings, config, config.authenticators_in_force, acl_key="acl.enable")
+        authenticators.start(timers)
+        self.served = self._server(clock, authenticators)
+        stats = BrokerStats(clock, config.broker.cluster, counted)
         self.state = state = BrokerState(
             config,
             clock,
@@ -99,10 +105,13 @@ class Assembly:
             topics=_load_topics(config, features, disk, clock),
             groups=_load_groups(config, disk, clock),
             offsets=_load_offsets(config, disk),
-            stats=BrokerStats(clock, config.broker.cluster, counted),
+            stats=stats,
             filters=stores.filters,
             timers=timers,
             role=role,
+            server=BrokerServer(self.served.server, pools.get, authenticators.in_force),
+            figures=Figures(stats, kernel.blame_code),
+            loaded=settings.loaded,
             services=self.services.all,
             intake_steps=IntakeSteps(),
         )
@@ -115,36 +124,51 @@ class Assembly:
             _begin_epoch_if_replicated(state)
         role.changed.subscribe(self._role_changed)
         held.push_async_callback(self._end_writes)
-        self.services.make(state)
+        self.services.make(state.api, state.followers)
         held.push_async_callback(self.services.stop)
         for entry in kernel.registries.intake_steps.all():
-            step = kernel.guarded(entry, entry.value)(state)
+            step = kernel.guarded(entry, entry.value)(state.api)
             if step is not None:
                 state.intake_steps.add(step)
-        state.runtime_sources += [self.services.figures, partial(plugin_figures, kernel), partial(alarm_figures, state)]
-        state.alarm_sources += [self.services.alarms, partial(plugin_alarms, kernel), partial(_mended, store)]
-        names = config.authenticators_in_force
-        authenticators = Authenticators(kernel, settings, config, names, acl_key="acl.enable")
-        authenticators.start(timers)
-        self.served = PluginServer(
-            kernel,
+        self._publish()
+        held.push_async_callback(self.served.server.close, config.broker.shutdown_timeout_ms / 1000)
+
+    def _server(self, clock: Clock, authenticators: Authenticators) -> PluginServer:
+        listen = self.config.listen
+        return PluginServer(
+            self.kernel,
             "broker",
-            config.listen,
-            idle_timeout_ms=config.listen.idle_timeout_ms,
+            listen,
+            idle_timeout_ms=listen.idle_timeout_ms,
             clock=clock,
             authenticators=authenticators,
             on_closed=self._channel_closed,
         )
-        held.push_async_callback(self.served.server.close, config.broker.shutdown_timeout_ms / 1000)
 
-    def add_parts(self, broker: Broker, pools: Pools) -> None:
-        """Make the request processors and what plugins registered for the server as a whole; both are given the broker.
+    def _publish(self) -> None:
+        """Tell the figures and alarms of each part to those that ask the broker."""
+        kernel, state, pools, figures = self.kernel, self.state, self._pools, self.state.figures
+        for texts in (self.services.figures, partial(plugin_figures, kernel), partial(alarm_figures, state.alarms)):
+            figures.add(texts)
+        figures.add(pools.figures, first=True)
+        for measured in (
+            partial(self.served.measurements, state.stats.not_durable),
+            pools.measurements,
+            lambda: (Measurement("flintmq_held_pulls", len(state.outlet.held)),),
+            partial(plugin_measurements, kernel),
+            self.services.metrics,
+        ):
+            figures.add_measurements(measured)
+        for alarmed in (self.services.alarms, partial(plugin_alarms, kernel), partial(_mended, state.store)):
+            state.alarms.add(alarmed)
+
+    def add_parts(self) -> None:
+        """Make the request processors and what plugins registered for the server as a whole.
 
         Raises:
             ConfigError, PluginError: a plugin's fault; names it.
         """
-        self.served.add_parts(broker, pools)
-        self.state.answers_as_bytes = not self.served.server.hooks.after
+        self.served.add_parts(self.state.api, self._pools)
 
     def _channel_closed(self, channel: ServerChannel) -> None:
         state = self.state

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,23 +23,21 @@ from flintmq.core.io.disk import Disk
 from flintmq.core.io.os_disk import OS_DISK
 from flintmq.core.kernel.accounts import Ledger
 from flintmq.core.kernel.kernel import Kernel
-from flintmq.core.kernel.ports import Authenticator, Measurement
 from flintmq.core.response_code import ResponseCode
 from flintmq.core.running_loop import running_loop
-from flintmq.programs.broker.addresses import REMINDER_S, broker_address, check_exposure, remind
 from flintmq.programs.broker.assembly import Assembly
 from flintmq.programs.broker.loading import as_loaded, load_plugins
 from flintmq.programs.broker.loop_watchdog import LoopWatchdog
-from flintmq.programs.broker.plugin_server import Pools
-from flintmq.programs.broker.secure_links import TLS_RELOAD_S, certificate_alarms, server_tls
 from flintmq.programs.broker.service import Service, Timers
 from flintmq.remoting.client.transport import IN_PROCESS
+from flintmq.remoting.server.addresses import REMINDER_S, broker_address, check_exposure, remind
 from flintmq.remoting.server.descriptors import bind, bind_with_vip
-from flintmq.remoting.server.pool import Pool
+from flintmq.remoting.server.secure_links import TLS_RELOAD_S, certificate_alarms, server_tls
 from flintmq.remoting.server.server import RemotingServer
 from flintmq.remoting.wire.codes import PULLS
 
 if TYPE_CHECKING:
+    from flintmq.core.broker.api import BrokerApi
     from flintmq.programs.broker.in_process import InProcessPut, PutBatch, Puttable
     from flintmq.programs.broker.in_process_clients import InProcessClients
     from flintmq.programs.broker.loading import PluginSettings
@@ -89,11 +87,6 @@ class Broker(Service):
         self._plugins = tuple(plugins)
         self._clock = clock
         self._disk = disk
-        self.pools = Pools(self._held, self.loaded.config.admission)
-        self.runtime_info: Callable[[], dict[str, str]] = dict
-        """Return the figures of request 28; empty before the start."""
-        self.metrics: Callable[[], list[Measurement]] = list
-        """Return what its services bring to monitoring systems; nothing before the start. Loop thread."""
         self._put: InProcessPut | None = None
         self._clients: InProcessClients | None = None
         self._kernel: Kernel | None = None
@@ -115,6 +108,11 @@ class Broker(Service):
         return self._assembled().state
 
     @property
+    def api(self) -> BrokerApi:
+        """What plugins may use of it, from the start on. Loop thread."""
+        return self.state.api
+
+    @property
     def kernel(self) -> Kernel:
         """The plugins, from the start on."""
         if self._kernel is None:
@@ -126,10 +124,9 @@ class Broker(Service):
         """The sockets, from the start on."""
         return self._assembled().served.server
 
-    @property
-    def authenticators(self) -> tuple[Authenticator, ...]:
-        """The authenticators in force, in order."""
-        return self._assembled().served.authenticators.in_force
+    def runtime_info(self) -> dict[str, str]:
+        """Return the figures of request 28; empty before the start. Loop thread."""
+        return self.state.figures.texts() if self._assembly is not None else {}
 
     @property
     def address(self) -> str:
@@ -166,12 +163,12 @@ class Broker(Service):
         host, port = sockets[0].getsockname()[:2] if sockets else (listen.host, 0)
         made = self._assemble(kernel, settings, await broker_address(listen, host, port))
         in_loop = made.state.loop.call_soon_threadsafe
-        made.state.store.fenced.subscribe(lambda reason: in_loop(kernel.fenced, self, reason))  # on the flush thread
-        made.state.alarm_sources.append(self.timers.alarms)
+        made.state.store.fenced.subscribe(lambda reason: in_loop(kernel.fenced, made.state.api, reason))  # flush thread
+        made.state.alarms.add(self.timers.alarms)
         made.served.server.on_store_failed = partial(made.state.stats.faults.not_written, "configuration")
         self._watch_loop(kernel)
         await made.services.start()
-        kernel.starting(self)
+        kernel.starting(made.state.api)
         for sock in sockets:
             await made.served.server.listen(sock, tls)
         if len(sockets) > 1:
@@ -179,12 +176,12 @@ class Broker(Service):
             made.served.server.table.exclude(vip_port, PULLS)
         if tls is not None:
             self.timers.every(TLS_RELOAD_S, tls.reload, "certificate")
-            made.state.alarm_sources.append(partial(certificate_alarms, tls, made.state))
+            made.state.alarms.add(partial(certificate_alarms, tls, lambda: made.state.config, self._clock))
         if exposed:
             self.timers.every(REMINDER_S, lambda: remind(listen.host), "open door")
         self._held.push_async_callback(made.services.withdraw)
         await made.services.ready()
-        kernel.ready(self)
+        kernel.ledger.serves = True
         log.info(
             "broker %s listens on %s, store %s",
             config.broker.name,
@@ -222,8 +219,7 @@ class Broker(Service):
             timers=self.timers,
             held=self._held,
         )
-        self.metrics = self._assembly.services.metrics
-        self._assembly.add_parts(self, self.pools)  # they are given the broker, which has its parts by now
+        self._assembly.add_parts()
         return self._assembly
 
     def _bind(self) -> list[socket.socket]:
@@ -240,12 +236,8 @@ class Broker(Service):
             watchdog = LoopWatchdog(warn_ms, kernel.code.owner_of, self._clock, shown_ms)
             watchdog.start()
             self._held.callback(watchdog.stop)
-            self.state.runtime_sources.append(watchdog.figures)
-            self.state.alarm_sources.append(watchdog.alarms)
-
-    def pool(self, name: str, threads: int = 0) -> Pool:
-        """Return the bounded queue of a name, for request processors, as :meth:`.Pools.get` does."""
-        return self.pools.get(name, threads)
+            self.state.figures.add(watchdog.figures)
+            self.state.alarms.add(watchdog.alarms)
 
     # in-process
 
@@ -385,7 +377,7 @@ class Broker(Service):
 
     async def stop(self) -> None:
         if self._runs:
-            self.kernel.stopping(self)
+            self.kernel.ledger.serves = False
             await super().stop()
             log.info("broker %s stopped", self.loaded.config.broker.name)
 

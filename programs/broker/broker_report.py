@@ -9,6 +9,7 @@ import attrs
 
 from flintmq.config.loading.schema import KEYS
 from flintmq.config.loading.show import rows
+from flintmq.core.broker.state import BrokerState
 from flintmq.core.errors import StoreError
 from flintmq.core.kernel.ports.access import ADMIN
 from flintmq.core.kernel.ports.processor import DeclaredProcessor, Request, Response, handles
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from flintmq.config import BrokerConfig, LoadedConfig
-    from flintmq.core.broker.state import BrokerState
+    from flintmq.core.broker.api import BrokerApi
     from flintmq.core.io.disk import Disk
     from flintmq.core.store.message_store import MessageStore
 
@@ -44,13 +45,11 @@ class BrokerReportProcessor(DeclaredProcessor):
     """Answers how the broker came to be as it is. Loop thread.
 
     Args:
-        state: the broker's.
-        loaded: the configuration of the start, with the origin of each value.
+        api: the broker.
     """
 
-    def __init__(self, state: BrokerState, loaded: LoadedConfig) -> None:
-        self._state = state
-        self._loaded = loaded
+    def __init__(self, api: BrokerApi) -> None:
+        self._state = api.part(BrokerState)
         self._settings: tuple[BrokerConfig, list[ReportedSetting]] | None = None
         """Of which configuration, and as they are told: they take two milliseconds, and seldom change."""
 
@@ -61,7 +60,7 @@ class BrokerReportProcessor(DeclaredProcessor):
         start = start_report(store)
         config = self._state.config
         if self._settings is None or self._settings[0] is not config:
-            self._settings = config, settings_of(self._loaded, config)
+            self._settings = config, settings_of(self._state.loaded, config)
         body = BrokerReport(start, quarantine_of(store.disk, store.quarantine, start), self._settings[1])
         return Response(body=body.encode())
 

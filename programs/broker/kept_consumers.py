@@ -16,7 +16,7 @@ from flintmq.core.io.config_manager import PERSIST_INTERVAL_S
 from flintmq.core.limits import KEPT_REGISTRATIONS_MAX_BYTES
 
 if TYPE_CHECKING:
-    from flintmq.core.broker.api import BrokerApi
+    from flintmq.core.broker.state import BrokerState
 
 log = logging.getLogger("flintmq.broker")
 
@@ -37,7 +37,7 @@ class KeptConsumers:
         api: the broker.
     """
 
-    def __init__(self, api: BrokerApi) -> None:
+    def __init__(self, api: BrokerState) -> None:
         self._api = api
         self._path = Path(api.config.store.path) / "flint" / "consumers"
         self._written = (0, 0)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from flintmq.core.kernel.accounts import Account, Row
 from flintmq.core.kernel.ports.alarm import WARNING, Alarm
+from flintmq.core.kernel.ports.metrics import Measurement
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -49,6 +51,25 @@ def plugin_figures(kernel: Kernel) -> dict[str, str]:
         if info.switched_off_times:
             found[f"{SWITCHED_OFF_TIMES}_{name}"] = str(info.switched_off_times)
     return found
+
+
+def plugin_measurements(kernel: Kernel) -> Iterator[Measurement]:
+    """Yield what third parties' plugins cost, and how often any plugin failed, by plugin and hook."""
+    busy_s: defaultdict[tuple[str, str], float] = defaultdict(float)
+    calls: Counter[tuple[str, str]] = Counter()
+    errors: Counter[tuple[str, str]] = Counter()
+    for account in kernel.ledger.all():
+        key = account.owner.name, account.hook
+        if account.errors:
+            errors[key] += account.errors
+        if not account.owner.built_in:
+            calls[key] += account.calls
+            busy_s[key] += account.busy_s
+    told: tuple[tuple[str, Mapping[tuple[str, str], float]], ...]
+    told = (("busy_seconds", busy_s), ("calls", calls), ("errors", errors))
+    for name, counted in told:
+        for (plugin, hook), figure in counted.items():
+            yield Measurement(f"flintmq_plugin_{name}_total", figure, {"plugin": plugin, "hook": hook}, "counter")
 
 
 def plugin_alarms(kernel: Kernel) -> Iterator[Alarm]:

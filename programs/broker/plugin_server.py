@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 from time import perf_counter
@@ -14,6 +15,7 @@ from flintmq.core.io.clock import Clock
 from flintmq.core.kernel.blame import PLUGIN_FAULTS
 from flintmq.core.kernel.kernel import Kernel
 from flintmq.core.kernel.plugin_shapes import DEFAULT_PROCESSOR, PROCESSOR, check_not_awaitable, is_async
+from flintmq.core.kernel.ports import Measurement
 from flintmq.core.kernel.ports.processor import Handler, Request, Response
 from flintmq.core.kernel.registry import ProcessorSpec, Registered, Registry, ServerPart
 from flintmq.programs.broker.authenticators import Authenticators
@@ -26,6 +28,19 @@ from flintmq.remoting.server.server import RemotingServer
 THREADS_END_S: Final = 2.0
 """How long a stop waits for handlers that run in threads."""
 _CAPACITY: Final = 10_000
+_POOL_FIGURES: Final = {
+    "send": ("sendThreadPoolQueueSize", "sendThreadPoolQueueCapacity", "sendThreadPoolQueueHeadWaitTimeMills"),
+    "pull": ("pullThreadPoolQueueSize", "pullThreadPoolQueueCapacity", "pullThreadPoolQueueHeadWaitTimeMills"),
+    "query": ("queryThreadPoolQueueSize", "queryThreadPoolQueueCapacity", "queryThreadPoolQueueHeadWaitTimeMills"),
+    "end_transaction": ("EndTransactionQueueSize", "EndTransactionThreadPoolQueueCapacity", ""),
+}
+_PROCESSORS: Final = {
+    "query": "query_message",
+    "client": "client_manager",
+    "end_transaction": "transaction",
+    "consumer": "consumer_manager",
+}
+"""What RocketMQ calls some of the queues in its metrics."""
 _EVENTS: Final = {
     "connected": "on_channel_connect",
     "closed": "on_channel_close",
@@ -64,6 +79,22 @@ class Pools:
                 self._held.push_async_callback(pool.threads.close, THREADS_END_S)
             pool.threads.grow(threads)
         return pool
+
+    def figures(self) -> dict[str, int]:
+        """Return the figures of request 28: how many requests wait in the queues that RocketMQ has, too."""
+        found: dict[str, int] = {}
+        for name, (size, capacity, head_wait) in _POOL_FIGURES.items():
+            pool = self.by_name.get(name)
+            found[size] = pool.waiting if pool is not None else 0
+            found[capacity] = pool.capacity if pool is not None else 0
+            if head_wait:
+                found[head_wait] = 0  # the loop takes a request as soon as it is read
+        return found
+
+    def measurements(self) -> Iterator[Measurement]:
+        """Yield how many requests wait in each queue that there is."""
+        for name, pool in self.by_name.items():
+            yield Measurement("rocketmq_processor_watermark", pool.waiting, {"processor": _PROCESSORS.get(name, name)})
 
     def _new(self, name: str) -> Pool:
         if self._admission is None:
@@ -124,7 +155,7 @@ class PluginServer:
         """Make what plugins registered, and add it to the server, which does not listen yet.
 
         Args:
-            owner: the broker or the name server, which factories are given.
+            owner: what factories are given: the :class:`~flintmq.core.broker.api.BrokerApi`, or the name server.
             pools: the queues of requests.
 
         Raises:
@@ -155,6 +186,18 @@ class PluginServer:
                 self._of_hook[id(before[-1])] = entry
         after = tuple(self._after(entry, made) for entry, made in hooks if hasattr(made, "do_after_response"))
         self.server.hook(ServerHooks(**by_event, before=tuple(before), after=after), self._hook_failed)
+
+    def measurements(self, not_durable: Mapping[str, int]) -> Iterator[Measurement]:
+        """Yield how many requests and connections there are, and how many requests were refused.
+
+        Args:
+            not_durable: further requests by reason, whose answers are refusals although their messages are stored.
+        """
+        server = self.server
+        yield Measurement("flintmq_requests_total", server.processed, kind="counter")
+        yield Measurement("flintmq_connections", len(server.connections.channels))
+        for reason, count in (Counter(server.refusals) + Counter(not_durable)).items():
+            yield Measurement("flintmq_refusals_total", count, {"reason": reason}, "counter")
 
     def _made(self, entry: Registered[Any], owner: object) -> Any:
         return self.kernel.guarded(entry, entry.value.factory)(owner)

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     import logging
 
     from flintmq.core.broker.api import BrokerApi, ServiceFactory
+    from flintmq.core.broker.followers import Followers
     from flintmq.core.kernel.kernel import Kernel
     from flintmq.core.kernel.registry import Registered
 
@@ -82,7 +83,7 @@ class Services:
         self._begun: list[tuple[Registered[ServiceFactory], Service]] = []
         self._started: list[tuple[Registered[ServiceFactory], Service]] = []
 
-    def make(self, api: BrokerApi) -> None:
+    def make(self, api: BrokerApi, followers: Followers) -> None:
         """Make every service. What was made before another one cannot be made is stopped with :meth:`stop`, too.
 
         Raises:
@@ -96,7 +97,7 @@ class Services:
                 if isinstance(made, (SupportsAlarms, SupportsHealth)):
                     self._alarming.append((entry, made))
                 if isinstance(made, FollowsMessages):
-                    api.followers.add(_Follower(made, entry, self._kernel))
+                    followers.add(_Follower(made, entry, self._kernel))
 
     def all(self) -> Iterator[Service]:
         """Return the services in the order of their registration."""

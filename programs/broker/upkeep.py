@@ -6,8 +6,10 @@ import asyncio
 import logging
 import math
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
+from flintmq.core.broker.state import BrokerState
 from flintmq.core.broker.stats_table import SAMPLE_INTERVAL_S
 from flintmq.core.errors import StoreError
 from flintmq.core.io.config_manager import PERSIST_INTERVAL_S
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
     from flintmq.core.broker.api import BrokerApi
     from flintmq.core.io.clock import Clock
+    from flintmq.core.kernel.ports import Service
 
 log = logging.getLogger("flintmq.broker")
 
@@ -41,11 +44,16 @@ class UpkeepPlugin:
 
     @hookimpl
     def flintmq_services(self, register: RegisterService) -> None:
-        register("tables", TableKeeper)
-        register("clients", ClientExpiry)
-        register("held_pulls", HeldPulls)
-        register("kept_consumers", KeptConsumers)  # its file is written before held pulls are answered, and come again
-        register("statistics", Statistics)
+        for name, made in (("tables", TableKeeper), ("clients", ClientExpiry), ("held_pulls", HeldPulls)):
+            register(name, partial(_of_state, made))
+        # Its file is written before held pulls are answered, and come again.
+        register("kept_consumers", partial(_of_state, KeptConsumers))
+        register("statistics", partial(_of_state, Statistics))
+
+
+def _of_state(made: Callable[[BrokerState], Service], api: BrokerApi) -> Service:
+    """Make a service of the assembly, which keeps the broker's own tables."""
+    return made(api.part(BrokerState))
 
 
 class _Table(Protocol):
@@ -120,7 +128,7 @@ class TableKeeper:
         api: the broker.
     """
 
-    def __init__(self, api: BrokerApi) -> None:
+    def __init__(self, api: BrokerState) -> None:
         self._api = api
         self._noted: NotedTables | None = None
         self._writing: asyncio.Task[None] | None = None
@@ -178,7 +186,7 @@ def _persist(what: str, table: _Table) -> None:
 class _Timed:
     """A service of a broker that does its work with timers."""
 
-    def __init__(self, api: BrokerApi) -> None:
+    def __init__(self, api: BrokerState) -> None:
         self._api = api
 
     def stop(self) -> None:

@@ -12,7 +12,6 @@ import click
 
 from flintmq.config.errors import ConfigError
 from flintmq.config.sections.console import ConsoleSection
-from flintmq.programs.broker.addresses import is_loopback
 from flintmq.programs.cli import options
 from flintmq.programs.cli.connect import checked_name_servers
 from flintmq.programs.cli.exits import CommandError, ExitCode, warn
@@ -20,6 +19,7 @@ from flintmq.programs.cli.options import DEFAULT_NAME_SERVER, given_access
 from flintmq.programs.cli.parser import Command
 from flintmq.programs.cli.serving import FenceWatch, serve
 from flintmq.remoting.client.access import ACCESS_KEY, SECRET_KEY, SECRET_KEY_FILE, access_of
+from flintmq.remoting.server.addresses import is_loopback
 
 _SIGNS = (ACCESS_KEY, SECRET_KEY, SECRET_KEY_FILE)
 

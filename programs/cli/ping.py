@@ -12,13 +12,13 @@ import click
 
 from flintmq.config import load_config
 from flintmq.core.errors import FlintError
-from flintmq.programs.broker.addresses import EVERY_INTERFACE
 from flintmq.programs.cli import options
 from flintmq.programs.cli.connect import access, check_address
 from flintmq.programs.cli.exits import ExitCode
 from flintmq.programs.cli.output import print_json, print_line
 from flintmq.programs.cli.parser import Command
 from flintmq.remoting.client.transport import RemotingClient
+from flintmq.remoting.server.addresses import EVERY_INTERFACE
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.command import request
 

@@ -14,7 +14,6 @@ import click
 
 from flintmq.config.loading.schema import aliases
 from flintmq.core.broker.address import host_port
-from flintmq.programs.broker.addresses import reachable_host
 from flintmq.programs.cli import log_output, options
 from flintmq.programs.cli.exits import warn
 from flintmq.programs.cli.options import SettingOption
@@ -30,6 +29,7 @@ from flintmq.programs.cli.serving import (
     with_name_server,
 )
 from flintmq.programs.cli.serving_output import SERVING_OUTPUT
+from flintmq.remoting.server.addresses import reachable_host
 
 if TYPE_CHECKING:
     from flintmq.config import LoadedConfig

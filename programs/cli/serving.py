@@ -107,7 +107,7 @@ class FenceWatch:
         loop.add_reader(descriptor, read)
 
     @hookimpl
-    def flintmq_broker_fenced(self, broker: Any, reason: str) -> None:
+    def flintmq_broker_fenced(self, api: Any, reason: str) -> None:
         self.reason = reason
         complain(f"the store is fenced, stopping: {reason}")
         self._stop.stop()

@@ -7,10 +7,10 @@ from typing import Final
 
 import attrs
 
+from flintmq.core.broker.alarm_figures import ALARMS, alarms_of
 from flintmq.core.broker.alarms import conflict, disk_used, gathered
 from flintmq.core.errors import FlintError
 from flintmq.core.kernel.ports.alarm import CRITICAL, WARNING, Alarm
-from flintmq.programs.broker.alarm_figures import ALARMS, alarms_of
 from flintmq.programs.cluster_view.figures import main_figures
 from flintmq.programs.cluster_view.memory import BrokerMemory
 from flintmq.programs.cluster_view.values import BrokerView, GroupView, PlacedAlarm

@@ -22,16 +22,16 @@ from flintmq.core.kernel.ports import Authenticator
 from flintmq.core.route.kv_config import KVConfigManager
 from flintmq.core.route.route_manager import RouteInfoManager
 from flintmq.plugins.builtin import BROKER_ONLY, name_server_plugins
-from flintmq.programs.broker.addresses import EVERY_INTERFACE, REMINDER_S, check_exposure, remind
 from flintmq.programs.broker.authenticators import Authenticators
 from flintmq.programs.broker.loading import PluginSettings, as_loaded, config_path, new_ledger
 from flintmq.programs.broker.plugin_server import PluginServer, Pools
-from flintmq.programs.broker.secure_links import TLS_RELOAD_S, server_tls
 from flintmq.programs.broker.service import Service, Timers
 from flintmq.programs.broker.upkeep import NotedTables
 from flintmq.remoting.processors.namesrv import NamesrvSettings
+from flintmq.remoting.server.addresses import EVERY_INTERFACE, REMINDER_S, check_exposure, remind
 from flintmq.remoting.server.channel import ServerChannel
 from flintmq.remoting.server.descriptors import bind
+from flintmq.remoting.server.secure_links import TLS_RELOAD_S, server_tls
 from flintmq.remoting.server.server import RemotingServer
 
 if TYPE_CHECKING:

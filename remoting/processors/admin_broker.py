@@ -6,7 +6,7 @@ See docs/internals/protocol.md, Request codes and Runtime figures.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
 from typing import Final
@@ -16,8 +16,8 @@ import msgspec
 
 from flintmq.config.runtime import RUNTIME_KEYS, as_properties, evolve
 from flintmq.config.units import size_text
-from flintmq.core.broker.state import BrokerState
-from flintmq.core.broker.stats_table import StatsTable
+from flintmq.core.broker.api import BrokerApi
+from flintmq.core.broker.stats_table import SAMPLE_INTERVAL_S
 from flintmq.core.io.config_manager import DataVersion
 from flintmq.core.kernel.ports.access import ADMIN
 from flintmq.core.kernel.ports.processor import DeclaredProcessor, Request, Response, handles
@@ -30,7 +30,6 @@ from flintmq.remoting.processors.answers import (
     read_properties,
     with_header,
 )
-from flintmq.remoting.server.pool import Pool
 from flintmq.remoting.wire import bodies
 from flintmq.remoting.wire.codes import MQ_VERSION, RequestCode, version_name
 from flintmq.remoting.wire.headers_admin import GetBrokerConfigResponseHeader, ViewBrokerStatsDataRequestHeader
@@ -38,24 +37,18 @@ from flintmq.remoting.wire.refusal import system_error
 
 
 class AdminBrokerProcessor(DeclaredProcessor):
-    """Answers about settings, runtime figures and statistics. Loop thread.
+    """Answers about settings, runtime figures and statistics, and publishes figures of its own. Loop thread.
 
     Args:
-        state: the broker's.
-        runtime_info: the figures of 28, such as those of :class:`flintmq.remoting.processors.admin_broker.RuntimeInfo`.
-        stats: the counters of 315.
+        api: the broker.
     """
 
-    def __init__(
-        self,
-        state: BrokerState,
-        runtime_info: Callable[[], Mapping[str, str]],
-        stats: StatsTable,
-    ) -> None:
-        self._state = state
-        self._runtime_info = runtime_info
-        self._stats = stats
-        self._version = DataVersion(timestamp_ms=state.clock.now_ms(), counter=0)
+    def __init__(self, api: BrokerApi) -> None:
+        self._api = api
+        self._version = DataVersion(timestamp_ms=api.clock.now_ms(), counter=0)
+        own = RuntimeInfo(api)
+        api.figures.add(own.texts, first=True)
+        api.work.every(SAMPLE_INTERVAL_S, own.sample, "runtime figures")
 
     @handles(RequestCode.UPDATE_BROKER_CONFIG, needs=ADMIN, audited=True)
     def update_config(self, request: Request) -> Response:
@@ -64,17 +57,18 @@ class AdminBrokerProcessor(DeclaredProcessor):
         What may be changed is an allow-list (see :mod:`flintmq.config.runtime`).
         """
         changes = read_properties(request.body)
-        self._state.update_config(changed(self._state.config, changes, RUNTIME_KEYS, evolve))
-        self._version = self._version.next(self._state.clock)
+        self._api.settings.update(changed(self._api.settings.current, changes, RUNTIME_KEYS, evolve))
+        self._version = self._version.next(self._api.clock)
         return Response()
 
     @handles(RequestCode.GET_BROKER_CONFIG, answer=GetBrokerConfigResponseHeader, needs=ADMIN)
     def get_config(self, _request: Request) -> Response:
         """Return every setting under RocketMQ's name, without secrets."""
         version = msgspec.json.encode(self._version).decode()
-        pull = self._state.config.pull
-        told = as_properties(self._state.config)
-        told["brokerRole"], told["brokerId"] = self._state.role.kind.upper(), str(self._state.role.broker_id)
+        settings, role = self._api.settings.current, self._api.role
+        pull = settings.pull
+        told = as_properties(settings)
+        told["brokerRole"], told["brokerId"] = role.kind.upper(), str(role.broker_id)
         told["bitMapLengthConsumeQueueExt"] = str(BloomFilter(pull.max_error_rate, pull.expect_consumer_num).bit_num)
         body = format_properties(dict(sorted(told.items())))
         return with_header(GetBrokerConfigResponseHeader(version=version), body)
@@ -82,13 +76,13 @@ class AdminBrokerProcessor(DeclaredProcessor):
     @handles(RequestCode.GET_BROKER_RUNTIME_INFO, needs=ADMIN)
     def get_runtime_info(self, _request: Request) -> Response:
         """Return the broker's runtime figures."""
-        return Response(body=bodies.KVTable(dict(self._runtime_info())).encode())
+        return Response(body=bodies.KVTable(self._api.figures.texts()).encode())
 
     @handles(RequestCode.VIEW_BROKER_STATS_DATA, header=ViewBrokerStatsDataRequestHeader, needs=ADMIN)
     def view_stats(self, request: Request) -> Response:
         """Return one counter for the last minute, hour and day."""
         header = request.header(ViewBrokerStatsDataRequestHeader)
-        found = self._stats.view(header.stats_name, header.stats_key)
+        found = self._api.figures.counts.table.view(header.stats_name, header.stats_key)
         if found is None:
             raise system_error(
                 f"The stats <{header.stats_name}> <{header.stats_key}> not exist", reason="stats.missing"
@@ -101,12 +95,6 @@ _SPANS_S: Final = (10, 60, 600)
 _SAMPLE_S: Final = 10
 _NO_POOL_BUFFERS: Final = 2**31 - 1
 """What RocketMQ shows as free buffers without a transient store pool."""
-_POOL_KEYS: Final = {
-    "send": ("sendThreadPoolQueueSize", "sendThreadPoolQueueCapacity", "sendThreadPoolQueueHeadWaitTimeMills"),
-    "pull": ("pullThreadPoolQueueSize", "pullThreadPoolQueueCapacity", "pullThreadPoolQueueHeadWaitTimeMills"),
-    "query": ("queryThreadPoolQueueSize", "queryThreadPoolQueueCapacity", "queryThreadPoolQueueHeadWaitTimeMills"),
-    "end_transaction": ("EndTransactionQueueSize", "EndTransactionThreadPoolQueueCapacity", ""),
-}
 
 
 ALARM: Final = "flintAlarm"
@@ -123,23 +111,14 @@ class _Totals:
 
 
 class RuntimeInfo:
-    """Gathers the figures. Loop thread; the caller's timer calls :meth:`sample` every 10 s.
+    """Gathers the broker's own figures. Loop thread; the caller's timer calls :meth:`sample` every 10 s.
 
     Args:
-        state: the broker's.
-        pools: the server's queues by name: ``send``, ``pull``, ``query``, ``end_transaction``; a missing one counts as empty.
-        on_failed: called with what one of the state's further sources raised; its figures are left out. False raises it on.
+        api: the broker.
     """
 
-    def __init__(
-        self,
-        state: BrokerState,
-        pools: Mapping[str, Pool],
-        on_failed: Callable[[str, Exception], bool] = lambda doing, error: False,
-    ) -> None:
-        self._on_failed = on_failed
-        self._state = state
-        self._pools = pools
+    def __init__(self, api: BrokerApi) -> None:
+        self._api = api
         self._samples: deque[_Totals] = deque(maxlen=_SPANS_S[-1] // _SAMPLE_S + 1)
         self._day = self._today()
         self._put_mornings = (0, 0)
@@ -147,11 +126,11 @@ class RuntimeInfo:
         self.sample()
 
     def _today(self) -> int:
-        return datetime.fromtimestamp(self._state.clock.now_ms() // 1000).toordinal()
+        return datetime.fromtimestamp(self._api.clock.now_ms() // 1000).toordinal()
 
     def _totals(self) -> _Totals:
-        stats = self._state.stats
-        now_s = self._state.clock.monotonic_s()
+        stats = self._api.figures.counts
+        now_s = self._api.clock.monotonic_s()
         return _Totals(now_s, stats.put_messages, stats.get_found, stats.get_missed, stats.get_messages)
 
     def sample(self) -> None:
@@ -164,21 +143,14 @@ class RuntimeInfo:
             self._put_mornings = (self._put_mornings[1], now.put)
             self._get_mornings = (self._get_mornings[1], now.handed_out)
 
-    def __call__(self) -> dict[str, str]:
-        """Return every figure as text."""
-        own = self._identity() | self._rates() | self._days() | self._queues() | self._store() | self._disk()
-        info = {name: str(value) for name, value in own.items()} | self._state.consumers.runtime_info()
-        for source in self._state.runtime_sources:
-            try:
-                info |= {str(name): str(value) for name, value in source().items()}
-            except Exception as error:
-                if not self._on_failed("a source of runtime figures", error):
-                    raise
-        return info
+    def texts(self) -> dict[str, str]:
+        """Return the figures as text."""
+        own = self._identity() | self._rates() | self._days() | self._store() | self._disk()
+        return {name: str(value) for name, value in own.items()} | self._api.clients.consumers.runtime_info()
 
     def _identity(self) -> dict[str, object]:
-        boot_ms = self._state.stats.boot_timestamp_ms
-        minutes, seconds = divmod(max(0, self._state.clock.now_ms() - boot_ms) // 1000, 60)
+        boot_ms = self._api.figures.counts.boot_timestamp_ms
+        minutes, seconds = divmod(max(0, self._api.clock.now_ms() - boot_ms) // 1000, 60)
         hours, minutes = divmod(minutes, 60)
         days, hours = divmod(hours, 24)
         return {
@@ -206,7 +178,7 @@ class RuntimeInfo:
         }
 
     def _days(self) -> dict[str, object]:
-        stats = self._state.stats
+        stats = self._api.figures.counts
         return {
             "msgPutTotalYesterdayMorning": self._put_mornings[0],
             "msgPutTotalTodayMorning": self._put_mornings[1],
@@ -216,25 +188,15 @@ class RuntimeInfo:
             "msgGetTotalTodayNow": stats.get_messages,
         }
 
-    def _queues(self) -> dict[str, object]:
-        info: dict[str, object] = {}
-        for name, (size, capacity, head_wait) in _POOL_KEYS.items():
-            pool = self._pools.get(name)
-            info[size] = pool.waiting if pool is not None else 0
-            info[capacity] = pool.capacity if pool is not None else 0
-            if head_wait:
-                info[head_wait] = 0  # the loop takes a request as soon as it is read
-        return info
-
     def _store(self) -> dict[str, object]:
-        store, stats = self._state.store, self._state.stats
-        log, marks, trouble, buffers = store.commit_log, store.watermarks, store.trouble, store.free_pool_buffers
-        is_empty = log.max_offset_bytes <= log.min_offset_bytes
+        log, stats = self._api.log, self._api.figures.counts
+        marks, trouble, buffers = log.marks, log.health.trouble, log.health.free_pool_buffers
+        is_empty = marks.wrote <= log.min_offset_bytes
         return {
             "commitLogMinOffset": log.min_offset_bytes,
-            "commitLogMaxOffset": log.max_offset_bytes,
+            "commitLogMaxOffset": marks.wrote,
             "earliestMessageTimeStamp": -1 if is_empty else log.store_timestamp_ms(log.min_offset_bytes),
-            "dispatchBehindBytes": store.reput.behind_bytes,
+            "dispatchBehindBytes": log.health.behind_bytes,
             "dispatchMaxBuffer": 0,
             **({ALARM: trouble.remark} if trouble is not None else {}),
             "remainHowManyDataToCommit": size_text(max(0, marks.wrote - marks.committed)),
@@ -254,18 +216,18 @@ class RuntimeInfo:
         }
 
     def _disk(self) -> dict[str, object]:
-        store = self._state.store
-        root = self._usage(store.root)
-        logs = [self._usage(folder) for folder in commit_log_folders(store.config.store)]
+        folder = self._api.folder.path
+        root = self._usage(folder)
+        logs = [self._usage(path) for path in commit_log_folders(self._api.settings.current.store)]
         return {
             "commitLogDiskRatio": f"{min(usage.used_ratio for usage in logs):.2f}",
             **{f"commitLogDiskRatio_{usage.folder}": f"{usage.used_ratio:.2f}" for usage in logs},
-            "consumeQueueDiskRatio": f"{self._usage(store.root / 'consumequeue').used_ratio:.2f}",
+            "consumeQueueDiskRatio": f"{self._usage(folder / 'consumequeue').used_ratio:.2f}",
             "commitLogDirCapacity": f"Total : {size_text(root.total_bytes)}, Free : {size_text(root.free_bytes)}.",
         }
 
     def _usage(self, folder: Path) -> DiskUsage:
-        return DiskUsage(folder, *self._state.store.disk.usage(folder))
+        return DiskUsage(folder, *self._api.folder.disk.usage(folder))
 
 
 def _tps(pairs: Iterable[tuple[int, float]]) -> str:

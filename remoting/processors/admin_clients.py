@@ -53,7 +53,7 @@ class AdminClientProcessor(StateProcessor):
     def consumer_connections(self, request: Request) -> Response:
         """Return a consumer group's members and subscriptions."""
         group = request.header(ConsumerGroupRequestHeader).consumer_group
-        info = self._state.consumers.find(group)
+        info = self._api.clients.consumers.find(group)
         if info is not None and info.kept and not info.members:
             raise RefusedError(
                 ResponseCode.CONSUMER_NOT_ONLINE,
@@ -76,7 +76,7 @@ class AdminClientProcessor(StateProcessor):
     def producer_connections(self, request: Request) -> Response:
         """Return a producer group's members."""
         group = request.header(GetProducerConnectionListRequestHeader).producer_group
-        members = self._state.producers.members(group)
+        members = self._api.clients.producers.members(group)
         if not members:
             raise system_error(f"the producer group[{group}] not exist", reason="producer.not_online")
         return with_json({"connectionSet": [_connection(member) for member in members]})
@@ -95,7 +95,7 @@ class AdminClientProcessor(StateProcessor):
                 )
                 for member in members
             ]
-            for group, members in self._state.producers.groups()
+            for group, members in self._api.clients.producers.groups()
         }
         return Response(body=bodies.ProducerTableInfo(data).encode())
 
@@ -107,7 +107,7 @@ class AdminClientProcessor(StateProcessor):
         """
         header = request.header(ResetOffsetRequestHeader)
         offsets = self._offsets_at(header)
-        info = self._state.consumers.find(header.group)
+        info = self._api.clients.consumers.find(header.group)
         if info is None:
             raise RefusedError(
                 ResponseCode.CONSUMER_NOT_ONLINE,
@@ -125,8 +125,8 @@ class AdminClientProcessor(StateProcessor):
 
     def _offsets_at(self, header: ResetOffsetRequestHeader) -> dict[MessageQueue, int]:
         """Return each queue's new offset. Without force, only backwards."""
-        state = self._state
-        config = state.topics.select(header.topic)
+        api = self._api
+        config = api.topics.select(header.topic)
         if config is None:
             raise system_error(
                 f"[reset-offset] reset offset failed, no topic in this broker. topic={header.topic}",
@@ -134,7 +134,7 @@ class AdminClientProcessor(StateProcessor):
             )
         offsets: dict[MessageQueue, int] = {}
         for queue_id in range(config.write_queue_nums):
-            current = state.offsets.query(header.topic, header.group, queue_id)
+            current = api.offsets.query(header.topic, header.group, queue_id)
             if current < 0:
                 raise system_error(
                     f"The consumer group <{header.group}> not exist",
@@ -142,11 +142,11 @@ class AdminClientProcessor(StateProcessor):
                     measured=f"queue {queue_id} of {header.topic}",
                 )
             if header.timestamp_ms == -1:
-                wanted = state.store.reader.max_queue_offset(header.topic, queue_id)
+                wanted = api.log.reader.max_queue_offset(header.topic, queue_id)
             else:
-                wanted = state.store.reader.queue_offset_by_time(header.topic, queue_id, header.timestamp_ms)
+                wanted = api.log.reader.queue_offset_by_time(header.topic, queue_id, header.timestamp_ms)
             wanted = max(0, wanted)
-            queue = MessageQueue(state.config.broker.name, queue_id, header.topic)
+            queue = MessageQueue(api.settings.current.broker.name, queue_id, header.topic)
             offsets[queue] = wanted if header.is_force or wanted < current else current
         return offsets
 
@@ -164,7 +164,7 @@ class AdminClientProcessor(StateProcessor):
     async def consumer_status(self, request: Request) -> Response:
         """Return the offsets that a group's consumers have in memory, of all of them or of one."""
         header = request.header(GetConsumerStatusRequestHeader)
-        info = self._state.consumers.find(header.group)
+        info = self._api.clients.consumers.find(header.group)
         if info is None or not info.members:
             raise system_error(
                 f"No Any Consumer online in the consumer group: [{header.group}]{_returning(info)}",
@@ -203,7 +203,7 @@ class AdminClientProcessor(StateProcessor):
         """Hand one message to a consumer, whatever its offsets are, and return what came of it."""
         header = request.header(ConsumeMessageDirectlyRequestHeader)
         member = self._member(header.consumer_group, header.client_id or "")
-        header.broker_name = self._state.config.broker.name
+        header.broker_name = self._api.settings.current.broker.name
         body = self._record(header.msg_id) if header.msg_id else request.body
         return await _pass_on(member, RequestCode.CONSUME_MESSAGE_DIRECTLY, encode_header(header), body)
 
@@ -212,10 +212,10 @@ class AdminClientProcessor(StateProcessor):
             offset_bytes = decode_message_id(message_id).commit_log_offset_bytes
         except ValueError as error:
             raise system_error(str(error), reason="message_id.malformed") from error
-        return record_bytes(self._state, offset_bytes)
+        return record_bytes(self._api, offset_bytes)
 
     def _member(self, group: str, client_id: str) -> ClientChannelInfo:
-        member = self._state.consumers.find_member(group, client_id)
+        member = self._api.clients.consumers.find_member(group, client_id)
         if member is None:
             raise system_error(f"The Consumer <{group}> <{client_id}> not online", reason="client.not_online")
         if member.version < V3_1_8_SNAPSHOT:

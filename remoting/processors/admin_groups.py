@@ -54,9 +54,9 @@ class AdminGroupProcessor(StateProcessor):
     @handles(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, needs=ADMIN, audited=True)
     async def put_group(self, request: Request) -> Response:
         """Create a consumer group or change its settings; both survive a power cut when the answer leaves."""
-        check_not_slave(self._state)
-        self._state.groups.put(decode_request_body(request.body, SubscriptionGroupConfig))
-        await self._state.groups.durable()
+        check_not_slave(self._api)
+        self._api.groups.put(decode_request_body(request.body, SubscriptionGroupConfig))
+        await self._api.groups.durable()
         return Response()
 
     @handles(
@@ -64,28 +64,28 @@ class AdminGroupProcessor(StateProcessor):
     )
     async def delete_group(self, request: Request) -> Response:
         """Delete a consumer group, with its offsets where that is asked for."""
-        check_not_slave(self._state)
+        check_not_slave(self._api)
         header = request.header(DeleteSubscriptionGroupRequestHeader)
-        self._state.groups.delete(header.group_name)
-        self._state.stats.forget_group(header.group_name)  # it may be in no table, and have left counters behind
+        self._api.groups.delete(header.group_name)
+        self._api.figures.counts.forget_group(header.group_name)  # it may be in no table, and have left counters behind
         if header.remove_offset:
-            self._state.offsets.remove_group(header.group_name)
+            self._api.offsets.remove_group(header.group_name)
             await (
-                self._state.offsets.durable()
+                self._api.offsets.durable()
             )  # a power cut must not give them to a group of that name that is made then
-        await self._state.groups.durable()
+        await self._api.groups.durable()
         return Response()
 
     @handles(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, needs=ADMIN)
     async def all_groups(self, _request: Request) -> Response:
         """Return the settings of every consumer group."""
-        return Response(body=await joined(self._state.groups.encoded()))
+        return Response(body=await joined(self._api.groups.encoded()))
 
     @handles(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, header=GroupRequestHeader, needs=needs.group("group"))
     def group_config(self, request: Request) -> Response:
         """Return the settings of one consumer group, in the form of RocketMQ 5; none is made."""
         group = request.header(GroupRequestHeader).group
-        config = self._state.groups.find(group)
+        config = self._api.groups.find(group)
         if config is None:
             raise group_missing(group)
         return with_json(SubscriptionGroupConfigOf5(**msgspec.structs.asdict(config)))
@@ -93,7 +93,7 @@ class AdminGroupProcessor(StateProcessor):
     @handles(RequestCode.GET_ALL_CONSUMER_OFFSET, needs=ADMIN)
     async def all_offsets(self, request: Request) -> Response:
         """Return every consumer offset of every group."""
-        pieces = self._state.offsets.encoded(standard=wants_standard_json(request))
+        pieces = self._api.offsets.encoded(standard=wants_standard_json(request))
         return Response(body=await joined(pieces))
 
     @handles(RequestCode.LOCK_BATCH_MQ, needs=needs.body(_lock_needs))
@@ -106,14 +106,14 @@ class AdminGroupProcessor(StateProcessor):
         check_client_id(body.client_id)
         check_group_name(body.consumer_group)
         wanted = [queue for queue in body.mq_set if _can_be(queue)]
-        held = self._state.locks.lock_batch(body.consumer_group, wanted, body.client_id)
+        held = self._api.clients.locks.lock_batch(body.consumer_group, wanted, body.client_id)
         return Response(body=bodies.LockBatchResponseBody(held).encode())
 
     @handles(RequestCode.UNLOCK_BATCH_MQ, needs=needs.body(_lock_needs))
     def unlock_batch(self, request: Request) -> Response:
         """Unlock queues of an orderly consumer."""
         body = bodies.UnlockBatchRequestBody.of_request(request.body)
-        self._state.locks.unlock_batch(body.consumer_group, body.mq_set, body.client_id)
+        self._api.clients.locks.unlock_batch(body.consumer_group, body.mq_set, body.client_id)
         return Response()
 
     @handles(RequestCode.GET_CONSUME_STATS, header=GetConsumeStatsRequestHeader, needs=needs.group_and_given_topic())
@@ -121,7 +121,7 @@ class AdminGroupProcessor(StateProcessor):
         """Return how far a group is behind, in one topic or in all it has offsets in."""
         header = request.header(GetConsumeStatsRequestHeader)
         group = header.consumer_group
-        topics = [header.topic] if header.topic else sorted(self._state.offsets.which_topic_by_consumer(group))
+        topics = [header.topic] if header.topic else sorted(self._api.offsets.which_topic_by_consumer(group))
         table, tps = OffsetTable(), 0.0
         async for topic in sliced(topics):
             tps += (await self._add_stats(table, group, topic))[0]
@@ -129,15 +129,15 @@ class AdminGroupProcessor(StateProcessor):
 
     async def _add_stats(self, table: OffsetTable, group: str, topic: str) -> tuple[float, int]:
         """Add a topic's queues; return how fast the group consumes it, and how many messages it is behind."""
-        if topic not in self._state.topics or has_left(self._state, group, topic):
+        if topic not in self._api.topics or has_left(self._api, group, topic):
             return 0.0, 0
-        reader, name, behind = self._state.store.reader, self._state.config.broker.name, 0
-        async for position in sliced(positions(self._state, group, topic)):
+        reader, name, behind = self._api.log.reader, self._api.settings.current.broker.name, 0
+        async for position in sliced(positions(self._api, group, topic)):
             queue_id, consumer_offset, end = position
             last_ms = reader.message_store_time(topic, queue_id, consumer_offset - 1) if consumer_offset else 0
             behind += position.lag
             table.add(MessageQueue(name, queue_id, topic), bodies.OffsetWrapper(end, consumer_offset, max(0, last_ms)))
-        return self._state.stats.consume_tps(group, topic), behind
+        return self._api.figures.counts.consume_tps(group, topic), behind
 
     @handles(RequestCode.GET_BROKER_CONSUME_STATS, header=GetBrokerConsumeStatsRequestHeader, needs=ADMIN)
     async def broker_consume_stats(self, request: Request) -> Response:
@@ -145,11 +145,11 @@ class AdminGroupProcessor(StateProcessor):
         header = request.header(GetBrokerConsumeStatsRequestHeader)
         found: list[tuple[str, list[bytes]]] = []
         total_diff = 0
-        async for config in sliced(self._state.groups):
+        async for config in sliced(self._api.groups):
             group = config.group_name
             of_group: list[bytes] = []
-            async for topic in sliced(sorted(self._state.offsets.which_topic_by_consumer(group))):
-                topic_config = self._state.topics.select(topic)
+            async for topic in sliced(sorted(self._api.offsets.which_topic_by_consumer(group))):
+                topic_config = self._api.topics.select(topic)
                 if topic_config is None or (header.is_order and not topic_config.order):
                     continue
                 table = OffsetTable()
@@ -158,23 +158,23 @@ class AdminGroupProcessor(StateProcessor):
                     of_group.append(consume_stats(tps, table))
                     total_diff += behind
             found.append((group, of_group))
-        return Response(body=consume_stats_list(self._state.advertised_address, found, total_diff))
+        return Response(body=consume_stats_list(self._api.address.host_port, found, total_diff))
 
     @handles(RequestCode.CLONE_GROUP_OFFSET, header=CloneGroupOffsetRequestHeader, needs=ADMIN, audited=True)
     def clone_offsets(self, request: Request) -> Response:
         """Copy the offsets of one group to another."""
         header = request.header(CloneGroupOffsetRequestHeader)
-        topics = {header.topic} if header.topic else self._state.offsets.which_topic_by_consumer(header.src_group)
+        topics = {header.topic} if header.topic else self._api.offsets.which_topic_by_consumer(header.src_group)
         for topic in topics:
-            if topic in self._state.topics and (header.offline or not has_left(self._state, header.src_group, topic)):
-                self._state.offsets.clone(header.src_group, header.dest_group, topic)
+            if topic in self._api.topics and (header.offline or not has_left(self._api, header.src_group, topic)):
+                self._api.offsets.clone(header.src_group, header.dest_group, topic)
         return Response()
 
     @handles(RequestCode.QUERY_CONSUME_TIME_SPAN, header=TopicGroupRequestHeader, needs=needs.topic_and_group("group"))
     async def consume_time_span(self, request: Request) -> Response:
         """Return from when to when a topic's messages are, and how late a group is."""
         header = request.header(TopicGroupRequestHeader)
-        config = self._state.topics.select(header.topic)
+        config = self._api.topics.select(header.topic)
         if config is None:
             raise topic_missing(header.topic)
         queue_ids = sliced(range(config.write_queue_nums))
@@ -182,25 +182,25 @@ class AdminGroupProcessor(StateProcessor):
         return Response(body=b'{"consumeTimeSpanSet":[%b]}' % b",".join(spans))
 
     def _span(self, topic: str, group: str, queue_id: int) -> bodies.QueueTimeSpan:
-        store = self._state.store
-        end = store.reader.max_queue_offset(topic, queue_id)
-        consumer_offset = self._state.offsets.query(topic, group, queue_id)
-        first_ms = store.reader.earliest_message_store_time(topic, queue_id)
-        last_ms = store.reader.message_store_time(topic, queue_id, end - 1)
+        reader = self._api.log.reader
+        end = reader.max_queue_offset(topic, queue_id)
+        consumer_offset = self._api.offsets.query(topic, group, queue_id)
+        first_ms = reader.earliest_message_store_time(topic, queue_id)
+        last_ms = reader.message_store_time(topic, queue_id, end - 1)
         consumed_ms = (
-            store.reader.message_store_time(topic, queue_id, consumer_offset - 1) if consumer_offset > 0 else first_ms
+            reader.message_store_time(topic, queue_id, consumer_offset - 1) if consumer_offset > 0 else first_ms
         )
         delay_ms = 0
         if consumer_offset < end:
-            next_ms = store.reader.message_store_time(topic, queue_id, max(0, consumer_offset))
-            delay_ms = self._state.clock.now_ms() - next_ms if next_ms > 0 else 0
+            next_ms = reader.message_store_time(topic, queue_id, max(0, consumer_offset))
+            delay_ms = self._api.clock.now_ms() - next_ms if next_ms > 0 else 0
         return bodies.QueueTimeSpan(
             consume_time_stamp_ms=consumed_ms,
             consume_time_stamp_text=_time_text(consumed_ms),
             delay_time_ms=delay_ms,
             max_time_stamp_ms=last_ms,
             max_time_stamp_text=_time_text(last_ms),
-            message_queue=MessageQueue(self._state.config.broker.name, queue_id, topic),
+            message_queue=MessageQueue(self._api.settings.current.broker.name, queue_id, topic),
             min_time_stamp_ms=first_ms,
             min_time_stamp_text=_time_text(first_ms),
         )
@@ -213,8 +213,8 @@ class AdminGroupProcessor(StateProcessor):
         """
         header = request.header(QueryCorrectionOffsetRequestHeader)
         without = frozenset(name for name in (header.filter_groups or "").split(",") if name)
-        found = self._state.offsets.min_offset_in_all_groups(header.topic, without)
-        for queue_id, compared in self._state.offsets.query_all(header.topic, header.compare_group).items():
+        found = self._api.offsets.min_offset_in_all_groups(header.topic, without)
+        for queue_id, compared in self._api.offsets.query_all(header.topic, header.compare_group).items():
             if queue_id in found and found[queue_id] > compared:
                 found[queue_id] = LONG_MAX
         return with_json(bodies.CorrectionOffsets(found), standard=wants_standard_json(request))

@@ -48,11 +48,11 @@ class AdminTopicProcessor(StateProcessor):
     @handles(RequestCode.UPDATE_AND_CREATE_TOPIC, header=CreateTopicRequestHeader, needs=ADMIN, audited=True)
     async def create_topic(self, request: Request) -> Response:
         """Create a topic or change its settings; both survive a power cut when the answer leaves."""
-        check_not_slave(self._state)
+        check_not_slave(self._api)
         header = request.header(CreateTopicRequestHeader)
         check_topic_name(header.topic)
-        self._state.topics.check_not_system(header.topic)
-        self._state.topics.put(
+        self._api.topics.check_not_system(header.topic)
+        self._api.topics.put(
             TopicConfig(
                 topic_name=header.topic,
                 read_queue_nums=header.read_queue_nums,
@@ -63,7 +63,7 @@ class AdminTopicProcessor(StateProcessor):
                 order=header.order,
             )
         )
-        await self._state.topics.durable()
+        await self._api.topics.durable()
         return Response()
 
     @handles(RequestCode.DELETE_TOPIC_IN_BROKER, header=TopicRequestHeader, needs=ADMIN, audited=True)
@@ -72,35 +72,40 @@ class AdminTopicProcessor(StateProcessor):
 
         Tools remove its route from name servers next, where no registration that still has the topic may come afterwards.
         """
-        check_not_slave(self._state)
+        check_not_slave(self._api)
         topic = request.header(TopicRequestHeader).topic
-        if topic not in self._state.topics:  # the retry topic of a long group has a name that no new topic may have
+        if topic not in self._api.topics:  # the retry topic of a long group has a name that no new topic may have
             check_topic_name(topic)
-        self._state.topics.check_not_system(topic)
+        self._api.topics.check_not_system(topic)
         # A longer name has no queues, and no record can name it.
-        waiter = self._state.store.delete_topic(topic) if len(topic) <= TOPIC_MAX_BYTES else DONE
-        self._state.topics.delete(topic)
-        self._state.forget_topic(topic)  # it may be in no table, and have left something behind
-        await self._state.topics.durable()
+        waiter = self._api.log.delete_topic(topic) if len(topic) <= TOPIC_MAX_BYTES else DONE
+        self._api.topics.delete(topic)
+        self._forget(topic)  # it may be in no table, and have left something behind
+        await self._api.topics.durable()
         await (
-            self._state.offsets.durable()
+            self._api.offsets.durable()
         )  # a power cut must not give its offsets to a topic of that name that is made then
         await acknowledge(waiter, strict=False)
-        self._state.store.reput.run_all()  # what became readable with it, so that its queues are gone
-        for directory in self._state.services_with(MasterDirectory):  # type: ignore[type-abstract]
+        self._api.log.dispatch_all()  # what became readable with it, so that its queues are gone
+        for directory in self._api.parts(MasterDirectory):  # type: ignore[type-abstract]
             await directory.settle()
         return Response()
+
+    def _forget(self, topic: str) -> None:
+        """Drop the offsets and the counters of a topic."""
+        self._api.offsets.remove_topic(topic)
+        self._api.figures.counts.forget_topic(topic)
 
     @handles(RequestCode.GET_ALL_TOPIC_CONFIG, needs=ADMIN)
     async def all_topics(self, _request: Request) -> Response:
         """Return the settings of every topic."""
-        return Response(body=await joined(self._state.topics.encoded()))
+        return Response(body=await joined(self._api.topics.encoded()))
 
     @handles(RequestCode.GET_TOPIC_CONFIG, header=TopicRequestHeader, needs=_ANY_RIGHT)
     def topic_config(self, request: Request) -> Response:
         """Return the settings of one topic, in the form of RocketMQ 5."""
         topic = request.header(TopicRequestHeader).topic
-        config = self._state.topics.select(topic)
+        config = self._api.topics.select(topic)
         if config is None:
             raise topic_missing(topic)
         return with_json(TopicConfigAndQueueMapping(**msgspec.structs.asdict(config)))
@@ -108,26 +113,26 @@ class AdminTopicProcessor(StateProcessor):
     @handles(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, needs=ACCOUNT)
     def system_topics(self, _request: Request) -> Response:
         """List the system topics."""
-        return Response(body=bodies.TopicList(None, sorted(self._state.topics.system_topics)).encode())
+        return Response(body=bodies.TopicList(None, sorted(self._api.topics.system_topics)).encode())
 
     @handles(RequestCode.GET_TOPIC_STATS_INFO, header=TopicRequestHeader, needs=_ANY_RIGHT)
     async def topic_stats(self, request: Request) -> Response:
         """Return where each queue of a topic begins and ends, and when it was last written; also of those that it had once,
         while there are messages in them."""
         topic = request.header(TopicRequestHeader).topic
-        config = self._state.topics.select(topic)
+        config = self._api.topics.select(topic)
         if config is None:
             raise topic_missing(topic)
-        store = self._state.store
+        reader = self._api.log.reader
         table = OffsetTable()
-        async for queue_id in sliced(self._state.topics.widths.queue_ids(topic)):
-            end = max(0, store.reader.max_queue_offset(topic, queue_id))
-            if queue_id >= config.write_queue_nums and end <= store.reader.min_queue_offset(topic, queue_id):
+        async for queue_id in sliced(self._api.topics.widths.queue_ids(topic)):
+            end = max(0, reader.max_queue_offset(topic, queue_id))
+            if queue_id >= config.write_queue_nums and end <= reader.min_queue_offset(topic, queue_id):
                 continue  # it is written no more, and has no message
-            last_ms = max(0, store.reader.message_store_time(topic, queue_id, end - 1)) if end else 0
+            last_ms = max(0, reader.message_store_time(topic, queue_id, end - 1)) if end else 0
             table.add(
-                MessageQueue(self._state.config.broker.name, queue_id, topic),
-                bodies.TopicOffset(last_ms, end, max(0, store.reader.min_queue_offset(topic, queue_id))),
+                MessageQueue(self._api.settings.current.broker.name, queue_id, topic),
+                bodies.TopicOffset(last_ms, end, max(0, reader.min_queue_offset(topic, queue_id))),
             )
         return Response(body=topic_stats(table))
 
@@ -135,7 +140,7 @@ class AdminTopicProcessor(StateProcessor):
     def consumed_by(self, request: Request) -> Response:
         """List the groups that subscribe to a topic now, and those that have offsets in it."""
         topic = request.header(TopicRequestHeader).topic
-        groups = self._state.consumers.which_group_by_topic(topic) | self._state.offsets.which_group_by_topic(topic)
+        groups = self._api.clients.consumers.which_group_by_topic(topic) | self._api.offsets.which_group_by_topic(topic)
         return Response(body=bodies.GroupList(sorted(groups)).encode())
 
     @handles(
@@ -147,21 +152,21 @@ class AdminTopicProcessor(StateProcessor):
     def search_offset(self, request: Request) -> Response:
         """Return the queue offset of the message stored nearest to a time, earlier or later."""
         header = request.header(SearchOffsetRequestHeader)
-        found = self._state.store.reader.queue_offset_by_time(header.topic, header.queue_id, header.timestamp_ms)
+        found = self._api.log.reader.queue_offset_by_time(header.topic, header.queue_id, header.timestamp_ms)
         return Response(ext_fields={"offset": str(found)})
 
     @handles(RequestCode.GET_MAX_OFFSET, header=QueueRequestHeader, answer=QueueOffsetResponseHeader, needs=_ANY_RIGHT)
     def max_offset(self, request: Request) -> Response:
         """Return the queue offset behind the last message of a queue."""
         header = request.header(QueueRequestHeader)
-        found = self._state.store.reader.max_queue_offset(header.topic, header.queue_id)
+        found = self._api.log.reader.max_queue_offset(header.topic, header.queue_id)
         return Response(ext_fields={"offset": str(found)})
 
     @handles(RequestCode.GET_MIN_OFFSET, header=QueueRequestHeader, answer=QueueOffsetResponseHeader, needs=_ANY_RIGHT)
     def min_offset(self, request: Request) -> Response:
         """Return the queue offset of the first message of a queue."""
         header = request.header(QueueRequestHeader)
-        found = self._state.store.reader.min_queue_offset(header.topic, header.queue_id)
+        found = self._api.log.reader.min_queue_offset(header.topic, header.queue_id)
         return Response(ext_fields={"offset": str(found)})
 
     @handles(
@@ -173,7 +178,7 @@ class AdminTopicProcessor(StateProcessor):
     def earliest_store_time(self, request: Request) -> Response:
         """Return when the first message of a queue was stored."""
         header = request.header(QueueRequestHeader)
-        found_ms = self._state.store.reader.earliest_message_store_time(header.topic, header.queue_id)
+        found_ms = self._api.log.reader.earliest_message_store_time(header.topic, header.queue_id)
         return Response(ext_fields={"timestamp": str(found_ms)})
 
     @handles(RequestCode.QUERY_CONSUME_QUEUE, header=QueryConsumeQueueRequestHeader, needs=ADMIN)
@@ -181,7 +186,7 @@ class AdminTopicProcessor(StateProcessor):
         """Return entries of a consume queue as they are on disk."""
         header = request.header(QueryConsumeQueueRequestHeader)
         topic = header.topic or ""
-        queue = self._state.store.consume_queues.find(topic, header.queue_id)
+        queue = self._api.log.queue(topic, header.queue_id)
         if queue is None:
             raise system_error(f"{header.queue_id}@{topic} is not exist!", reason="queue.missing")
         body = bodies.QueryConsumeQueueResponseBody(
@@ -194,7 +199,7 @@ class AdminTopicProcessor(StateProcessor):
                 measured=f"{queue.min_queue_offset} to {queue.max_queue_offset - 1} are there",
             )
         count = max(0, min(header.count, QUEUE_ENTRIES_MAX, queue.max_queue_offset - header.index))
-        info = self._state.consumers.find(header.consumer_group) if header.consumer_group else None
+        info = self._api.clients.consumers.find(header.consumer_group) if header.consumer_group else None
         body.subscription_data = wanted = info.find_subscription(topic) if info is not None else None
         body.queue_data = [
             bodies.ConsumeQueueData(
@@ -214,17 +219,17 @@ class AdminTopicProcessor(StateProcessor):
         A slave does so by itself when it compares its tables with its master's: it sees messages of a topic before its own
         table says that there is one.
         """
-        state = self._state
-        if not state.role.takes_writes:
+        api = self._api
+        if not api.role.takes_writes:
             return Response()
-        with_queues = state.store.reader.topics()
+        with_queues = api.log.reader.topics()
         waiters = []
-        for topic in with_queues.union(state.offsets.topics()):
-            if topic not in state.topics and not state.topics.is_system_topic(topic):
+        for topic in with_queues.union(api.offsets.topics()):
+            if topic not in api.topics and not api.topics.is_system_topic(topic):
                 if topic in with_queues:
-                    waiters.append(state.store.delete_topic(topic))
-                state.forget_topic(topic)
+                    waiters.append(api.log.delete_topic(topic))
+                self._forget(topic)
         for waiter in waiters:
             await acknowledge(waiter, strict=False)
-        state.store.reput.run_all()
+        api.log.dispatch_all()
         return Response()

@@ -12,7 +12,7 @@ from flintmq.config.loading.schema import Key
 from flintmq.config.rocketmq.java_properties import parse_properties
 from flintmq.config.runtime import meant
 from flintmq.config.sections.models import BrokerConfig, NamesrvConfig
-from flintmq.core.broker.state import BrokerState
+from flintmq.core.broker.api import BrokerApi
 from flintmq.core.errors import RefusedError
 from flintmq.core.kernel.ports.processor import DeclaredProcessor, Request, Response
 from flintmq.core.limits import CLIENT_ID_MAX_BYTES, REQUEST_SETTINGS_MAX_BYTES
@@ -31,8 +31,8 @@ SLICE_S: Final = 0.004
 class StateProcessor(DeclaredProcessor):
     """The base of processors that need nothing but the broker's state. Loop thread."""
 
-    def __init__(self, state: BrokerState) -> None:
-        self._state = state
+    def __init__(self, api: BrokerApi) -> None:
+        self._api = api
 
 
 def with_header(header: CommandHeader, body: bytes = b"") -> Response:
@@ -45,27 +45,27 @@ def with_json(value: Any, *, standard: bool = False) -> Response:
     return Response(body=dumps(value, "standard" if standard else "fastjson"))
 
 
-def record_bytes(state: BrokerState, commit_log_offset_bytes: int) -> bytes:
+def record_bytes(api: BrokerApi, commit_log_offset_bytes: int) -> bytes:
     """Return the record at a physical offset, as it lies in the log.
 
     Raises:
         RefusedError: SYSTEM_ERROR; no message is there.
     """
-    record = state.store.reader.message_at(commit_log_offset_bytes)
-    piece = state.store.commit_log.slice(commit_log_offset_bytes, record.size_bytes) if record is not None else None
+    record = api.log.reader.message_at(commit_log_offset_bytes)
+    piece = api.log.slice(commit_log_offset_bytes, record.size_bytes) if record is not None else None
     if piece is None:
         text = f"can not find message by the offset, {commit_log_offset_bytes}"
         raise system_error(text, reason="message.gone")
     return bytes(piece)
 
 
-def check_not_slave(state: BrokerState) -> None:
+def check_not_slave(api: BrokerApi) -> None:
     """Refuse a change on a slave, whose topics and groups are its master's.
 
     Raises:
         RefusedError: SYSTEM_ERROR; this is a slave.
     """
-    if not state.role.takes_writes:
+    if not api.role.takes_writes:
         raise system_error(
             "Can't modify topic or subscription group from slave broker, please execute it from master broker.",
             reason="store.slave",

@@ -57,20 +57,20 @@ class ClientManageProcessor(StateProcessor):
         for consumer in body.consumer_data_set:
             self._register_consumer(request, body.client_id, consumer)
         for producer in body.producer_data_set:
-            self._state.producers.register(
+            self._api.clients.producers.register(
                 producer.group_name, request.channel, body.client_id, request.language, request.version
             )
         return Response()
 
     def _register_consumer(self, request: Request, client_id: str, data: bodies.ConsumerData) -> None:
-        config = self._state.groups.select(data.group_name)
+        config = self._api.groups.select(data.group_name)
         if config is not None:
             topic = retry_topic(data.group_name)
             # Of a group with 121 to 255 characters it is too long for a record; tools look for its route all the same.
             if is_name(data.group_name, GROUP_MAX_BYTES):
                 flag = UNIT_SUB_FLAG if data.unit_mode else 0
-                self._state.topics.create_in_send_back(topic, max(0, config.retry_queue_nums), topic_sys_flag=flag)
-        self._state.consumers.register(
+                self._api.topics.create_in_send_back(topic, max(0, config.retry_queue_nums), topic_sys_flag=flag)
+        self._api.clients.consumers.register(
             data.group_name,
             request.channel,
             client_id,
@@ -90,12 +90,12 @@ class ClientManageProcessor(StateProcessor):
         """Remove a client from a group of producers, of consumers, or both."""
         header = request.header(UnregisterClientRequestHeader)
         if header.producer_group:
-            self._state.producers.unregister(header.producer_group, request.channel)
+            self._api.clients.producers.unregister(header.producer_group, request.channel)
         if header.consumer_group:
-            config = self._state.groups.find(header.consumer_group)
+            config = self._api.groups.find(header.consumer_group)
             notify = config is None or config.notify_consumer_ids_changed_enable
             client_id = header.client_id or ""
-            self._state.consumers.unregister(header.consumer_group, request.channel, client_id, notify=notify)
+            self._api.clients.consumers.unregister(header.consumer_group, request.channel, client_id, notify=notify)
         return Response(ext_fields={})
 
     @handles(RequestCode.CHECK_CLIENT_CONFIG, pool="client", needs=needs.body(_check_needs))
@@ -104,7 +104,7 @@ class ClientManageProcessor(StateProcessor):
         wanted = bodies.CheckClientRequestBody.of_request(request.body).subscription_data
         if wanted is None or wanted.expression_type in ("", TAG):
             return Response()
-        self._state.outlet.filter_of(wanted)
+        self._api.outlet.filter_of(wanted)
         return Response()
 
 
@@ -125,8 +125,8 @@ class ConsumerManageProcessor(StateProcessor):
         (docs/internals/protocol.md, What an answer must have).
         """
         group = request.header(ConsumerGroupRequestHeader).consumer_group
-        self._state.consumers.heard(group, request.channel)
-        info = self._state.consumers.find(group)
+        self._api.clients.consumers.heard(group, request.channel)
+        info = self._api.clients.consumers.find(group)
         if info is None or not info.client_ids:
             raise system_error(f"no consumer for this group, {group}", reason="group.not_online")
         return Response(ext_fields={}, body=bodies.ConsumerIdList(info.client_ids).encode())
@@ -145,13 +145,13 @@ class ConsumerManageProcessor(StateProcessor):
         Otherwise the answer is QUERY_NOT_FOUND, and the consumer's own ``ConsumeFromWhere`` decides.
         """
         header = request.header(QueryConsumerOffsetRequestHeader)
-        consumer_offset = self._state.offsets.query(header.topic, header.consumer_group, header.queue_id)
+        consumer_offset = self._api.offsets.query(header.topic, header.consumer_group, header.queue_id)
         if consumer_offset >= 0:
             return Response(ext_fields={"offset": str(consumer_offset)})
-        store = self._state.store
-        if store.reader.min_queue_offset(
-            header.topic, header.queue_id
-        ) <= 0 and store.reader.check_in_mem_by_consume_offset(header.topic, header.queue_id, 0):
+        reader = self._api.log.reader
+        if reader.min_queue_offset(header.topic, header.queue_id) <= 0 and reader.check_in_mem_by_consume_offset(
+            header.topic, header.queue_id, 0
+        ):
             return Response(ext_fields={"offset": "0"})
         raise RefusedError(
             ResponseCode.QUERY_NOT_FOUND,
@@ -173,7 +173,7 @@ class ConsumerManageProcessor(StateProcessor):
                 "a consumer offset is 0 or more", reason="offset.negative", measured=str(header.commit_consumer_offset)
             )
         self._check_known(header)
-        self._state.offsets.commit(
+        self._api.offsets.commit(
             header.topic,
             header.consumer_group,
             header.queue_id,
@@ -183,10 +183,10 @@ class ConsumerManageProcessor(StateProcessor):
         return Response(ext_fields={})
 
     def _check_known(self, header: UpdateConsumerOffsetRequestHeader) -> None:
-        state, topic, group = self._state, header.topic, header.consumer_group
-        if state.offsets.query(topic, group, header.queue_id) >= 0:
+        api, topic, group = self._api, header.topic, header.consumer_group
+        if api.offsets.query(topic, group, header.queue_id) >= 0:
             return
-        config = state.topics.select(topic)
+        config = api.topics.select(topic)
         if config is None:
             raise topic_missing(topic)
         queues = max(config.read_queue_nums, config.write_queue_nums)
@@ -196,5 +196,5 @@ class ConsumerManageProcessor(StateProcessor):
                 reason="queue.illegal",
                 measured=f"queue {header.queue_id}",
             )
-        if state.groups.select(group) is None:
+        if api.groups.select(group) is None:
             raise group_missing(group)

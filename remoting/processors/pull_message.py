@@ -5,15 +5,14 @@ from __future__ import annotations
 from functools import partial
 from typing import ClassVar, Final
 
+from flintmq.core.broker.api import BrokerApi
 from flintmq.core.broker.hold import HeldPull, places_of
 from flintmq.core.broker.outlet import Empty, Found, Wanted
-from flintmq.core.broker.state import BrokerState
 from flintmq.core.errors import RefusedError
 from flintmq.core.kernel.ports.processor import Request, Response, handles
 from flintmq.core.response_code import ONEWAY_FLAG
 from flintmq.remoting.processors import needs
 from flintmq.remoting.server.rpc_latency import QUICK_S
-from flintmq.remoting.server.server import RemotingServer
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.command import JSON
 from flintmq.remoting.wire.fast_json import encode_pull_response_json
@@ -42,10 +41,10 @@ class PullMessageProcessor:
     may_wait: ClassVar = True
     """A peer that asks for much at once is answered in several iterations of the loop."""
 
-    def __init__(self, state: BrokerState, server: RemotingServer) -> None:
-        self._state = state
-        self._outlet = state.outlet
-        self._server = server
+    def __init__(self, api: BrokerApi) -> None:
+        self._clock = api.clock
+        self._outlet = api.outlet
+        self._server = api.server
 
     @_handles_pulls(RequestCode.PULL_MESSAGE)
     @_handles_pulls(RequestCode.LITE_PULL_MESSAGE)
@@ -56,8 +55,8 @@ class PullMessageProcessor:
         """
         gathered_bytes = 0
         for number, request in enumerate(batch):
-            if number and self._server.postponed.must_wait(request.channel):
-                self._server.postponed.put(batch[number:])
+            if number and self._server.must_wait(request.channel):
+                self._server.postpone(batch[number:])
                 return
             gathered_bytes += self._process(request, was_held=False)
             if gathered_bytes >= _FLUSH_BYTES:
@@ -104,10 +103,10 @@ class PullMessageProcessor:
 
     def _answer(self, request: Request, pulled: Found | Empty, *, was_held: bool) -> None:
         channel, is_oneway = request.channel, request.flag & ONEWAY_FLAG
-        as_bytes = request.codec == JSON and self._state.answers_as_bytes
+        as_bytes = request.codec == JSON and self._server.answers_as_bytes
         latency = self._server.latency
         if latency is not None and (as_bytes or is_oneway):
-            took_s = self._state.clock.monotonic_s() - (request.read_s or channel.read_s)
+            took_s = self._clock.monotonic_s() - (request.read_s or channel.read_s)
             if pulled.code or was_held or is_oneway or took_s > QUICK_S:
                 latency.add(request.code, pulled.code, took_s, was_held=was_held, is_oneway=bool(is_oneway))
         if is_oneway:

@@ -37,7 +37,7 @@ class QueryMessageProcessor(StateProcessor):
         The client compares topic and key again; candidates of a hash are checked here all the same.
         """
         header = request.header(QueryMessageRequestHeader)
-        steps = self._state.store.reader.query_message_steps(
+        steps = self._api.log.reader.query_message_steps(
             header.topic,
             header.key,
             max(1, min(header.max_num, _MAX_NUM)),
@@ -74,4 +74,4 @@ class QueryMessageProcessor(StateProcessor):
     def view(self, request: Request) -> Response:
         """Return the message at a physical offset."""
         header = request.header(ViewMessageRequestHeader)
-        return Response(body=record_bytes(self._state, header.commit_log_offset_bytes))
+        return Response(body=record_bytes(self._api, header.commit_log_offset_bytes))

@@ -53,14 +53,14 @@ class ReplyMessageProcessor(StateProcessor):
 
         The answer is that of a send; a reply that reached no requester is refused (SYSTEM_ERROR).
         """
-        state = self._state
+        api = self._api
         v1 = request.code == RequestCode.SEND_REPLY_MESSAGE
         header = request.header(SendMessageRequestHeader if v1 else SendMessageRequestHeaderV2)
         properties = string_to_properties(header.properties)
         client_id = properties.get(REPLY_TO_CLIENT, "")
-        properties[PUSH_REPLY_TIME] = str(state.clock.now_ms())
+        properties[PUSH_REPLY_TIME] = str(api.clock.now_ms())
         header.properties = properties_to_string(properties)
-        message = state.intake.single(header, request.body, request.channel, request.version)
+        message = api.intake.single(header, request.body, request.channel, request.version)
         failure: RefusedError | None = None
         try:
             await self._push(request, header, client_id)
@@ -70,11 +70,11 @@ class ReplyMessageProcessor(StateProcessor):
             msg_id="0",
             queue_id=message.queue_id,
             queue_offset=0,
-            region_id=state.config.broker.region,
-            trace_on=state.config.broker.trace_on,
+            region_id=api.settings.current.broker.region,
+            trace_on=api.settings.current.broker.trace_on,
         )
         code = ResponseCode.SUCCESS
-        if state.config.topics.store_reply:
+        if api.settings.current.topics.store_reply:
             code = await self._store(message, answer)
         if failure is not None:
             raise failure
@@ -83,14 +83,14 @@ class ReplyMessageProcessor(StateProcessor):
     async def _push(self, request: Request, header: SendMessageRequestHeader, client_id: str) -> None:
         if not client_id:
             raise system_error(f"reply message properties[{REPLY_TO_CLIENT}] is null", reason="reply.nobody")
-        channel = self._state.producers.find_channel(client_id)
+        channel = self._api.clients.producers.find_channel(client_id)
         if channel is None:
             raise system_error(f"push reply message fail, channel of <{client_id}> not found.", reason="reply.offline")
         pushed = ReplyMessageRequestHeader(
             **{name: getattr(header, name) for name in SentRequestHeader.__struct_fields__},
             born_host=request.channel.remote_address,
-            store_host=self._state.advertised_address,
-            store_timestamp_ms=self._state.clock.now_ms(),
+            store_host=self._api.address.host_port,
+            store_timestamp_ms=self._api.clock.now_ms(),
         )
         code = RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT
         try:
@@ -108,14 +108,14 @@ class ReplyMessageProcessor(StateProcessor):
 
     async def _store(self, message: MessageExtBrokerInner, answer: SendMessageResponseHeader) -> ResponseCode:
         """Store the reply and fill in where; return the code of a send's answer."""
-        state = self._state
-        stored = state.sink.put([message])
+        api = self._api
+        stored = api.put([message])
         try:
             (record,) = stored.requests()
         except RefusedError as error:
             error.code = ResponseCode.SYSTEM_ERROR
             raise
-        answer.msg_id = offset_message_id(state.store_host_hex, record.commit_log_offset_bytes)
+        answer.msg_id = offset_message_id(api.address.packed_hex, record.commit_log_offset_bytes)
         answer.queue_offset = record.queue_offset
-        refusal = told_durable(await until_flushed(stored.waiter), state.stats.faults)
+        refusal = told_durable(await until_flushed(stored.waiter), api.figures.counts.faults)
         return ResponseCode(refusal.code) if refusal is not None else ResponseCode.SUCCESS

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from flintmq.core.broker.api import BrokerApi
 from flintmq.core.broker.sink import not_durable
-from flintmq.core.broker.state import BrokerState
 from flintmq.core.errors import RefusedError
 from flintmq.core.kernel.ports import AppendedBatch, AppendUnit, DispatchRequest, FlushStatus
 from flintmq.core.kernel.ports.processor import Request, RequestChannel, Response
+from flintmq.core.kernel.ports.server import RequestPool
 from flintmq.core.record.host import batch_message_id, offset_message_id
 from flintmq.core.response_code import ONEWAY_FLAG, ResponseCode
-from flintmq.remoting.server.pool import Pool
-from flintmq.remoting.server.server import RemotingServer
 from flintmq.remoting.wire.command import JSON
 from flintmq.remoting.wire.fast_json import make_batch_ok_encoder, make_send_ok_encoder
 
@@ -26,20 +25,19 @@ class SendAnswers:
     """Answers the sends that a pool has taken. Loop thread.
 
     Args:
-        state: the broker's.
-        server: counts how long they took.
+        api: the broker.
         pool: each answer makes room in it.
     """
 
-    def __init__(self, state: BrokerState, server: RemotingServer, pool: Pool) -> None:
-        self._state = state
-        self._server = server
+    def __init__(self, api: BrokerApi, pool: RequestPool) -> None:
+        self._api = api
+        self._server = api.server
         self._pool = pool
-        self._broker = state.config.broker
+        self._broker = api.settings.current.broker
         self._make_encoders()
 
     def _make_encoders(self) -> None:
-        said = self._broker.region, self._broker.trace_on, self._state.store_host_hex
+        said = self._broker.region, self._broker.trace_on, self._api.address.packed_hex
         self._encode, self._encode_batch = make_send_ok_encoder(*said), make_batch_ok_encoder(*said)
 
     def stored(
@@ -59,10 +57,10 @@ class SendAnswers:
             status: FLUSHED where they are as durable as promised, or nothing was promised.
             began_s: when their append began, where they have waited since; 0 for those of this turn.
         """
-        if self._state.config.broker is not self._broker:  # changed while running
-            self._broker = self._state.config.broker
+        if self._api.settings.current.broker is not self._broker:  # changed while running
+            self._broker = self._api.settings.current.broker
             self._make_encoders()
-        as_bytes = status is FlushStatus.FLUSHED and self._state.answers_as_bytes
+        as_bytes = status is FlushStatus.FLUSHED and self._server.answers_as_bytes
         encode, encode_batch = self._encode, self._encode_batch
         singles: dict[RequestChannel, list[bytes | memoryview]] = {}
         batches: dict[RequestChannel, list[bytes | memoryview]] = {}
@@ -88,7 +86,7 @@ class SendAnswers:
                 of_kind[channel] = [answer]
                 answered.append((request, of_kind[channel]))
         latency = self._server.latency
-        now_s = 0.0 if latency is None else self._server.now_s()
+        now_s = 0.0 if latency is None else self._api.clock.monotonic_s()
         for request, answers in answered:
             channel = request.channel
             self._pool.waiting -= len(answers)
@@ -114,14 +112,14 @@ class SendAnswers:
         channel.gave(1)
         if request.flag & ONEWAY_FLAG:
             if self._server.latency is not None:
-                took_s = self._server.now_s() - (began_s or channel.read_s)
+                took_s = self._api.clock.monotonic_s() - (began_s or channel.read_s)
                 self._server.latency.add(request.code, _SUCCESS, took_s, is_oneway=True)
             return
         refusal = not_durable(status)
         if status is FlushStatus.FENCED and refusal is not None:
             channel.refuse(request, refusal)
             return
-        host, broker = self._state.store_host_hex, self._broker
+        host, broker = self._api.address.packed_hex, self._broker
         if isinstance(unit, DispatchRequest):
             message_id = offset_message_id(host, unit.commit_log_offset_bytes)
         else:
@@ -135,12 +133,12 @@ class SendAnswers:
         }
         code, remark = (0, None) if refusal is None else (refusal.code, refusal.remark)
         if refusal is not None:
-            self._state.stats.not_durable[refusal.reason] = self._state.stats.not_durable.get(refusal.reason, 0) + 1
+            self._api.figures.counts.undurable(refusal.reason)
         channel.respond(request, Response(code, remark, fields))
 
     def refuse(self, request: Request, error: RefusedError) -> None:
         """Answer a send whose message is not stored."""
-        self._state.stats.put_failed += 1
+        self._api.figures.counts.refused()
         self._pool.waiting -= 1
         request.channel.gave(1)
         request.channel.refuse(request, error)

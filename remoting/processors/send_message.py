@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import ClassVar, Final
 
+from flintmq.core.broker.api import BrokerApi
 from flintmq.core.broker.sink import Incoming, Stored, not_stored, told_durable
-from flintmq.core.broker.state import BrokerState
 from flintmq.core.errors import RefusedError, StoreError
 from flintmq.core.kernel.ports import AppendUnit, FlushStatus
 from flintmq.core.kernel.ports.processor import Request, handles
@@ -25,8 +25,6 @@ from flintmq.core.record.record import MessageExtBrokerInner
 from flintmq.remoting.processors import needs
 from flintmq.remoting.processors.send_answers import Owner, SendAnswers
 from flintmq.remoting.processors.send_queue import FastFailure, SendQueue
-from flintmq.remoting.server.pool import Pool
-from flintmq.remoting.server.server import RemotingServer
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.headers_message import (
     SendMessageRequestHeader,
@@ -51,16 +49,15 @@ class SendMessageProcessor:
 
     may_wait: ClassVar = False
 
-    def __init__(self, state: BrokerState, server: RemotingServer, pool: Pool) -> None:
-        self._state = state
-        self._pool = pool
-        self._followers = state.followers
-        self._holding = state.topics.holding_topics
+    def __init__(self, api: BrokerApi) -> None:
+        self._api = api
+        self._pool = pool = api.server.pool("send")
+        self._holding = api.topics.holding_topics
         """The topics where a message may lie instead of the queue it was sent to, which is the queue that its answer names."""
-        self._queue = SendQueue(self._store_share, lambda: state.loop, server.at_turn_end)
-        self._answers = SendAnswers(state, server, pool)
+        self._queue = SendQueue(self._store_share, lambda: api.work.loop, api.server.at_turn_end)
+        self._answers = SendAnswers(api, pool)
         self._fast_failure = FastFailure()
-        self._slow_puts = SlowLog(state.clock)
+        self._slow_puts = SlowLog(api.clock)
 
     @_sends(RequestCode.SEND_MESSAGE, header=SendMessageRequestHeader, needs=needs.send("topic"))
     @_sends(RequestCode.SEND_MESSAGE_V2, header=SendMessageRequestHeaderV2, needs=needs.send("b"))
@@ -70,18 +67,18 @@ class SendMessageProcessor:
         self._queue.add(batch)
         self._pool.waiting += len(batch)
         batch[0].channel.took(len(batch))
-        if self._state.config.admission.fast_failure:
-            self._fast_failure.arrived(self._state.clock.monotonic_s(), len(batch))
+        if self._api.settings.current.admission.fast_failure:
+            self._fast_failure.arrived(self._api.clock.monotonic_s(), len(batch))
 
     def _store_share(self, pending: list[Request], size_bytes: int) -> Iterator[None] | None:
         """Check sends, make messages of them, and store these; of many bytes return the steps of that."""
-        if not self._state.role.takes_writes:
+        if not self._api.role.takes_writes:
             self._refuse_all(pending)
             return None
         messages: list[Incoming] = []
         owners: list[Owner] = []
-        single = self._state.intake.single
-        for request in self._in_time(pending) if self._state.config.admission.fast_failure else pending:
+        single = self._api.intake.single
+        for request in self._in_time(pending) if self._api.settings.current.admission.fast_failure else pending:
             message: Incoming
             try:
                 header = request.typed
@@ -94,7 +91,7 @@ class SendMessageProcessor:
                 continue
             except StoreError as error:  # a topic was to be made, and the disk refused it
                 refused = not_stored(error)
-                self._state.stats.faults.refused(refused)
+                self._api.figures.counts.faults.refused(refused)
                 self._answers.refuse(request, refused)
                 continue
             except Exception as error:
@@ -110,7 +107,7 @@ class SendMessageProcessor:
             return self._in_steps(pending, messages, owners)
         self._store(messages, owners)
         self._answered(pending)
-        self._state.dispatch()
+        self._api.log.dispatch()
         return None
 
     def _in_steps(self, pending: list[Request], messages: list[Incoming], owners: list[Owner]) -> Iterator[None]:
@@ -130,12 +127,12 @@ class SendMessageProcessor:
             return
         self._store(messages, owners, began_s)
         self._answered(pending)
-        self._state.dispatch_soon()
+        self._api.log.dispatch_soon()
 
     def _refuse_all(self, pending: list[Request]) -> None:
         """Refuse the sends to a slave, which takes no messages and makes no topics for them."""
         try:
-            self._state.store.check_writeable()
+            self._api.log.check_writeable()
         except RefusedError as error:
             for request in pending:
                 self._answers.refuse(request, error)
@@ -144,12 +141,12 @@ class SendMessageProcessor:
     def _in_time(self, pending: list[Request]) -> list[Request]:
         """Refuse the sends that have waited too long; return the others."""
         overdue = self._fast_failure.overdue(
-            pending, self._state.clock.monotonic_s(), self._state.config.admission, len(self._queue)
+            pending, self._api.clock.monotonic_s(), self._api.settings.current.admission, len(self._queue)
         )
         if not overdue:
             return pending
         for request, error in overdue:
-            self._state.stats.faults.refused(error)
+            self._api.figures.counts.faults.refused(error)
             self._answers.refuse(request, error)
         refused = {id(request) for request, _ in overdue}
         return [request for request in pending if id(request) not in refused]
@@ -158,9 +155,9 @@ class SendMessageProcessor:
         """Append and answer; ``began_s`` is when the sends of earlier iterations were read."""
         if not messages:
             return
-        state = self._state
+        api = self._api
         try:
-            stored = state.sink.append(messages)
+            stored = api.put(messages, dispatch=False)
         except Exception as error:
             if not isinstance(error, RefusedError):
                 # A defect must not leave clients without an answer; nothing of this append is acknowledged.
@@ -168,11 +165,11 @@ class SendMessageProcessor:
             for request, _ in owners:
                 self._answers.refuse(request, refusal_of(error))
             return
-        if state.config.admission.fast_failure:
-            self._fast_failure.appended(state.clock.monotonic_s(), stored.took_s)
+        if api.settings.current.admission.fast_failure:
+            self._fast_failure.appended(api.clock.monotonic_s(), stored.took_s)
         if stored.waiter.status is FlushStatus.FLUSHED:
-            if state.stats.faults.are_some:
-                state.stats.faults.durable()
+            if api.figures.counts.faults.are_some:
+                api.figures.counts.faults.durable()
             self._answers.stored(owners, stored.results, FlushStatus.FLUSHED, began_s)
         else:
             self._answer_when_flushed(messages, owners, stored)
@@ -187,21 +184,21 @@ class SendMessageProcessor:
             late = [owner for owner, waits in zip(owners, waiting, strict=True) if waits]
             results = [result for result, waits in zip(results, waiting, strict=True) if waits]
         if late:
-            began_s = self._state.clock.monotonic_s() - stored.took_s
+            began_s = self._api.clock.monotonic_s() - stored.took_s
             stored.waiter.add_done_callback(partial(self._flushed, late, results, began_s))
 
     def _flushed(
         self, late: list[Owner], results: Sequence[AppendUnit | RefusedError], began_s: float, status: FlushStatus
     ) -> None:
         """Answer sends whose durability is settled. On the flush service's thread."""
-        self._state.loop.call_soon_threadsafe(self._answer_late, late, results, began_s, status)
+        self._api.work.from_thread(self._answer_late, late, results, began_s, status)
 
     def _answer_late(
         self, late: list[Owner], results: Sequence[AppendUnit | RefusedError], began_s: float, status: FlushStatus
     ) -> None:
-        entire_s = self._state.clock.monotonic_s() - began_s
-        self._state.stats.waited(entire_s)
-        told_durable(status, self._state.stats.faults, len(late))
+        entire_s = self._api.clock.monotonic_s() - began_s
+        self._api.figures.counts.waited(entire_s)
+        told_durable(status, self._api.figures.counts.faults, len(late))
         if entire_s > SLOW_S:
             first = results[0]
             at = -1 if isinstance(first, RefusedError) else first.commit_log_offset_bytes
@@ -212,16 +209,15 @@ class SendMessageProcessor:
             )
         self._answers.stored(late, results, status, began_s)
         self._answered([request for request, _ in late])
-        self._state.dispatch()
+        self._api.log.dispatch()
 
     def _answered(self, requests: list[Request]) -> None:
         """Hand answers to their sockets."""
         self._answers.flush(requests)
-        if self._followers.all:
-            self._followers.answered()
+        self._api.intake.answered()
 
     def _message(self, request: Request) -> Incoming:
         header = request.header(SendMessageRequestHeader if request.code == _SEND else SendMessageRequestHeaderV2)
         if header.batch or request.code == _SEND_BATCH:
-            return self._state.intake.batch(header, request.body, request.channel)
-        return self._state.intake.single(header, request.body, request.channel, request.version)
+            return self._api.intake.batch(header, request.body, request.channel)
+        return self._api.intake.single(header, request.body, request.channel, request.version)

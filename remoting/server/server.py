@@ -23,6 +23,7 @@ from flintmq.core.kernel.blame import PLUGIN_FAULTS
 from flintmq.core.kernel.plugin_shapes import drop
 from flintmq.core.kernel.ports import Authenticator
 from flintmq.core.kernel.ports.processor import Request, RequestChannel, Response
+from flintmq.core.kernel.ports.server import RequestLatency
 from flintmq.remoting.server.channel import ServerChannel
 from flintmq.remoting.server.connections import ConnectionLimits, Connections
 from flintmq.remoting.server.pool import Pool
@@ -35,7 +36,6 @@ from flintmq.remoting.server.request_gate import (
 )
 from flintmq.remoting.server.request_scheduler import RequestScheduler
 from flintmq.remoting.server.request_table import RequestTable
-from flintmq.remoting.server.rpc_latency import RpcLatency
 from flintmq.remoting.server.socket_turns import SocketListener, SocketTransport, SocketTurns
 from flintmq.remoting.wire.refusal import refusal_of, unsupported
 
@@ -102,7 +102,7 @@ class RemotingServer:
         """Called with what keeps a request's change from being stored."""
         self.processed = 0
         """Requests handed to processors."""
-        self.latency: RpcLatency | None = None
+        self.latency: RequestLatency | None = None
         """How long requests took; None while nothing reads it."""
         self._gate = RequestGate(clock, self.table.declared, authenticators, on_authenticator_failed)
         self._on_failed = on_failed

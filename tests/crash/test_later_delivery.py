@@ -14,6 +14,7 @@ import pytest
 
 from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC, TIMER_TOPIC
 from flintmq.core.broker.redirected_message import RedirectedMessageStore
+from flintmq.core.broker.sink import MessageSink
 from flintmq.core.broker.stats import BrokerStats
 from flintmq.core.io.config_manager import JsonFile
 from flintmq.core.log.commit_log import CommitLog
@@ -33,6 +34,7 @@ from flintmq.testing.store import BY_HAND, message, start_store
 from flintmq.tests.support.crash_check import UndetectableError, is_torn_copy
 from flintmq.tests.support.crash_run import CONFIG, stepped
 from flintmq.tests.support.crash_states import KINDS, CrashPoint
+from flintmq.tests.support.log_parts import view_of
 
 STEPS: Final = (
     *("send", "pass_time", "flush", "persist", "restart"),
@@ -72,7 +74,9 @@ class TimerRun:
 
     def _open(self) -> None:
         self.store = start_store(stepped(CONFIG, BY_HAND, disk=self.disk, clock=self.clock))
-        self._begin(RedirectedMessageStore(self.store, BrokerStats(self.clock)))
+        stats = BrokerStats(self.clock)
+        sink = MessageSink(self.store, stats, self.store.dispatch)
+        self._begin(RedirectedMessageStore(view_of(self.store), stats, sink.append))
 
     # what is delivered later: timers here
 

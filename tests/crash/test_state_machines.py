@@ -10,6 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from flintmq.core.broker.log_files import LogFiles
 from flintmq.core.broker.offsets import ConsumerOffsetManager
 from flintmq.core.io.config_manager import JsonFile
 from flintmq.core.kernel.ports import DispatchRequest, RecordBatch
@@ -399,7 +400,7 @@ class RetentionMachine(RuleBasedStateMachine):
     def open(self) -> None:
         self.clock = ManualClock()
         self.store = start_store(stepped(CONFIG, BY_HAND, disk=SimulatedDisk(), clock=self.clock))
-        self.cleaner = CleanCommitLogService(self.store)
+        self.cleaner = CleanCommitLogService(LogFiles(self.store))
         self.stored: list[tuple[int, int, int]] = []
 
     @rule(sizes=st.lists(st.integers(2_000, 7_000), min_size=1, max_size=4), flush=st.booleans())

@@ -18,8 +18,8 @@ from flintmq.config.secret import Secret
 from flintmq.core.errors import PluginError, RefusedError
 from flintmq.core.kernel.hookspecs import RegisterAuthenticator, hookimpl
 from flintmq.core.kernel.ports import Caller
-from flintmq.programs.broker.addresses import is_loopback
 from flintmq.remoting.client import AclSigner, AdminClient, Message, Producer, PullConsumer
+from flintmq.remoting.server.addresses import is_loopback
 from flintmq.remoting.wire.codes import RequestCode as Code
 from flintmq.remoting.wire.signature import add_signature
 
@@ -237,7 +237,7 @@ def test_an_authenticator_of_a_third_party(
     both = ("acl.enable=true", f"acl.file={accounts}", "authenticators=tokens")
     with flintmq.Broker(configure(*both, store="both"), plugins=[TokenPlugin()]) as broker:
         wire = connect(broker)
-        assert len(broker.authenticators) == 2
+        assert len(broker.api.server.authenticators) == 2
         token = {"SecurityToken": "open sesame"}
         assert "AclException" in wire.ask(Code.GET_BROKER_CONFIG, token).remark
         assert "TokenException" in signed(wire, Code.GET_BROKER_CONFIG).remark

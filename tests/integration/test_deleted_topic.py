@@ -145,7 +145,7 @@ def test_a_transaction_of_a_topic_that_is_gone_ends_and_drops_its_message(bench:
 
 def metrics_of(broker: flintmq.Broker) -> Callable[[], Any]:
     async def metrics() -> Any:
-        return broker.metrics()
+        return broker.api.figures.measurements()
 
     return metrics
 

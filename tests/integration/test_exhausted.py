@@ -85,7 +85,7 @@ class Fences:
         self.reasons: list[str] = []
 
     @flintmq.hookimpl
-    def flintmq_broker_fenced(self, broker: Any, reason: str) -> None:
+    def flintmq_broker_fenced(self, api: Any, reason: str) -> None:
         self.reasons.append(reason)
 
 

@@ -126,7 +126,7 @@ def alarmed(site: Site, group: str) -> int | None:
     for broker in site.running:
 
         async def ask(state: Any = broker.broker.state) -> list[Alarm]:
-            return list(state.alarms())
+            return list(state.alarms.current())
 
         alarms = broker.broker.call(ask)
         found += [int(one.value) for one in alarms if (one.id, one.subject) == ("consumer.lag_growing", group)]

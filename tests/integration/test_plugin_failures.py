@@ -284,11 +284,11 @@ class BlockingPlugin(Plugin):
         register("mine", lambda context: BlockingDispatcher(self._seen))
 
     @hookimpl
-    def flintmq_broker_ready(self, broker: Any) -> None:
-        if self._what == "ready":
+    def flintmq_broker_starting(self, api: Any) -> None:
+        if self._what == "starting":
             blocker(self._seen)()
         if self._what == "timer":
-            broker.timers.every(0.001, self.tick, "mine's")
+            api.timers.every(0.001, self.tick, "mine's")
 
     def tick(self) -> None:
         blocker(self._seen)()
@@ -299,7 +299,7 @@ class BlockingPlugin(Plugin):
     [
         ("handler", "flintmq_request_processors", "BlockingPlugin.handle"),
         ("dispatcher", "flintmq_dispatchers", "BlockingDispatcher.dispatch"),
-        ("ready", "flintmq_broker_ready", "BlockingPlugin.flintmq_broker_ready"),
+        ("starting", "flintmq_broker_starting", "BlockingPlugin.flintmq_broker_starting"),
         ("timer", "the timer 'mine's'", "BlockingPlugin.tick"),
     ],
 )
@@ -431,11 +431,11 @@ class FailsLater:
         register("mine", lambda context: FailingDispatcher())
 
     @hookimpl
-    def flintmq_broker_ready(self, broker: Any) -> None:
+    def flintmq_broker_starting(self, api: Any) -> None:
         def figures_of_mine() -> dict[str, str]:
             raise KeyError("figures")
 
-        broker.state.runtime_sources.append(figures_of_mine)
+        api.figures.add(figures_of_mine)
 
 
 class SameNames(FailsLater):

@@ -324,7 +324,7 @@ def test_nobody_pays_for_hooks_that_nobody_has(configure: Configure) -> None:
         server = broker.server
         assert (server.hooks.before, server.hooks.after, server.hooks.connected) == ((), (), ())
         assert not server.keeps_ext_fields
-        assert broker.state.answers_as_bytes
+        assert broker.api.server.answers_as_bytes
         assert not any(isinstance(channel, HookedChannel) for channel in server.connections.channels)
 
 

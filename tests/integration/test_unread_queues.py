@@ -167,7 +167,7 @@ def test_a_topic_without_queues_takes_nothing(running: Running) -> None:
 def alarms(running: Running) -> dict[str, Any]:
     return {
         alarm.subject: alarm
-        for alarm in running.call(lambda state: state.alarms())
+        for alarm in running.call(lambda state: state.alarms.current())
         if alarm.id == "topic.unread_queues"
     }
 

@@ -18,7 +18,6 @@ from flintmq.dispatchers.spark_feed.feed_file import FeedMarks, FeedState, feed_
 from flintmq.dispatchers.spark_feed.spark_feed import FeedPublisher
 from flintmq.plugins.spark_feed import find_feed
 from flintmq.programs.broker.broker import Broker
-from flintmq.remoting.processors.admin_broker import RuntimeInfo
 from flintmq.testing.clock import ManualClock
 from flintmq.testing.store import BY_HAND, message, open_store
 
@@ -182,7 +181,7 @@ def test_a_broker_publishes_and_leaves_the_end_behind(tmp_path: Path, strategy: 
         running = marks_of(store)
         assert running.epoch == broker.state.store.epochs.epochs.current.number
         assert running.flushed_offset_bytes <= broker.state.store.watermarks.wrote
-        info = RuntimeInfo(broker.state, {})()
+        info = broker.api.figures.texts()
         assert int(info["sparkFeedMessages"]) == 100
         assert int(info["sparkFeedEndOffset"]) == running.end_offset_bytes()
     closed = marks_of(store)
@@ -200,7 +199,7 @@ def test_a_broker_without_it_takes_the_feed_away(tmp_path: Path) -> None:
     assert feed_path(store).exists()
     with Broker(config_of(store, "dispatchers=consume_queue,index")) as broker:
         assert not feed_path(store).exists()
-        assert find_feed(broker.state.store.reput.dispatchers) is None
+        assert find_feed(broker.api) is None
     assert read_feed(feed_path(store)) is None
 
 
@@ -236,7 +235,7 @@ def test_what_is_acknowledged_lands(tmp_path: Path, engine: str) -> None:
         put = broker.put([flintmq.Message("Orders", b"x" * 100) for _ in range(500)])
         stored += [record.commit_log_offset_bytes for record in put]
         broker.call(lambda: _until(broker, lambda: len(offsets(zone)) == 500))
-        info = RuntimeInfo(broker.state, {})()
+        info = broker.api.figures.texts()
         assert info["sparkFeedLandingState"] == "following"
         assert int(info["sparkFeedLandingRows"]) == 500
         put = broker.put([flintmq.Message("Payments", b"y") for _ in range(50)])
@@ -246,7 +245,7 @@ def test_what_is_acknowledged_lands(tmp_path: Path, engine: str) -> None:
         put = broker.put([flintmq.Message("Orders", b"z") for _ in range(50)])
         stored += [record.commit_log_offset_bytes for record in put]
     with Broker(config_of(store, *landing)) as broker:
-        feed = find_feed(broker.state.store.reput.dispatchers)
+        feed = find_feed(broker.api)
         assert feed is not None
         assert feed.committed() is not None
         broker.call(lambda: _until(broker, lambda: len(offsets(zone)) == len(stored)))

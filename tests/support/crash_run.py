@@ -19,6 +19,7 @@ from typing import Any, Final, Protocol, runtime_checkable
 import attrs
 
 from flintmq.config.sections.models import BrokerConfig, IndexSection, StoreSection
+from flintmq.core.broker.log_files import LogFiles
 from flintmq.core.errors import RefusedError, StoreError
 from flintmq.core.kernel.ports import (
     DispatchRequest,
@@ -271,7 +272,7 @@ class CrashRun:
     def expire(self) -> None:
         files = self.store.commit_log.queue.files
         self.deleted.append((len(self.disk.journal), files[-1].start if files else 0))
-        cleaner = CleanCommitLogService(self.store)
+        cleaner = CleanCommitLogService(LogFiles(self.store))
         cleaner.delete_manually()
         cleaner.run()
         self.deleted[-1] = (self.deleted[-1][0], self.store.commit_log.min_offset_bytes)

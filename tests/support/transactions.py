@@ -146,7 +146,7 @@ class TransactionBench:
         redirect = TimerRedirect(
             self.clock, lambda: (self.longest_delay_ms, "delay.timer_max_delay_ms"), lambda _due_ms: self.room
         )
-        api: Any = SimpleNamespace(config=self.config)
+        api: Any = SimpleNamespace(settings=SimpleNamespace(current=self.config))
         self.steps = IntakeSteps([DelayStep(api), TimerStep(redirect, lambda: self.config)])
         self.restart()
 

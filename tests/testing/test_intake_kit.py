@@ -134,7 +134,7 @@ def _timer() -> TimerStep:
     ("make", "samples", "topics"),
     [
         (
-            lambda: DelayStep(state_of()),
+            lambda: DelayStep(state_of().api),
             [message(DELAY="3", TAGS="a"), message(DELAY="0"), message(DELAY="no")],
             ["SCHEDULE_TOPIC_XXXX", "T", None],
         ),
@@ -144,11 +144,11 @@ def _timer() -> TimerStep:
             ["rmq_sys_wheel_timer", None, "T"],
         ),
         (
-            lambda: TransactionStep(state_of()),
+            lambda: TransactionStep(state_of().api),
             [message(TRAN_MSG="true", PGROUP="g"), message(TRAN_MSG="false")],
             ["RMQ_SYS_TRANS_HALF_TOPIC", "T"],
         ),
-        (lambda: RetryStep(state_of()), [message("%RETRY%g"), DEAD], ["%RETRY%g", "%DLQ%g"]),
+        (lambda: RetryStep(state_of().api), [message("%RETRY%g"), DEAD], ["%RETRY%g", "%DLQ%g"]),
     ],
     ids=["delay", "timer", "transactions", "retry"],
 )

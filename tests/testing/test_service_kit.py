@@ -182,4 +182,4 @@ def test_the_built_in_services_keep_the_rules(tmp_path: Path, make: Callable[[An
     clock = ManualClock()
     config = BrokerConfig(store=StoreSection(path=str(tmp_path)))
     with opened(tmp_path, clock=clock) as store:
-        check_service(lambda timers: make(state_of(config, clock, store=store, timers=timers)))
+        check_service(lambda timers: make(state_of(config, clock, store=store, timers=timers).api))

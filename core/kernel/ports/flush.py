@@ -173,7 +173,7 @@ class SupportsFlushSoon(Protocol):
     """A flush service that syncs sooner than its strategy would, when somebody waits for what is not synced yet."""
 
     def flush_soon(self) -> None:
-        """Sync what was appended until now, soon, however little it is. Any thread; does not wait."""
+        """Sync what was appended until now, soon, however little it is. Thread-safe; does not wait."""
         ...
 
 

@@ -169,11 +169,11 @@ class DefaultProcessor(Protocol):
 
 
 DefaultProcessorFactory = Callable[..., DefaultProcessor]
-"""A factory that returns a default processor. It is called with the broker or the name server, and with the plugin's context
-if it takes a second argument."""
+"""A factory that returns a default processor. It is called with a ``BrokerApi`` or the name server, and with the plugin's
+context if it takes a second argument."""
 
 ProcessorFactory = Callable[..., RequestProcessor | BatchProcessor]
-"""A factory that returns a processor. It is called with the broker or the name server, and with the plugin's context if it
+"""A factory that returns a processor. It is called with a ``BrokerApi`` or the name server, and with the plugin's context if it
 takes a second argument."""
 
 

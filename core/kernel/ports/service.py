@@ -13,7 +13,7 @@ class Service(Protocol):
 
     A service is made after the store was recovered and its dispatchers have caught up. Services are started in the order of
     their registration, before the broker listens, and stopped in the reverse order, when it no longer does. Periodic work is
-    asked for in ``start`` (:attr:`flintmq.core.broker.api.BrokerApi.timers`); it ends before ``stop`` is called. Loop thread.
+    asked for in ``start`` (:attr:`flintmq.core.broker.api.BrokerApi.work`); it ends before ``stop`` is called. Loop thread.
     """
 
     def start(self) -> Awaitable[None] | None:

@@ -48,7 +48,7 @@ def test_a_broker_refuses_what_is_too_much(tmp_path: Path) -> None:
             with pytest.raises(RefusedError) as refused:
                 await broker.put([flintmq.Message("Logs", b"x" * 8)])
             assert refused.value.key == "topic_quota.max_bytes"
-            figures = [source() for source in broker.state.runtime_sources]
-            assert any(one.get("topicQuotaUsedBytes") == "8" for one in figures)
+            figures = broker.api.figures.texts()
+            assert figures["topicQuotaUsedBytes"] == "8"
 
     asyncio.run(live())

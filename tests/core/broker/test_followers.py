@@ -68,10 +68,7 @@ async def traffic(root: Path, follower: Any) -> dict[str, str]:
         async with PullConsumer("C", broker) as consumer:
             pulled = await consumer.pull(MessageQueue("broker-a", 1, "Orders"), 0)
         assert [one.body for one in pulled.messages] == [b"hello"]
-        figures: dict[str, str] = {}
-        for source in broker.state.runtime_sources:
-            figures |= source()
-        return figures
+        return broker.api.figures.texts()
 
 
 @pytest.mark.parametrize("raises", [False, True])

@@ -22,16 +22,16 @@ def test_a_queue_without_an_offset_counts_from_its_beginning(broker: EmbeddedBro
 
     async def look() -> None:
         state = broker.broker.state
-        assert list(read_topics(state)) == []
+        assert list(read_topics(state.api)) == []
         state.offsets.commit("T", "g", 1, 2)
         state.offsets.commit("Gone", "g", 0, 2)
-        assert list(read_topics(state)) == [("T", "g")]
-        found = list(positions(state, "g", "T"))
+        assert list(read_topics(state.api)) == [("T", "g")]
+        found = list(positions(state.api, "g", "T"))
         assert [one.queue_id for one in found] == [0, 1, 2]
         assert sum(one.max_queue_offset for one in found) == 9
         assert [one.consumer_offset for one in found] == [0, 2, 0]
         assert sum(one.lag for one in found) == 9 - min(2, found[1].max_queue_offset)
-        assert list(positions(state, "g", "Gone")) == []
-        assert (has_left(state, "g", "T"), member_count(state, "g")) == (False, 0)
+        assert list(positions(state.api, "g", "Gone")) == []
+        assert (has_left(state.api, "g", "T"), member_count(state.api, "g")) == (False, 0)
 
     broker.broker.call(look)

@@ -59,7 +59,7 @@ def an_intake() -> MessageIntake:
         ),
         store_host=b"\x7f\0\0\x01\0\0\x2a\x9f",
     )
-    return MessageIntake(state, IntakeSteps([DelayStep(state)]))
+    return MessageIntake(state, IntakeSteps([DelayStep(state.api)]))
 
 
 def put(intake: MessageIntake, text: str) -> MessageExtBrokerInner:

@@ -253,13 +253,13 @@ def test_unknown_optional_hooks_are_passed_over(make_module: MakeModule) -> None
         @hookimpl(optionalhook=True)
         def flintmq_hook_of_tomorrow(self, whatever): ...
         @hookimpl
-        def flintmq_broker_ready(self): ...
+        def flintmq_broker_starting(self): ...
     """
-    assert assemble(f"{make_module(body)}:P").describe()[-1].hooks == ("flintmq_broker_ready",)
+    assert assemble(f"{make_module(body)}:P").describe()[-1].hooks == ("flintmq_broker_starting",)
 
 
 def test_a_plugin_may_not_be_named_twice(make_module: MakeModule) -> None:
-    module = make_module("class P:\n    @hookimpl\n    def flintmq_broker_ready(self): ...")
+    module = make_module("class P:\n    @hookimpl\n    def flintmq_broker_starting(self): ...")
     with pytest.raises(PluginError, match=r"broker.yaml:11: .* is named twice"):
         assemble(f"{module}:P", f"{module}:P")
 
@@ -288,18 +288,18 @@ def test_describe_tells_source_hooks_registrations_and_errors(make_module: MakeM
         @hookimpl
         def flintmq_dispatchers(self, register): register("mine", print)
         @hookimpl
-        def flintmq_broker_ready(self): raise OSError("not today")
+        def flintmq_broker_fenced(self): raise OSError("not today")
     """
     module = make_module(body)
     kernel = assemble(f"{module}:P")
-    kernel.ready(object())
+    kernel.fenced(object(), "EIO")
     info = kernel.describe()[-1]
     assert info.name == f"{module}.P"
     assert str(info.origin) == f"broker.yaml:10: plugin '{module}.P'"
-    assert set(info.hooks) == {"flintmq_dispatchers", "flintmq_broker_ready"}
+    assert set(info.hooks) == {"flintmq_dispatchers", "flintmq_broker_fenced"}
     assert info.registered == ("dispatcher mine",)
     assert info.errors == 1
-    assert info.last_error == "flintmq_broker_ready: OSError: not today"
+    assert info.last_error == "flintmq_broker_fenced: OSError: not today"
 
 
 def test_codes_of_processors_go_to_exactly_one(make_module: MakeModule) -> None:
@@ -353,38 +353,24 @@ class Life:
             raise ValueError(f"{self.plugin_name} cannot")
 
     @hookimpl
-    def flintmq_broker_starting(self, broker: object) -> None:
-        self._note(f"starting {broker}")
-
-    @hookimpl
-    def flintmq_broker_ready(self) -> None:
-        self._note("ready")
-
-    @hookimpl
-    def flintmq_broker_stopping(self, broker: object) -> None:
-        self._note("stopping")
+    def flintmq_broker_starting(self, api: object) -> None:
+        self._note(f"starting {api}")
 
     @hookimpl
     def flintmq_broker_fenced(self, reason: str) -> None:
         self._note(f"fenced {reason}")
 
 
-def test_life_is_told_in_order_and_stopping_backwards() -> None:
+def test_plugins_are_called_in_the_order_of_loading() -> None:
     calls: list[str] = []
     kernel = assemble(builtins=[Life("a", calls), Life("b", calls)])
     kernel.starting("broker")
-    kernel.ready("broker")
     kernel.fenced("broker", "EIO")
-    kernel.stopping("broker")
     assert calls == [
         "a starting broker",
         "b starting broker",
-        "a ready",
-        "b ready",
         "a fenced EIO",
         "b fenced EIO",
-        "b stopping",
-        "a stopping",
     ]
 
 
@@ -421,16 +407,13 @@ def test_a_factory_that_raises_is_named_with_its_line(make_module: MakeModule) -
         kernel.guarded(found, found.value)(None)  # type: ignore[arg-type]
 
 
-def test_a_built_in_that_raises_stops_the_start_but_not_the_stop() -> None:
+def test_a_built_in_that_raises_stops_the_start_and_nothing_else() -> None:
     """A broker without delivery of delayed messages, say, must not pass for a whole one."""
     kernel = assemble(builtins=[Life("a", [], fails=True)])
     with pytest.raises(ValueError, match="a cannot"):
         kernel.starting("broker")
-    with pytest.raises(ValueError, match="a cannot"):
-        kernel.ready("broker")
-    kernel.stopping("broker")
     kernel.fenced("broker", "EIO")
-    assert kernel.describe()[0].errors == 4
+    assert kernel.describe()[0].errors == 2
 
 
 def test_an_optional_dispatcher_is_switched_off_after_five_failures_in_a_minute() -> None:

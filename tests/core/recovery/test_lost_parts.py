@@ -206,7 +206,7 @@ def check(stores: Stores, root: Path, part: str, how: str, *, killed: bool) -> s
         try:
             with broker_of(root) as broker:
                 now = state_of(broker)
-                alarms = [alarm for source in broker.state.alarm_sources for alarm in source()]
+                alarms = broker.api.alarms.current()
         except StoreError as error:
             refusal = str(error)
     if refusal:

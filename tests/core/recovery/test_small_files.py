@@ -56,7 +56,7 @@ def test_a_backup_takes_its_place_and_it_is_said(root: Path, caplog: pytest.LogC
     (root / "config" / "consumerOffset.json").write_bytes(raw)
     with caplog.at_level(logging.WARNING), broker_of(root) as broker:
         assert broker.state.offsets.query("Orders", "CG", 0) == 2
-        assert [alarm.id for source in broker.state.alarm_sources for alarm in source()].count("store.mended") == 1
+        assert [alarm.id for alarm in broker.api.alarms.current()].count("store.mended") == 1
     assert "its backup takes its place" in caplog.text
     assert raw in [path.read_bytes() for path in (root / "flint" / "quarantine").iterdir()]
 

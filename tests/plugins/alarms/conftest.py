@@ -18,7 +18,7 @@ def alarms() -> Alarms:
 
     def told(broker: EmbeddedBroker) -> dict[str, Alarm]:
         async def ask() -> list[Alarm]:
-            return broker.broker.state.alarms()
+            return broker.broker.state.alarms.current()
 
         found = broker.broker.call(ask)
         assert len(found) == len({alarm.id for alarm in found})

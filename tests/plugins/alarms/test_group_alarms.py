@@ -136,7 +136,7 @@ def test_many_groups_and_queues_are_looked_at_in_slices(alarms: Alarms) -> None:
             clock.advance("10s")
 
         async def ask() -> list[Alarm]:
-            return broker.broker.state.alarms()
+            return broker.broker.state.alarms.current()
 
         found = broker.broker.call(ask)
         assert len(found) == 200

@@ -58,6 +58,6 @@ def test_a_broker_tells_it(monkeypatch: pytest.MonkeyPatch) -> None:
             service._look()
             assert service._measuring is not None
             await service._measuring
-            return [alarm.id for alarm in broker.broker.state.alarms()]
+            return [alarm.id for alarm in broker.broker.state.alarms.current()]
 
         assert "process.maps" in broker.broker.call(told)

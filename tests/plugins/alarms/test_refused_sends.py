@@ -63,7 +63,7 @@ def start(tmp_path: Path, clock: VirtualClock) -> Iterator[Callable[..., tuple[f
 
 def alarms(broker: flintmq.Broker) -> dict[str, Alarm]:
     async def ask() -> list[Alarm]:
-        return broker.state.alarms()
+        return broker.state.alarms.current()
 
     return {alarm.id: alarm for alarm in broker.call(ask)}
 

@@ -27,10 +27,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 def figure(broker: EmbeddedBroker, name: str) -> str:
     async def ask() -> str:
-        found: dict[str, str] = {}
-        for source in broker.broker.state.runtime_sources:
-            found |= source()
-        return found.get(name, "")
+        return broker.broker.api.figures.texts().get(name, "")
 
     return broker.broker.call(ask)
 

@@ -26,7 +26,7 @@ def test_what_was_slow_is_shown_for_five_minutes(tmp_path: Path, what: str, oper
     pool = AnonymousBufferPool(2, 4096) if uses_pool else None
     strategy = attrs.evolve(BY_HAND, uses_pool=uses_pool)
     with opened(tmp_path, strategy=strategy, disk=disk, clock=disk.clock, pool=pool) as store:
-        watch = StoreAlarms(state_of(clock=disk.clock, store=store))
+        watch = StoreAlarms(state_of(clock=disk.clock, store=store).api)
 
         def work(takes_ms: int) -> None:
             disk.slow, disk.takes_ms = operation, takes_ms

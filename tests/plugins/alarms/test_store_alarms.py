@@ -168,7 +168,7 @@ def test_messages_that_stay_invisible_are_an_alarm_until_they_are_synced(tmp_pat
     clock, looks = ManualClock(), Looks()
     strategy = attrs.evolve(BY_HAND, synchronous=True)
     with opened(tmp_path, strategy=strategy, clock=clock) as store:
-        watch = StoreAlarms(state_of(clock=clock, store=store, timers=looks))
+        watch = StoreAlarms(state_of(clock=clock, store=store, timers=looks).api)
         watch.start()
 
         def wait(looked: int) -> list[Alarm]:
@@ -210,10 +210,10 @@ def test_messages_that_no_slave_has_are_an_alarm() -> None:
             store = broker.broker.state.store
             store.put([message("T")])
             broker.broker.state.dispatch()
-            return broker.broker.state.alarms()
+            return broker.broker.state.alarms.current()
 
         async def ask() -> list[Alarm]:
-            return broker.broker.state.alarms()
+            return broker.broker.state.alarms.current()
 
         assert "dispatch.still" not in {one.id for one in broker.broker.call(put_and_ask)}
         clock.advance("40s")
@@ -229,9 +229,9 @@ def test_dispatch_that_is_behind_is_an_alarm_until_it_has_caught_up() -> None:
         async def fall_behind() -> tuple[list[Alarm], list[Alarm]]:
             state = broker.broker.state
             state.store.put([message("T", body=b"x" * 2_000)])
-            behind = state.alarms()
+            behind = state.alarms.current()
             state.dispatch()
-            return behind, state.alarms()
+            return behind, state.alarms.current()
 
         (found,), after = broker.broker.call(fall_behind)
         assert (found.id, found.level, found.unit, found.limit) == ("dispatch.behind", "warning", "bytes", 1_000)

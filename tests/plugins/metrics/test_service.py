@@ -201,7 +201,7 @@ def test_it_keeps_the_rules_of_services(tmp_path: Path) -> None:
     """Those of the kit, which third parties run."""
 
     async def work(broker: Broker) -> None:
-        await asyncio.to_thread(check_service, lambda timers: MetricsService(broker.state))
+        await asyncio.to_thread(check_service, lambda timers: MetricsService(broker.state.api))
 
     live(tmp_path, work)
 
@@ -266,11 +266,11 @@ def test_an_answer_that_is_too_long_is_an_alarm(tmp_path: Path) -> None:
     async def run() -> None:
         async with Broker(small) as broker:
             await broker.put([Message(f"T{number}", b"x") for number in range(200)])
-            assert not broker.state.alarms()
+            assert not broker.state.alarms.current()
             _, text = await ask(broker, "/metrics")
             left_out = samples(text)["flintmq_left_out_series"][0].value
             assert left_out > 0
-            (alarm,) = [one for one in broker.state.alarms() if one.id != "loop.blocked"]  # a busy machine
+            (alarm,) = [one for one in broker.state.alarms.current() if one.id != "loop.blocked"]  # a busy machine
             assert (alarm.id, alarm.value, alarm.key) == ("metrics.series", 1_000 + left_out, "metrics.series_max")
 
     asyncio.run(run())

@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from flintmq.core.broker.log_copy import LogCopy
 from flintmq.core.store.message_store import MessageStore
 from flintmq.plugins.replication.link_settings import LinkSettings
 from flintmq.plugins.replication.master_link import MasterLink
 from flintmq.plugins.replication.slave_link import SlaveLink
 from flintmq.plugins.replication.store_log import SlaveStoreLog, StoreLog
 from flintmq.testing.store import message, opened
+from flintmq.tests.support.log_parts import view_of
 
 SECRET = b"known to both ends of it"
 
@@ -33,8 +35,8 @@ class Pair:
         self.master, self.slave = master, slave
         self.settings = settings
         self.now_s = 100.0
-        self.master_log = StoreLog(master, "broker-a", "127.0.0.1:10911")
-        self.slave_log = SlaveStoreLog(slave, "broker-a", "127.0.0.1:20911")
+        self.master_log = StoreLog(LogCopy(master), view_of(master), "broker-a", "127.0.0.1:10911")
+        self.slave_log = SlaveStoreLog(LogCopy(slave), view_of(slave), "broker-a", "127.0.0.1:20911")
         self.connect()
 
     def connect(self) -> None:

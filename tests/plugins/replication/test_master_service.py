@@ -11,6 +11,7 @@ from pathlib import Path
 import attrs
 import pytest
 
+from flintmq.core.broker.log_copy import LogCopy
 from flintmq.core.io.clock import SYSTEM_CLOCK
 from flintmq.core.store.message_store import MessageStore
 from flintmq.plugins.replication.link_settings import LinkSettings
@@ -18,6 +19,7 @@ from flintmq.plugins.replication.master import HaMasterService
 from flintmq.plugins.replication.slave import HaSlaveService
 from flintmq.plugins.replication.store_log import SlaveStoreLog, StoreLog
 from flintmq.testing.store import message, opened
+from flintmq.tests.support.log_parts import view_of
 
 SETTINGS = LinkSettings(heartbeat_s=0.2, housekeeping_s=5.0, batch_bytes=1000, secret=b"known to both ends")
 
@@ -34,7 +36,7 @@ async def master_of(store: MessageStore, **changes: float) -> AsyncIterator[tupl
     """A master's port over a store."""
     most = int(changes.pop("max_slaves", 4))
     settings = attrs.evolve(SETTINGS, **changes)  # type: ignore[arg-type]
-    log = StoreLog(store, "broker-a", "here:1")
+    log = StoreLog(LogCopy(store), view_of(store), "broker-a", "here:1")
     service = HaMasterService(log, settings, SYSTEM_CLOCK, gate=None, max_slaves=most, on_progress=lambda: None)
     sock = socket.create_server(("127.0.0.1", 0))
     await service.start(sock)
@@ -53,7 +55,7 @@ async def slave_of(store: MessageStore, port: int) -> AsyncIterator[HaSlaveServi
         return f"127.0.0.1:{port}"
 
     service = HaSlaveService(
-        SlaveStoreLog(store, "broker-a", "there:1"),
+        SlaveStoreLog(LogCopy(store), view_of(store), "broker-a", "there:1"),
         SETTINGS,
         SYSTEM_CLOCK,
         find_master=find,
@@ -150,7 +152,7 @@ def test_a_slave_that_nobody_tells_where_to_go(tmp_path: Path, caplog: pytest.Lo
                 return next(answers, f"127.0.0.1:{port}")
 
             service = HaSlaveService(
-                SlaveStoreLog(slave, "broker-a", ""),
+                SlaveStoreLog(LogCopy(slave), view_of(slave), "broker-a", ""),
                 SETTINGS,
                 SYSTEM_CLOCK,
                 find_master=find,

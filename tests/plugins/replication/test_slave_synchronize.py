@@ -77,6 +77,7 @@ class Store:
 
     def __init__(self) -> None:
         self.watermarks = SimpleNamespace(wrote=100)
+        self.epochs = None
         self.ends: dict[tuple[str, int], int] = {}
         self.reader = SimpleNamespace(max_queue_offset=lambda _topic, _queue_id: 0)
 
@@ -100,7 +101,7 @@ def state() -> Any:
 
 
 def synchronized(state: Any, master: Master, is_following: Callable[[], bool] = lambda: True) -> SlaveSynchronize:
-    return SlaveSynchronize(state, master, lambda: "master:1", 0.01, is_following)  # type: ignore[arg-type]
+    return SlaveSynchronize(state.api, master, lambda: "master:1", 0.01, is_following)  # type: ignore[arg-type]
 
 
 def test_everything_is_taken_over(state: Any) -> None:
@@ -316,7 +317,7 @@ def test_unknown_topics_have_topics_asked_for_and_offsets_once_in_an_interval(
     """Topics that come one after the other once had a master send all of its offsets and groups for each of them."""
     monkeypatch.setattr("flintmq.plugins.replication.slave_synchronize.REST_S", 0.001)
     master = Master()
-    slave = SlaveSynchronize(state, master, lambda: "master:1", 3600.0)  # type: ignore[arg-type]
+    slave = SlaveSynchronize(state.api, master, lambda: "master:1", 3600.0)  # type: ignore[arg-type]
 
     async def learn_often() -> None:
         slave.start()

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import attrs
 import pytest
 
+from flintmq.core.broker.log_files import LogFiles
 from flintmq.core.broker.offsets import ConsumerOffsetManager
 from flintmq.core.errors import RefusedError, StoreError
 from flintmq.core.io.os_disk import OsDisk
@@ -76,7 +77,7 @@ class Bench:
 
     def open(self) -> None:
         self.store = open_store(self.path, clock=self.clock, disk=self.disk, **self.options)
-        self.cleaner = CleanCommitLogService(self.store, self.offsets, {"SCHEDULE_TOPIC_XXXX"})
+        self.cleaner = CleanCommitLogService(LogFiles(self.store), self.offsets, {"SCHEDULE_TOPIC_XXXX"})
 
     @property
     def hour(self) -> int:
@@ -270,7 +271,7 @@ def test_large_files_are_unlinked_in_the_background(make: Any, monkeypatch: pyte
     bench.fill(12)
     later = Later()
     monkeypatch.setattr(bench.store, "background", later)
-    cleaner = CleanCommitLogService(bench.store)
+    cleaner = CleanCommitLogService(LogFiles(bench.store))
     bench.disk.used = 88
     cleaner.run()
     assert bench.store.commit_log.min_offset_bytes > 0
@@ -291,7 +292,7 @@ def test_what_is_not_synced_or_not_dispatched_stays(tmp_path: Path) -> None:
     with opened(tmp_path, disk=disk, strategy=BY_HAND) as store:
         for _ in range(12):
             store.put([message(body=BODY)])
-        cleaner = CleanCommitLogService(store)
+        cleaner = CleanCommitLogService(LogFiles(store))
         cleaner.run()
         assert store.commit_log.min_offset_bytes == 0
         store.commit_log.flush(0)
@@ -431,7 +432,7 @@ def test_files_are_spread_over_several_folders_and_found_again(tmp_path: Path) -
         assert [int(p.name) // FILE for p in sorted((tmp_path / "a").iterdir())] == [0, 2]
         assert [int(p.name) // FILE for p in sorted((tmp_path / "b").iterdir())] == [1, 3]
         disk.usages = {"a": (1000, 880, 120)}
-        cleaner = CleanCommitLogService(store)
+        cleaner = CleanCommitLogService(LogFiles(store))
         cleaner.run()
         assert store.disk_full is None
         for _ in range(4):

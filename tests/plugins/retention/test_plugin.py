@@ -12,6 +12,7 @@ import pytest
 from flintmq import Broker, Message
 from flintmq.config import ConfigError, load_config
 from flintmq.core.broker.api import BrokerApi
+from flintmq.core.broker.log_files import LogFiles
 from flintmq.core.kernel.ports.processor import Request
 from flintmq.core.store.message_store import MessageStore
 from flintmq.plugins.retention import plugin
@@ -44,11 +45,11 @@ def test_the_disks_are_measured_before_anything_is_served(monkeypatch: pytest.Mo
     timers: list[str] = []
     store = SimpleNamespace(clean_resource_interval_ms=10_000, keep_for_groups=())
     api: Any = SimpleNamespace(
-        store=None,
-        readers=None,
+        part=lambda _kind: None,
+        offsets=SimpleNamespace(readers=None),
         topics=SimpleNamespace(keeping_topics=frozenset()),
-        config=SimpleNamespace(store=store),
-        timers=SimpleNamespace(pace=lambda _first_s, _work, name, _rest_s=None: timers.append(name)),
+        settings=SimpleNamespace(current=SimpleNamespace(store=store)),
+        work=SimpleNamespace(pace=lambda _first_s, _work, name, _rest_s=None: timers.append(name)),
     )
     checked: BrokerApi = api
     service: Any = RetentionService(checked)
@@ -121,7 +122,7 @@ def test_nothing_is_given_back_while_little_is_there(tmp_path: Path, evicted: li
     """A quiet broker must not pay for faults."""
     with opened(tmp_path, strategy=BY_HAND, disk=Watched(), commit_log_file_bytes=FILE_BYTES) as store:
         fill(store)
-        assert ResidentPages(store, 2, NEWEST_BYTES).tick() == RESIDENT_CHECK_S
+        assert ResidentPages(LogFiles(store), 2, NEWEST_BYTES).tick() == RESIDENT_CHECK_S
     assert evicted == []
 
 
@@ -129,7 +130,7 @@ def test_all_but_the_newest_goes_and_is_still_served(tmp_path: Path, evicted: li
     """Every byte of the log before its newest part, of queues what is synced, of the index the entries; none is changed."""
     with opened(tmp_path, strategy=BY_HAND, disk=Watched(), commit_log_file_bytes=FILE_BYTES) as store:
         fill(store)
-        pages = ResidentPages(store, 1, NEWEST_BYTES)
+        pages = ResidentPages(LogFiles(store), 1, NEWEST_BYTES)
         before = snapshot(tmp_path, "commitlog", "consumequeue", "index")
         while pages.tick() == 0.0:
             pass
@@ -153,7 +154,7 @@ def test_what_is_not_synced_stays(tmp_path: Path, evicted: list[tuple[Path, int,
     """Its pages would be made dirty, cleaned and mapped again for nothing."""
     with opened(tmp_path, strategy=BY_HAND, disk=Watched(), commit_log_file_bytes=FILE_BYTES) as store:
         fill(store, flushed=False)
-        pages = ResidentPages(store, 1, NEWEST_BYTES)
+        pages = ResidentPages(LogFiles(store), 1, NEWEST_BYTES)
         while pages.tick() == 0.0:
             pass
         assert not [path for path, _, _ in evicted if path.parent.name != "index"]
@@ -167,7 +168,7 @@ def test_a_round_leaves_the_loop_its_turns(
     disk = Watched()
     with opened(tmp_path, strategy=BY_HAND, disk=disk, commit_log_file_bytes=FILE_BYTES) as store:
         fill(store)
-        pages = ResidentPages(store, 1, 0)
+        pages = ResidentPages(LogFiles(store), 1, 0)
         assert pages.tick() == 0.0
         assert len(evicted) == 1
         assert store.commit_log.queue.delete_before(4 * FILE_BYTES) == 4

@@ -14,6 +14,7 @@ from flintmq.config.purposes import starting_yaml
 from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC
 from flintmq.core.broker.consumers import ConsumerTable
 from flintmq.core.broker.groups import SubscriptionGroupManager
+from flintmq.core.broker.log_files import LogFiles
 from flintmq.core.broker.readers import Readers
 from flintmq.core.broker.redirected_message import redirect
 from flintmq.core.broker.subscription import SubscriptionData
@@ -222,7 +223,7 @@ class OnTheWay(Bench):
         readers = Readers(self.offsets, self.groups, self.consumers)
         for topic in self.next:
             readers.add(topic, partial(self._next, topic), is_done=self.done.__contains__)
-        self.cleaner = CleanCommitLogService(self.store, readers)
+        self.cleaner = CleanCommitLogService(LogFiles(self.store), readers)
 
     def _next(self, topic: str, _queue_id: int) -> int:
         return self.next[topic]

@@ -14,14 +14,8 @@ import pytest
 
 import flintmq
 from flintmq.config.sections.models import BrokerConfig, BrokerSection, ListenSection, StoreSection
-from flintmq.core.broker.address import BrokerAddress
-from flintmq.core.broker.groups import SubscriptionGroupManager
-from flintmq.core.broker.intake_steps import IntakeSteps
 from flintmq.core.broker.perm import READ
 from flintmq.core.broker.role import ASYNC_MASTER, MASTER_ID, SLAVE, Role
-from flintmq.core.broker.sink import MessageSink
-from flintmq.core.broker.stats import BrokerStats
-from flintmq.core.broker.topics import TopicConfigManager, boot_topics
 from flintmq.core.errors import RefusedError
 from flintmq.core.kernel.ports import FlushStatus, Sent
 from flintmq.core.kernel.ports.processor import declared_by
@@ -33,6 +27,7 @@ from flintmq.remoting.wire.command import request
 from flintmq.testing.clock import ManualClock
 from flintmq.testing.processor_kit import Sample, check_request_processor
 from flintmq.testing.store import message, open_store
+from flintmq.tests.support.state import state_of
 
 
 def test_a_broker_without_it_stores_retries_as_they_come_and_takes_nothing_back(tmp_path: Path) -> None:
@@ -76,16 +71,9 @@ class Retry:
         clock, role = ManualClock(), Role()
         takes_writes = {"takes_writes": lambda: role.takes_writes}
         self.store = open_store(root, clock=clock, commit_log_file_bytes=65_536, **takes_writes)
-        stats = BrokerStats(clock)
-        sink = MessageSink(self.store, stats, self.store.dispatch)
-        topics = TopicConfigManager(None, clock, boot_topics(cluster="DefaultCluster", broker_name="broker-a"))
-        self.api: Any = SimpleNamespace(
-            config=BrokerConfig(), clock=clock, store=self.store, sink=sink, stats=stats, topics=topics,
-            groups=SubscriptionGroupManager(None, clock), intake_steps=IntakeSteps(),
-            address=BrokerAddress.of("127.0.0.1", 10911), dispatch=self.store.dispatch,
-            outlet=SimpleNamespace(message_at=self.store.reader.message_at), role=role,
-        )  # fmt: skip
-        (self.record,) = sink.put([message("T", body=b"again")]).requests()
+        self.state: Any = state_of(clock=clock, store=self.store, role=role)
+        self.api = self.state.api
+        (self.record,) = self.api.put([message("T", body=b"again")]).requests()
 
     def answer(self, **fields: str) -> Any:
         """The answer to one send-back, which has kept the kit's rules."""
@@ -140,7 +128,7 @@ def test_what_cannot_be_sent_back(retry: Retry) -> None:
     topic = retry.api.topics.select("%RETRY%G")
     retry.api.topics.put(msgspec.structs.replace(topic, perm=READ))
     assert retry.answer().code == ResponseCode.NO_PERMISSION
-    retry.api.config = attrs.evolve(BrokerConfig(), broker=BrokerSection(permission=READ))
+    retry.state.config = attrs.evolve(BrokerConfig(), broker=BrokerSection(permission=READ))
     assert retry.answer().code == ResponseCode.NO_PERMISSION
 
 
@@ -155,7 +143,7 @@ def test_a_message_that_the_store_refuses_is_a_system_error(retry: Retry) -> Non
 
         return SimpleNamespace(requests=requests)
 
-    retry.api.sink = SimpleNamespace(put=refuse)
+    retry.state.sink = SimpleNamespace(put=refuse)
     assert retry.answer().code == ResponseCode.SYSTEM_ERROR
 
 
@@ -171,7 +159,7 @@ def test_a_message_that_the_store_refuses_is_a_system_error(retry: Retry) -> Non
 def test_an_answer_waits_for_durability(retry: Retry, compat: str, status: FlushStatus, code: int) -> None:
     """Otherwise a crash would lose a message that its group was told is kept; RocketMQ answers success."""
     whole = BrokerConfig()
-    retry.api.config = attrs.evolve(whole, store=attrs.evolve(whole.store, compat=compat))
+    retry.state.config = attrs.evolve(whole, store=attrs.evolve(whole.store, compat=compat))
     retry.store.writer.promises = lambda: (Waiter(status), Waiter(status))  # type: ignore[method-assign]
     assert retry.answer().code == code
 

@@ -41,7 +41,7 @@ def test_a_message_that_names_its_time_waits_only_where_there_are_timers(
                 record = broker.state.store.reader.message_at(put.commit_log_offset_bytes)
                 assert record is not None
                 assert record.topic == lies_in
-            figures = {name for source in broker.state.runtime_sources for name in source()}
+            figures = broker.api.figures.texts()
             assert ("timerCongestNum" in figures) == (lies_in == TIMER_TOPIC)
 
     asyncio.run(live())

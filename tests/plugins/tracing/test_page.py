@@ -42,6 +42,9 @@ def test_the_page_names_every_stage_and_figure(tmp_path: Path) -> None:
     settings = [f"store.path={tmp_path}", "listen.port=0", "tracing.otlp_endpoint=http://127.0.0.1:9/v1/traces"]
     with flintmq.Broker(flintmq.load_config(None, settings, {})) as broker:
         figures = broker.state.service(TracingService).runtime_info()
-        names = {one.name for one in broker.metrics()} & {"flintmq_spans_total", "flintmq_traced_messages_total"}
+        names = {one.name for one in broker.api.figures.measurements()} & {
+            "flintmq_spans_total",
+            "flintmq_traced_messages_total",
+        }
     assert [name for name in (*figures, *names) if name not in PAGE] == []
     assert len(names) == 2

@@ -37,14 +37,14 @@ def test_it_keeps_the_rules_of_services(tmp_path: Path) -> None:
     """What is asked of plugins holds for the features of the broker; only their figures may be named as the broker's own."""
     kind = type("WithoutFigures", (TracingService,), {"metrics": None})
     with opened(tmp_path) as store:
-        check_service(lambda timers: kind(state_of(config(tmp_path), store=store, timers=timers)))
+        check_service(lambda timers: kind(state_of(config(tmp_path), store=store, timers=timers).api))
 
 
 def test_messages_beyond_the_bound_are_counted_and_not_followed(tmp_path: Path) -> None:
     """A flush that hangs does not make the broker remember every message that waits for it."""
     with opened(tmp_path) as store:
         state = state_of(config(tmp_path, queue_max=64), store=store, timers=TimersByHand())
-        service = TracingService(state)
+        service = TracingService(state.api)
         state.followers.add(service)
         sink = MessageSink(store, state.stats, lambda: None, state.followers)
         sink.append([message(uniq_key=str(n), traceparent=PARENT) for n in range(100)])
@@ -60,8 +60,8 @@ def test_what_was_not_stored_or_not_kept_is_told_apart(tmp_path: Path, waiter: o
     """A refused message has no spans, its producer has the error; one that may be lost has spans with the reason."""
     with opened(tmp_path) as store:
         state = state_of(config(tmp_path), store=store, timers=TimersByHand())
-        service, spans = TracingService(state), list[Span]()
-        tracer = MessageTracer(state, service.step, spans.append, 64)
+        service, spans = TracingService(state.api), list[Span]()
+        tracer = MessageTracer(state.api, service.step, spans.append, 64)
         traced = message(uniq_key="a", traceparent=PARENT)
         (record,) = store.put([traced]).records
         refused = RefusedError(1, "too long", reason="message.too_long")
@@ -74,8 +74,8 @@ def test_what_is_under_way_at_a_stop_ends_there(tmp_path: Path) -> None:
     """Of a message that nobody has an answer for there is at least what was known of it."""
     with opened(tmp_path) as store:
         state, spans = state_of(config(tmp_path), store=store, timers=TimersByHand()), list[Span]()
-        step = TracingService(state).step
-        tracer = MessageTracer(state, step, spans.append, 64)
+        step = TracingService(state.api).step
+        tracer = MessageTracer(state.api, step, spans.append, 64)
         traced = message(uniq_key="a", traceparent=PARENT, born_host=bytes(8))
         step.take(traced, None)
         (record,) = store.put([traced]).records
@@ -94,7 +94,7 @@ def test_what_is_visible_was_durable_before(tmp_path: Path, is_replicated: bool)
     with opened(tmp_path) as store:
         loop = SimpleNamespace(call_soon_threadsafe=lambda call, *about: call(*about))
         state, spans = state_of(config(tmp_path), store=store, timers=TimersByHand(), loop=loop), list[Span]()
-        tracer = MessageTracer(state, TracingService(state).step, spans.append, 64)
+        tracer = MessageTracer(state.api, TracingService(state.api).step, spans.append, 64)
         traced = message(uniq_key="a", traceparent=PARENT)
         (record,) = store.put([traced]).records
         flushed = Pending()

@@ -76,7 +76,7 @@ class TakenOver:
         state.sink = MessageSink(self.store, state.stats, self.store.dispatch)
         config = BrokerConfig(transactions=TransactionsSection(timeout_ms=1000, check_interval_ms=2000, check_max=3))
         self.service = TransactionalMessageService(
-            TransactionStore(state), producers, lambda _message: False, lambda: config, self.clock
+            TransactionStore(state.api), producers, lambda _message: False, lambda: config, self.clock
         )
         self.service.load()
 

@@ -76,8 +76,8 @@ def test_a_broker_without_it_refuses_half_messages_and_answers_its_codes_as_unsu
 
 def make_intake(redirect: TimerRedirect | None = None, **settings: Any) -> MessageIntake:
     state = state_of(BrokerConfig(transactions=TransactionsSection(**settings)))
-    state.intake_steps.add(TransactionStep(state))
-    state.intake_steps.add(DelayStep(state))
+    state.intake_steps.add(TransactionStep(state.api))
+    state.intake_steps.add(DelayStep(state.api))
     if redirect is not None:
         state.intake_steps.add(TimerStep(redirect, lambda: state.config))
     return state.intake
@@ -192,11 +192,10 @@ def fields(place: int, offset: int, decision: int = 8, group: str = "pg") -> dic
 
 def test_ends_and_resumes(bench: Any, ask: Any) -> None:
     transactions = TransactionBench()
-    bench.state.dispatch = lambda: None
     bench.state.store.writer = SimpleNamespace(promise=lambda: KEPT)
     end, resume = (
-        EndTransactionProcessor(bench.state, transactions.service).handlers(),
-        ResumeCheckProcessor(bench.state, transactions.service).handlers(),
+        EndTransactionProcessor(bench.state.api, transactions.service).handlers(),
+        ResumeCheckProcessor(bench.state.api, transactions.service).handlers(),
     )
     made = transactions.send("A")
     refused = ask(end, bench.request(Code.END_TRANSACTION, fields(0, 0, group="other")))
@@ -231,12 +230,11 @@ def test_an_end_is_acknowledged_as_a_send_is(
 ) -> None:
     """Not before it is on disk, and where there is to be one, at a slave: a power cut must not undo what was answered."""
     transactions = TransactionBench()
-    bench.state.dispatch = lambda: None
     bench.state.config = BrokerConfig(store=StoreSection(compat=compat))
     promise = Promise()
     bench.state.store.writer = SimpleNamespace(promise=lambda: promise)
     made = transactions.send("A")
-    end = EndTransactionProcessor(bench.state, transactions.service).handlers()
+    end = EndTransactionProcessor(bench.state.api, transactions.service).handlers()
 
     async def ended() -> Any:
         asked = bench.request(Code.END_TRANSACTION, fields(made.commit_log_offset_bytes, 0))
@@ -256,7 +254,7 @@ def test_a_slave_ends_nothing(bench: Any, ask: Any) -> None:
     bench.state.role.change(SLAVE, 1)
     assert (
         ask(
-            EndTransactionProcessor(bench.state, TransactionBench().service).handlers(),
+            EndTransactionProcessor(bench.state.api, TransactionBench().service).handlers(),
             bench.request(Code.END_TRANSACTION, fields(0, 0)),
         ).code
         == 11

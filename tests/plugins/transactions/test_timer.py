@@ -46,11 +46,11 @@ class Bench:
         self.store = open_store(self.folder, clock=self.clock)
         self.state = state = state_of(config, self.clock, store=self.store, offsets=offsets)
         redirect = TimerRedirect(self.clock, lambda: (72 * HOUR_MS, "the.key"), lambda _due_ms: True)
-        for step in (TransactionStep(state), DelayStep(state), TimerStep(redirect, lambda: config)):
+        for step in (TransactionStep(state.api), DelayStep(state.api), TimerStep(redirect, lambda: config)):
             state.intake_steps.add(step)
         self.intake = state.intake
         self.transactions = TransactionalMessageService(
-            TransactionStore(state),
+            TransactionStore(state.api),
             ProducerTable(self.clock),
             state.intake_steps.take,
             lambda: config,
@@ -58,7 +58,7 @@ class Bench:
         )
         self.transactions.load()
         timer = self.folder / "flint" / "timer"
-        adapter = RedirectedMessageStore(self.store, state.stats)
+        adapter = RedirectedMessageStore(state.api.log, state.stats, state.sink.append)
         saved = TimerPositions(adapter, JsonFile(timer / "position.json"))
         self.timer = TimerMessageService(adapter, TimerWheel(timer), saved)
         self.timer.load()

@@ -30,3 +30,19 @@ def test_threads_grow_to_what_the_greediest_asks_for_and_end_with_the_broker() -
             assert pools.get("mine", 3).threads is first
 
     asyncio.run(live())
+
+
+def test_queues_publish_how_many_requests_wait() -> None:
+    """Under RocketMQ's names: four of them in request 28, all that there are as a metric."""
+    pools = Pools(AsyncExitStack(), AdmissionSection(send_queue=7))
+    pools.get("send").waiting = 3
+    pools.get("client")
+    figures = pools.figures()
+    assert (figures["sendThreadPoolQueueSize"], figures["sendThreadPoolQueueCapacity"]) == (3, 7)
+    assert (figures["EndTransactionQueueSize"], figures["pullThreadPoolQueueHeadWaitTimeMills"]) == (0, 0)
+    assert len(figures) == 11
+    told = {(one.name, one.labels["processor"], one.value) for one in pools.measurements()}
+    assert told == {
+        ("rocketmq_processor_watermark", "send", 3),
+        ("rocketmq_processor_watermark", "client_manager", 0),
+    }

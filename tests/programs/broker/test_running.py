@@ -97,7 +97,7 @@ class Exits:
         self.begin = threading.Event()
 
     @hookimpl
-    def flintmq_broker_ready(self, broker: Any) -> None:
+    def flintmq_broker_starting(self, api: Any) -> None:
         async def work() -> None:
             exits()
 

@@ -99,10 +99,7 @@ class Feature:
 
 
 async def figures(broker: Broker) -> Mapping[str, str]:
-    found: dict[str, str] = {}
-    for source in broker.state.runtime_sources:
-        found |= source()
-    return found
+    return broker.api.figures.texts()
 
 
 def test_services_start_in_order_and_stop_in_reverse(tmp_path: Path) -> None:
@@ -175,7 +172,7 @@ def test_what_is_iterated_may_be_a_generator(tmp_path: Path) -> None:
 
     async def live() -> list[str]:
         async with Broker(config(tmp_path), plugins=[Plugin()]) as broker:
-            return [alarm.id for alarm in broker.state.alarms()]
+            return [alarm.id for alarm in broker.api.alarms.current()]
 
     assert "shop.closed" in asyncio.run(live())
 
@@ -230,7 +227,7 @@ def test_alarms_of_a_third_partys_service_are_gathered_or_its_fault(
 
     async def live() -> tuple[list[Alarm], str]:
         async with Broker(config(tmp_path), plugins=[feature, AlarmedPlugin(told)]) as broker:
-            alarms = broker.state.alarms()
+            alarms = broker.api.alarms.current()
             (info,) = (info for info in broker.kernel.describe() if info.name == "alarmed")
             return alarms, info.last_error
 

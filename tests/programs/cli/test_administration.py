@@ -335,12 +335,12 @@ def test_a_broker_that_does_not_answer_is_an_alarm(cli: RunCommand, tmp_path: Pa
 
 
 class FailingPlugin:
-    """Raises when it is told that the broker is ready."""
+    """Raises when it is told that the broker starts."""
 
     plugin_name = "failing"
 
     @hookimpl
-    def flintmq_broker_ready(self, broker: object) -> None:
+    def flintmq_broker_starting(self, api: object) -> None:
         raise ValueError("not ready at all")
 
 
@@ -356,7 +356,7 @@ def test_status_shows_plugins_that_failed(cli: RunCommand, tmp_path: Path) -> No
             assert {key: failing[key] for key in failing if not key.endswith("_ms")} == {
                 "name": "failing",
                 "errors": 1,
-                "last_error": "flintmq_broker_ready: ValueError: not ready at all",
+                "last_error": "flintmq_broker_starting: ValueError: not ready at all",
                 "switched_off": "",
                 "switched_off_times": 0,
             }
@@ -367,7 +367,7 @@ def test_status_shows_plugins_that_failed(cli: RunCommand, tmp_path: Path) -> No
             assert "not ready at all" in shown
             assert "stood still" not in shown
             traced = cli("plugins", "--trace", "-b", broker.address, "--json").json
-            (call,) = [one for one in traced if one["hook"] == "flintmq_broker_ready"]
+            (call,) = [one for one in traced if one["hook"] == "flintmq_broker_starting"]
             assert (call["plugin"], call["calls"], call["errors"]) == ("failing", 1, 1)
             assert call["outcome"] == "raised ValueError: not ready at all"
             assert "not ready at all" in cli("plugins", "--trace", "-b", broker.address).out

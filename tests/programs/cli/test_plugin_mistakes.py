@@ -417,9 +417,9 @@ MISTAKES = [
     ),
     hook_is("hook-list", DISPATCHERS, "flintmq_dispatchers = [Dispatcher]", "expected a function", "found [<class"),
     hook_is("hook-unknown", "flintmq_dispatcher", "(self, register): ...", "did you mean 'flintmq_dispatchers'"),
-    hook_is("life-async", "flintmq_broker_ready", "async (self, broker): ...", "async def", "expected"),
-    hook_is("life-misspelt", "flintmq_broker_ready", "(self, brokr): ...", "did you mean 'broker'"),
-    hook_is("life-too-much", "flintmq_broker_fenced", "(self, broker, reason, when): ...", "expected"),
+    hook_is("life-async", "flintmq_broker_starting", "async (self, api): ...", "async def", "expected"),
+    hook_is("life-misspelt", "flintmq_broker_starting", "(self, apo): ...", "did you mean 'api'"),
+    hook_is("life-too-much", "flintmq_broker_fenced", "(self, api, reason, when): ...", "expected"),
     Mistake("plugin-raises", "", "raise OSError('no such disk')", ("raised while it was loaded", "no such disk")),
     Mistake("plugin-exits", "", "import sys; sys.exit(0)", ("raised while it was loaded", "SystemExit")),
     Mistake(

@@ -70,6 +70,9 @@ class FakeStore:
     def update_config(self, config: BrokerConfig) -> None:
         self.config = config
 
+    def dispatch(self) -> bool:
+        return False
+
     def max_queue_offset(self, topic: str, queue_id: int) -> int:
         return len(self.queues.get((topic, queue_id), ()))
 

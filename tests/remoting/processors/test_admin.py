@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from flintmq.core.broker.groups import SubscriptionGroupConfig
-from flintmq.core.broker.stats_table import StatsTable
 from flintmq.core.broker.subscription import build_subscription
 from flintmq.core.broker.topic_config import TopicConfig
 from flintmq.core.errors import RemotingTimeoutError
@@ -18,7 +17,7 @@ from flintmq.core.io import fastjson
 from flintmq.core.io.fastjson import ObjectKey
 from flintmq.core.kernel.ports import FlushStatus
 from flintmq.core.waiters import DONE, CompletedWaiter
-from flintmq.remoting.processors.admin_broker import AdminBrokerProcessor, RuntimeInfo
+from flintmq.remoting.processors.admin_broker import AdminBrokerProcessor
 from flintmq.remoting.processors.admin_clients import AdminClientProcessor
 from flintmq.remoting.processors.admin_groups import AdminGroupProcessor
 from flintmq.remoting.processors.admin_topics import AdminTopicProcessor
@@ -48,7 +47,7 @@ def with_topic(bench: Any) -> Any:
 
 
 def test_topics_are_made_changed_and_deleted(bench: Any, ask: Any) -> None:
-    handlers = AdminTopicProcessor(bench.state).handlers()
+    handlers = AdminTopicProcessor(bench.state.api).handlers()
     assert ask(handlers, bench.request(Code.UPDATE_AND_CREATE_TOPIC, new_topic("T", order="true"))).code == 0
     assert bench.state.topics.select("T") == TopicConfig(
         topic_name="T", read_queue_nums=3, write_queue_nums=5, order=True
@@ -76,7 +75,7 @@ def test_topics_are_made_changed_and_deleted(bench: Any, ask: Any) -> None:
 def test_one_topic_is_told_as_rocketmq_5_tells_it(with_topic: Any, ask: Any) -> None:
     """Its mqadmin does not ask for all topics to see one."""
     bench = with_topic
-    handlers = AdminTopicProcessor(bench.state).handlers()
+    handlers = AdminTopicProcessor(bench.state.api).handlers()
     asked = {"topic": "T", "lo": "true", "bname": "broker-a"}
     assert fastjson.loads(ask(handlers, bench.request(Code.GET_TOPIC_CONFIG, asked)).body) == {
         "attributes": {},
@@ -94,7 +93,7 @@ def test_one_topic_is_told_as_rocketmq_5_tells_it(with_topic: Any, ask: Any) -> 
 
 def test_one_group_is_told_as_rocketmq_5_tells_it(bench: Any, ask: Any) -> None:
     """To ask for a group must not make one."""
-    handlers = AdminGroupProcessor(bench.state).handlers()
+    handlers = AdminGroupProcessor(bench.state.api).handlers()
     missing = ask(handlers, bench.request(Code.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": "g"}))
     assert missing.code == 26
     assert bench.state.groups.find("g") is None
@@ -119,7 +118,7 @@ def test_one_group_is_told_as_rocketmq_5_tells_it(bench: Any, ask: Any) -> None:
 
 def test_a_deletion_is_acknowledged_when_it_is_durable(bench: Any, ask: Any) -> None:
     """As a message is; where the promise is not kept, the answer says so, and the topic is gone here."""
-    handlers = AdminTopicProcessor(bench.state).handlers()
+    handlers = AdminTopicProcessor(bench.state.api).handlers()
     bench.state.topics.put(TopicConfig(topic_name="T"))
     bench.store.promised = CompletedWaiter(FlushStatus.SLAVE_TIMEOUT)
     assert ask(handlers, bench.request(Code.DELETE_TOPIC_IN_BROKER, {"topic": "T"})).code == 12
@@ -130,7 +129,7 @@ def test_a_deletion_is_acknowledged_when_it_is_durable(bench: Any, ask: Any) -> 
 
 def test_queues_are_measured(with_topic: Any, ask: Any) -> None:
     bench = with_topic
-    handlers = AdminTopicProcessor(bench.state).handlers()
+    handlers = AdminTopicProcessor(bench.state.api).handlers()
     queue = {"topic": "T", "queueId": "0"}
     assert ask(handlers, bench.request(Code.GET_MAX_OFFSET, queue)).ext_fields == {"offset": "3"}
     assert ask(handlers, bench.request(Code.GET_MIN_OFFSET, queue)).ext_fields == {"offset": "0"}
@@ -161,7 +160,7 @@ def test_queues_are_measured(with_topic: Any, ask: Any) -> None:
 
 def test_who_consumes_a_topic_and_cleaning_up(with_topic: Any, ask: Any) -> None:
     bench = with_topic
-    handlers = AdminTopicProcessor(bench.state).handlers()
+    handlers = AdminTopicProcessor(bench.state.api).handlers()
     bench.state.consumers.register("online", bench.channel, "c", [build_subscription("T", "A")])
     assert fastjson.loads(ask(handlers, bench.request(Code.QUERY_TOPIC_CONSUME_BY_WHO, {"topic": "T"})).body) == {
         "groupList": ["g", "online"]
@@ -184,7 +183,7 @@ def test_who_consumes_a_topic_and_cleaning_up(with_topic: Any, ask: Any) -> None
 
 def test_groups_are_made_changed_and_deleted(with_topic: Any, ask: Any) -> None:
     bench = with_topic
-    handlers = AdminGroupProcessor(bench.state).handlers()
+    handlers = AdminGroupProcessor(bench.state.api).handlers()
     body = {"groupName": "g", "retryMaxTimes": 3, "retryQueueNums": 0, "consumeBroadcastEnable": False}
     assert ask(handlers, bench.request(Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, body)).code == 0
     table = fastjson.loads(ask(handlers, bench.request(Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)).body)[
@@ -204,7 +203,7 @@ def test_groups_are_made_changed_and_deleted(with_topic: Any, ask: Any) -> None:
 
 
 def test_queue_locks(bench: Any, ask: Any) -> None:
-    handlers = AdminGroupProcessor(bench.state).handlers()
+    handlers = AdminGroupProcessor(bench.state.api).handlers()
     q0 = {"brokerName": "b", "queueId": 0, "topic": "T"}
 
     def lock(client: str) -> Any:
@@ -233,7 +232,7 @@ def test_queue_locks(bench: Any, ask: Any) -> None:
 def test_how_far_groups_are_behind(with_topic: Any, ask: Any) -> None:
     bench = with_topic
     bench.state.stats.consume_tps = lambda group, topic: 1.5
-    handlers = AdminGroupProcessor(bench.state).handlers()
+    handlers = AdminGroupProcessor(bench.state.api).handlers()
     expected = {
         mq(0): {"brokerOffset": 3, "consumerOffset": 2, "lastTimestamp": NOW - 200},
         mq(1): {"brokerOffset": 0, "consumerOffset": 0, "lastTimestamp": 0},
@@ -255,7 +254,7 @@ def test_how_far_groups_are_behind(with_topic: Any, ask: Any) -> None:
 
 def test_offsets_are_cloned_compared_and_dated(with_topic: Any, ask: Any) -> None:
     bench = with_topic
-    handlers = AdminGroupProcessor(bench.state).handlers()
+    handlers = AdminGroupProcessor(bench.state.api).handlers()
     clone = {"srcGroup": "g", "destGroup": "h", "topic": "T", "offline": "true"}
     assert ask(handlers, bench.request(Code.CLONE_GROUP_OFFSET, clone)).code == 0
     assert bench.state.offsets.query("T", "h", 0) == 2
@@ -283,7 +282,7 @@ def test_who_reads_standard_json_only_gets_it(with_topic: Any, ask: Any) -> None
     """RocketMQ writes numbers that are keys without quotes, which no JSON parser but its own takes."""
     bench = with_topic
     bench.state.offsets.commit("T", "g", 0, 5)
-    groups = AdminGroupProcessor(bench.state).handlers()
+    groups = AdminGroupProcessor(bench.state.api).handlers()
     fields = {"topic": "T", "compareGroup": "g"}
     for handlers, code, wanted in (
         (groups, Code.GET_ALL_CONSUMER_OFFSET, {"offsetTable": {"T@g": {"0": 5}}}),
@@ -296,7 +295,7 @@ def test_who_reads_standard_json_only_gets_it(with_topic: Any, ask: Any) -> None
 
 
 def test_connections_are_told(bench: Any, ask: Any) -> None:
-    handlers = AdminClientProcessor(bench.state).handlers()
+    handlers = AdminClientProcessor(bench.state.api).handlers()
     offline = ask(handlers, bench.request(Code.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": "g"}))
     assert (offline.code, offline.remark) == (206, "the consumer group[g] not online [group.not_online]")
     assert ask(handlers, bench.request(Code.GET_PRODUCER_CONNECTION_LIST, {"producerGroup": "pg"})).code == 1
@@ -317,7 +316,7 @@ def test_connections_are_told(bench: Any, ask: Any) -> None:
 
 def test_offsets_are_reset_by_the_consumers_themselves(with_topic: Any, ask: Any) -> None:
     bench = with_topic
-    handlers = AdminClientProcessor(bench.state).handlers()
+    handlers = AdminClientProcessor(bench.state.api).handlers()
     reset = {"topic": "T", "group": "g", "timestamp": str(NOW - 300), "isForce": "true"}
     assert ask(handlers, bench.request(Code.INVOKE_BROKER_TO_RESET_OFFSET, reset | {"topic": "none"})).code == 1
     assert ask(handlers, bench.request(Code.INVOKE_BROKER_TO_RESET_OFFSET, reset)).code == 1, "queue 1 has no offset"
@@ -355,7 +354,7 @@ def test_offsets_are_reset_by_the_consumers_themselves(with_topic: Any, ask: Any
 
 
 def test_clients_are_asked_on_behalf_of_tools(bench: Any, ask_later: Any, new_channel: Any) -> None:
-    handlers = AdminClientProcessor(bench.state).handlers()
+    handlers = AdminClientProcessor(bench.state.api).handlers()
     silent = new_channel()
     bench.state.consumers.register("g", bench.channel, "c", [], version=407)
     bench.state.consumers.register("g", silent, "silent", [], version=407)
@@ -406,7 +405,7 @@ def test_clients_are_asked_on_behalf_of_tools(bench: Any, ask_later: Any, new_ch
 
 
 def test_settings_are_told_and_changed_by_an_allow_list(bench: Any, ask: Any) -> None:
-    handlers = AdminBrokerProcessor(bench.state, dict, StatsTable(bench.clock)).handlers()
+    handlers = AdminBrokerProcessor(bench.state.api).handlers()
     before = ask(handlers, bench.request(Code.GET_BROKER_CONFIG))
     assert fastjson.loads(before.ext_fields["version"])["counter"] == 0
     settings = read_properties(before.body)
@@ -438,8 +437,8 @@ def test_properties_text_survives_java() -> None:
 
 
 def test_statistics_of_the_last_minute(bench: Any, ask: Any) -> None:
-    stats = StatsTable(bench.clock)
-    handlers = AdminBrokerProcessor(bench.state, dict, stats).handlers()
+    stats = bench.state.stats.table
+    handlers = AdminBrokerProcessor(bench.state.api).handlers()
     ask_for = bench.request(Code.VIEW_BROKER_STATS_DATA, {"statsName": "TOPIC_PUT_NUMS", "statsKey": "T"})
     assert ask(handlers, ask_for).code == 1
     stats.add("TOPIC_PUT_NUMS", "T", 0, 0)
@@ -461,12 +460,12 @@ def test_statistics_of_the_last_minute(bench: Any, ask: Any) -> None:
 
 
 def test_runtime_figures_have_every_key_tools_read(bench: Any, ask: Any) -> None:
-    runtime = RuntimeInfo(bench.state, {})
-    handlers = AdminBrokerProcessor(bench.state, runtime, StatsTable(bench.clock)).handlers()
+    handlers = AdminBrokerProcessor(bench.state.api).handlers()
     for _ in range(7):
         bench.state.stats.put_messages += 100
         bench.clock.advance_ms(10_000)
-        runtime.sample()
+        bench.state.timers.turn()
+    runtime = bench.state.figures.texts
     table = fastjson.loads(ask(handlers, bench.request(Code.GET_BROKER_RUNTIME_INFO)).body)["table"]
     for key in [
         "brokerVersion",
@@ -500,17 +499,6 @@ def test_runtime_figures_have_every_key_tools_read(bench: Any, ask: Any) -> None
         "pageCacheLockTimeMills",
         "earliestMessageTimeStamp",
         "startAcceptSendRequestTimeStamp",
-        "sendThreadPoolQueueSize",
-        "sendThreadPoolQueueCapacity",
-        "pullThreadPoolQueueSize",
-        "pullThreadPoolQueueCapacity",
-        "queryThreadPoolQueueSize",
-        "queryThreadPoolQueueCapacity",
-        "EndTransactionQueueSize",
-        "EndTransactionThreadPoolQueueCapacity",
-        "sendThreadPoolQueueHeadWaitTimeMills",
-        "pullThreadPoolQueueHeadWaitTimeMills",
-        "queryThreadPoolQueueHeadWaitTimeMills",
         "remainHowManyDataToFlush",
         "remainTransientStoreBufferNumbs",
         "putLatency99",
@@ -525,5 +513,5 @@ def test_runtime_figures_have_every_key_tools_read(bench: Any, ask: Any) -> None
     assert runtime()["remainTransientStoreBufferNumbs"] == "3"
     assert table["runtime"] == "[ 0 days, 0 hours, 1 minutes, 10 seconds ]"
     bench.clock.advance_ms(86_400_000)
-    runtime.sample()
+    bench.state.timers.turn()
     assert runtime()["msgPutTotalTodayMorning"] == "700"

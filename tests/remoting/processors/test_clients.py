@@ -34,7 +34,7 @@ def heartbeat(client_id: str, group: str, topic: str, **more: object) -> dict[st
 
 
 def test_a_heartbeat_registers_notifies_and_makes_the_retry_topic(bench: Any, ask: Any) -> None:
-    handlers = ClientManageProcessor(bench.state).handlers()
+    handlers = ClientManageProcessor(bench.state.api).handlers()
     assert ask(handlers, bench.request(Code.HEART_BEAT, None, heartbeat("a", "g", "T"))).code == 0
     config = bench.state.topics.select("%RETRY%g")
     assert (config.read_queue_nums, config.perm) == (1, 6)
@@ -49,7 +49,7 @@ def test_a_heartbeat_registers_notifies_and_makes_the_retry_topic(bench: Any, as
 
 def test_units_mark_their_retry_topic_and_long_groups_have_one(bench: Any, ask: Any) -> None:
     """Tools find a group's brokers by the route of its retry topic, also where that name is too long for a message."""
-    handlers = ClientManageProcessor(bench.state).handlers()
+    handlers = ClientManageProcessor(bench.state.api).handlers()
     ask(handlers, bench.request(Code.HEART_BEAT, None, heartbeat("a", "g", "T", unitMode=True)))
     assert bench.state.topics.select("%RETRY%g").topic_sys_flag == 2
     assert ask(handlers, bench.request(Code.HEART_BEAT, None, heartbeat("a", "x" * 200, "T"))).code == 0
@@ -58,7 +58,7 @@ def test_units_mark_their_retry_topic_and_long_groups_have_one(bench: Any, ask: 
 
 
 def test_leaving_tells_the_others(bench: Any, ask: Any, new_channel: Any) -> None:
-    handlers = ClientManageProcessor(bench.state).handlers()
+    handlers = ClientManageProcessor(bench.state.api).handlers()
     other = new_channel()
     ask(handlers, bench.request(Code.HEART_BEAT, None, heartbeat("a", "g", "T")))
     ask(handlers, bench.request(Code.HEART_BEAT, None, heartbeat("b", "g", "T"), channel=other))
@@ -77,7 +77,9 @@ def test_subscriptions_are_checked_before_a_consumer_starts(bench: Any, ask: Any
 
     def check(kind: str) -> int:
         body: Mapping[str, object] = {"subscriptionData": {"topic": "T", "expressionType": kind, "subString": "x"}}
-        answer = ask(ClientManageProcessor(bench.state).handlers(), bench.request(Code.CHECK_CLIENT_CONFIG, None, body))
+        answer = ask(
+            ClientManageProcessor(bench.state.api).handlers(), bench.request(Code.CHECK_CLIENT_CONFIG, None, body)
+        )
         return int(answer.code)
 
     assert check("TAG") == 0
@@ -94,16 +96,17 @@ def test_subscriptions_are_checked_before_a_consumer_starts(bench: Any, ask: Any
     bench.state.filters = {"SQL92": lambda expression, codes: None}
     assert check("SQL92") == 0
     assert (
-        ask(ClientManageProcessor(bench.state).handlers(), bench.request(Code.CHECK_CLIENT_CONFIG, None, {})).code == 0
+        ask(ClientManageProcessor(bench.state.api).handlers(), bench.request(Code.CHECK_CLIENT_CONFIG, None, {})).code
+        == 0
     )
 
 
 def test_the_list_of_members_is_an_error_without_members(bench: Any, ask: Any) -> None:
-    handlers = ConsumerManageProcessor(bench.state).handlers()
+    handlers = ConsumerManageProcessor(bench.state.api).handlers()
     empty = ask(handlers, bench.request(Code.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": "g"}))
     assert (empty.code, empty.remark) == (1, "no consumer for this group, g [group.not_online]")
     ask(
-        ClientManageProcessor(bench.state).handlers(),
+        ClientManageProcessor(bench.state.api).handlers(),
         bench.request(Code.HEART_BEAT, None, heartbeat("a", "g", "T")),
     )
     answer = ask(handlers, bench.request(Code.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": "g"}))
@@ -111,7 +114,7 @@ def test_the_list_of_members_is_an_error_without_members(bench: Any, ask: Any) -
 
 
 def test_offsets_are_kept_and_a_young_queue_starts_at_0(bench: Any, ask: Any) -> None:
-    handlers = ConsumerManageProcessor(bench.state).handlers()
+    handlers = ConsumerManageProcessor(bench.state.api).handlers()
     queue = {"consumerGroup": "g", "topic": "T", "queueId": "0"}
     assert ask(handlers, bench.request(Code.QUERY_CONSUMER_OFFSET, queue)).ext_fields == {"offset": "0"}
     bench.store.in_memory = False

@@ -12,7 +12,6 @@ import pytest
 
 import flintmq
 from flintmq.config.sections.models import NamesrvConfig
-from flintmq.core.broker.stats_table import StatsTable
 from flintmq.core.io import fastjson
 from flintmq.core.kernel.ports.processor import Request
 from flintmq.core.route.kv_config import KVConfigManager
@@ -72,12 +71,12 @@ def test_the_name_server_answers_as_the_real_one_did(frames: list[dict[str, Any]
 def test_every_recorded_request_is_understood(frames: list[dict[str, Any]], bench: Any, ask: Any) -> None:
     handlers = {}
     for processor in (
-        ClientManageProcessor(bench.state),
-        ConsumerManageProcessor(bench.state),
-        AdminTopicProcessor(bench.state),
-        AdminGroupProcessor(bench.state),
-        AdminClientProcessor(bench.state),
-        AdminBrokerProcessor(bench.state, dict, StatsTable(bench.clock)),
+        ClientManageProcessor(bench.state.api),
+        ConsumerManageProcessor(bench.state.api),
+        AdminTopicProcessor(bench.state.api),
+        AdminGroupProcessor(bench.state.api),
+        AdminClientProcessor(bench.state.api),
+        AdminBrokerProcessor(bench.state.api),
     ):
         handlers |= processor.handlers()
     seen = set()

@@ -6,7 +6,6 @@ import ast
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import attrs
@@ -54,15 +53,9 @@ class Pulls:
         self.store = state.store = open_store(root)
         state.topics.create_in_send_back("T", 4)
         state.sink = MessageSink(state.store, state.stats, state.dispatch)
-        state.answers_as_bytes = False
-        self.postponed: list[Request] = []
-        self.busy = False
-        server: Any = SimpleNamespace(
-            postponed=SimpleNamespace(must_wait=lambda _peer: self.busy, put=self.postponed.extend),
-            flush_soon=lambda _channel: None,
-            latency=None,
-        )
-        self.processor = PullMessageProcessor(state, server)
+        self.server = state.server
+        self.server.answers_as_bytes = False
+        self.processor = PullMessageProcessor(state.api)
         self.peer = Peer()
 
     def pull(self, opaque: int = 1, **fields: str) -> Request:
@@ -127,7 +120,7 @@ def test_bytes_say_the_same_as_objects(pulls: Pulls) -> None:
     """The answers of the hot path are written by hand."""
     pulls.put(b"body")
     (answer,) = pulls.process(pulls.pull())
-    pulls.state.answers_as_bytes = True
+    pulls.server.answers_as_bytes = True
     pulls.process(pulls.pull(opaque=9))
     command = decode_command(b"".join(bytes(piece) for piece in pulls.peer.written)[4:])
     assert (command.code, command.opaque, command.body) == (0, 9, bytes(answer.body))
@@ -202,10 +195,10 @@ def test_permissions_are_asked(pulls: Pulls) -> None:
 def test_pulls_of_a_read_wait_when_the_iteration_takes_long(pulls: Pulls) -> None:
     """The first is answered in any case."""
     pulls.put(b"1")
-    pulls.busy = True
+    pulls.server.busy = True
     first, *others = (pulls.pull(opaque=number) for number in range(3))
     assert len(pulls.process(first, *others)) == 1
-    assert pulls.postponed == others
+    assert pulls.server.postponed == others
 
 
 def test_the_processor_only_decodes_asks_and_encodes() -> None:
@@ -218,9 +211,9 @@ def test_the_processor_only_decodes_asks_and_encodes() -> None:
         if isinstance(node, ast.ImportFrom) and node.module is not None and node.module.startswith("flintmq.core")
     }
     assert imported == {
+        "flintmq.core.broker.api",
         "flintmq.core.broker.hold",
         "flintmq.core.broker.outlet",
-        "flintmq.core.broker.state",
         "flintmq.core.errors",
         "flintmq.core.kernel.ports.processor",
         "flintmq.core.response_code",
@@ -228,9 +221,9 @@ def test_the_processor_only_decodes_asks_and_encodes() -> None:
     touched = {
         node.attr
         for node in ast.walk(ast.parse(source))
-        if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "self._state"
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "self._api"
     }
-    assert touched <= {"answers_as_bytes", "clock"}
+    assert not touched
 
 
 def code_lines(source: str) -> int:

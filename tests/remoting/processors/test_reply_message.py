@@ -56,7 +56,7 @@ def replying(bench: Any, new_channel: Any) -> Any:
     bench.asker = new_channel("10.0.0.9:5")
     bench.asker.answers.append(response(command(326), 0))
     state.producers.register("askers", bench.asker, "asker")
-    handlers = ReplyMessageProcessor(state).handlers()
+    handlers = ReplyMessageProcessor(state.api).handlers()
 
     def send(properties: dict[str, str] = PROPERTIES, code: int = RequestCode.SEND_REPLY_MESSAGE, **more: str) -> Any:
         names = ("producerGroup", "topic", "defaultTopic", "defaultTopicQueueNums", "queueId", "sysFlag")

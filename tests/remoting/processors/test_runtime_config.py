@@ -21,13 +21,13 @@ NAMES = sorted(
 
 
 def change(bench: Any, ask: Any, **values: str) -> Any:
-    handlers = AdminBrokerProcessor(bench.state, dict, bench.state.stats.table).handlers()
+    handlers = AdminBrokerProcessor(bench.state.api).handlers()
     body = format_properties({name.replace("__", "."): value for name, value in values.items()})
     return ask(handlers, bench.request(RequestCode.UPDATE_BROKER_CONFIG, body=body))
 
 
 def told(bench: Any, ask: Any) -> dict[str, str]:
-    handlers = AdminBrokerProcessor(bench.state, dict, bench.state.stats.table).handlers()
+    handlers = AdminBrokerProcessor(bench.state.api).handlers()
     return read_properties(ask(handlers, bench.request(RequestCode.GET_BROKER_CONFIG)).body)
 
 

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +17,6 @@ from flintmq.core.kernel.ports.processor import Request
 from flintmq.core.response_code import ResponseCode
 from flintmq.core.retention.retention import DiskFull
 from flintmq.remoting.processors.send_message import SendMessageProcessor
-from flintmq.remoting.server.pool import Pool
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.command import JSON, decode_command
 from flintmq.testing.processor_kit import AnswerRecorder
@@ -58,7 +56,7 @@ class Sends:
         self.store = state.store = open_store(root, commit_log_file_bytes=65_536)
         state.topics.create_in_send_back("T", 4)
         state.sink = MessageSink(state.store, state.stats, state.dispatch)
-        self.pool = Pool("send", 100)
+        self.pool = state.server.pool("send")
         self.peer = Peer()
 
     def send(self, body: bytes = b"x", code: int = 310, flag: int = 0, opaque: int = 1, **fields: str) -> Request:
@@ -70,9 +68,8 @@ class Sends:
         """Process requests as one read; return the answers, after some iterations of the loop."""
 
         async def run() -> None:
-            loop = self.state.loop = asyncio.get_running_loop()
-            server: Any = SimpleNamespace(at_turn_end=loop.call_soon, latency=None)
-            SendMessageProcessor(self.state, server, self.pool).process(list(requests))
+            self.state.loop = asyncio.get_running_loop()
+            SendMessageProcessor(self.state.api).process(list(requests))
             await asyncio.sleep(0)
             then()
             for _ in range(3):
@@ -92,7 +89,7 @@ class Sends:
 def sends(bench: Any, tmp_path: Path) -> Iterator[Sends]:
     """A processor whose answers can be looked at as objects."""
     made = Sends(bench, tmp_path / "store")
-    made.state.answers_as_bytes = False
+    made.state.server.answers_as_bytes = False
     yield made
     made.store.close()
 
@@ -111,7 +108,7 @@ def test_sends_are_stored_and_answered(sends: Sends) -> None:
 def test_bytes_say_the_same_as_objects(sends: Sends) -> None:
     """The answers of the hot path are written by hand."""
     (answer,) = sends.process(sends.send())
-    sends.state.answers_as_bytes = True
+    sends.state.server.answers_as_bytes = True
     sends.process(sends.send(opaque=9))
     command = decode_command(sends.peer.written[0][4:])
     assert (command.code, command.opaque) == (0, 9)

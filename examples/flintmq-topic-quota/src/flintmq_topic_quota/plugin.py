@@ -41,7 +41,7 @@ def make_step(api: BrokerApi, context: PluginContext[QuotaSection]) -> QuotaStep
 
 
 def make_service(api: BrokerApi, context: PluginContext[QuotaSection]) -> QuotaService:
-    return QuotaService(quota_of(api, context.settings), context.settings.period_s, api.timers)
+    return QuotaService(quota_of(api, context.settings), context.settings.period_s, api.work)
 
 
 @hookimpl

@@ -11,11 +11,11 @@ import pytest
 pytest.importorskip("starlette", reason="the extra 'console' is not installed")
 pytest.importorskip("jinja2", reason="the extra 'console' is not installed")
 
+from flintmq.core.broker.alarm_figures import alarms_of
 from flintmq.core.broker.conflicts import odd_members
 from flintmq.core.broker.groups import SubscriptionGroupConfig
 from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.kernel.hookspecs import hookimpl
-from flintmq.programs.broker.alarm_figures import alarms_of
 from flintmq.programs.cluster_view.members import ask_members, conflicts_of
 from flintmq.programs.cluster_view.values import BrokerView
 from flintmq.programs.top.details import broker_parts, group_parts
@@ -245,12 +245,12 @@ def test_the_last_start_the_quarantine_and_where_settings_come_from_are_shown(tm
 
 
 class Watcher:
-    """A third party's plugin that fails when it is told that the broker is ready."""
+    """A third party's plugin that fails when it is told that the broker starts."""
 
     plugin_name = "watcher"
 
     @hookimpl
-    def flintmq_broker_ready(self, broker: object) -> None:
+    def flintmq_broker_starting(self, api: object) -> None:
         raise ValueError("<b>not ready</b>")
 
 

@@ -10,10 +10,10 @@ from flintmq.remoting.client.transport import RemotingClient
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from flintmq.config import BrokerConfig
-    from flintmq.core.broker.api import BrokerApi
+    from flintmq.core.io.clock import Clock
     from flintmq.remoting.server.tls import ServerTls
 
 TLS_RELOAD_S: Final = 5.0
@@ -30,12 +30,12 @@ def server_tls(config: BrokerConfig) -> ServerTls | None:
     return ServerTls(section)
 
 
-def certificate_alarms(tls: ServerTls, api: BrokerApi) -> Iterator[Alarm]:
+def certificate_alarms(tls: ServerTls, config: Callable[[], BrokerConfig], clock: Clock) -> Iterator[Alarm]:
     """Return the alarm for a certificate near its end, or behind it."""
-    days, file = api.config.alarms.certificate_days, tls.certificate
+    days, file = config().alarms.certificate_days, tls.certificate
     if tls.expires_ms is None:
         return
-    left_ms = tls.expires_ms - api.clock.now_ms()
+    left_ms = tls.expires_ms - clock.now_ms()
     renew = "put a new one in its place, which is read within seconds, or name another one (listen.tls.certificate)"
     if left_ms <= 0:
         text = f"the certificate {file} has ended, and clients that check it do not connect: {renew}"

@@ -12,15 +12,15 @@ from flintmq.core.kernel.ports.alarm import Alarm
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from flintmq.core.broker.api import BrokerApi
+    from flintmq.core.broker.alarms import Alarms
 
 ALARMS: Final = "alarms"
 """A JSON array of objects with the fields of :class:`~flintmq.core.kernel.ports.alarm.Alarm`."""
 
 
-def alarm_figures(api: BrokerApi) -> dict[str, str]:
+def alarm_figures(alarms: Alarms) -> dict[str, str]:
     """Return the figure for request 28. Loop thread."""
-    return {ALARMS: msgspec.json.encode(api.alarms()).decode()}
+    return {ALARMS: msgspec.json.encode(alarms.current()).decode()}
 
 
 def alarms_of(info: Mapping[str, str]) -> list[Alarm]:

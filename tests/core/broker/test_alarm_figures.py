@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any
-
 import pytest
 
+from flintmq.core.broker.alarm_figures import alarm_figures, alarms_of
+from flintmq.core.broker.alarms import Alarms
 from flintmq.core.errors import FlintError
 from flintmq.core.kernel.ports.alarm import CRITICAL, WARNING, Alarm
-from flintmq.programs.broker.alarm_figures import alarm_figures, alarms_of
 
 
 def test_alarms_pass_through_the_figure() -> None:
@@ -18,8 +16,9 @@ def test_alarms_pass_through_the_figure() -> None:
         Alarm("a.b", CRITICAL, "G", 'it is "full" | <b>', 1_000, "messages", 500, "store.path"),
         Alarm("a.c", WARNING, "", "late", 0.5, "ratio", 0.25),
     ]
-    api: Any = SimpleNamespace(alarms=lambda: alarms)
-    found = alarms_of(alarm_figures(api))
+    sources = Alarms()
+    sources.add(lambda: alarms)
+    found = alarms_of(alarm_figures(sources))
     assert found == alarms
     assert [type(alarm.value) for alarm in found] == [int, float]
 

@@ -1,0 +1,162 @@
+"""The tables of a broker as features see them: those names of each that they need, bound once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from flintmq.core.broker.groups import SubscriptionGroupConfig
+    from flintmq.core.broker.state import BrokerState
+    from flintmq.core.broker.topic_config import TopicConfig
+    from flintmq.core.io.config_manager import DataVersion
+
+
+class Topics:
+    """The table of topics. Loop thread. Each name is what :class:`~flintmq.core.broker.topics.TopicConfigManager` calls so."""
+
+    __slots__ = (
+        "_table",
+        "changed",
+        "check_not_system",
+        "create_in_send_back",
+        "delete",
+        "deleted",
+        "durable",
+        "encoded",
+        "holding_topics",
+        "is_system_topic",
+        "keeping_topics",
+        "persist",
+        "put",
+        "queue_inside",
+        "select",
+        "system_topics",
+        "update_order_topics",
+        "widths",
+    )
+
+    def __init__(self, state: BrokerState) -> None:
+        self._table: Final = state.topics
+        table = state.topics
+        self.changed: Final = table.changed
+        self.check_not_system: Final = table.check_not_system
+        self.create_in_send_back: Final = table.create_in_send_back
+        self.delete: Final = table.delete
+        self.deleted: Final = table.deleted
+        self.durable: Final = table.durable
+        self.encoded: Final = table.encoded
+        self.holding_topics: Final = table.holding_topics
+        self.is_system_topic: Final = table.is_system_topic
+        self.keeping_topics: Final = table.keeping_topics
+        self.persist: Final = table.persist
+        self.put: Final = table.put
+        self.queue_inside: Final = table.queue_inside
+        self.select: Final = table.select
+        self.system_topics: Final = table.system_topics
+        self.update_order_topics: Final = table.update_order_topics
+        self.widths: Final = table.widths
+
+    @property
+    def data_version(self) -> DataVersion:
+        """The version by which name servers and slaves see that the table changed."""
+        return self._table.data_version
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def __iter__(self) -> Iterator[TopicConfig]:
+        return iter(self._table)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._table
+
+
+class Groups:
+    """The table of subscription groups. Loop thread. Each name is what
+    :class:`~flintmq.core.broker.groups.SubscriptionGroupManager` calls so."""
+
+    __slots__ = ("_table", "delete", "deleted", "durable", "encoded", "find", "put", "select")
+
+    def __init__(self, state: BrokerState) -> None:
+        self._table: Final = state.groups
+        table = state.groups
+        self.delete: Final = table.delete
+        self.deleted: Final = table.deleted
+        self.durable: Final = table.durable
+        self.encoded: Final = table.encoded
+        self.find: Final = table.find
+        self.put: Final = table.put
+        self.select: Final = table.select
+
+    @property
+    def data_version(self) -> DataVersion:
+        """The version by which slaves see that the table changed."""
+        return self._table.data_version
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def __iter__(self) -> Iterator[SubscriptionGroupConfig]:
+        return iter(self._table)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._table
+
+
+class Offsets:
+    """How far each group has consumed each queue. Loop thread. Each name is what
+    :class:`~flintmq.core.broker.offsets.ConsumerOffsetManager` calls so."""
+
+    __slots__ = (
+        "clone",
+        "commit",
+        "durable",
+        "encoded",
+        "entries",
+        "min_offset_in_all_groups",
+        "put",
+        "query",
+        "query_all",
+        "readers",
+        "remove_group",
+        "remove_topic",
+        "topics",
+        "which_group_by_topic",
+        "which_topic_by_consumer",
+    )
+
+    def __init__(self, state: BrokerState) -> None:
+        table = state.offsets
+        self.clone: Final = table.clone
+        self.commit: Final = table.commit
+        self.durable: Final = table.durable
+        self.encoded: Final = table.encoded
+        self.entries: Final = table.entries
+        self.min_offset_in_all_groups: Final = table.min_offset_in_all_groups
+        self.put: Final = table.put
+        self.query: Final = table.query
+        self.query_all: Final = table.query_all
+        self.readers: Final = state.readers
+        """What retention waits for: the groups, and features that read topics of their own."""
+        self.remove_group: Final = table.remove_group
+        self.remove_topic: Final = table.remove_topic
+        self.topics: Final = table.topics
+        self.which_group_by_topic: Final = table.which_group_by_topic
+        self.which_topic_by_consumer: Final = table.which_topic_by_consumer
+
+
+class Clients:
+    """Who is connected, and what they ask for. Loop thread."""
+
+    __slots__ = ("consumers", "filters", "locks", "producers")
+
+    def __init__(self, state: BrokerState) -> None:
+        self.consumers: Final = state.consumers
+        """The consumers that are connected."""
+        self.producers: Final = state.producers
+        """The producers that are connected, and can be asked about their transactions."""
+        self.locks: Final = state.locks
+        """The queues that clients of ordered groups have locked."""
+        self.filters: Final = state.filters
+        """The factories of message filters, by expression type."""
