@@ -6,6 +6,8 @@ import asyncio
 import json
 from pathlib import Path
 
+import pytest
+from flintmq_request_watch.command import print_counts
 from flintmq_request_watch.watch import COUNTS, Watch
 
 import flintmq
@@ -19,10 +21,10 @@ from flintmq.testing.processor_kit import Sample, check_request_processor
 def test_the_counts_keep_the_rules_of_processors() -> None:
     """The kit finds answers that could not be sent."""
     (answer,) = check_request_processor(lambda: Watch(()), declared_by(Watch), [Sample(COUNTS)])
-    assert json.loads(answer.body) == {"open": 0, "errors": 0, "requests": {}, "answers": {}}
+    assert json.loads(answer.body) == {"open": 0, "errors": 0, "requests": {}, "answers": {}, "unknown": {}}
 
 
-def test_a_broker_is_watched(tmp_path: Path) -> None:
+def test_a_broker_is_watched(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Requests, answers and connections are counted; a refused code says which key refuses it."""
     text = "listen: {port: 0, vip: false}\nrequest_watch: {refused_codes: [28]}\n"
     (tmp_path / "broker.yaml").write_text(text + f"store: {{path: {tmp_path / 'store'}}}\n", encoding="utf-8")
@@ -39,6 +41,9 @@ def test_a_broker_is_watched(tmp_path: Path) -> None:
             assert counts["open"] == 1
             assert counts["requests"] == {"28": 1, str(COUNTS): 1, str(COUNTS + 1): 1}
             assert counts["answers"] == {"16": 1, "3": 1}
+            assert counts["unknown"] == {str(COUNTS + 1): 1}
             await client.close()
+            await asyncio.to_thread(print_counts, broker.address)
 
     asyncio.run(live())
+    assert capsys.readouterr().out.splitlines() == ["28 1", f"{COUNTS} 2", f"{COUNTS + 1} 1"]

@@ -9,12 +9,15 @@ import attrs
 
 from flintmq.core.kernel.hookspecs import (
     PluginContext,
+    RegisterCommand,
     RegisterConfigSection,
+    RegisterDefaultProcessor,
     RegisterProcessor,
     RegisterServerPart,
     hookimpl,
 )
 from flintmq.core.kernel.ports.processor import declared_by
+from flintmq_request_watch.command import print_counts
 from flintmq_request_watch.watch import Watch
 
 
@@ -39,6 +42,16 @@ def watch_of(server: Any, context: PluginContext[WatchSection]) -> Watch:
 @hookimpl
 def flintmq_config_sections(register: RegisterConfigSection) -> None:
     register("request_watch", WatchSection)
+
+
+@hookimpl
+def flintmq_default_processors(register: RegisterDefaultProcessor) -> None:
+    register("watch", watch_of, at="both")
+
+
+@hookimpl
+def flintmq_cli_commands(register: RegisterCommand) -> None:
+    register("request-counts", print_counts, help="Print how many requests a broker or name server has had, by code.")
 
 
 @hookimpl

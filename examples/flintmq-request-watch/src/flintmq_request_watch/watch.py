@@ -18,7 +18,7 @@ COUNTS: int = 25_000
 
 
 class Watch(DeclaredProcessor):
-    """A connection listener, an RPC hook and a request processor in one. Loop thread.
+    """A connection listener, an RPC hook, a request processor and the default processor in one. Loop thread.
 
     Args:
         refused_codes: request codes that are refused for every client.
@@ -30,6 +30,7 @@ class Watch(DeclaredProcessor):
         self.errors = 0
         self.requests: Counter[int] = Counter()
         self.answers: Counter[int] = Counter()
+        self.unknown: Counter[int] = Counter()
 
     def on_channel_connect(self, channel: Any) -> None:
         self.open += 1
@@ -53,8 +54,24 @@ class Watch(DeclaredProcessor):
     def do_after_response(self, request: Request, response: Response) -> None:
         self.answers[response.code] += 1
 
+    def handle(self, request: Request) -> Response:
+        """Refuse a request whose code nothing answers, and count it."""
+        self.unknown[request.code] += 1
+        raise RefusedError(
+            ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+            f"request type {request.code} not supported",
+            reason="request_watch.unknown",
+            measured=f"{self.unknown[request.code]} requests of this code",
+        )
+
     @handles(COUNTS, needs=ACCOUNT)
     def counts(self, request: Request) -> Response:
         """Return the counts as JSON."""
-        counts = {"open": self.open, "errors": self.errors, "requests": self.requests, "answers": self.answers}
+        counts = {
+            "open": self.open,
+            "errors": self.errors,
+            "requests": self.requests,
+            "answers": self.answers,
+            "unknown": self.unknown,
+        }
         return Response(body=msgspec.json.encode(counts))

@@ -1,0 +1,21 @@
+"""The command ``flintmq request-counts``."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+from flintmq.remoting.client.transport import RemotingClient
+from flintmq.remoting.wire.command import request
+from flintmq_request_watch.watch import COUNTS
+
+
+def print_counts(address: str) -> None:
+    """Print the counts of the server at ``host:port``, one code a line."""
+
+    async def ask() -> bytes:
+        async with RemotingClient() as client:
+            return (await client.invoke(address, request(COUNTS, {}), 5_000)).body
+
+    for code, count in sorted(json.loads(asyncio.run(ask()))["requests"].items(), key=lambda pair: int(pair[0])):
+        print(code, count)
