@@ -227,7 +227,7 @@ class Service(Kind):
         return self
 
     def start(self) -> None:
-        self.api.timers.pace(0.001, self.tick, "mine's")
+        self.api.work.pace(0.001, self.tick, "mine's")
 
     def stop(self) -> None: ...
 
@@ -470,7 +470,7 @@ class TimedFromTheFactory(Service):
     """Its timer begins while the broker is put together."""
 
     def make(self, api: Any) -> Any:
-        api.timers.every(0.001, self.tick, "mine's")
+        api.work.every(0.001, self.tick, "mine's")
         return super().make(api)
 
     def start(self) -> None: ...

@@ -288,7 +288,7 @@ class BlockingPlugin(Plugin):
         if self._what == "starting":
             blocker(self._seen)()
         if self._what == "timer":
-            api.timers.every(0.001, self.tick, "mine's")
+            api.work.every(0.001, self.tick, "mine's")
 
     def tick(self) -> None:
         blocker(self._seen)()

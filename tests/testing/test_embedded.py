@@ -171,7 +171,7 @@ def test_periodic_work_of_plugins_follows_the_clock(tmp_path: Path, clock: Virtu
             register("hourly", lambda api: SimpleNamespace(start=lambda: self.start(api), stop=lambda: None))
 
         def start(self, api: Any) -> None:
-            api.timers.every(3_600.0, lambda: seen.append(clock.now_ms() - begin_ms), "hourly")
+            api.work.every(3_600.0, lambda: seen.append(clock.now_ms() - begin_ms), "hourly")
 
     with EmbeddedBroker(tmp_path / "store", clock=clock, plugins=[Hourly()]):
         clock.advance("59m")

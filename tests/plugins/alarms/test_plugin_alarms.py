@@ -33,7 +33,7 @@ class Careless:
         return self
 
     def start(self) -> None:
-        self.api.timers.every(1.0, self.work, "careless work")
+        self.api.work.every(1.0, self.work, "careless work")
 
     def stop(self) -> None:
         """Do nothing."""
