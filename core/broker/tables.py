@@ -109,11 +109,11 @@ class Offsets:
     :class:`~flintmq.core.broker.offsets.ConsumerOffsetManager` calls so."""
 
     __slots__ = (
+        "_table",
         "clone",
         "commit",
         "durable",
         "encoded",
-        "entries",
         "min_offset_in_all_groups",
         "put",
         "query",
@@ -127,12 +127,12 @@ class Offsets:
     )
 
     def __init__(self, state: BrokerState) -> None:
+        self._table: Final = state.offsets
         table = state.offsets
         self.clone: Final = table.clone
         self.commit: Final = table.commit
         self.durable: Final = table.durable
         self.encoded: Final = table.encoded
-        self.entries: Final = table.entries
         self.min_offset_in_all_groups: Final = table.min_offset_in_all_groups
         self.put: Final = table.put
         self.query: Final = table.query
@@ -144,6 +144,11 @@ class Offsets:
         self.topics: Final = table.topics
         self.which_group_by_topic: Final = table.which_group_by_topic
         self.which_topic_by_consumer: Final = table.which_topic_by_consumer
+
+    @property
+    def entries(self) -> int:
+        """How many offsets there are: of each group in each queue."""
+        return self._table.entries
 
 
 class Clients:
