@@ -13,6 +13,7 @@ import pytest
 
 from flintmq.config.rocketmq.system_topics import TIMER_TOPIC
 from flintmq.core.broker.redirected_message import UNDELIVERED_TOPIC, PutOutcome, RedirectedMessageStore
+from flintmq.core.broker.sink import MessageSink
 from flintmq.core.broker.stats import BrokerStats
 from flintmq.core.errors import RefusedError, StoreError
 from flintmq.core.io.config_manager import JsonFile
@@ -24,6 +25,7 @@ from flintmq.plugins.timer.timer_service import TimerMessageService, TimerPositi
 from flintmq.plugins.timer.timer_wheel import TimerWheel
 from flintmq.testing.clock import ManualClock
 from flintmq.testing.store import BY_HAND, message, open_store
+from flintmq.tests.support.log_parts import view_of
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
@@ -54,7 +56,9 @@ class Bench:
 
     def open(self) -> None:
         self.store = open_store(self.path, clock=self.clock, **self.options)
-        self.adapter = FailingStore(self.store, BrokerStats(self.clock))
+        stats = BrokerStats(self.clock)
+        sink = MessageSink(self.store, stats, self.store.dispatch)
+        self.adapter = FailingStore(view_of(self.store), stats, sink.append)
         self.adapter.outcomes = []
         folder = self.path / "flint" / "timer"
         saved = TimerPositions(self.adapter, JsonFile(folder / "position.json"))
