@@ -17,7 +17,6 @@ from flintmq.config.sections.models import BrokerConfig
 from flintmq.config.sections.service import TransactionsSection
 from flintmq.core.broker.offsets import ConsumerOffsetManager
 from flintmq.core.broker.producers import ProducerTable
-from flintmq.core.broker.sink import MessageSink
 from flintmq.core.broker.topics import TopicConfigManager
 from flintmq.core.errors import RefusedError
 from flintmq.core.io.config_manager import JsonFile
@@ -67,13 +66,8 @@ class TakenOver:
         producers = ProducerTable(self.clock)
         self.channel = RecordingChannel()
         producers.register("golden_pg_tx", self.channel, "client")
-        state = state_of(
-            clock=self.clock,
-            store=self.store,
-            offsets=self.offsets,
-            topics=TopicConfigManager(None, self.clock, {}),
-        )
-        state.sink = MessageSink(self.store, state.stats, self.store.dispatch)
+        topics = TopicConfigManager(None, self.clock, {})
+        state = state_of(clock=self.clock, store=self.store, offsets=self.offsets, topics=topics)
         config = BrokerConfig(transactions=TransactionsSection(timeout_ms=1000, check_interval_ms=2000, check_max=3))
         self.service = TransactionalMessageService(
             TransactionStore(state.api), producers, lambda _message: False, lambda: config, self.clock
