@@ -13,12 +13,12 @@ import msgspec
 import pytest
 
 from flintmq.config.rocketmq.system_topics import OFFSET_MOVED_EVENT
-from flintmq.config.sections.models import BrokerConfig, BrokerSection
 from flintmq.core.broker.consumer_group import BROADCASTING, CLUSTERING
 from flintmq.core.broker.groups import SubscriptionGroupConfig
 from flintmq.core.broker.hold import HeldPull
 from flintmq.core.broker.outlet import Empty, Found, Wanted
 from flintmq.core.broker.perm import READ_WRITE, WRITE
+from flintmq.core.broker.role import SLAVE
 from flintmq.core.broker.subscription import SubscriptionData, build_subscription
 from flintmq.core.errors import RefusedError
 from flintmq.core.kernel.ports import HandedOut
@@ -170,7 +170,7 @@ def test_the_offset_that_a_pull_brings_is_stored(at: Outlet) -> None:
     for committed in (0, 7):
         at.pull(commit_offset=committed)
         assert query("T", "G", 0) == committed
-    at.state.config = attrs.evolve(BrokerConfig(), broker=BrokerSection(role="slave", id=1))
+    at.state.role.change(SLAVE, 1)
     at.pull(commit_offset=9)
     assert query("T", "G", 0) == 7
 
@@ -293,7 +293,7 @@ def test_an_expression_that_cannot_be_used_is_refused(
 def test_a_slave_is_not_read_while_its_master_lives(at: Outlet, monkeypatch: pytest.MonkeyPatch) -> None:
     """The consumer pulls again from the same offset, of the master; nothing is skipped, counted or stored."""
     at.put("one")
-    at.state.config = config = attrs.evolve(BrokerConfig(), broker=BrokerSection(role="slave", id=1))
+    at.state.role.change(SLAVE, 1)
     has_master = True
     monkeypatch.setattr(at.state, "has_master", lambda: has_master)
     pulled = at.pull(queue_offset=5, commit_offset=3)
@@ -302,7 +302,7 @@ def test_a_slave_is_not_read_while_its_master_lives(at: Outlet, monkeypatch: pyt
     has_master = False
     assert at.found() == ["one"]
     has_master = True
-    at.state.config = attrs.evolve(config, pull=attrs.evolve(config.pull, slave_read=True))
+    at.configure(pull={"slave_read": True})
     assert at.found() == ["one"]
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from flintmq.config.sections.models import BrokerConfig
 from flintmq.core.broker import property_tails
+from flintmq.core.broker.followers import Followers
 from flintmq.core.broker.intake import MessageIntake
 from flintmq.core.broker.intake_steps import IntakeSteps
 from flintmq.core.broker.property_tails import PropertyTails
@@ -58,8 +59,10 @@ def an_intake() -> MessageIntake:
             queue_inside=lambda topic, queue_id: queue_id,
         ),
         store_host=b"\x7f\0\0\x01\0\0\x2a\x9f",
+        followers=Followers(),
     )
-    return MessageIntake(state, IntakeSteps([DelayStep(state.api)]))
+    api: Any = SimpleNamespace(settings=SimpleNamespace(current=config), topics=state.topics)
+    return MessageIntake(state, IntakeSteps([DelayStep(api)]))
 
 
 def put(intake: MessageIntake, text: str) -> MessageExtBrokerInner:

@@ -162,6 +162,9 @@ class Looks:
     def every(self, interval_s: float, work: Callable[[], object], name: str, rest_s: Callable[[], float]) -> None:
         self.interval_ms, self.work, self.rest_s = round(interval_s * 1000), work, rest_s
 
+    def pace(self, *_asked: object) -> None:
+        raise AssertionError("these alarms look at fixed intervals")
+
 
 def test_messages_that_stay_invisible_are_an_alarm_until_they_are_synced(tmp_path: Path) -> None:
     """A disk that does not come back from a sync raises nothing: half a minute later somebody has to look."""

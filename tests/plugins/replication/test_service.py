@@ -131,11 +131,13 @@ def test_a_port_in_use_is_an_alarm_of_the_new_master(tmp_path: Path) -> None:
             become_master(broker)
             settled(broker)
             broker.put([Message("T", b"1")])
-            (alarm,) = (one for one in on_loop(broker, lambda state: state.alarms()) if one.id == "service.trouble")
+            (alarm,) = (
+                one for one in on_loop(broker, lambda state: state.alarms.current()) if one.id == "service.trouble"
+            )
             assert (alarm.subject, str(port) in alarm.message) == ("replication", True)
             become_slave(broker)
             settled(broker)
-            assert "service.trouble" not in {one.id for one in on_loop(broker, lambda state: state.alarms())}
+            assert "service.trouble" not in {one.id for one in on_loop(broker, lambda state: state.alarms.current())}
 
 
 def test_a_new_master_that_cannot_begin_its_epoch_takes_no_writes(

@@ -134,7 +134,7 @@ def test_what_a_slave_copies_is_found_and_what_a_former_slave_stores_is_followed
     """A master knows where traced messages lie and looks at no other; a slave is told of none, and searches all of them."""
     with opened(tmp_path) as store:
         state, spans = state_of(config(tmp_path), store=store, timers=TimersByHand()), list[Span]()
-        service = TracingService(state)
+        service = TracingService(state.api)
         tracer: Any = service._tracer
         tracer._put = spans.append
         service.start()
