@@ -27,7 +27,8 @@ def client_log(name: str) -> logging.Logger:
     out."""
     logger = logging.getLogger(name)
     if not any(isinstance(known, _Gate) for known in logger.filters):
-        logger.addFilter(_Gate())
+        place = logger.filters.index(ESCAPE) if ESCAPE in logger.filters else len(logger.filters)
+        logger.filters.insert(place, _Gate())  # before the one that puts a line together for good
     return logger
 
 

@@ -11,9 +11,12 @@ import json
 import logging
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, TypeAlias
 
+from flintmq.core.client_log import client_log as gated_log
 from flintmq.core.client_log import escaped_log, printable
+
+ExcInfo: TypeAlias = bool | BaseException | None
 
 EVENTS: Final[Mapping[str, str]] = {
     "the accounts stay as they are: %s": "acl.not_read_again error",
@@ -278,6 +281,7 @@ EVENTS_OF: Final[Mapping[tuple[str, str], str]] = {
     ("flintmq.client", "%s: %s"): "client.work_failed work error",
     ("flintmq.client", "%s failed"): "client.work_failed work",
     ("flintmq.config", "%s"): "config.ignored entry",
+    ("flintmq.console", "%s"): "console.not_started error",
     ("flintmq.store", "%s"): "store.fenced reason",
     ("flintmq.supervisor", "%s: %s"): "supervisor.failed broker error",
 }
@@ -319,10 +323,83 @@ LOGGERS: Final = (
 """FlintMQ's loggers."""
 
 
+class EventLog:
+    """A logger whose calls say what their lines are about: an id, a text, and the values of the text as keywords. Any thread.
+
+    ``log.warning("acl.not_read_again", "the accounts stay as they are: %(error)s", error=error)`` writes the text with its values,
+    as the logger itself would. The record has the attributes ``event``, the id, and ``fields``, the values by name. Ids and texts
+    are literals, and the names in a text are those of the keywords; tests/core/test_log_events.py holds that. ``exc_info`` is an
+    exception to write with its traceback, or whether to write the one that is handled.
+
+    Args:
+        logger: what the lines go to; its level, filters and handlers hold.
+    """
+
+    __slots__ = ("_logger",)
+
+    def __init__(self, logger: logging.Logger) -> None:
+        self._logger = logger
+
+    def debug(self, event: str, text: str, /, *, exc_info: ExcInfo = None, **fields: object) -> None:
+        """Write a line for developers."""
+        if self._logger.isEnabledFor(logging.DEBUG):
+            self._write(logging.DEBUG, event, text, exc_info, fields)
+
+    def info(self, event: str, text: str, /, *, exc_info: ExcInfo = None, **fields: object) -> None:
+        """Write a line about what happens as it should."""
+        if self._logger.isEnabledFor(logging.INFO):
+            self._write(logging.INFO, event, text, exc_info, fields)
+
+    def warning(self, event: str, text: str, /, *, exc_info: ExcInfo = None, **fields: object) -> None:
+        """Write a line about what somebody may have to look at."""
+        if self._logger.isEnabledFor(logging.WARNING):
+            self._write(logging.WARNING, event, text, exc_info, fields)
+
+    def error(self, event: str, text: str, /, *, exc_info: ExcInfo = None, **fields: object) -> None:
+        """Write a line about what has failed."""
+        if self._logger.isEnabledFor(logging.ERROR):
+            self._write(logging.ERROR, event, text, exc_info, fields)
+
+    def exception(self, event: str, text: str, /, *, exc_info: ExcInfo = True, **fields: object) -> None:
+        """Write a line about what has failed, with the traceback of the exception that is handled."""
+        if self._logger.isEnabledFor(logging.ERROR):
+            self._write(logging.ERROR, event, text, exc_info, fields)
+
+    def critical(self, event: str, text: str, /, *, exc_info: ExcInfo = None, **fields: object) -> None:
+        """Write a line about what keeps the server from its work."""
+        if self._logger.isEnabledFor(logging.CRITICAL):
+            self._write(logging.CRITICAL, event, text, exc_info, fields)
+
+    def log(self, level: int, event: str, text: str, /, *, exc_info: ExcInfo = None, **fields: object) -> None:
+        """Write a line of a level of :mod:`logging`."""
+        if self._logger.isEnabledFor(level):
+            self._write(level, event, text, exc_info, fields)
+
+    def _write(self, level: int, event: str, text: str, exc_info: ExcInfo, fields: Mapping[str, object]) -> None:
+        extra = {"event": event, "fields": fields}
+        values = (fields,) if fields else ()
+        self._logger.log(
+            level, text, *values, exc_info=exc_info, extra=extra, stacklevel=3
+        )  # the place is the caller's
+
+
+def event_log(name: str) -> EventLog:
+    """Return the log of that name. The control characters of its lines are escaped, also in a traceback."""
+    return EventLog(escaped_log(name))
+
+
+def client_log(name: str) -> EventLog:
+    """Return the log of that name. Strangers cause its lines, so they are cut, and below ERROR a kind of line comes at most
+    :data:`~flintmq.core.client_log.LINES_PER_S` times a second, the next one saying how many were left out."""
+    return EventLog(gated_log(name))
+
+
 class _Names(logging.Filter):
     """Gives records their ids; lets all of them pass. Any thread."""
 
     def filter(self, record: logging.LogRecord) -> bool:
+        if hasattr(record, "event"):
+            return True
         text = str(record.msg)
         event, *names = (EVENTS.get(text) or EVENTS_OF.get((record.name, text), "")).split() or [""]
         values = record.args if isinstance(record.args, tuple) else ()

@@ -21,7 +21,6 @@ from flintmq.core.kernel.hookspecs import FlintSpecs
 from flintmq.core.kernel.kernel import Kernel
 from flintmq.core.kernel.ports.access import Access
 from flintmq.core.kernel.ports.processor import RequestDeclaration
-from flintmq.core.log_events import EVENTS, EVENTS_OF
 from flintmq.plugins.builtin import BUILTIN_PLUGINS, name_server_plugins
 from flintmq.plugins.metrics.families import GROUPS
 from flintmq.programs.broker.processors import ProcessorsPlugin
@@ -230,18 +229,14 @@ def log_events() -> str:
         "| event | level | text | fields |",
         "|---|---|---|---|",
     ]
-    levels: dict[str, set[str]] = {}
-    known = {*EVENTS, *(text for _logger, text in EVENTS_OF)}
+    levels: dict[tuple[str, str, tuple[str, ...]], set[str]] = {}
     for line in find_lines(DOCS.parent):
-        if line.text not in known:
-            raise SystemExit(
-                f"{line.place}: a line of the log without an event: give its text one in core/log_events.py"
-            )
-        levels.setdefault(line.text, set()).update(line.level.split(", "))
-    named = [(text, *told.split()) for text, told in EVENTS.items()]
-    named += [(text, *told.split()) for (_logger, text), told in EVENTS_OF.items()]
-    for text, event, *fields in sorted(named, key=lambda one: (one[1], one[0])):
-        level = ", ".join(one for one in ("INFO", "WARNING", "ERROR", "CRITICAL") if one in levels[text])
+        if line.faults:
+            raise SystemExit(f"{line.place}: {'; '.join(line.faults)}")
+        if line.level != "DEBUG":
+            levels.setdefault((line.event, line.unnamed, line.fields), set()).update(line.level.split(", "))
+    for (event, text, fields), told in sorted(levels.items()):
+        level = ", ".join(one for one in ("INFO", "WARNING", "ERROR", "CRITICAL") if one in told)
         lines.append(f"| `{event}` | {level} | {_cell(text)} | {', '.join(f'`{one}`' for one in fields)} |")
     return "\n".join(lines) + "\n"
 

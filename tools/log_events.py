@@ -1,70 +1,131 @@
-"""Finds every line that a log gets from the package: level, text, values. For docs/log-events.md and its test."""
+"""Finds every line that a log gets from the package: its id, text, level and fields. For docs/log-events.md and its test."""
 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 import attrs
 from sources import parsed
 
-LEVELS = ("info", "warning", "error", "critical", "exception", "log")
-LOGGERS = ("logging.getLogger", "client_log")
-"""The functions that return one."""
+from flintmq.core.log_events import EVENTS, EVENTS_OF
+
+LEVELS: Final = {
+    "debug": "DEBUG",
+    "info": "INFO",
+    "warning": "WARNING",
+    "warn": "WARNING",
+    "error": "ERROR",
+    "exception": "ERROR",
+    "critical": "CRITICAL",
+    "fatal": "CRITICAL",
+    "log": "WARNING, ERROR",
+}
+"""The methods that write a line, and the levels of their lines."""
+_MAKERS: Final = ("getLogger", "event_log", "client_log")
+_EVENT: Final = re.compile(r"[a-z][a-z_]*\.[a-z][a-z_]*")
+_NAME: Final = re.compile(r"%\((\w+)\)")
+_PLACE: Final = re.compile(r"%(?:\((\w+)\))?[-+ #0-9.]*([a-zA-Z%])")
+"""A place for a value in a text."""
 
 
 @attrs.frozen(order=True)
 class Line:
-    """One call of a logger, at INFO or above."""
+    """One call of a logger."""
 
+    event: str
+    """Its id; empty where that is not a literal."""
     text: str
-    """With its places for values; empty where it cannot be told from the code alone."""
+    """With places for the fields; empty where it is not a literal."""
     level: str
-    values: int | None
-    """How many it has; None where it cannot be told."""
+    fields: tuple[str, ...]
+    """In the order of the text."""
     place: str
     """``file:line``."""
+    faults: tuple[str, ...] = ()
+    """What is wrong with the call."""
+
+    @property
+    def unnamed(self) -> str:
+        """The text with places as in ``%s``, which the fields fill in their order."""
+        return _NAME.sub("%", self.text)
 
 
-def lines(root: Path) -> list[Line]:
+def lines(root: Path) -> Iterator[Line]:
     """Return every one below a checkout."""
-    return [
-        line
-        for name, module in parsed(root, holding=[f".{level}(" for level in LEVELS])
-        for line in _of_module(module, name)
-    ]
+    for name, module in parsed(root, without=("core/log_events.py",), holding=[f".{method}(" for method in LEVELS]):
+        yield from lines_of(module, name)
 
 
 def loggers(root: Path) -> set[str]:
-    """Return the names of the loggers that there are."""
+    """Return the names of the loggers that lines go to."""
     return {
         "flintmq." + name.removesuffix(".py").replace("/", ".") if ast.unparse(call.args[0]) == "__name__" else made
-        for name, module in parsed(root, holding=LOGGERS)
+        for name, module in parsed(root, holding=_MAKERS)
         for call in ast.walk(module)
-        if isinstance(call, ast.Call) and ast.unparse(call.func) in LOGGERS and call.args
-        for made in [call.args[0].value if isinstance(call.args[0], ast.Constant) else ""]
+        if isinstance(call, ast.Call) and ast.unparse(call.func).rpartition(".")[2] in _MAKERS and call.args
+        for made in [_literal(call.args[0])]
         if made or ast.unparse(call.args[0]) == "__name__"
     }
 
 
-def _of_module(module: ast.Module, name: str) -> Iterator[Line]:
-    texts = {
-        ast.unparse(node.targets[0]): node.value.value
-        for node in ast.walk(module)
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+def lines_of(module: ast.Module, name: str) -> Iterator[Line]:
+    """Return the lines of a module of that name."""
+    nodes = list(ast.walk(module))
+    logs = {
+        ast.unparse(target)
+        for node in nodes
+        if isinstance(node, (ast.Assign, ast.AnnAssign)) and isinstance(node.value, ast.Call)
+        if ast.unparse(node.value.func).rpartition(".")[2] in _MAKERS
+        for target in (node.targets if isinstance(node, ast.Assign) else (node.target,))
     }
-    for call in ast.walk(module):
-        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute) or call.func.attr not in LEVELS:
-            continue
-        if "log" not in ast.unparse(call.func.value).lower().rpartition(".")[2]:
-            continue
-        level = call.func.attr
-        message, *values = call.args[1:] if level == "log" else call.args
-        written = message.value if isinstance(message, ast.Constant) else texts.get(ast.unparse(message), "")
-        yield Line(
-            str(written),
-            {"exception": "ERROR", "log": "WARNING, ERROR"}.get(level, level.upper()),
-            None if any(isinstance(value, ast.Starred) for value in values) else len(values),
-            f"{name}:{call.lineno}",
-        )
+    for call in nodes:
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in LEVELS:
+            receiver = ast.unparse(call.func.value)
+            if receiver in logs or "log" in receiver.lower():
+                place = f"{name}:{call.lineno}"
+                yield _of_table(call, call.func.attr, module, place) or _line(call, call.func.attr, place)
+
+
+def _of_table(call: ast.Call, method: str, module: ast.Module, place: str) -> Line | None:
+    """Return the line of a call whose id stands in core/log_events.py; None for another call."""
+    arguments = call.args[method == "log" :]
+    text = _literal(arguments[0]) if arguments else ""
+    if arguments and not text:
+        texts = {
+            ast.unparse(node.targets[0]): node.value.value
+            for node in ast.walk(module)
+            if isinstance(node, ast.Assign)
+            and isinstance(node.value, ast.Constant)
+            and isinstance(node.value.value, str)
+        }
+        text = texts.get(ast.unparse(arguments[0]), "")
+    if method == "debug" and not _EVENT.fullmatch(text):
+        return Line("", text, "DEBUG", (), place)
+    of_loggers = {logger: told for (logger, one), told in EVENTS_OF.items() if one == text}
+    written = ast.unparse(module) if of_loggers else ""
+    told = next((told for logger, told in of_loggers.items() if repr(logger) in written), EVENTS.get(text, ""))
+    event, *fields = told.split() or [""]
+    return Line(event, text, LEVELS[method], tuple(fields), place) if event else None
+
+
+def _line(call: ast.Call, method: str, place: str) -> Line:
+    event, text, *more = [_literal(one) for one in call.args[method == "log" :]] + ["", ""]
+    keywords = [one.arg or "**" for one in call.keywords if one.arg != "exc_info"]
+    named = tuple(dict.fromkeys(_NAME.findall(text)))
+    rules = {
+        "its id is not a literal, such as topic.created": not _EVENT.fullmatch(event),
+        "its text is not a literal": not text,
+        "values are not keywords": len(more) > 2,
+        "its text has places without a name": any(not name and kind != "%" for name, kind in _PLACE.findall(text)),
+        "its keywords are not the names in its text, in their order": keywords != list(named),
+    }
+    faults = tuple(rule for rule, is_broken in rules.items() if is_broken)
+    return Line(event, text, LEVELS[method], named, place, faults)
+
+
+def _literal(node: ast.expr) -> str:
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import io
 import json
 import logging
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,14 +16,38 @@ from typing import Any
 import pytest
 
 import flintmq
-from flintmq.core.client_log import client_log
-from flintmq.core.log_events import EVENTS, EVENTS_OF, LOGGERS, JsonFormatter, name_events
+from flintmq.core.client_log import LINES_PER_S, client_log
+from flintmq.core.log_events import EVENTS, EVENTS_OF, LOGGERS, JsonFormatter, event_log, name_events
+from flintmq.core.log_events import client_log as client_event_log
 from flintmq.programs.cli.log_lines import OwnOutput
 
 ROOT = Path(str(flintmq.__file__)).resolve().parent
 EVENT = re.compile(r"[a-z][a-z_]*\.[a-z][a-z_]*")
 VALUE = re.compile(r"%[0-9.+]*[sdgrf]")
 AMBIGUOUS = {text for _logger, text in EVENTS_OF}
+SHARED = {
+    "client.abandoned",
+    "client.not_cancelled",
+    "client.not_rebalanced",
+    "client.offset_illegal",
+    "client.offset_not_stored",
+    "client.pull_failed",
+    "client.rebalance_failed",
+    "client.work_failed",
+    "connection.closed",
+    "connection.not_accepted",
+    "delivery.gone",
+    "spark.data_loss",
+    "store.empty_file",
+    "store.ends_not_noted",
+    "store.fenced",
+    "store.file_changed",
+    "supervisor.printed",
+    "table.kv_write_failed",
+    "topic.not_on_disk",
+    "transaction.not_ended",
+}
+"""Ids of what several places of the code find out."""
 
 
 @pytest.fixture(scope="module")
@@ -34,13 +60,52 @@ def found() -> Any:
     return log_events
 
 
-def test_every_line_has_an_id(found: Any) -> None:
-    lines = found.lines(ROOT)
+@pytest.fixture(scope="module")
+def lines(found: Any) -> list[Any]:
+    """Every call of a log in the package."""
+    return list(found.lines(ROOT))
+
+
+def test_every_line_has_an_id(lines: list[Any]) -> None:
     assert len(lines) > 100
-    without = [line for line in lines if line.text not in EVENTS and line.text not in AMBIGUOUS]
-    assert not without, "give it a line in core/log_events.py"
-    written = {line.text for line in lines}
-    assert not [text for text in (*EVENTS, *AMBIGUOUS) if text not in written], "nobody logs it any more"
+    assert not [(line.place, line.faults) for line in lines if line.faults], "see EventLog in core/log_events.py"
+    fields: dict[tuple[str, str], set[tuple[str, ...]]] = {}
+    for line in lines:
+        fields.setdefault((line.event, line.text), set()).add(line.fields)
+    assert not [key for key, several in fields.items() if len(several) > 1], "one text, several names for its values"
+
+
+def test_an_id_is_one_calls(lines: list[Any]) -> None:
+    """What was copied with its id would be taken for what the other call says."""
+    calls = Counter(line.event for line in lines if line.event)
+    assert {event for event, count in calls.items() if count > 1} == SHARED
+
+
+@pytest.mark.parametrize(
+    ("call", "fault"),
+    [
+        ('log.info("topic.created", "topic %(topic)s", topic=name)', ""),
+        ('log.log(level, "topic.created", "topics at 100%%: %(topic)020d", topic=1, exc_info=True)', ""),
+        ('self._log.info(event, "topic %(topic)s", topic=name)', "its id is not a literal"),
+        ('log.info("Topic created", "topic %(topic)s", topic=name)', "its id is not a literal"),
+        ('log.info("topic.created", f"topic {name}")', "its text is not a literal"),
+        ('log.info("topic.created", text, topic=name)', "its text is not a literal"),
+        ('log.info("topic.created")', "its text is not a literal"),
+        ('log.info("topic.created", "topic %s", name)', "values are not keywords"),
+        ('log.info("topic.created", "topic %s")', "its text has places without a name"),
+        ('log.info("topic.created", "topic %(topic)s", **values)', "its keywords are not the names"),
+        ('log.info("topic.created", "topic %(topic)s", name=name)', "its keywords are not the names"),
+        ('log.info("topic.created", "topic %(topic)s", topic=name, extra={})', "its keywords are not the names"),
+        ('log.info("topic.created", "%(a)s %(b)s", b=2, a=1)', "its keywords are not the names"),
+        ('log.debug("topic.created", "topic %(topic)s")', "its keywords are not the names"),
+        ('logging.getLogger("flintmq.x").warning("gone")', "its id is not a literal"),
+        ('told = logging.getLogger("flintmq.x"); told.warning("gone")', "its id is not a literal"),
+    ],
+)
+def test_another_call_is_refused(found: Any, call: str, fault: str) -> None:
+    """The page, and what programs look for, follow from the calls."""
+    (line,) = found.lines_of(ast.parse(call), "x.py")
+    assert line.faults == () if not fault else line.faults[0].startswith(fault)
 
 
 def test_every_value_has_a_name(found: Any) -> None:
@@ -94,6 +159,107 @@ def test_a_record_carries_its_event_whoever_handles_it(written: io.StringIO, cap
     assert all(
         logging.getLogger(name).filters.count(one) == 1 for name in LOGGERS for one in logging.getLogger(name).filters
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "fields", "line"),
+    [
+        (
+            "half message %(half_offset)d of %(group)s is given up",
+            {"half_offset": 7, "group": "g"},
+            "half message 7 of g is given up",
+        ),
+        ("commit log file %(file)020d goes", {"file": 1024}, "commit log file 00000000000000001024 goes"),
+        (
+            "%(broker)s answers again, after %(duration_s).1f s",
+            {"broker": "b", "duration_s": 2.06},
+            "b answers again, after 2.1 s",
+        ),
+        ("it waits %(limit_s)g s for %(event)r", {"limit_s": 0.5, "event": "a'b"}, 'it waits 0.5 s for "a\'b"'),
+        (
+            "%(text)s and %(level)s, %(msg)s",
+            {"text": ("a", 1), "level": {"b": 2}, "msg": None},
+            "('a', 1) and {'b': 2}, None",
+        ),
+        ("90 %% of %(path)s", {"path": "a"}, "90 % of a"),
+        ("90 % of the disk", {}, "90 % of the disk"),
+    ],
+)
+def test_a_line_reads_as_that_of_a_plain_logger(text: str, fields: dict[str, Any], line: str) -> None:
+    """In the text log the id and the names do not show."""
+    stream = io.StringIO()
+    handler = OwnOutput()
+    handler.name_lines("broker-a")
+    handler.emit = lambda record: print(handler.format(record), file=stream)  # type: ignore[method-assign]
+    plain = logging.getLogger("flintmq.test.lines")
+    plain.setLevel(logging.DEBUG)
+    plain.addHandler(handler)
+    try:
+        event_log(plain.name).warning("test.happened", text, **fields)
+        plain.warning(re.sub(r"\(\w+\)", "", text), *fields.values())
+    finally:
+        plain.removeHandler(handler)
+    first, second = stream.getvalue().splitlines()
+    assert first[23:] == second[23:] == f" WARNING broker-a flintmq.test.lines: {line}"
+
+
+def test_a_record_is_its_callers(caplog: pytest.LogCaptureFixture) -> None:
+    """Formats of embedding programs name the file, the line and the function."""
+    log = event_log("flintmq.test.place")
+    caplog.set_level(logging.DEBUG, "flintmq.test.place")
+    for write in (log.debug, log.info, log.warning, log.error, log.critical):
+        write("test.happened", "%(what)s has happened", what="it")
+    log.log(logging.WARNING, "test.happened", "%(what)s has happened", what="it")
+    try:
+        raise ValueError("why")
+    except ValueError as failure:
+        log.exception("test.failed", "%(what)s failed", what="it")
+        log.warning("test.failed", "%(what)s failed", what="it", exc_info=failure)
+        log.error("test.failed", "it failed", exc_info=False)
+    records: list[Any] = caplog.records
+    assert {(one.funcName, one.filename) for one in records} == {("test_a_record_is_its_callers", "test_log_events.py")}
+    assert [one.levelname for one in records] == [
+        "DEBUG",
+        "INFO",
+        "WARNING",
+        "ERROR",
+        "CRITICAL",
+        "WARNING",
+        "ERROR",
+        "WARNING",
+        "ERROR",
+    ]
+    assert [(one.event, one.fields) for one in records[-3:]] == [("test.failed", {"what": "it"})] * 2 + [
+        ("test.failed", {})
+    ]
+    assert ["ValueError: why" in (one.exc_text or "") for one in records[-3:]] == [True, True, False]
+
+
+def test_a_level_that_is_off_costs_no_record(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.ERROR, "flintmq.test.off")
+    log = event_log("flintmq.test.off")
+
+    class Unreadable:
+        def __str__(self) -> str:
+            raise AssertionError("a value was written")
+
+    for write in (log.debug, log.info, log.warning):
+        write("test.happened", "%(what)s has happened", what=Unreadable())
+    log.log(logging.WARNING, "test.happened", "%(what)s has happened", what=Unreadable())
+    assert not caplog.records
+
+
+def test_lines_of_one_kind_are_counted_whoever_made_the_log_first(caplog: pytest.LogCaptureFixture) -> None:
+    """Modules share loggers; which of them is imported first must not matter."""
+    event_log("flintmq.test.shared")
+    log = client_event_log("flintmq.test.shared")
+    assert len(logging.getLogger("flintmq.test.shared").filters) == 2
+    client_event_log("flintmq.test.shared")
+    assert len(logging.getLogger("flintmq.test.shared").filters) == 2
+    for number in range(3 * LINES_PER_S):
+        log.warning("test.happened", "request %(number)d\n", number=number)
+    assert 0 < len(caplog.records) <= 2 * LINES_PER_S  # they may fall into two seconds
+    assert caplog.messages[1] == "request 1\\n"
 
 
 def test_a_broker_names_its_events(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
