@@ -134,16 +134,7 @@ class RouteInfoManager:
             self._remove_address(before.broker_name, broker_address)
             self._left.pop(before.broker_name, None)  # it is here, by another name
         self._clusters.setdefault(cluster, {})[broker_name] = None
-        known = self._brokers.get(broker_name)
-        addresses = dict(known.broker_addrs) if known is not None else {}
-        for other_id in [i for i, address in addresses.items() if address == broker_address and i != broker_id]:
-            del addresses[other_id]
-        is_new = addresses.get(broker_id) != broker_address
-        addresses[broker_id] = broker_address
-        self._leave_cluster(known, cluster)
-        self._brokers[broker_name] = BrokerData(
-            cluster=cluster, broker_name=broker_name, broker_addrs=dict(sorted(addresses.items()))
-        )
+        addresses, is_new = self._enter_address(cluster, broker_name, broker_id, broker_address)
         self._left.pop(broker_name, None)
         live = self._live.get(broker_address)
         if live is None:
@@ -161,6 +152,20 @@ class RouteInfoManager:
         )
         self._take_filter_servers(broker_address, filter_servers)
         return self._result_for(broker_id, addresses)
+
+    def _enter_address(self, cluster: str, name: str, broker_id: int, address: str) -> tuple[dict[int, str], bool]:
+        """Enter an address of a broker; return all of that name by id, and whether this one is new under its id."""
+        known = self._brokers.get(name)
+        addresses = dict(known.broker_addrs) if known is not None else {}
+        for other_id in [i for i, other in addresses.items() if other == address and i != broker_id]:
+            del addresses[other_id]
+        is_new = addresses.get(broker_id) != address
+        addresses[broker_id] = address
+        self._leave_cluster(known, cluster)
+        self._brokers[name] = BrokerData(
+            cluster=cluster, broker_name=name, broker_addrs=dict(sorted(addresses.items()))
+        )
+        return addresses, is_new
 
     def _take_topics(self, broker_name: str, topics: Iterable[TopicConfig], *, is_whole: bool) -> None:
         table = {config.topic_name: config for config in topics}
