@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import threading
 from collections.abc import Callable
 from typing import Final
 
 from flintmq.core.kernel.ports import FlushStatus, FlushWaiter
+from flintmq.core.log_events import event_log
 
-_LOG = logging.getLogger("flintmq.flush")
+_LOG = event_log("flintmq.flush")
 
 
 class CompletedWaiter:
@@ -86,7 +86,9 @@ class PendingWaiter:
             try:
                 callback(status)
             except Exception:
-                _LOG.exception("a flush waiter's callback raised: %r", callback)
+                _LOG.exception(
+                    "flush.callback_failed", "a flush waiter's callback raised: %(callback)r", callback=callback
+                )
         return True
 
     def __repr__(self) -> str:

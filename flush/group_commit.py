@@ -15,16 +15,16 @@ See docs/internals/algorithms.md, Flush strategies; docs/internals/reliability.m
 
 from __future__ import annotations
 
-import logging
 import threading
 from typing import Final, Protocol
 
 from flintmq.core.errors import StoreExhaustedError, StoreFencedError
 from flintmq.core.kernel.ports import FlushContext, FlushStatistics, FlushStatus, FlushWaiter
+from flintmq.core.log_events import event_log
 from flintmq.core.waiters import DONE, FENCED, CompletedWaiter, PendingWaiter
 from flintmq.flush.service_thread import ServiceThread, SyncCounter
 
-_LOG = logging.getLogger("flintmq.flush")
+_LOG = event_log("flintmq.flush")
 IDLE_ROUNDS: Final = 100
 """After so many rounds with nothing to do (a second, by default) the service looks ten times less often.
 
@@ -110,7 +110,11 @@ class GroupCommit(ServiceThread):
         pending then is FENCED, and the thread is left to the operating system.
         """
         if not self.end(self._timeout_s):
-            _LOG.critical("a sync still hangs %.1f s after the stop was asked for: it is left alone", self._timeout_s)
+            _LOG.critical(
+                "flush.hangs",
+                "a sync still hangs %(timeout_s).1f s after the stop was asked for: it is left alone",
+                timeout_s=self._timeout_s,
+            )
         self._waiters.close()
         self._watcher.end()
 
@@ -152,9 +156,10 @@ class GroupCommit(ServiceThread):
             self._failure = error
             left = self._waiters.close()
             _LOG.critical(
-                "group commit is fenced, %d waiters refused: %s",
-                left,
-                error,
+                "flush.fenced",
+                "group commit is fenced, %(waiters)d waiters refused: %(error)s",
+                waiters=left,
+                error=error,
                 exc_info=not isinstance(error, StoreFencedError),
             )
             return

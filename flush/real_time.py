@@ -15,17 +15,17 @@ See docs/internals/algorithms.md, Flush strategies; docs/internals/reliability.m
 
 from __future__ import annotations
 
-import logging
 from typing import Final
 
 from flintmq.config.sections.models import CommitRealTimeSection, FlushRealTimeSection
 from flintmq.core.errors import StoreExhaustedError, StoreFencedError
 from flintmq.core.io.clock import Clock
 from flintmq.core.kernel.ports import FlushableLog, FlushContext, FlushStatistics, FlushWaiter
+from flintmq.core.log_events import event_log
 from flintmq.core.waiters import DONE, FENCED
 from flintmq.flush.service_thread import ServiceThread, SyncCounter
 
-_LOG = logging.getLogger("flintmq.flush")
+_LOG = event_log("flintmq.flush")
 
 STOP_ROUNDS: Final = 10
 """A stop tries this often to get everything to disk, as RocketMQ does; each round handles every file."""
@@ -103,7 +103,13 @@ class PagedThread(ServiceThread):
         except Exception as error:
             self._failure = error
             is_news = not isinstance(error, StoreFencedError)
-            _LOG.critical("%s has ended, the store is fenced: %s", self._doing, error, exc_info=is_news)
+            _LOG.critical(
+                "flush.ended",
+                "%(doing)s has ended, the store is fenced: %(error)s",
+                doing=self._doing,
+                error=error,
+                exc_info=is_news,
+            )
 
 
 class Flusher(PagedThread):

@@ -6,14 +6,14 @@ directly, with any time they like, and need no thread and no sleep. The loop aro
 
 from __future__ import annotations
 
-import logging
 import threading
 
 from flintmq.core.errors import StoreExhaustedError
 from flintmq.core.io.clock import Clock
 from flintmq.core.kernel.ports import FlushableLog, FlushStatistics
+from flintmq.core.log_events import event_log
 
-_LOG = logging.getLogger("flintmq.flush")
+_LOG = event_log("flintmq.flush")
 
 
 class ServiceThread:
@@ -51,7 +51,12 @@ class ServiceThread:
         Nothing has failed then: the next round does the work, and the waiters go on waiting.
         """
         if error is not None and not self._is_exhausted:
-            _LOG.error("%s waits for a descriptor and tries again: %s", self._name, error)
+            _LOG.error(
+                "flush.no_descriptor",
+                "%(service)s waits for a descriptor and tries again: %(error)s",
+                service=self._name,
+                error=error,
+            )
         self._is_exhausted = error is not None
 
     def finish(self) -> None:

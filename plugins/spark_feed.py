@@ -8,7 +8,6 @@ keeps up to date.
 from __future__ import annotations
 
 import importlib.util
-import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -18,6 +17,7 @@ from flintmq.core.errors import StoreError
 from flintmq.core.io.paths import feed_path
 from flintmq.core.kernel.hookspecs import DispatcherContext, RegisterDispatcher, hookimpl
 from flintmq.core.kernel.ports import CommitLogDispatcher
+from flintmq.core.log_events import event_log
 from flintmq.core.store.opened_store import commit_log_folders
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from flintmq.dispatchers.spark_feed.spark_feed import SparkFeed
     from flintmq.plugins.spark.landing.feeder import LandingFeeder
 
-log = logging.getLogger("flintmq.broker")
+log = event_log("flintmq.broker")
 
 NAME: Final = "spark_feed"
 _NEEDED: Final = {"parquet": ("spark", "numpy", "pyarrow"), "delta": ("delta", "numpy", "pyarrow", "deltalake")}
@@ -72,7 +72,11 @@ def _write_topics(api: BrokerApi) -> None:
     try:
         api.topics.persist()
     except StoreError as error:
-        log.warning("readers of the store's files do not know this broker's name yet: %s", error)
+        log.warning(
+            "spark.name_not_written",
+            "readers of the store's files do not know this broker's name yet: %(error)s",
+            error=error,
+        )
 
 
 def _remove_old(folder: FeatureFolder) -> None:
@@ -84,7 +88,9 @@ def _remove_old(folder: FeatureFolder) -> None:
         remove_feed(folder.disk, folder.path)
     except (OSError, StoreError) as error:  # the broker still serves; but readers must be warned
         log.error(
-            "the feed of an earlier run cannot be removed; readers of the store's files must not trust it: %s", error
+            "feed.not_removed",
+            "the feed of an earlier run cannot be removed; readers of the store's files must not trust it: %(error)s",
+            error=error,
         )
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import tempfile
 import threading
 import time
@@ -26,6 +25,7 @@ from flintmq.core.broker.topic_config import TopicConfig
 from flintmq.core.errors import StoreError, store_error_kind
 from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
 from flintmq.core.io.os_disk import OsDisk
+from flintmq.core.log_events import event_log
 from flintmq.core.record.record import Record
 from flintmq.programs.broker.broker import Broker
 from flintmq.programs.name_server.name_server import NameServer
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from flintmq.programs.broker.in_process import PutBatch, Puttable
     from flintmq.testing.faults import Faults
 
-log = logging.getLogger("flintmq.testing")
+log = event_log("flintmq.testing")
 
 SETTINGS: Final = (
     "listen.port=0",
@@ -202,7 +202,7 @@ class EmbeddedBroker:
         try:
             self.stop()
         except StoreError as error:
-            log.info("a broker without a disk has ended: %s", error)
+            log.info("testing.broker_ended", "a broker without a disk has ended: %(error)s", error=error)
 
     @property
     def runs(self) -> bool:

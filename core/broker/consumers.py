@@ -16,7 +16,6 @@ from flintmq.core.broker.consumer_group import ConsumerGroupInfo as ConsumerGrou
 from flintmq.core.broker.kept_registrations import KeptGroup
 from flintmq.core.broker.producers import EXPIRY_S, ClientChannelInfo, check_membership
 from flintmq.core.broker.subscription import SubscriptionData, kept_bytes
-from flintmq.core.client_log import client_log
 from flintmq.core.errors import RefusedError
 from flintmq.core.event import Event
 from flintmq.core.io.clock import Clock
@@ -26,6 +25,7 @@ from flintmq.core.limits import (
     SUBSCRIPTIONS_PER_CONNECTION_MAX_BYTES,
     SUBSCRIPTIONS_PER_HEARTBEAT_MAX,
 )
+from flintmq.core.log_events import client_log
 from flintmq.core.response_code import ResponseCode
 
 _log = client_log(__name__)
@@ -189,13 +189,15 @@ class ConsumerTable:
             self._told[group] = odd
             self.contradictions_seen += 1
             _log.warning(
-                "members of consumer group %s contradict each other, so it may miss messages: %s",
-                group,
-                describe_conflicts(info.conflicts()),
+                "subscription.contradiction",
+                "members of consumer group %(group)s contradict each other, so it may miss messages: "
+                "%(contradictions)s",
+                group=group,
+                contradictions=describe_conflicts(info.conflicts()),
             )
         else:
             del self._told[group]
-            _log.info("the members of consumer group %s agree again", group)
+            _log.info("subscription.agreed", "the members of consumer group %(group)s agree again", group=group)
 
     def unregister(self, group: str, channel: Channel, client_id: str = "", *, notify: bool = True) -> bool:
         """Take a member out of its group; return False when it was none.
@@ -285,11 +287,12 @@ class ConsumerTable:
         elif addresses != self._shared_ids.get(key):
             self._shared_ids[key] = addresses
             _log.warning(
-                "client id %s is used by several members of consumer group %s at the same time, so each message may be "
-                "consumed several times: %s; give each process an id of its own",
-                client_id,
-                info.group_name,
-                ", ".join(addresses),
+                "client.id_shared",
+                "client id %(client_id)s is used by several members of consumer group %(group)s at the same time, so "
+                "each message may be consumed several times: %(addresses)s; give each process an id of its own",
+                client_id=client_id,
+                group=info.group_name,
+                addresses=", ".join(addresses),
             )
 
     def close_channel(self, channel: Channel) -> list[str]:

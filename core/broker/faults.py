@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Mapping
 from typing import Final
 
@@ -11,8 +10,9 @@ import attrs
 from flintmq.core.errors import RefusedError, StoreError
 from flintmq.core.io.clock import Clock
 from flintmq.core.kernel.ports.alarm import CRITICAL, Alarm
+from flintmq.core.log_events import event_log
 
-log = logging.getLogger("flintmq.broker")
+log = event_log("flintmq.broker")
 
 SHOWN_S: Final = 300.0
 """After the last refusal the alarm is shown for so long, where no send came that could be taken."""
@@ -124,7 +124,13 @@ class BrokerFaults:
         fault.error, fault.last_s, fault.well_s = error, now_s, -1.0
         fault.times += times
         if fault.lasts and fault.pace.is_due(now_s):
-            log.error("sends are refused: %s; %d since %.0f s", error.remark, fault.times, now_s - fault.since_s)
+            log.error(
+                "sends.refused",
+                "sends are refused: %(refusal)s; %(refused)d since %(since_s).0f s",
+                refusal=error.remark,
+                refused=fault.times,
+                since_s=now_s - fault.since_s,
+            )
             fault.was_told = True
 
     def stored(self) -> None:
@@ -150,7 +156,12 @@ class BrokerFaults:
             if not fault.is_over and (is_well or quiet_s >= SHOWN_S):
                 fault.is_over = True
                 if fault.was_told and is_well:
-                    log.warning("sends are taken again: %d were refused [%s]", fault.times, fault.reason)
+                    log.warning(
+                        "sends.taken_again",
+                        "sends are taken again: %(refused)d were refused [%(reason)s]",
+                        refused=fault.times,
+                        reason=fault.reason,
+                    )
         self.are_some = any(not fault.is_over for fault in self._faults.values())
 
     def not_written(self, table: str, error: StoreError) -> None:
@@ -164,12 +175,17 @@ class BrokerFaults:
         found = self._unwritten.setdefault(table, _Unwritten("", now_s))
         found.error, found.last_s = str(error), now_s
         if found.pace.is_due(now_s):
-            log.error("%s cannot be written, and what was written last counts after a crash: %s", table, error)
+            log.error(
+                "table.write_failed",
+                "%(table)s cannot be written, and what was written last counts after a crash: %(error)s",
+                table=table,
+                error=error,
+            )
 
     def written(self, table: str) -> None:
         """Take note that a table is written."""
         if self._unwritten and self._unwritten.pop(table, None) is not None:
-            log.warning("%s can be written again", table)
+            log.warning("table.written_again", "%(table)s can be written again", table=table)
 
     def alarms(self) -> Iterator[Alarm]:
         """Return an alarm for each reason for which sends are refused now, and for each table that is not written."""

@@ -9,13 +9,13 @@ import msgspec
 from msgspec.structs import replace
 
 from flintmq.core.broker.topic_name import SYSTEM_GROUP_PREFIX, check_group_name, is_name
-from flintmq.core.client_log import client_log
 from flintmq.core.errors import RefusedError, StoreError
 from flintmq.core.io.clock import Clock
 from flintmq.core.io.config_journal import ConfigJournal
 from flintmq.core.io.config_manager import DataVersion, JsonFile, VersionedTable
 from flintmq.core.io.typed_json import Int, Long, read_as
 from flintmq.core.limits import GROUP_MAX_BYTES
+from flintmq.core.log_events import client_log
 from flintmq.core.response_code import ResponseCode
 
 _log = client_log(__name__)
@@ -125,11 +125,16 @@ class SubscriptionGroupManager(VersionedTable[SubscriptionGroupConfig]):
                 return None
             self._check_room()
             config = SubscriptionGroupConfig(group_name=group)
-            _log.info("consumer group %s created", group)
+            _log.info("group.created", "consumer group %(group)s created", group=group)
             try:
                 self._change({group: config})
             except StoreError as error:  # a full disk shall not keep anybody from reading; the next writing has it
-                _log.warning("consumer group %s is not on disk yet: %s", group, error)
+                _log.warning(
+                    "group.not_on_disk",
+                    "consumer group %(group)s is not on disk yet: %(error)s",
+                    group=group,
+                    error=error,
+                )
                 self._apply(self.data_version.next(self._clock), {group: config})
         return config
 

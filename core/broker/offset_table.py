@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from flintmq.core.client_log import client_log
 from flintmq.core.errors import RefusedError
 from flintmq.core.io import fastjson
 from flintmq.core.io.typed_json import Int, Long, read_as
+from flintmq.core.log_events import client_log
 from flintmq.core.response_code import ResponseCode
 
 if TYPE_CHECKING:
@@ -73,13 +73,15 @@ class OffsetTable:
             return
         if consumer_offset < before:
             _log.warning(
-                "consumer offset of %s in %s queue %d goes back from %d to %d (%s)",
-                group,
-                topic,
-                queue_id,
-                before,
-                consumer_offset,
-                client,
+                "offset.back",
+                "consumer offset of %(group)s in %(topic)s queue %(queue_id)d goes back from %(before_offset)d to "
+                "%(now_offset)d (%(client)s)",
+                group=group,
+                topic=topic,
+                queue_id=queue_id,
+                before_offset=before,
+                now_offset=consumer_offset,
+                client=client,
             )
         queues[queue_id] = consumer_offset
         self._dirty = True
@@ -134,9 +136,15 @@ class OffsetTable:
                     end = max_queue_offset(topic, queue_id)
                     if consumer_offset > end:
                         _log.warning(
-                            "the consumer offset of %s in %s queue %d is moved from %d back to the queue's end, %d: a crash "
-                            "has taken the messages between",
-                            *(group, topic, queue_id, consumer_offset, end),
+                            "offset.cut",
+                            "the consumer offset of %(group)s in %(topic)s queue %(queue_id)d is moved from "
+                            "%(before_offset)d back to the queue's end, %(now_offset)d: a crash has taken the "
+                            "messages between",
+                            group=group,
+                            topic=topic,
+                            queue_id=queue_id,
+                            before_offset=consumer_offset,
+                            now_offset=end,
                         )
                         queues[queue_id] = end
                         moved += 1

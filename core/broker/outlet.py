@@ -20,12 +20,12 @@ from flintmq.core.broker.groups import SubscriptionGroupConfig
 from flintmq.core.broker.hold import ANY_QUEUE, HeldPull, PullRequestHoldService
 from flintmq.core.broker.subscription import SQL92, SUB_ALL, TAG, SubscriptionData, build_subscription
 from flintmq.core.broker.topic_config import MessageQueue
-from flintmq.core.client_log import client_log
 from flintmq.core.errors import RefusedError
 from flintmq.core.kernel.isolation import IsolatedFilter
 from flintmq.core.kernel.ports import HandedOut, MessageFilter, MessageFilterFactory
 from flintmq.core.kernel.ports.filter import SupportsFilterBacking
 from flintmq.core.limits import FILTER_EXPRESSION_MAX_BYTES
+from flintmq.core.log_events import client_log
 from flintmq.core.record import properties as props
 from flintmq.core.record.properties import properties_to_string
 from flintmq.core.record.record import MessageExtBrokerInner, Record, decode_records
@@ -512,14 +512,23 @@ class OffsetMovedEvents:
         requested = wanted.queue_offset
         if state.config.store.compat == "safe" and self._is_repeat((group, topic, queue_id), requested, corrected):
             return
-        text = "%s (%s) asked for queue offset %d of %s queue %d and is sent to %d"
-        log.warning(text, group, wanted.peer.remote_address, requested, topic, queue_id, corrected)
+        log.warning(
+            "pull.offset_moved",
+            "%(group)s (%(client)s) asked for queue offset %(asked_offset)d of %(topic)s queue %(queue_id)d and is "
+            "sent to %(now_offset)d",
+            group=group,
+            client=wanted.peer.remote_address,
+            asked_offset=requested,
+            topic=topic,
+            queue_id=queue_id,
+            now_offset=corrected,
+        )
         queue = MessageQueue(state.config.broker.name, queue_id, topic)
         event = msgspec.json.encode(_OffsetMovedEvent(group, queue, corrected, requested))
         try:
             state.sink.put([self._message(group, event)]).requests()
         except RefusedError as error:  # the answer to the pull matters more than its trace
-            log.warning("no record of it: %s", error.remark)
+            log.warning("pull.move_not_recorded", "no record of it: %(error)s", error=error.remark)
 
     def _message(self, group: str, body: bytes) -> MessageExtBrokerInner:
         named = {props.KEYS: group, props.TAGS: group, props.DELAY: "0"}

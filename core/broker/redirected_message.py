@@ -28,9 +28,9 @@ from flintmq.core.broker.topic_name import (
     check_topic_name,
     dlq_topic,
 )
-from flintmq.core.client_log import client_log
 from flintmq.core.errors import RefusedError
 from flintmq.core.limits import PROPERTIES_MAX_BYTES
+from flintmq.core.log_events import client_log
 from flintmq.core.record import properties as props
 from flintmq.core.record.java_number import number_or
 from flintmq.core.record.queue_unit import is_address
@@ -198,7 +198,10 @@ def drop(stats: BrokerStats, message: MessageExtBrokerInner) -> None:
     stats.undelivered()
     named = message.properties.get(props.UNIQ_KEY) or "without an id"
     _log.warning(
-        "message %s for %s is dropped: the topic was deleted while it waited [delivery.no_topic]", named, message.topic
+        "delivery.no_topic",
+        "message %(message)s for %(topic)s is dropped: the topic was deleted while it waited [delivery.no_topic]",
+        message=named,
+        topic=message.topic,
     )
 
 
@@ -274,7 +277,12 @@ def give_up(store: RedirectedMessageStore, record: Record | None, commit_log_off
         False when the store takes nothing now: then nothing was logged, and the message is to be given up again later.
     """
     if record is None:
-        _log.error("the message that waited at position %d is lost: %s [delivery.gone]", commit_log_offset_bytes, why)
+        _log.error(
+            "delivery.gone",
+            "the message that waited at position %(log_position)d is lost: %(reason)s [delivery.gone]",
+            log_position=commit_log_offset_bytes,
+            reason=why,
+        )
         return True
     outcome = store.put_messages([_dead_letter_of(record)], record.topic, record.queue_id)[0]
     if outcome is PutOutcome.LATER:
@@ -284,14 +292,23 @@ def give_up(store: RedirectedMessageStore, record: Record | None, commit_log_off
     meant_for = properties.get(props.REAL_TOPIC, "")
     if outcome is PutOutcome.STORED:
         where = UNDELIVERED_TOPIC
-        _log.error("message %s for %s is a dead letter in %s: %s [delivery.dead_letter]", named, meant_for, where, why)
+        _log.error(
+            "delivery.dead_letter",
+            "message %(message)s for %(meant_for)s is a dead letter in %(topic)s: %(reason)s [delivery.dead_letter]",
+            message=named,
+            meant_for=meant_for,
+            topic=where,
+            reason=why,
+        )
     else:
         _log.error(
-            "message %s for %s is not delivered: %s; it stays in the log at position %d until that expires [delivery.kept]",
-            named,
-            meant_for,
-            why,
-            commit_log_offset_bytes,
+            "delivery.kept",
+            "message %(message)s for %(meant_for)s is not delivered: %(reason)s; it stays in the log at position "
+            "%(log_position)d until that expires [delivery.kept]",
+            message=named,
+            meant_for=meant_for,
+            reason=why,
+            log_position=commit_log_offset_bytes,
         )
     return True
 

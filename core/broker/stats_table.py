@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from array import array
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -12,8 +11,9 @@ import msgspec
 
 from flintmq.core.io.clock import Clock
 from flintmq.core.limits import COUNTERS_MAX
+from flintmq.core.log_events import event_log
 
-log = logging.getLogger("flintmq.broker")
+log = event_log("flintmq.broker")
 GROUP_GET_LATENCY: Final = "GROUP_GET_LATENCY"
 SAMPLE_INTERVAL_S: Final = 10.0
 """How often :meth:`StatsTable.sample` wants to be called."""
@@ -120,7 +120,11 @@ class StatsTable:
     def _tell_full(self) -> None:
         if not self._is_full:
             self._is_full = True
-            log.warning("there are %d counters of topics and groups: no more are made", self._count)
+            log.warning(
+                "stats.full",
+                "there are %(counters)d counters of topics and groups: no more are made",
+                counters=self._count,
+            )
 
     def _find(self, name: str, key: str) -> _Item | None:
         found = self._items.get(_topic_of(name, key))

@@ -15,7 +15,6 @@ from flintmq.core.broker import perm
 from flintmq.core.broker import topic_name as names
 from flintmq.core.broker.queue_widths import QueueWidths
 from flintmq.core.broker.topic_config import TopicConfig, TopicConfigSerializeWrapper
-from flintmq.core.client_log import client_log
 from flintmq.core.errors import RefusedError, StoreError
 from flintmq.core.event import Event
 from flintmq.core.io.clock import Clock
@@ -24,6 +23,7 @@ from flintmq.core.io.config_manager import DataVersion, JsonFile, VersionedTable
 from flintmq.core.io.typed_json import read_as
 from flintmq.core.kernel.ports import SystemTopic
 from flintmq.core.limits import QUEUE_NUMS_MAX
+from flintmq.core.log_events import client_log
 from flintmq.core.response_code import ResponseCode
 
 _log = client_log(__name__)
@@ -225,7 +225,13 @@ class TopicConfigManager(VersionedTable[TopicConfig]):
             made = TopicConfig.with_queues(topic, 1, topic_sys_flag=topic_sys_flag)
         else:
             return None
-        _log.info("topic %s created with %d queues for %s", topic, made.write_queue_nums, remote_address)
+        _log.info(
+            "topic.created",
+            "topic %(topic)s created with %(queues)d queues for %(client)s",
+            topic=topic,
+            queues=made.write_queue_nums,
+            client=remote_address,
+        )
         self.put(made)
         return made
 
@@ -242,7 +248,9 @@ class TopicConfigManager(VersionedTable[TopicConfig]):
             try:
                 self.put(existing)
             except StoreError as error:  # a full disk shall not keep consumers from joining; the next writing has it
-                _log.warning("topic %s is not on disk yet: %s", topic, error)
+                _log.warning(
+                    "topic.not_on_disk", "topic %(topic)s is not on disk yet: %(error)s", topic=topic, error=error
+                )
                 self._apply(self.data_version.next(self._clock), {topic: existing})
         return existing
 
@@ -265,9 +273,14 @@ class TopicConfigManager(VersionedTable[TopicConfig]):
         try:
             self.put(made)
         except RefusedError as error:
-            _log.warning("topic %s, of which the master sent messages: %s", topic, error)
+            _log.warning(
+                "topic.not_made",
+                "topic %(topic)s, of which the master sent messages: %(error)s",
+                topic=topic,
+                error=error,
+            )
         except StoreError as error:
-            _log.warning("topic %s is not on disk yet: %s", topic, error)
+            _log.warning("topic.not_on_disk", "topic %(topic)s is not on disk yet: %(error)s", topic=topic, error=error)
             self._apply(self.data_version.next(self._clock), {topic: made})
         return True
 

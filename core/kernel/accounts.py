@@ -7,7 +7,6 @@ switched off by it.
 
 from __future__ import annotations
 
-import logging
 import math
 import threading
 from collections import deque
@@ -24,11 +23,12 @@ from flintmq.core.io.clock import Clock
 from flintmq.core.kernel.blame import Blame, brief
 from flintmq.core.kernel.plugin_info import PluginOrigin
 from flintmq.core.kernel.registry import Registered
+from flintmq.core.log_events import event_log
 from flintmq.core.response_code import ResponseCode
 
 T = TypeVar("T")
 
-_LOG = logging.getLogger("flintmq.plugins")
+_LOG = event_log("flintmq.plugins")
 _SHARE_CALLS_MIN: Final = 2
 """One call that takes long is a matter of ``call_ms``, not of the share."""
 
@@ -137,7 +137,9 @@ class Account:
         if self._why_off and self._off_until_s is not None and self._ledger.clock.monotonic_s() >= self._off_until_s:
             self._why_off = ""
             self._failed_at = None
-            _LOG.info("%s: its %s is tried again", self.owner, self.what)
+            _LOG.info(
+                "plugin.tried_again", "%(plugin)s: its %(what)s is tried again", plugin=self.owner, what=self.what
+            )
         return self._why_off
 
     @property
@@ -232,11 +234,24 @@ class Account:
         self._window_began_s = 0.0
         self._ledger.switched_off_times[self.owner] = self._ledger.switched_off_times.get(self.owner, 0) + 1
         if self._until_restart:
-            _LOG.error("%s: its %s is off until the broker is restarted: it %s", self.owner, self.what, why)
+            _LOG.error(
+                "plugin.off",
+                "%(plugin)s: its %(what)s is off until the broker is restarted: it %(reason)s",
+                plugin=self.owner,
+                what=self.what,
+                reason=why,
+            )
             return
         off_s = self._budget.off_ms / 1000
         self._off_until_s = self._ledger.clock.monotonic_s() + off_s
-        _LOG.error("%s: its %s is off for %.0f s: it %s", self.owner, self.what, off_s, why)
+        _LOG.error(
+            "plugin.off_for_a_while",
+            "%(plugin)s: its %(what)s is off for %(off_s).0f s: it %(reason)s",
+            plugin=self.owner,
+            what=self.what,
+            off_s=off_s,
+            reason=why,
+        )
 
     def timed(self, work: Awaitable[T]) -> _Timed[T]:
         """Return something to await that notes what each step of ``work`` takes on the loop."""

@@ -8,7 +8,6 @@ traceback that is a plugin's decides; where there is none, the plugin that regis
 from __future__ import annotations
 
 import functools
-import logging
 import threading
 import types
 from collections.abc import Iterator
@@ -18,8 +17,9 @@ import msgspec
 
 from flintmq.core.client_log import printable
 from flintmq.core.kernel.plugin_info import PluginOrigin, PluginSource
+from flintmq.core.log_events import event_log
 
-_LOG = logging.getLogger("flintmq.plugins")
+_LOG = event_log("flintmq.plugins")
 
 PLUGIN_FAULTS: Final = (Exception, SystemExit)
 """What a plugin's code may raise and the broker survives: ``sys.exit()`` in a handler must not end the broker."""
@@ -197,9 +197,16 @@ class Blame:
                 return guilty
             times = faults.seen[kind] = faults.seen.get(kind, 0) + 1
         if times == 1:
-            _LOG.error("%s raised in %s", guilty, doing, exc_info=error)
+            _LOG.error("plugin.failed", "%(plugin)s raised in %(doing)s", plugin=guilty, doing=doing, exc_info=error)
         elif str(times).rstrip("0") == "1":
-            _LOG.error("%s raised in %s for the %dth time: %s", guilty, doing, times, brief(error))
+            _LOG.error(
+                "plugin.failed_again",
+                "%(plugin)s raised in %(doing)s for the %(times)dth time: %(error)s",
+                plugin=guilty,
+                doing=doing,
+                times=times,
+                error=brief(error),
+            )
         return guilty
 
     def note_code(self, doing: str, error: BaseException) -> bool:

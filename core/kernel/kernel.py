@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
@@ -53,6 +52,7 @@ from flintmq.core.kernel.plugin_shapes import (
 from flintmq.core.kernel.ports import BitMapFilter, CommitLogDispatcher, MessageFilter, MessageFilterFactory
 from flintmq.core.kernel.registries import Registries, checked_call
 from flintmq.core.kernel.registry import Registered
+from flintmq.core.log_events import event_log
 
 if TYPE_CHECKING:
     from flintmq.config.loading.raw import Origin
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_LOG = logging.getLogger("flintmq.plugins")
+_LOG = event_log("flintmq.plugins")
 
 _NEVER_OFF = (FLUSH_STRATEGY, POOL, AUTHENTICATOR, RPC_HOOK)
 _PROVOKED = (PROCESSOR, DEFAULT_PROCESSOR, FILTER, INTAKE_STEP)
@@ -143,7 +143,11 @@ class Kernel:
                 suggestion=nearest(name, known),
             )
         if missing:
-            _LOG.warning("disabled_plugins names what is not installed: %s", ", ".join(sorted(missing)))
+            _LOG.warning(
+                "plugin.not_installed",
+                "disabled_plugins names what is not installed: %(plugins)s",
+                plugins=", ".join(sorted(missing)),
+            )
         kernel._found = tuple(found)
         for item in found:
             kernel._blame.code.add(item.origin, item.plugin)
@@ -173,7 +177,13 @@ class Kernel:
             try:
                 made = self._with_context(registered, registered.value)("*", frozenset())
             except PLUGIN_FAULTS as error:
-                _LOG.debug("%s: %s makes no filter of '*': %s", registered.owner, registered.what, brief(error))
+                _LOG.debug(
+                    "filter.not_made",
+                    "%(plugin)s: %(what)s makes no filter of '*': %(error)s",
+                    plugin=registered.owner,
+                    what=registered.what,
+                    error=brief(error),
+                )
             else:
                 FILTER.check_made(registered.owner, registered.name, made)
 

@@ -5,7 +5,6 @@ See docs/internals/reliability.md, Disk.
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable
 
@@ -18,8 +17,9 @@ from flintmq.core.log.mapped_file_queue import MappedFileQueue
 from flintmq.core.log.slow import SLOW_S, SlowLog
 from flintmq.core.log.store_checkpoint import StoreCheckpoint
 from flintmq.core.log.watermarks import Watermarks
+from flintmq.core.log_events import event_log
 
-log = logging.getLogger("flintmq.store")
+log = event_log("flintmq.store")
 
 
 class Durability:
@@ -110,7 +110,7 @@ class Durability:
             return StoreExhaustedError(f"{file.path}: {what} not possible now: {error.strerror}")
         reason = f"{file.path}: {what} failed: {error.strerror}; restart the broker to recover"
         self._watermarks.fence_reason = reason
-        log.critical("%s", reason)
+        log.critical("store.fenced", "%(reason)s", reason=reason)
         self._on_fenced(reason)
         return StoreFencedError(reason)
 

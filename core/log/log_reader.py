@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Mapping
 from functools import partial
 from itertools import islice
@@ -13,13 +12,14 @@ from flintmq.core.kernel.ports import DispatchRequest, RecordBatch, TagsCodes
 from flintmq.core.log.mapped_file import MappedFile
 from flintmq.core.log.mapped_file_queue import MappedFileQueue
 from flintmq.core.log.watermarks import Watermarks
+from flintmq.core.log_events import event_log
 from flintmq.core.record import bulk_scan
 from flintmq.core.record import properties as props
 from flintmq.core.record import record as rec
 from flintmq.core.record.bulk_columns import ColumnReader, RecordColumns
 from flintmq.core.record.java_hash import tags_hash
 
-log = logging.getLogger("flintmq.store")
+log = event_log("flintmq.store")
 
 _BATCH: Final = 2_048
 """Records of a batch that are read back one by one."""
@@ -193,5 +193,5 @@ def _next_columns(found: Iterator[RecordColumns]) -> RecordColumns | None:
     try:
         return next(found, None)
     except Exception:
-        log.warning("records cannot be read in bulk and are read one by one", exc_info=True)
+        log.warning("store.bulk_read_failed", "records cannot be read in bulk and are read one by one", exc_info=True)
         return None

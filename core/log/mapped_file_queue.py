@@ -10,7 +10,6 @@ See docs/internals/store-format.md, Folders; docs/internals/algorithms.md, Mappe
 from __future__ import annotations
 
 import contextlib
-import logging
 from concurrent.futures import Executor, Future
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,13 +18,14 @@ from flintmq.core.errors import StoreError, StoreFormatError
 from flintmq.core.io.disk import Disk
 from flintmq.core.io.paths import RESTORE_MARK, RESTORE_NOT_FINISHED, file_name
 from flintmq.core.log.mapped_file import MappedFile
+from flintmq.core.log_events import event_log
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from flintmq.core.kernel.ports import FileWriter, TransientStorePool
 
-log = logging.getLogger("flintmq.store")
+log = event_log("flintmq.store")
 
 _WARM_BYTES = 16 * 1024 * 1024
 _GAP_BYTES = 64 * 1024 * 1024 * 1024
@@ -86,7 +86,7 @@ class MappedFileQueue:
                 raise StoreFormatError(f"{path}: {RESTORE_NOT_FINISHED}")
         if crashed:
             for path in [path for path in paths if self._disk.size(path) == 0]:
-                log.warning("%s is empty: a crash came while it was made", path)
+                log.warning("store.empty_file", "%(path)s is empty: a crash came while it was made", path=path)
                 self._disk.remove(path)
                 paths.remove(path)
             for folder in {path.parent for path in paths}:
@@ -96,7 +96,11 @@ class MappedFileQueue:
                 raise StoreFormatError(f"{path}: a file of this name does not belong here; move it away")
             size = self._disk.size(path)
             if size == 0 and path == paths[-1]:
-                log.warning("%s is empty: a crash came while it was made; it is made again", path)
+                log.warning(
+                    "store.empty_file_made_again",
+                    "%(path)s is empty: a crash came while it was made; it is made again",
+                    path=path,
+                )
                 self._disk.remove(path)
                 break
             if size != self.file_bytes:
@@ -125,7 +129,9 @@ class MappedFileQueue:
         """Make the files that are missing before one, of zeros and not backed by disk."""
         while self.files and 0 < start - (missing := self.files[-1].start + self.file_bytes) <= _GAP_BYTES:
             path = self.files[-1].path.with_name(file_name(missing))
-            log.warning("%s is missing: its name was lost in a crash, or it was removed", path)
+            log.warning(
+                "store.missing_file", "%(path)s is missing: its name was lost in a crash, or it was removed", path=path
+            )
             region = self._disk.map_file(path, self.file_bytes, create=True, allocate=0)
             file = MappedFile(path, missing, self.file_bytes, region, self._step_bytes)
             file.set_positions(file.size)

@@ -5,7 +5,6 @@ See docs/internals/store-format.md, Folders.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from concurrent.futures import Executor
 from pathlib import Path
@@ -15,11 +14,12 @@ from flintmq.core.errors import StoreFullError
 from flintmq.core.io.disk import Disk
 from flintmq.core.log.mapped_file import MappedFile
 from flintmq.core.log.mapped_file_queue import MappedFileQueue
+from flintmq.core.log_events import event_log
 
 if TYPE_CHECKING:
     from flintmq.core.kernel.ports import TransientStorePool
 
-log = logging.getLogger("flintmq.store")
+log = event_log("flintmq.store")
 
 
 class MultiPathMappedFileQueue(MappedFileQueue):
@@ -78,7 +78,12 @@ class MultiPathMappedFileQueue(MappedFileQueue):
             try:
                 return self._make_in(folder, start)
             except StoreFullError as error:
-                log.warning("no room for a commit log file in %s: %s", folder, error)
+                log.warning(
+                    "store.no_room",
+                    "no room for a commit log file in %(folder)s: %(error)s",
+                    folder=folder,
+                    error=error,
+                )
                 full = error
         assert full is not None
         raise full

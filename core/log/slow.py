@@ -7,19 +7,19 @@ written, and it says how many it stands for.
 
 from __future__ import annotations
 
-import logging
 from typing import Final
 
 import msgspec
 
 from flintmq.core.io.clock import Clock
+from flintmq.core.log_events import event_log
 
 SLOW_S: Final = 0.5
 """An operation that takes longer is logged."""
 _PAUSE_S: Final = 1.0
 """Between two lines of one kind."""
 
-log = logging.getLogger("flintmq.store")
+log = event_log("flintmq.store")
 
 
 class SlowOperation(msgspec.Struct, frozen=True):
@@ -53,4 +53,4 @@ class SlowLog:
             return
         more = f"; {self._untold} more since the last line" if self._untold else ""
         self._told_s, self._untold = now_s, 0
-        log.warning("%s%s", text, more)
+        log.warning("store.slow", "%(what)s%(more)s", what=text, more=more)

@@ -7,7 +7,6 @@ no queue offset gets a second message.
 
 from __future__ import annotations
 
-import logging
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,12 +20,13 @@ from flintmq.core.kernel.ports import ConsumeQueues, IndexBuilder, RecordBatch, 
 from flintmq.core.log.commit_log import CommitLog
 from flintmq.core.log.epochs import Epochs, epochs_path
 from flintmq.core.log.mapped_file import MappedFile
+from flintmq.core.log_events import event_log
 from flintmq.core.record import record as rec
 from flintmq.core.record.layout import picked
 from flintmq.core.record.log_part import is_file_end, used_end
 from flintmq.core.recovery.ends import TAIL_BYTES, Ends, QueueEnd, QueueKey, Tail
 
-log = logging.getLogger("flintmq.store")
+log = event_log("flintmq.store")
 
 _PHYSICAL: Final = picked("physical_offset")
 ACCEPT: Final = (
@@ -88,9 +88,11 @@ def check_log(noted: Ends, files: Sequence[MappedFile], end_offset_bytes: int, *
         )
     if begin > noted.log_begin and noted.log_end:
         log.warning(
-            "the commit log begins at position %d, and began at %d when that was noted: the files between are deleted, or lost",
-            begin,
-            noted.log_begin,
+            "store.log_begins_later",
+            "the commit log begins at position %(position)d, and began at %(noted_position)d when that was noted: the "
+            "files between are deleted, or lost",
+            position=begin,
+            noted_position=noted.log_begin,
         )
     last = next((tail for tail in noted.tails if tail.start_offset_bytes < noted.log_end <= _end_of(tail)), None)
     file = next((file for file in files if last is not None and file.start == last.start_offset_bytes), None)
@@ -138,7 +140,7 @@ def restore_epochs(disk: Disk, root: Path, noted: Ends | None) -> bool:
             if found.store_id != kept.store_id or found.current.number >= kept.current.number:
                 return False
             reason = "it was an older one"
-    log.warning("%s is put back as it was noted: %s", path, reason)
+    log.warning("store.epochs_put_back", "%(path)s is put back as it was noted: %(reason)s", path=path, reason=reason)
     temporary = path.with_name(path.name + ".tmp")
     disk.make_folder(path.parent)
     disk.write_file(temporary, kept.to_bytes())
@@ -161,7 +163,9 @@ def drop_lost_index(index: IndexBuilder, noted: Ends | None, min_offset_bytes: i
     lost = [end for end in noted.index[:-1] if min_offset_bytes <= end < newest and end not in ends]
     if not lost and not (was_stopped and newest < noted.index[-1]):
         return False
-    log.warning("the index has lost files or entries that were noted: it is built again from the log")
+    log.warning(
+        "store.index_lost", "the index has lost files or entries that were noted: it is built again from the log"
+    )
     index.truncate(0)
     return True
 
@@ -256,9 +260,10 @@ def build_again(
     wanted: dict[QueueKey, QueueEnd] = {(end.topic, end.queue_id): end for end in lost}
     names = sorted(f"{topic}/{queue_id}" for topic, queue_id in wanted)
     log.warning(
-        "%d queues have lost units that were noted, and are built again from the log: %s",
-        len(names),
-        ", ".join(names[:10]) + (", …" if len(names) > 10 else ""),
+        "store.queues_lost",
+        "%(count)d queues have lost units that were noted, and are built again from the log: %(queues)s",
+        count=len(names),
+        queues=", ".join(names[:10]) + (", …" if len(names) > 10 else ""),
     )
     if not is_caught_up:
         _build(queues, commit_log, wanted, end_offset_bytes)
@@ -288,7 +293,12 @@ def go_on_behind(queues: ConsumeQueues, wanted: Mapping[QueueKey, QueueEnd]) -> 
         have = queue.max_queue_offset if queue is not None else 0
         if have < end.max_queue_offset and isinstance(queues, SupportsExtend):
             log.warning(
-                "queue %d of %s ends at %d and went to %d: the messages between are not in the log; it goes on behind them",
-                *(queue_id, topic, have, end.max_queue_offset),
+                "store.queue_goes_on",
+                "queue %(queue)d of %(topic)s ends at %(end_offset)d and went to %(noted_offset)d: the messages "
+                "between are not in the log; it goes on behind them",
+                queue=queue_id,
+                topic=topic,
+                end_offset=have,
+                noted_offset=end.max_queue_offset,
             )
             queues.extend(topic, queue_id, end.max_queue_offset)

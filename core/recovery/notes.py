@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import Self
 
@@ -11,12 +10,13 @@ import msgspec
 from flintmq.core.io.disk import Disk
 from flintmq.core.kernel.ports import ConsumeQueues, IndexBuilder
 from flintmq.core.log.commit_log import CommitLog
+from flintmq.core.log_events import event_log
 from flintmq.core.recovery.ends import Ends, EndsFile, QueueEnd
 from flintmq.core.recovery.last_stop import LastStop, StoreMarks, is_same_boot
 from flintmq.core.recovery.lost_parts import build_again, drop_lost_index, gone_topics, lost_queues, restore_epochs
 from flintmq.core.recovery.small_files import changed_files
 
-log = logging.getLogger("flintmq.store")
+log = event_log("flintmq.store")
 
 
 class Notes(msgspec.Struct, frozen=True, eq=False):
@@ -43,7 +43,10 @@ class Notes(msgspec.Struct, frozen=True, eq=False):
         notes = cls(disk, root, ends, ends.noted, changed_files(disk, root, ends.noted), [], [])
         if ends.damage:
             log.warning(
-                "%s cannot be read, so that nothing contradicts files that were lost: %s", ends.path, ends.damage
+                "store.ends_unreadable",
+                "%(path)s cannot be read, so that nothing contradicts files that were lost: %(error)s",
+                path=ends.path,
+                error=ends.damage,
             )
             notes.mended.append("flint/ends")
         return notes
@@ -59,7 +62,9 @@ class Notes(msgspec.Struct, frozen=True, eq=False):
         last_stop = marks.last_stop()
         if last_stop is LastStop.CLEAN and self.noted is not None and self.ends.was_in_use:
             log.warning(
-                "%s is missing, although the last broker did not stop in order: a recovery begins", marks.abort_file
+                "store.abort_missing",
+                "%(path)s is missing, although the last broker did not stop in order: a recovery begins",
+                path=marks.abort_file,
             )
             last_stop = LastStop.KILLED if is_same_boot(self.disk, self.root) else LastStop.CRASHED
         if last_stop is not LastStop.CLEAN:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,12 +12,13 @@ from flintmq.core.kernel.ports import ConsumeQueues, IndexBuilder, SupportsTrunc
 from flintmq.core.log.commit_log import CommitLog
 from flintmq.core.log.epochs import RECOVERED, EpochFile
 from flintmq.core.log.store_checkpoint import StoreCheckpoint
+from flintmq.core.log_events import event_log
 from flintmq.core.recovery.last_stop import LastStop
 from flintmq.core.recovery.plan import RecoveryPlan, is_described, trusted_before
 from flintmq.core.recovery.repair import data_behind, repair
 from flintmq.core.recovery.start_walk import Cut, Recovered
 
-log = logging.getLogger("flintmq.store")
+log = event_log("flintmq.store")
 
 
 class Recovery(msgspec.Struct, frozen=True):
@@ -73,11 +73,13 @@ class Recovery(msgspec.Struct, frozen=True):
         self._end_queues(plan)
         if plan.last_stop is not LastStop.CLEAN:
             log.warning(
-                "recovered after %s: %d records walked, dispatch goes on from position %d, log ends at %d",
-                "the process was killed" if plan.last_stop is LastStop.KILLED else "an unclean stop",
-                found.records,
-                plan.dispatched_from_offset_bytes,
-                end,
+                "store.recovered",
+                "recovered after %(after)s: %(records)d records walked, dispatch goes on from position "
+                "%(dispatched_position)d, log ends at %(end_position)d",
+                after="the process was killed" if plan.last_stop is LastStop.KILLED else "an unclean stop",
+                records=found.records,
+                dispatched_position=plan.dispatched_from_offset_bytes,
+                end_position=end,
             )
         return found
 

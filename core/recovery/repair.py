@@ -23,6 +23,7 @@ from msgspec.structs import replace
 from flintmq.core.io.disk import Disk
 from flintmq.core.log.commit_log import CommitLog
 from flintmq.core.log.mapped_file import MappedFile
+from flintmq.core.log_events import event_log
 from flintmq.core.record import record as rec
 from flintmq.core.record.host import pack_host
 from flintmq.core.record.log_part import data_in
@@ -30,7 +31,7 @@ from flintmq.core.record.record import MessageExtBrokerInner
 from flintmq.core.record.sys_flag import TRANSACTION_ROLLBACK
 from flintmq.core.recovery.start_walk import Cut, Hole, Recovered
 
-log = logging.getLogger("flintmq.store")
+log = event_log("flintmq.store")
 
 LOST_TOPIC: Final = "RMQ_SYS_LOST"
 """The topic of fillers: no queue and no key ever leads to one."""
@@ -94,11 +95,13 @@ def _fill(disk: Disk, quarantine: Path, files: Sequence[MappedFile], hole: Hole)
             at += len(part)
         file.region.sync()
     log.error(
-        "commit log damaged from %d to %d (%s); records follow, and the log goes on with them; what was there is in %s",
-        hole.start_offset_bytes,
-        hole.end_offset_bytes,
-        hole.reason,
-        path,
+        "store.damaged",
+        "commit log damaged from %(start_position)d to %(end_position)d (%(reason)s); records follow, and the log "
+        "goes on with them; what was there is in %(quarantine)s",
+        start_position=hole.start_offset_bytes,
+        end_position=hole.end_offset_bytes,
+        reason=hole.reason,
+        quarantine=path,
     )
     return replace(hole, quarantine=path)
 
@@ -145,7 +148,15 @@ def _take_tail(disk: Disk, quarantine: Path, commit_log: CommitLog, found: Recov
         file.region.sync()
     level = logging.ERROR if cut.damaged else logging.WARNING
     what = "damage in the middle: valid records follow" if cut.damaged else "torn tail"
-    log.log(level, "commit log cut at %d (%s, %s); what was cut is in %s", cut.offset_bytes, what, cut.reason, path)
+    log.log(
+        level,
+        "store.cut",
+        "commit log cut at %(position)d (%(what)s, %(reason)s); what was cut is in %(quarantine)s",
+        position=cut.offset_bytes,
+        what=what,
+        reason=cut.reason,
+        quarantine=path,
+    )
     return replace(cut, quarantine=path)
 
 

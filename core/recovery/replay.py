@@ -5,7 +5,6 @@ See docs/internals/algorithms.md, Dispatch.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 
 from flintmq.core.kernel.ports import (
@@ -15,8 +14,9 @@ from flintmq.core.kernel.ports import (
     SupportsTruncate,
 )
 from flintmq.core.log.commit_log import CommitLog
+from flintmq.core.log_events import event_log
 
-log = logging.getLogger("flintmq.store")
+log = event_log("flintmq.store")
 
 
 def truncate(dispatchers: Sequence[CommitLogDispatcher], end_offset_bytes: int) -> None:
@@ -49,7 +49,12 @@ def replay(dispatchers: Sequence[CommitLogDispatcher], commit_log: CommitLog, di
     if not behind:
         return dispatched_offset_bytes
     start = min(since for since, _dispatcher in behind)
-    log.info("dispatchers get again what they lack, from position %d to %d", start, dispatched_offset_bytes)
+    log.info(
+        "store.replay",
+        "dispatchers get again what they lack, from position %(start_position)d to %(end_position)d",
+        start_position=start,
+        end_position=dispatched_offset_bytes,
+    )
     for batch in commit_log.batches(start, dispatched_offset_bytes):
         for since, dispatcher in behind:
             if since < batch.end_offset_bytes:
@@ -68,10 +73,11 @@ def _lacks_from(dispatcher: CommitLogDispatcher, min_offset_bytes: int, dispatch
         return None
     if 0 < committed < min_offset_bytes:
         log.error(
-            "%s has what lies below position %d, but the log begins at %d: the records between are deleted; "
-            "raise store.file_reserved_hours, or keep it on",
-            type(getattr(dispatcher, "inner", dispatcher)).__name__,
-            committed,
-            min_offset_bytes,
+            "store.replay_gone",
+            "%(dispatcher)s has what lies below position %(committed_position)d, but the log begins at "
+            "%(min_position)d: the records between are deleted; raise store.file_reserved_hours, or keep it on",
+            dispatcher=type(getattr(dispatcher, "inner", dispatcher)).__name__,
+            committed_position=committed,
+            min_position=min_offset_bytes,
         )
     return committed

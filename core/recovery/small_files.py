@@ -7,7 +7,6 @@ where positions would be lost the start is refused.
 
 from __future__ import annotations
 
-import logging
 import zlib
 from pathlib import Path
 from typing import Final
@@ -15,9 +14,10 @@ from typing import Final
 from flintmq.core.errors import JsonSyntaxError, StoreFormatError
 from flintmq.core.io import fastjson
 from flintmq.core.io.disk import Disk
+from flintmq.core.log_events import event_log
 from flintmq.core.recovery.ends import Ends, counter_of
 
-log = logging.getLogger("flintmq.store")
+log = event_log("flintmq.store")
 
 TOPICS: Final = "topics.json"
 _NEEDED: Final = {
@@ -85,7 +85,12 @@ def check_small_files(
             counter, known = counter_of(raw), noted.counters.get(name, -1)
             if f"config/{name}" in changed or 0 <= counter < known:
                 what = f"an older copy (change {counter}, and {known} was noted)" if counter < known else "changed"
-                log.warning("%s is not as it was noted: %s since the last broker wrote it", path, what)
+                log.warning(
+                    "store.file_changed",
+                    "%(path)s is not as it was noted: %(what)s since the last broker wrote it",
+                    path=path,
+                    what=what,
+                )
                 lacking.append(name)
     own = [name for name in noted.files if _is_own_table(name)] if noted is not None else []
     for name in own:
@@ -98,9 +103,10 @@ def check_small_files(
         if not name.startswith("config/") and not is_outdated and name not in lacking:
             there = disk.exists(root / name)
             log.warning(
-                "%s is not as it was noted: %s since the last broker wrote it",
-                root / name,
-                "changed" if there else "removed",
+                "store.file_changed",
+                "%(path)s is not as it was noted: %(what)s since the last broker wrote it",
+                path=root / name,
+                what="changed" if there else "removed",
             )
             lacking.append(name)
     return lacking
@@ -148,7 +154,14 @@ def _replace(disk: Disk, root: Path, path: Path, raw: bytes | None, fault: str, 
         taken = "topics are made again from their queues: check their numbers of queues and permissions"
     else:
         taken = "it is empty from now on"
-    log.warning("%s: %s; %s%s", path, fault, taken, kept)
+    log.warning(
+        "store.table_lost",
+        "%(path)s: %(reason)s; %(taken)s%(quarantine)s",
+        path=path,
+        reason=fault,
+        taken=taken,
+        quarantine=kept,
+    )
 
 
 def _set_aside(disk: Disk, root: Path, path: Path, raw: bytes) -> Path:

@@ -13,7 +13,6 @@ from msgspec.structs import replace
 
 from flintmq.core.broker.address import HERE, Advertised, Viewpoint
 from flintmq.core.broker.topic_config import TopicConfig
-from flintmq.core.client_log import client_log
 from flintmq.core.errors import RefusedError
 from flintmq.core.io.clock import Clock
 from flintmq.core.io.config_manager import DataVersion
@@ -23,6 +22,7 @@ from flintmq.core.limits import (
     REGISTERED_BROKERS_PER_CONNECTION_MAX,
     REGISTERED_TOPICS_IN_ALL_MAX,
 )
+from flintmq.core.log_events import client_log
 from flintmq.core.response_code import ResponseCode
 from flintmq.core.route.route_data import (
     MASTER_ID,
@@ -138,7 +138,13 @@ class RouteInfoManager:
         self._left.pop(broker_name, None)
         live = self._live.get(broker_address)
         if live is None:
-            _log.info("broker %s (%s, id %d) registered", broker_name, broker_address, broker_id)
+            _log.info(
+                "route.registered",
+                "broker %(broker)s (%(address)s, id %(broker_id)d) registered",
+                broker=broker_name,
+                address=broker_address,
+                broker_id=broker_id,
+            )
         if broker_id == MASTER_ID and (is_new or live is None):
             self.topics.end_wipe(broker_name)  # it has been away since
         is_same_channel = live is not None and live.channel is channel
@@ -252,7 +258,12 @@ class RouteInfoManager:
         oldest_s = self._clock.monotonic_s() - self._expiry_s
         expired = [(address, live) for address, live in self._live.items() if live.last_update_s < oldest_s]
         for address, _ in expired:
-            _log.warning("broker at %s did not register for %d s: forgotten", address, self._expiry_s)
+            _log.warning(
+                "route.expired",
+                "broker at %(address)s did not register for %(expiry_s)d s: forgotten",
+                address=address,
+                expiry_s=self._expiry_s,
+            )
             self._forget(address)
         return list({id(live.channel): live.channel for _, live in expired}.values())
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import deque
 from typing import TYPE_CHECKING
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from flintmq.core.errors import StoreError
+from flintmq.core.log_events import event_log
 from flintmq.core.recovery.ends import Ends, QueueEnd, Tail, notes_of_files
 from flintmq.core.recovery.lost_parts import tail_of, tail_of_full
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from flintmq.core.kernel.ports import QueueReader
     from flintmq.core.store.opened_store import OpenedStore
 
-log = logging.getLogger("flintmq.store")
+log = event_log("flintmq.store")
 
 
 class EndsNoter:
@@ -67,7 +67,9 @@ class EndsNoter:
         try:
             self._write(self._capture(end))
         except (OSError, StoreError) as error:
-            log.warning("it could not be noted how far the store's files go: %s", error)
+            log.warning(
+                "store.ends_not_noted", "it could not be noted how far the store's files go: %(error)s", error=error
+            )
 
     def forget(self) -> None:
         """Take everything back that was noted of the log and the queues, before the log is cut. Raises StoreError, OSError."""
@@ -89,7 +91,9 @@ class EndsNoter:
                 while self._deleted:
                     self._file.note_deleted(*self._deleted.popleft())
             except OSError as error:
-                log.warning("it could not be noted how far the store's files go: %s", error)
+                log.warning(
+                    "store.ends_not_noted", "it could not be noted how far the store's files go: %(error)s", error=error
+                )
             finally:
                 self._writing.release()
 

@@ -7,7 +7,6 @@ flush made more readable.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Sequence, Set
 from pathlib import Path
 
@@ -25,6 +24,7 @@ from flintmq.core.kernel.ports import CommitLogDispatcher, FlushWaiter, RecordBa
 from flintmq.core.log.appender import Appendable
 from flintmq.core.log.no_room import no_room
 from flintmq.core.log.slow import SlowOperation
+from flintmq.core.log_events import event_log
 from flintmq.core.record.sys_flag import is_queued
 from flintmq.core.record.topic_lives import deleted_topic, deleted_topics, deletion
 from flintmq.core.response_code import ResponseCode
@@ -35,7 +35,7 @@ from flintmq.core.store.opened_store import OpenedStore, StoreSpec, recover
 from flintmq.core.store.reput_message_service import ReputMessageService
 from flintmq.core.store.store_services import StoreServices
 
-log = logging.getLogger("flintmq.store")
+log = event_log("flintmq.store")
 
 MakeDispatchers = Callable[[OpenedStore], Iterable[CommitLogDispatcher]]
 """Makes the receivers of records, in this order: among them the store's ``consume_queues``, and its ``index`` where it is fed,
@@ -219,21 +219,31 @@ class MessageStore:
         if marks.fence_reason is not None:
             return False
         if getattr(services.flush_service, "failure", None) is not None or marks.flushed < marks.wrote:
-            log.error("the log is on disk up to %d of %d only; the next start will recover", marks.flushed, marks.wrote)
+            log.error(
+                "store.not_flushed",
+                "the log is on disk up to %(flushed_position)d of %(written_position)d only; the next start will "
+                "recover",
+                flushed_position=marks.flushed,
+                written_position=marks.wrote,
+            )
             return False
         try:
             self.reput.run_all()
             self.index.flush()
             services.flusher.flush(0)
         except (OSError, StoreError) as error:
-            log.error("the store could not be left clean; the next start will recover: %s", error)
+            log.error(
+                "store.not_clean",
+                "the store could not be left clean; the next start will recover: %(error)s",
+                error=error,
+            )
             return False
         return self.reput.error is None and marks.dispatched >= marks.wrote
 
     def _fence(self, reason: str) -> None:
         if self.watermarks.fence_reason is None:
             self.watermarks.fence_reason = reason
-            log.critical("%s", reason)
+            log.critical("store.fenced", "%(reason)s", reason=reason)
             self.fenced.publish(reason)
 
     def update_config(self, config: BrokerConfig) -> None:

@@ -8,7 +8,6 @@ See docs/internals/algorithms.md, Dispatch.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -20,9 +19,10 @@ from flintmq.core.event import Event
 from flintmq.core.io import lazy_numpy
 from flintmq.core.kernel.ports import AppendedBatch, AppendUnit, CommitLogDispatcher, RecordBatch, count_messages
 from flintmq.core.log.commit_log import CommitLog
+from flintmq.core.log_events import event_log
 from flintmq.core.recovery.replay import replay, truncate
 
-log = logging.getLogger("flintmq.store")
+log = event_log("flintmq.store")
 
 _BATCH: Final = 2_048
 _WAITING_MAX: Final = 262_144
@@ -185,7 +185,7 @@ class ReputMessageService:
             self.arrived.publish(batch)
         except Exception as error:
             if not self._has_told:
-                log.error("held pulls are not woken", exc_info=error)
+                log.error("dispatch.not_woken", "held pulls are not woken", exc_info=error)
             self._has_told = True
         else:
             self._has_told = False
@@ -203,13 +203,13 @@ class ReputMessageService:
             self._stand_still(failure, "until it works again")
             return False
         if self.error is not None:
-            log.warning("dispatch goes on")
+            log.warning("dispatch.goes_on", "dispatch goes on")
             self.error = None
         return True
 
     def _stand_still(self, error: StoreError, until: str) -> None:
         if self.error is None:
-            log.error("dispatch stands still %s: %s", until, error)
+            log.error("dispatch.stands_still", "dispatch stands still %(until)s: %(error)s", until=until, error=error)
         self.error = error
 
     def _take(self, readable: int) -> list[AppendUnit]:

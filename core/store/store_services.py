@@ -9,7 +9,6 @@ See docs/internals/algorithms.md, Flush strategies.
 from __future__ import annotations
 
 import errno
-import logging
 import threading
 from collections.abc import Callable
 
@@ -18,10 +17,11 @@ from flintmq.core.errors import is_exhausted
 from flintmq.core.io.clock import Clock
 from flintmq.core.kernel.ports import ConsumeQueues, FlushCommitLogService, FlushContext
 from flintmq.core.log.store_checkpoint import StoreCheckpoint
+from flintmq.core.log_events import event_log
 from flintmq.core.store.ends_noter import EndsNoter
 from flintmq.core.store.opened_store import OpenedStore
 
-log = logging.getLogger("flintmq.store")
+log = event_log("flintmq.store")
 
 
 class StoreServices:
@@ -140,13 +140,21 @@ class QueueFlusher:
             self._after_round(is_thorough=thorough)
         except OSError as error:
             self.failures += 1
-            log.error("consume queues could not be synced (they will be rebuilt from the log if need be): %s", error)
+            log.error(
+                "queues.not_synced",
+                "consume queues could not be synced (they will be rebuilt from the log if need be): %(error)s",
+                error=error,
+            )
             return
         except Exception as error:
             # A fault of ours, not the disk's: the thread must not end of it unseen, nor the checkpoint move any more.
             self.failures += 1
             self._failed = OSError(errno.EIO, f"{type(error).__name__}: {error}")
-            log.critical("consume queues are not synced any more; the next start rebuilds them", exc_info=error)
+            log.critical(
+                "queues.given_up",
+                "consume queues are not synced any more; the next start rebuilds them",
+                exc_info=error,
+            )
             self._sync_failed()
             return
         if thorough:

@@ -8,7 +8,6 @@ See docs/internals/store-format.md, Index file; docs/internals/algorithms.md, Di
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ from flintmq.core.io.clock import Clock
 from flintmq.core.io.disk import Disk
 from flintmq.core.kernel.ports import AppendUnit, DispatchRequest, RecordBatch, StoreFolder, count_messages, requests_of
 from flintmq.core.kernel.ports.queues import IndexCheckpoint
+from flintmq.core.log_events import event_log
 from flintmq.core.record.bulk_texts import index_key_hashes
 from flintmq.core.record.java_hash import index_key_hash
 from flintmq.core.record.sys_flag import indexed
@@ -26,7 +26,7 @@ from flintmq.core.steps import run_steps
 from flintmq.dispatchers.index import index_bulk
 from flintmq.dispatchers.index.index_file import IndexEntry, IndexFile
 
-log = logging.getLogger("flintmq.store")
+log = event_log("flintmq.store")
 
 _GATHER_ENTRIES: Final = 2_048
 """So many are gathered, some 4 ms of work without numpy: one message may have as many keys as a thousand others."""
@@ -308,7 +308,7 @@ class IndexService:
         for path in paths:
             size = self._disk.size(path)
             if size == 0 and not clean:
-                log.warning("%s is empty: a crash came while it was made", path)
+                log.warning("store.empty_file", "%(path)s is empty: a crash came while it was made", path=path)
                 self._disk.remove(path)
                 continue
             if size != expected:

@@ -6,7 +6,6 @@ The files have the form of RocketMQ's ``plain_acl.yml``; only their owner may re
 from __future__ import annotations
 
 import hashlib
-import logging
 import os
 import stat
 from collections.abc import Mapping, Sequence
@@ -23,9 +22,10 @@ from flintmq.config.sections.models import AclAccount, AclSection
 from flintmq.core.errors import StoreError
 from flintmq.core.io.clock import Clock
 from flintmq.core.io.paths import sync_folder
+from flintmq.core.log_events import event_log
 from flintmq.plugins.acl.account import Account, AddressPatterns, parse_addresses
 
-log = logging.getLogger("flintmq.acl")
+log = event_log("flintmq.acl")
 OWNER_ONLY: Final = 0o600
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
@@ -68,7 +68,11 @@ class AccountStore:
                 key="acl.accounts",
             )
         if self.table.global_white and section.compat == "safe":
-            log.warning("requests are taken only from %s (acl.compat: safe)", ", ".join(self.table.global_white_texts))
+            log.warning(
+                "acl.only_from",
+                "requests are taken only from %(addresses)s (acl.compat: safe)",
+                addresses=", ".join(self.table.global_white_texts),
+            )
 
     # reading
 
@@ -85,10 +89,10 @@ class AccountStore:
         except ConfigError as error:
             if str(error) != self._failed:
                 self._failed = str(error)
-                log.error("the accounts stay as they are: %s", error)
+                log.error("acl.not_read_again", "the accounts stay as they are: %(error)s", error=error)
             return False
         self._files, self.table, self._failed = files, table, None
-        log.info("%d accounts read again", len(table.accounts))
+        log.info("acl.read_again", "%(accounts)d accounts read again", accounts=len(table.accounts))
         return True
 
     def _read_all(self) -> dict[Path, ReadFile]:
@@ -272,7 +276,7 @@ def read_plain_acl(path: Path, *, file_mode: str) -> ReadFile:
         problem = f"others than its owner may use it (mode {mode:04o}): chmod 600"
         if file_mode == "refuse":
             raise ConfigError(f"{problem}, or acl.file_mode: warn", key="acl.file_mode", file=str(path))
-        log.warning("%s: %s", path, problem)
+        log.warning("acl.file_exposed", "%(path)s: %(problem)s", path=path, problem=problem)
     content = bind_model(parse_yaml(raw, str(path)), PlainAcl, "acl")
     return ReadFile(path, hashlib.sha256(raw).hexdigest(), content)
 

@@ -21,9 +21,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from flintmq.config.errors import ConfigError
-from flintmq.core.client_log import escaped_log, printable
+from flintmq.core.client_log import printable
 from flintmq.core.errors import FlintError
 from flintmq.core.io.child_process import end_process, read_ready_words
+from flintmq.core.log_events import event_log
 from flintmq.programs.cli.exits import CommandError, passed_on
 from flintmq.programs.cli.log_output import log_arguments
 
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from flintmq.config.sections.console import ConsoleSection
     from flintmq.config.sections.models import BrokerConfig
 
-log = escaped_log("flintmq.console")
+log = event_log("flintmq.console")
 
 PAUSES_S: Final = (1.0, 60.0)
 STEADY_S: Final = 60.0
@@ -88,7 +89,7 @@ def arguments_of(config: BrokerConfig, name_servers: Sequence[str], store: Path)
 
 
 def _printed(line: str) -> None:
-    log.info("%s printed: %s", "the console", printable(line))
+    log.info("supervisor.printed", "%(process)s printed: %(line)s", process="the console", line=printable(line))
 
 
 def _log_arguments() -> list[str]:
@@ -202,13 +203,18 @@ class ConsoleChild:
             if time.monotonic() - began_s >= self._steady_s:
                 pause_s = self._pauses_s[0]
             self.trouble = f"the console ended with exit code {code} and is started again"
-            log.error("the console ended with exit code %d; it is started again in %g s", code, pause_s)
+            log.error(
+                "console.ended",
+                "the console ended with exit code %(exit_code)d; it is started again in %(pause_s)g s",
+                exit_code=code,
+                pause_s=pause_s,
+            )
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, longest_s)
             try:
                 await self._start()
             except (ConsoleError, OSError) as error:
-                log.error("%s", error)
+                log.error("console.not_started", "%(error)s", error=error)
 
     async def stop(self) -> None:
         """End the process, by force where it takes more than ten seconds. Idempotent."""

@@ -12,7 +12,6 @@ What no broker noted (RocketMQ's do not) is not known, and reported as unknown.
 
 from __future__ import annotations
 
-import logging
 import re
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
@@ -26,6 +25,7 @@ from flintmq.core.errors import FlintError, StoreFormatError
 from flintmq.core.io.config_manager import JsonFile
 from flintmq.core.io.disk import Disk
 from flintmq.core.io.os_disk import OS_DISK
+from flintmq.core.log_events import event_log
 from flintmq.core.record import properties as props
 from flintmq.core.record.java_number import number_or
 
@@ -37,7 +37,7 @@ _UNKNOWN_END: Final = _UNKNOWN + 2**60
 DEFAULT_LEVELS: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 _UNITS_MS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _LEVEL: Final = re.compile(r"(\d{1,9})([smhd])")
-_log = logging.getLogger("flintmq.store")
+_log = event_log("flintmq.store")
 
 
 class DelayTimes(msgspec.Struct):
@@ -238,6 +238,6 @@ def tags_codes_with(delay_level_ms: Mapping[int, int], config: BrokerConfig, dis
     try:
         times = load_delay_times(root, disk)
     except StoreFormatError as error:
-        _log.warning("delay levels of earlier messages are not known: %s", error)
+        _log.warning("delay.levels_unknown", "delay levels of earlier messages are not known: %(error)s", error=error)
         times = DelayTimes()
     return DelayTagsCodes(delay_level_ms, times, root, disk)

@@ -18,9 +18,9 @@ import msgspec
 from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC
 from flintmq.core.broker.durable_positions import DurablePositions
 from flintmq.core.broker.redirected_message import PutOutcome, RedirectedMessageStore, delivery_of, give_up
-from flintmq.core.client_log import client_log
 from flintmq.core.io.config_manager import JsonFile
 from flintmq.core.io.typed_json import Int, Long, of_file, read_as
+from flintmq.core.log_events import client_log
 from flintmq.plugins.delay.delay_times import DelayLevels
 
 _log = client_log(__name__)
@@ -114,10 +114,20 @@ class ScheduleMessageService:
         start = max(0, self._store.min_queue_offset(SCHEDULE_TOPIC, level - 1))
         inside = min(max(known, start), max(end, start))
         if inside != known:
-            _log.warning("delay level %d goes on at queue offset %d instead of %d", level, inside, known)
+            _log.warning(
+                "delay.offset_moved",
+                "delay level %(level)d goes on at queue offset %(now_offset)d instead of %(before_offset)d",
+                level=level,
+                now_offset=inside,
+                before_offset=known,
+            )
             if inside > known and level in self._offsets:
-                what = "%d messages of delay level %d have expired with their log files [delivery.gone]"
-                _log.error(what, inside - known, level)
+                _log.error(
+                    "delivery.gone",
+                    "%(messages)d messages of delay level %(level)d have expired with their log files [delivery.gone]",
+                    messages=inside - known,
+                    level=level,
+                )
                 self.discarded += inside - known
             self._offsets[level] = inside
         return inside

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from flintmq.core.client_log import client_log
 from flintmq.core.io import fastjson
 from flintmq.core.io.config_manager import JsonFile
 from flintmq.core.io.typed_json import read_as
+from flintmq.core.log_events import client_log
 from flintmq.plugins.filters.consumer_filter_data import ConsumerFilterData, StoredFilter
 
 _log = client_log(__name__)
@@ -105,5 +105,5 @@ def _entries(value: Any) -> list[ConsumerFilterData]:
             try:
                 found.append(ConsumerFilterData.of(read_as(entry, StoredFilter)))
             except ValueError as error:
-                _log.warning("a consumer filter in the file is left out: %s", error)
+                _log.warning("filter.left_out", "a consumer filter in the file is left out: %(error)s", error=error)
     return found

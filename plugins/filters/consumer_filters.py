@@ -15,12 +15,12 @@ from typing import Final
 from flintmq.config.sections.models import BrokerConfig
 from flintmq.core import limits
 from flintmq.core.broker.subscription import SQL92, SubscriptionData
-from flintmq.core.client_log import client_log
 from flintmq.core.errors import RefusedError
 from flintmq.core.io.clock import Clock
 from flintmq.core.io.config_manager import JsonFile
 from flintmq.core.io.disk import Disk
 from flintmq.core.kernel.ports import MessageFilter, MessageFilterFactory
+from flintmq.core.log_events import client_log
 from flintmq.core.record.bloom import BloomFilter
 from flintmq.plugins.filters.consumer_filter_data import BloomFilterBacked, ConsumerFilterData, DeadFilters
 from flintmq.plugins.filters.consumer_filter_file import ConsumerFilterFile, FilePart
@@ -163,7 +163,12 @@ class ConsumerFilterManager:
             self._put(data)
         else:
             self.left_out += 1
-            _log.info("the expression of group %s for topic %s is not kept: there are too many", group, wanted.topic)
+            _log.info(
+                "filter.no_room",
+                "the expression of group %(group)s for topic %(topic)s is not kept: there are too many",
+                group=group,
+                topic=wanted.topic,
+            )
 
     def _may_compile(self, expression: str) -> bool:
         """Return whether another expression may be compiled in this second."""
@@ -183,7 +188,7 @@ class ConsumerFilterManager:
         try:
             return factory(expression, frozenset())
         except RefusedError as error:
-            _log.info("a subscription is not kept: %s", error)
+            _log.info("filter.not_kept", "a subscription is not kept: %(error)s", error=error)
             return None
 
     def _make_room(self, data: ConsumerFilterData) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
@@ -17,6 +16,7 @@ from flintmq.core.kernel.hookspecs import (
     hookimpl,
 )
 from flintmq.core.kernel.ports import CommitLogDispatcher, MessageFilter
+from flintmq.core.log_events import event_log
 from flintmq.dispatchers.filter_bitmap import CalcBitMap
 from flintmq.plugins.filters.consumer_filter_file import FilePart
 from flintmq.plugins.filters.consumer_filters import PERSIST_INTERVAL_S, ConsumerFilterManager, load_filters
@@ -24,7 +24,7 @@ from flintmq.plugins.filters.consumer_filters import PERSIST_INTERVAL_S, Consume
 if TYPE_CHECKING:
     from flintmq.core.broker.api import BrokerApi
 
-log = logging.getLogger("flintmq.broker")
+log = event_log("flintmq.broker")
 FILTER_BITMAP: Final = "filter_bitmap"
 
 
@@ -112,7 +112,7 @@ class FilterService:
         try:
             await asyncio.to_thread(self.table.file.write, parts)
         except StoreError as error:  # a full disk: it is tried again, and the next heartbeats bring what is lost
-            log.error("the consumer filters are not written: %s", error)
+            log.error("filters.write_failed", "the consumer filters are not written: %(error)s", error=error)
 
     def _forget_unwanted(self) -> None:
         """Remove what is not wanted any more where that can have changed: a slave's tables are replaced as a whole."""

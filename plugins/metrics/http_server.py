@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import re
 import socket
 import threading
@@ -22,7 +21,9 @@ from typing import Final
 
 import attrs
 
-log = logging.getLogger("flintmq.broker")
+from flintmq.core.log_events import event_log
+
+log = event_log("flintmq.broker")
 
 THREADS: Final = 4
 """That make answers on the slow path; one more makes the others, so that probes do not wait for scrapes."""
@@ -118,7 +119,7 @@ class HttpServer:
                 try:
                     connection, _peer = await self._loop.sock_accept(self._sock)
                 except OSError as error:
-                    log.warning("a request for metrics could not be taken: %s", error)
+                    log.warning("metrics.not_taken", "a request for metrics could not be taken: %(error)s", error=error)
                     await asyncio.sleep(_REST_S)  # no descriptor is left, most likely
                     continue
                 task = self._loop.create_task(self._serve_one(connection))
@@ -199,7 +200,7 @@ class HttpServer:
         try:
             answer = await self._loop.run_in_executor(pool, self._respond, path, accept)
         except Exception:
-            log.exception("a request for %s could not be answered", match[2][:80])
+            log.exception("metrics.not_answered", "a request for %(path)s could not be answered", path=match[2][:80])
             text = "this could not be answered; the broker's log says why"
             answer = Answer.text(HTTPStatus.INTERNAL_SERVER_ERROR, text)
         return _encoded(answer, with_body=match[1] == "GET")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -25,6 +24,7 @@ from opentelemetry.sdk.metrics.export import (
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
+from flintmq.core.log_events import event_log
 from flintmq.plugins.metrics.families import FAMILIES, NODE
 from flintmq.plugins.metrics.snapshot import NoSnapshotError
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from flintmq.plugins.metrics.exposition import Commons
     from flintmq.plugins.metrics.samples import Samples
 
-log = logging.getLogger("flintmq.broker")
+log = event_log("flintmq.broker")
 
 TIMEOUT_S: Final = 10.0
 """For one push, with what the exporter tries again."""
@@ -100,9 +100,14 @@ class OtlpPusher:
         self.failures += bool(trouble)
         self.pushes += not trouble
         if trouble and not self._trouble:
-            log.warning("figures cannot be pushed to %s: %s", self._endpoint, trouble)
+            log.warning(
+                "metrics.not_pushed",
+                "figures cannot be pushed to %(endpoint)s: %(error)s",
+                endpoint=self._endpoint,
+                error=trouble,
+            )
         elif self._trouble and not trouble:
-            log.info("figures are pushed to %s again", self._endpoint)
+            log.info("metrics.pushed_again", "figures are pushed to %(endpoint)s again", endpoint=self._endpoint)
         self._trouble = trouble
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import logging
 import time
 import zlib
 from collections.abc import Iterable
@@ -15,6 +14,7 @@ from flintmq.core.broker.role import MASTER_ID
 from flintmq.core.errors import FlintError, RemotingError
 from flintmq.core.kernel.hookspecs import RegisterService, hookimpl
 from flintmq.core.kernel.ports.replication import SupportsReplication
+from flintmq.core.log_events import event_log
 from flintmq.remoting.processors.answers import sliced
 from flintmq.remoting.server.secure_links import name_server_client
 from flintmq.remoting.wire.bodies import KVTable
@@ -31,7 +31,7 @@ from flintmq.remoting.wire.headers_route import (
 if TYPE_CHECKING:
     from flintmq.core.broker.api import BrokerApi
 
-log = logging.getLogger("flintmq.broker")
+log = event_log("flintmq.broker")
 
 _REST: Final = 10
 _REST_MAX_S: Final = 2.0
@@ -152,7 +152,12 @@ class Registration:
                 # docs/internals/algorithms.md, Topics and groups.
                 self._api.topics.update_order_topics(KVTable.decode(self._orders[first]).table.keys())
             except FlintError as error:  # a malformed body or a full disk does not end the registrations
-                log.warning("the order configuration of name server %s: %s", first, error)
+                log.warning(
+                    "registration.order_config",
+                    "the order configuration of name server %(name_server)s: %(error)s",
+                    name_server=first,
+                    error=error,
+                )
 
     async def settle(self) -> None:
         """Wait until the registrations that are under way have ended; none of those that begin later is waited for.
@@ -183,11 +188,21 @@ class Registration:
             answer = await self._client.invoke(address, command, api.settings.current.namesrv.register_timeout_ms)
         except RemotingError as error:
             if self.registered.get(address, True):
-                log.warning("name server %s: %s; trying again", address, error)
+                log.warning(
+                    "registration.failed",
+                    "name server %(name_server)s: %(error)s; trying again",
+                    name_server=address,
+                    error=error,
+                )
             self.registered[address] = False
             return
         if answer.code != 0:
-            log.warning("name server %s refused the registration: %s", address, answer.remark)
+            log.warning(
+                "registration.refused",
+                "name server %(name_server)s refused the registration: %(remark)s",
+                name_server=address,
+                remark=answer.remark,
+            )
             self.registered[address] = False
             return
         self.registered[address] = True
@@ -243,7 +258,12 @@ class Registration:
         try:
             await self._client.invoke(address, request(RequestCode.UNREGISTER_BROKER, header, language="JAVA"), 1_000)
         except RemotingError as error:
-            log.info("name server %s did not learn that the broker stops: %s", address, error)
+            log.info(
+                "registration.not_withdrawn",
+                "name server %(name_server)s did not learn that the broker stops: %(error)s",
+                name_server=address,
+                error=error,
+            )
 
 
 class RegistrationPlugin:

@@ -15,6 +15,7 @@ from flintmq.core.errors import FlintError, NotFollowedError
 from flintmq.core.io.clock import Clock, Scheduled
 from flintmq.core.kernel.ports.alarm import CRITICAL, WARNING, Alarm, Level
 from flintmq.core.limits import HA_PENDING_MAX, HA_SEND_BUFFER_BYTES
+from flintmq.core.log_events import event_log
 from flintmq.plugins.replication.gone_slaves import GoneSlaves
 from flintmq.plugins.replication.group_transfer import GroupTransferService
 from flintmq.plugins.replication.link_settings import LinkSettings, link_settings, wants_tls
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from flintmq.remoting.server.tls import ServerTls
     from flintmq.remoting.server.tls_listener import TlsListener
 
-log = logging.getLogger("flintmq.ha")
+log = event_log("flintmq.ha")
 
 _TICK_MAX_S: Final = 1.0
 _EXPIRE_S: Final = 0.1
@@ -364,7 +365,12 @@ class SlaveConnection(asyncio.Protocol):
         if not self.is_following:
             self.is_following = True
             service.gone.follows(self.identity)
-            log.info("slave %s follows from %d on", self.peer, self.link.next_offset_bytes)
+            log.info(
+                "replication.slave_follows",
+                "slave %(slave)s follows from %(position)d on",
+                slave=self.peer,
+                position=self.link.next_offset_bytes,
+            )
             if service.gate is not None:
                 service.gate.joined(self, held)
                 service.on_progress()
@@ -392,7 +398,13 @@ class SlaveConnection(asyncio.Protocol):
         transport = self._transport
         if transport is None or transport.is_closing():
             return
-        log.log(logging.ERROR if is_serious else logging.WARNING, "slave %s: %s", self.peer, reason)
+        log.log(
+            logging.ERROR if is_serious else logging.WARNING,
+            "replication.slave_refused",
+            "slave %(slave)s: %(reason)s",
+            slave=self.peer,
+            reason=reason,
+        )
         transport.writelines(self.link.farewell(reason))
         transport.close()
 
@@ -407,7 +419,12 @@ class SlaveConnection(asyncio.Protocol):
         self._transport = None
         self._service.connections.discard(self)
         if self.is_following:
-            log.info("slave %s is gone, at %d", self.peer, self.link.held_offset_bytes)
+            log.info(
+                "replication.slave_gone",
+                "slave %(slave)s is gone, at %(position)d",
+                slave=self.peer,
+                position=self.link.held_offset_bytes,
+            )
             self._service.gone.left(self.identity)
         if self._service.gate is not None:
             self._service.gate.left(self)

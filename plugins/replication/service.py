@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -11,6 +10,7 @@ from flintmq.config.errors import ConfigError
 from flintmq.core.broker.role import SLAVE, SYNC_MASTER
 from flintmq.core.errors import FlintError
 from flintmq.core.kernel.ports.replication import MasterDirectory
+from flintmq.core.log_events import event_log
 
 if TYPE_CHECKING:
     from flintmq.core.broker.api import BrokerApi
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from flintmq.plugins.replication.master import MasterReplication
     from flintmq.plugins.replication.slave import SlaveReplication
 
-log = logging.getLogger("flintmq.ha")
+log = event_log("flintmq.ha")
 
 
 class ReplicationService:
@@ -89,7 +89,12 @@ class ReplicationService:
                     await directory.register_all()  # name servers learn the port for slaves
         except (FlintError, ConfigError, OSError) as error:
             self._trouble = f"replication does not run since the role changed to {self._kind}: {error}"
-            log.error("replication does not run since the role changed to %s: %s", self._kind, error)
+            log.error(
+                "replication.role_not_taken",
+                "replication does not run since the role changed to %(role)s: %(error)s",
+                role=self._kind,
+                error=error,
+            )
 
     async def settle(self) -> None:
         """Wait until what the last change of the role began has ended."""

@@ -21,6 +21,7 @@ from flintmq.core.kernel.ports import FlushStatus
 from flintmq.core.kernel.ports.alarm import CRITICAL, WARNING, Alarm, Level
 from flintmq.core.kernel.ports.replication import MasterDirectory
 from flintmq.core.log.log_chunk import LogChunk
+from flintmq.core.log_events import event_log
 from flintmq.core.record.topic_lives import DELETIONS, deleted_topic
 from flintmq.plugins.replication.link_settings import LinkSettings, link_settings, wants_tls
 from flintmq.plugins.replication.slave_link import SlaveLink, SlaveStage
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from flintmq.core.broker.api import BrokerApi
     from flintmq.core.kernel.ports import RecordBatch
 
-log = logging.getLogger("flintmq.ha")
+log = event_log("flintmq.ha")
 
 _TICK_MAX_S: Final = 1.0
 _CONNECT_TIMEOUT_S: Final = 5.0
@@ -237,7 +238,7 @@ class HaSlaveService:
             except (FlintError, ConfigError, OSError, TimeoutError) as error:
                 self.tell(f"{error or type(error).__name__}", is_serious=isinstance(error, NotFollowedError))
             except Exception as error:  # a defect here must not end the following for good
-                log.exception("following the master failed")
+                log.exception("replication.failed", "following the master failed")
                 self.tell(f"{type(error).__name__}: {error}", is_serious=True)
             if self._alone_since_s is None:
                 self._alone_since_s = self.clock.monotonic_s()
@@ -248,7 +249,12 @@ class HaSlaveService:
         self._is_told_serious = is_serious
         if reason != self._told:
             self._told = reason
-            log.log(logging.ERROR if is_serious else logging.WARNING, "the master is not followed: %s", reason)
+            log.log(
+                logging.ERROR if is_serious else logging.WARNING,
+                "replication.not_following",
+                "the master is not followed: %(reason)s",
+                reason=reason,
+            )
 
     async def _follow_once(self) -> None:
         address = await self._find_master()
@@ -278,7 +284,12 @@ class HaSlaveService:
         """Take note that the master at an address is followed now."""
         self._told = ""
         self._alone_since_s = None
-        log.info("following the master at %s from %d on", address, self.log.end_offset_bytes)
+        log.info(
+            "replication.following",
+            "following the master at %(master)s from %(position)d on",
+            master=address,
+            position=self.log.end_offset_bytes,
+        )
 
     def runtime_info(self) -> dict[str, str]:
         """Return figures for request 28."""

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
@@ -27,13 +26,14 @@ from flintmq.core.io import fastjson
 from flintmq.core.io.config_manager import DataVersion
 from flintmq.core.io.typed_json import read_as
 from flintmq.core.kernel.ports import SupportsFollowing
+from flintmq.core.log_events import event_log
 from flintmq.core.response_code import ResponseCode
 from flintmq.remoting.client.transport import RemotingClient
 from flintmq.remoting.processors.answers import sliced
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.command import request
 
-log = logging.getLogger("flintmq.ha")
+log = event_log("flintmq.ha")
 
 TIMEOUT_MS = 5_000
 FIRST_WAIT_S = 0.5
@@ -164,9 +164,19 @@ class SlaveSynchronize:
         except FlintError as error:
             if str(error) != self._told:
                 self._told = str(error)
-                log.warning("topics, groups and offsets of the master at %s: %s", address, error)
+                log.warning(
+                    "replication.tables_missing",
+                    "topics, groups and offsets of the master at %(master)s: %(error)s",
+                    master=address,
+                    error=error,
+                )
         except (ValueError, TypeError, AttributeError) as error:  # tables of another shape than expected
-            log.exception("the tables of the master at %s cannot be taken over: %s", address, error)
+            log.exception(
+                "replication.tables_wrong",
+                "the tables of the master at %(master)s cannot be taken over: %(error)s",
+                master=address,
+                error=error,
+            )
 
     async def synchronize(self, address: str, *, topics_only: bool = False) -> None:
         """Copy all tables once.
@@ -228,8 +238,13 @@ class SlaveSynchronize:
                 api.offsets.remove_topic(topic)
                 api.figures.counts.forget_topic(topic)
         if removed:
-            text = "%d queues of %d topics that the master does not have are removed, such as %s"
-            log.info(text, removed.total(), len(removed), next(iter(removed)))
+            log.info(
+                "replication.queues_removed",
+                "%(queues)d queues of %(topics)d topics that the master does not have are removed, such as %(topic)s",
+                queues=removed.total(),
+                topics=len(removed),
+                topic=next(iter(removed)),
+            )
 
     async def _log_end(self, address: str) -> int:
         """Return the end of the master's log in bytes; 0 where the master does not say it."""

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Final
 
 from flintmq.core.broker.log_copy import LogCopy
 from flintmq.core.broker.log_view import LogView
 from flintmq.core.log.epochs import Epochs
+from flintmq.core.log_events import event_log
 from flintmq.plugins.replication.agreement import Agreement, LogState
 
-log = logging.getLogger("flintmq.ha")
+log = event_log("flintmq.ha")
 
 
 class StoreLog:
@@ -91,10 +91,12 @@ class SlaveStoreLog(StoreLog):
             end = self.end_offset_bytes
             kept = self.copy.truncate(agreement.truncate_to_bytes)
             log.warning(
-                "the log was cut from %d to %d, where the master's ends; what was cut is in %s",
-                end,
-                agreement.truncate_to_bytes,
-                kept,
+                "replication.log_cut",
+                "the log was cut from %(before_position)d to %(now_position)d, where the master's ends; what was cut "
+                "is in %(quarantine)s",
+                before_position=end,
+                now_position=agreement.truncate_to_bytes,
+                quarantine=kept,
             )
         if self.copy.epochs.epochs != epochs:
             self.copy.epochs.replace(epochs)

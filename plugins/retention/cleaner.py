@@ -7,7 +7,6 @@ file keep its map alive, so that they read whole messages to the end.
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections import deque
@@ -21,6 +20,7 @@ from flintmq.core.broker.log_files import LogFiles
 from flintmq.core.errors import StoreError
 from flintmq.core.io.disk import Disk
 from flintmq.core.kernel.ports import Alarm, QueueReader
+from flintmq.core.log_events import event_log
 from flintmq.core.record import record as rec
 from flintmq.core.retention.retention import (
     DELETE_FILES_MAX,
@@ -47,7 +47,7 @@ from flintmq.plugins.retention.unread import (
     describe,
 )
 
-log = logging.getLogger("flintmq.store")
+log = event_log("flintmq.store")
 MANUAL_ROUNDS: Final = 20
 _SLICE_QUEUES: Final = 128
 __all__ = ["MANUAL_ROUNDS", "CleanCommitLogService", "ConsumerOffsets", "PrunableIndex", "Reason", "Unread"]
@@ -151,9 +151,14 @@ class CleanCommitLogService:
         self.alarms = disks(log_disks, queue_disk, policy)
         files.avoid(full_folders(log_disks, policy))
         if space.full is not None and files.disk_full is None:
-            log.error("the disk is full, writes are refused: %s; see %s", space.full.measured, space.full.key)
+            log.error(
+                "disk.full",
+                "the disk is full, writes are refused: %(measured)s; see %(key)s",
+                measured=space.full.measured,
+                key=space.full.key,
+            )
         elif space.full is None and files.disk_full is not None:
-            log.warning("there is room on the disk again, writes are accepted")
+            log.warning("disk.room_again", "there is room on the disk again, writes are accepted")
         files.set_disk_full(space.full)
         return space
 
@@ -163,7 +168,11 @@ class CleanCommitLogService:
         except StoreError as error:
             if folder not in self._silent_disks:
                 self._silent_disks.add(folder)
-                log.error("nothing is deleted for want of space there, nor are writes refused: %s", error)
+                log.error(
+                    "disk.not_measured",
+                    "nothing is deleted for want of space there, nor are writes refused: %(error)s",
+                    error=error,
+                )
             return None
         self._silent_disks.discard(folder)
         return usage
@@ -207,10 +216,10 @@ class CleanCommitLogService:
             self._bin.put(file.path, file)
             self._warned.pop(file.start, None)
             deleted += 1
-            log.info("%s goes: %s", file.path, deletion.reason.value)
+            log.info("retention.file_goes", "%(path)s goes: %(reason)s", path=file.path, reason=deletion.reason.value)
         self._bin.empty()
         if deleted == 0 and space.delete and space.forcibly:
-            log.warning("the disk is nearly full, and no commit log file can be deleted")
+            log.warning("disk.nearly_full", "the disk is nearly full, and no commit log file can be deleted")
 
     def _finder(self, policy: RetentionPolicy) -> UnreadFinder | None:
         """Return what finds out who has not consumed what, as things are now; None without groups."""
@@ -262,7 +271,14 @@ class CleanCommitLogService:
             )
         if told and kind not in self._warned.setdefault(start, set()):
             self._warned[start].add(kind)
-            log.warning("commit log file %020d, %s: %s; %s", start, deletion.reason.value, describe(told), what)
+            log.warning(
+                "retention.unread",
+                "commit log file %(file)020d, %(reason)s: %(group)s; %(what)s",
+                file=start,
+                reason=deletion.reason.value,
+                group=describe(told),
+                what=what,
+            )
 
     # queues and the index
 
@@ -318,7 +334,13 @@ class CleanCommitLogService:
         try:
             return queue.expire(is_gone)
         except OSError as error:
-            log.error("a file of %s queue %d could not be deleted: %s", queue.topic, queue.queue_id, error)
+            log.error(
+                "retention.queue_not_deleted",
+                "a file of %(topic)s queue %(queue_id)d could not be deleted: %(error)s",
+                topic=queue.topic,
+                queue_id=queue.queue_id,
+                error=error,
+            )
             return False
 
     def clean_expired_queues(self) -> int:
@@ -336,7 +358,12 @@ class CleanCommitLogService:
             files.delete_queue(topic, queue_id)
             if self._offsets is not None:
                 self._offsets.remove_queue(topic, queue_id)
-            log.info("%s queue %d removed: all of its messages are deleted", topic, queue_id)
+            log.info(
+                "retention.queue_removed",
+                "%(topic)s queue %(queue_id)d removed: all of its messages are deleted",
+                topic=topic,
+                queue_id=queue_id,
+            )
         return len(expired)
 
 
@@ -387,7 +414,13 @@ class FileBin:
                     self._disk.remove(path)
                 except (OSError, StoreError) as error:
                     self.failures += 1
-                    log.error("%s could not be deleted, %d files wait: %s", path, len(self._waiting), error)
+                    log.error(
+                        "retention.not_deleted",
+                        "%(path)s could not be deleted, %(waiting)d files wait: %(error)s",
+                        path=path,
+                        waiting=len(self._waiting),
+                        error=error,
+                    )
                     return
                 self._waiting.popleft()
-                log.info("%s deleted", path)
+                log.info("retention.deleted", "%(path)s deleted", path=path)

@@ -9,7 +9,6 @@ keeps its offsets itself (broadcasting): nothing is kept for it.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Final, Protocol
 
@@ -20,11 +19,12 @@ from flintmq.core.broker.readers import OwnReader, Readers
 from flintmq.core.broker.topic_name import RETRY_PREFIX
 from flintmq.core.io.clock import Clock
 from flintmq.core.kernel.ports import Alarm, ConsumeQueues, QueueReader
+from flintmq.core.log_events import event_log
 from flintmq.core.record import properties as props
 from flintmq.core.record.record import Record
 from flintmq.core.retention.retention import Bound, Deletion, LogFile, RetentionPolicy, bound_for_groups
 
-log = logging.getLogger("flintmq.store")
+log = event_log("flintmq.store")
 ALARM_MS: Final = 3_600_000
 """How long it is told that a file went which was kept for a group: nothing makes that right again."""
 LOOKED_AT_MAX: Final = 20_000
@@ -228,7 +228,11 @@ class KeptForGroups:
         """Warn of groups for which nothing can be kept, once for each until it has an offset."""
         silent = policy.keep_for_groups - set(seen)
         for group in sorted(silent - self._silent):
-            log.warning("group %s of store.keep_for_groups has stored no offset: nothing is kept for it", group)
+            log.warning(
+                "retention.keeps_nothing",
+                "group %(group)s of store.keep_for_groups has stored no offset: nothing is kept for it",
+                group=group,
+            )
         self._silent = silent
 
     @staticmethod
@@ -242,8 +246,13 @@ class KeptForGroups:
         """Tell that a file went although it was kept: one line, and an alarm for each group."""
         named = self.named(unread, policy)
         log.warning(
-            "commit log file %020d was kept for a group and is deleted all the same: %s; %s; see %s",
-            *(start_offset_bytes, describe(named), bound.measured, bound.key),
+            "retention.bound_won",
+            "commit log file %(file)020d was kept for a group and is deleted all the same: %(group)s; %(measured)s; "
+            "see %(key)s",
+            file=start_offset_bytes,
+            group=describe(named),
+            measured=bound.measured,
+            key=bound.key,
         )
         for one in named:
             before = self._lost.get(one.group)
@@ -294,9 +303,13 @@ class ForcedDeletions:
                 self._lost[one.group] = self._lost.get(one.group, 0) + one.messages
         lost = {one.group: one.messages for one in contents.unread}
         log.warning(
-            "commit log file %020d goes before it has expired, because the disk is nearly full: "
-            "%d messages, the newest is %s; %s",
-            *(file.start_offset_bytes, contents.messages, _age(file.newest_ms, now_ms), groups_that_lose(lost)),
+            "retention.deleted_unexpired",
+            "commit log file %(file)020d goes before it has expired, because the disk is nearly full: %(messages)d "
+            "messages, the newest is %(age)s; %(groups)s",
+            file=file.start_offset_bytes,
+            messages=contents.messages,
+            age=_age(file.newest_ms, now_ms),
+            groups=groups_that_lose(lost),
         )
 
     def _is_told(self, now_ms: int) -> bool:

@@ -10,10 +10,11 @@ Sessions of Spark Connect have no optimizer here, and streams are planned otherw
 
 from __future__ import annotations
 
-import logging
 from typing import Any, Final
 
-log = logging.getLogger("flintmq.spark")
+from flintmq.core.log_events import event_log
+
+log = event_log("flintmq.spark")
 
 _CLASS: Final = "flintmq.ColumnPruning"
 _SOURCE: Final = """
@@ -191,7 +192,11 @@ def prune_columns(spark: Any) -> bool:
             compiled = spark._jvm.PythonUtils.toSeq([*rules, _compiled(spark)])
             getattr(java_session.experimental(), "extraOptimizations_$eq")(compiled)
     except (Py4JError, TypeError, AttributeError) as error:
-        log.warning("columns are not pruned in this session, name them with the option columns: %s", str(error)[:500])
+        log.warning(
+            "spark.columns_not_pruned",
+            "columns are not pruned in this session, name them with the option columns: %(error)s",
+            error=str(error)[:500],
+        )
         return False
     return True
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import threading
 import uuid
 from collections.abc import Callable, Sequence
@@ -11,9 +10,10 @@ from typing import Any, Final
 
 import attrs
 
+from flintmq.core.log_events import event_log
 from flintmq.plugins.spark.errors import RuntimeMissingError
 
-log = logging.getLogger("flintmq.spark")
+log = event_log("flintmq.spark")
 
 TASKS: Final = 8
 """How many tasks look around: each executor gets some of them where there are not more executors."""
@@ -85,7 +85,11 @@ def worker_pythons(spark: Any, needed: Sequence[str], timeout_s: float = TIMEOUT
         rows = spark.range(0, TASKS, 1, TASKS).select(told("id").alias("told")).collect()
     except PySparkException as error:
         if late.is_set():
-            log.warning("no executor has answered in %.0f s: not known whether flintmq is installed there", timeout_s)
+            log.warning(
+                "spark.executors_silent",
+                "no executor has answered in %(seconds).0f s: not known whether flintmq is installed there",
+                seconds=timeout_s,
+            )
             return []
         raise _explained(error) from error
     finally:

@@ -7,7 +7,6 @@ Names know no case, as everywhere in Spark. An unknown one is an error that name
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal
@@ -15,13 +14,14 @@ from typing import Any, Final, Literal
 import attrs
 
 from flintmq.core.limits import BATCH_MAX_MESSAGES
+from flintmq.core.log_events import event_log
 from flintmq.plugins.spark import option_values as values
 from flintmq.plugins.spark.errors import DataLossError, OptionError, SparkPluginError
 from flintmq.plugins.spark.option_values import Place
 from flintmq.plugins.spark.ports import ANY, Range
 from flintmq.plugins.spark.schema import ALL_NAMES, chosen, nearest
 
-log = logging.getLogger("flintmq.spark")
+log = event_log("flintmq.spark")
 
 Transport = Literal["store", "broker"]
 Visibility = Literal["flushed", "dispatched", "confirmed"]
@@ -279,7 +279,7 @@ class ReadOptions:
         """Messages that should be read are gone: raises an error, or warns with ``failOnDataLoss`` switched off."""
         if self.fail_on_data_loss:
             raise kind(f"{what}. With option failOnDataLoss=false the read goes on with what there is")
-        log.warning("%s; failOnDataLoss=false: going on with what there is", what)
+        log.warning("spark.data_loss", "%(what)s; failOnDataLoss=false: going on with what there is", what=what)
 
     @property
     def stored_ms(self) -> Range:

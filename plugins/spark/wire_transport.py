@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import os
 import time
 from collections.abc import Iterator, Sequence
@@ -18,6 +17,7 @@ import attrs
 
 from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.errors import FlintError
+from flintmq.core.log_events import event_log
 from flintmq.plugins.spark.decoder import Decoder, RowFilter
 from flintmq.plugins.spark.errors import SparkPluginError
 from flintmq.plugins.spark.option_values import Place
@@ -42,7 +42,7 @@ from flintmq.plugins.spark.wire.ranges import (
 if TYPE_CHECKING:
     import pyarrow
 
-log = logging.getLogger("flintmq.spark")
+log = event_log("flintmq.spark")
 
 ASSUMED_BYTES: Final = 512
 """A record's size where there is none to look at."""
@@ -172,7 +172,11 @@ class WireTransport:
             elif isinstance(failure, FlintError):
                 name = queue_name(queue)
                 log.warning(
-                    "group %s: the offset of %s was not committed: %s", self.options.commit_group, name, failure
+                    "spark.not_committed",
+                    "group %(group)s: the offset of %(queue)s was not committed: %(error)s",
+                    group=self.options.commit_group,
+                    queue=name,
+                    error=failure,
                 )
             else:
                 raise failure

@@ -22,7 +22,6 @@ messages that this run has not seen yet.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -31,12 +30,13 @@ from flintmq.core.broker.durable_positions import DurablePositions, LogEnds
 from flintmq.core.broker.redirected_message import PutOutcome, RedirectedMessageStore, delivery_of, give_up
 from flintmq.core.errors import StoreFormatError
 from flintmq.core.io.config_manager import JsonFile
+from flintmq.core.log_events import event_log
 from flintmq.core.record import properties as props
 from flintmq.core.record.java_number import number_or, parse_long
 from flintmq.core.record.record import MessageExtBrokerInner, Record
 from flintmq.plugins.timer.timer_wheel import ENTRY, KEY, TimerWheel
 
-_log = logging.getLogger(__name__)
+_log = event_log(__name__)
 
 LOOK_INTERVAL_MS: Final = 100
 """How often the queue is looked at; also the pause after a delivery that failed."""
@@ -168,7 +168,7 @@ class TimerMessageService:
         try:
             return self._pass(now_ms)
         except StoreFormatError as error:
-            _log.error("the timers are read again from the queue: %s", error)
+            _log.error("timer.read_again", "the timers are read again from the queue: %(error)s", error=error)
             self._restore(self.positions())
             return now_ms + LOOK_INTERVAL_MS
 
@@ -211,9 +211,11 @@ class TimerMessageService:
         start = self._store.min_queue_offset(TIMER_TOPIC, 0)
         if self._read < start:
             _log.error(
-                "timers at queue offsets %d to %d have expired with their log files [delivery.gone]",
-                self._read,
-                start - 1,
+                "delivery.gone",
+                "timers at queue offsets %(first_offset)d to %(last_offset)d have expired with their log files "
+                "[delivery.gone]",
+                first_offset=self._read,
+                last_offset=start - 1,
             )
             self.discarded += start - self._read
             self._read = start

@@ -18,13 +18,14 @@ from opentelemetry.trace import SpanContext, SpanKind, TraceFlags
 from opentelemetry.trace.span import TraceState
 from opentelemetry.trace.status import Status, StatusCode
 
+from flintmq.core.log_events import event_log
 from flintmq.plugins.tracing.spans import TYPES
 from flintmq.plugins.tracing.trace_context import RANDOM, SAMPLED, TraceContext
 
 if TYPE_CHECKING:
     from flintmq.plugins.tracing.spans import Span
 
-log = logging.getLogger("flintmq.broker")
+log = event_log("flintmq.broker")
 _exporters_log = logging.getLogger(OTLPSpanExporter.__module__)
 
 TIMEOUT_S: Final = 10.0
@@ -81,7 +82,11 @@ class SpanPusher:
             self.dropped += 1
             if not self._is_stopping and time.monotonic() >= self._tell_dropped_s:
                 self._tell_dropped_s = time.monotonic() + _REMIND_S
-                log.warning("spans are dropped: %d wait already (tracing.queue_max)", len(waiting))
+                log.warning(
+                    "tracing.dropped",
+                    "spans are dropped: %(waiting)d wait already (tracing.queue_max)",
+                    waiting=len(waiting),
+                )
             return
         waiting.append(span)
         if len(waiting) == min(_PUSH_MAX, self._queue_max):
@@ -131,9 +136,14 @@ class SpanPusher:
         self.lost += count if trouble else 0
         self.pushed += 0 if trouble else count
         if trouble and not self._trouble and not self._is_closed:
-            log.warning("spans cannot be pushed to %s: %s", self._endpoint, trouble)
+            log.warning(
+                "tracing.not_pushed",
+                "spans cannot be pushed to %(endpoint)s: %(error)s",
+                endpoint=self._endpoint,
+                error=trouble,
+            )
         elif self._trouble and not trouble:
-            log.info("spans are pushed to %s again", self._endpoint)
+            log.info("tracing.pushed_again", "spans are pushed to %(endpoint)s again", endpoint=self._endpoint)
         self._trouble = trouble
 
     def _readable(self, span: Span) -> ReadableSpan:

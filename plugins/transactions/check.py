@@ -24,10 +24,10 @@ from flintmq.config.rocketmq.system_topics import TRANS_CHECK_MAX_TIME_TOPIC, TR
 from flintmq.config.sections.models import BrokerConfig
 from flintmq.config.sections.service import TransactionsSection
 from flintmq.core.broker.producers import ProducerTable
-from flintmq.core.client_log import client_log
 from flintmq.core.errors import FlintError, RefusedError
 from flintmq.core.io.clock import Clock
 from flintmq.core.kernel.ports import DispatchRequest
+from flintmq.core.log_events import client_log
 from flintmq.core.record import properties as props
 from flintmq.core.record.record import MessageExtBrokerInner, Record
 from flintmq.core.response_code import ResponseCode
@@ -136,7 +136,9 @@ class TransactionalMessageCheckService:
                 if clock.monotonic_s() > deadline_s or self._sliced_bytes >= SLICE_BYTES:
                     break
         except RefusedError as error:
-            _log.warning("transactions are checked again later: %s", error.remark)
+            _log.warning(
+                "transaction.checked_later", "transactions are checked again later: %(error)s", error=error.remark
+            )
             return False
         self._round_end = round_end
         return True
@@ -146,7 +148,11 @@ class TransactionalMessageCheckService:
         record = self._store.record(TRANS_HALF_TOPIC, half_queue_offset)
         if record is None:
             low = self._store.min_queue_offset(TRANS_HALF_TOPIC)
-            _log.warning("half messages from %d on are no longer in the log [transaction.gone]", half_queue_offset)
+            _log.warning(
+                "transaction.gone",
+                "half messages from %(half_offset)d on are no longer in the log [transaction.gone]",
+                half_offset=half_queue_offset,
+            )
             self.table.skip_to(max(low, half_queue_offset + 1))
             return True
         identity, properties = half.identity_of(record), record.properties
@@ -182,7 +188,12 @@ class TransactionalMessageCheckService:
         except RefusedError as error:
             if error.code != ResponseCode.MESSAGE_ILLEGAL:
                 raise
-            _log.error("half message %d cannot be put again: %s", record.queue_offset, error.remark)
+            _log.error(
+                "transaction.not_put_again",
+                "half message %(half_offset)d cannot be put again: %(error)s",
+                half_offset=record.queue_offset,
+                error=error.remark,
+            )
             self._give_up(record, identity, half.check_times(record.properties))
             return None
         self._sliced_bytes += put.message_size_bytes
@@ -191,11 +202,13 @@ class TransactionalMessageCheckService:
 
     def _give_up(self, record: Record, identity: Identity, times: int) -> None:
         _log.warning(
-            "half message %d of %s for %s is given up after %d checks [transaction.given_up]",
-            record.queue_offset,
-            record.properties.get(props.PRODUCER_GROUP),
-            record.properties.get(props.REAL_TOPIC),
-            times,
+            "transaction.given_up",
+            "half message %(half_offset)d of %(group)s for %(topic)s is given up after %(checks)d checks "
+            "[transaction.given_up]",
+            half_offset=record.queue_offset,
+            group=record.properties.get(props.PRODUCER_GROUP),
+            topic=record.properties.get(props.REAL_TOPIC),
+            checks=times,
         )
         self._store.ensure_topic(TRANS_CHECK_MAX_TIME_TOPIC)
         try:
@@ -204,11 +217,12 @@ class TransactionalMessageCheckService:
             if error.code != ResponseCode.MESSAGE_ILLEGAL:
                 raise
             _log.error(
-                "half message %d cannot become a dead letter either: %s; it stays in the log at position %d until that expires "
-                "[transaction.kept]",
-                record.queue_offset,
-                error.remark,
-                record.commit_log_offset_bytes,
+                "transaction.kept",
+                "half message %(half_offset)d cannot become a dead letter either: %(error)s; it stays in the log at "
+                "position %(log_position)d until that expires [transaction.kept]",
+                half_offset=record.queue_offset,
+                error=error.remark,
+                log_position=record.commit_log_offset_bytes,
             )
         self._sliced_bytes += record.size_bytes
         self.table.gave_up(identity, record.queue_offset)
@@ -222,12 +236,21 @@ class TransactionalMessageCheckService:
                 continue
             channel = self._producers.next_channel(question.group)
             if channel is None:
-                _log.debug("no member of producer group %s is connected to be asked", question.group)
+                _log.debug(
+                    "transaction.nobody_to_ask",
+                    "no member of producer group %(group)s is connected to be asked",
+                    group=question.group,
+                )
                 continue
             try:
                 channel.send_oneway(CHECK_TRANSACTION_STATE, question.header, question.body)
             except FlintError as error:
-                _log.warning("%s could not be asked: %s", channel.remote_address, error)
+                _log.warning(
+                    "transaction.not_asked",
+                    "%(client)s could not be asked: %(error)s",
+                    client=channel.remote_address,
+                    error=error,
+                )
 
 
 def _question(record: Record, identity: Identity, message: MessageExtBrokerInner, put: DispatchRequest) -> _Question:

@@ -12,7 +12,6 @@ from flintmq.core.broker.readers import OPEN_TRANSACTIONS
 from flintmq.core.broker.redirected_message import check_deliverable, drop, has_real_topic
 from flintmq.core.broker.role import MASTER_ID, Role
 from flintmq.core.broker.sink import acknowledge
-from flintmq.core.client_log import client_log
 from flintmq.core.errors import RefusedError
 from flintmq.core.io.clock import Scheduled
 from flintmq.core.kernel.hookspecs import (
@@ -25,6 +24,7 @@ from flintmq.core.kernel.hookspecs import (
 from flintmq.core.kernel.ports import Measurement, Sent, SystemTopic
 from flintmq.core.kernel.ports.access import ADMIN, Permission
 from flintmq.core.kernel.ports.processor import DeclaredProcessor, Request, Response, declared_by, handles
+from flintmq.core.log_events import client_log
 from flintmq.core.record import properties as props
 from flintmq.core.record.host import decode_message_id
 from flintmq.core.record.record import MessageExtBrokerInner
@@ -226,7 +226,12 @@ class EndTransactionProcessor(DeclaredProcessor):
         try:
             is_kept = self._transactions.end(header)
         except RefusedError as error:
-            log.warning("a transaction of %s is not ended: %s", request.channel.remote_address, error.remark)
+            log.warning(
+                "transaction.not_ended",
+                "a transaction of %(client)s is not ended: %(error)s",
+                client=request.channel.remote_address,
+                error=error.remark,
+            )
             raise
         await _acknowledge(self._api)
         if not is_kept:

@@ -14,9 +14,9 @@ from flintmq.config.rocketmq.system_topics import TRANS_CHECK_MAX_TIME_TOPIC, TR
 from flintmq.config.sections.models import BrokerConfig
 from flintmq.core.broker.durable_positions import DurablePositions
 from flintmq.core.broker.producers import ProducerTable
-from flintmq.core.client_log import client_log
 from flintmq.core.errors import RefusedError
 from flintmq.core.io.clock import Clock
+from flintmq.core.log_events import client_log
 from flintmq.core.record import properties as props
 from flintmq.core.record.host import offset_message_id
 from flintmq.core.record.record import MessageExtBrokerInner, Record
@@ -86,7 +86,11 @@ class TransactionalMessageService:
         self._early.clear()
         self.checks.begin(self.table)
         if missing:
-            _log.warning("op records of half messages %s were lost in a crash and are put again", missing)
+            _log.warning(
+                "transaction.op_lost",
+                "op records of half messages %(half_offsets)s were lost in a crash and are put again",
+                half_offsets=missing,
+            )
             self._append([self._op(offset) for offset in missing], missing)
         self._durable.saved = self._store.load_positions()
         self.save()
@@ -130,7 +134,13 @@ class TransactionalMessageService:
                 open, and its producer is asked again.
         """
         if request.from_transaction_check:
-            _log.debug("%s was asked and says %d: %s", request.producer_group, request.commit_or_rollback, request)
+            _log.debug(
+                "transaction.answered",
+                "%(group)s was asked and says %(state)d: %(request)s",
+                group=request.producer_group,
+                state=request.commit_or_rollback,
+                request=request,
+            )
         if request.commit_or_rollback not in (TRANSACTION_COMMIT, TRANSACTION_ROLLBACK):
             return True
         record = self._store.record_at(request.commit_log_offset_bytes)
@@ -181,7 +191,12 @@ class TransactionalMessageService:
             try:
                 self.end(request)
             except RefusedError as error:
-                _log.warning("a transaction of %s was not ended: %s", request.producer_group, error.remark)
+                _log.warning(
+                    "transaction.not_ended",
+                    "a transaction of %(group)s was not ended: %(error)s",
+                    group=request.producer_group,
+                    error=error.remark,
+                )
 
     def _final(self, record: Record) -> MessageExtBrokerInner:
         message = half.final_of(record)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -24,6 +23,7 @@ from flintmq.core.io.config_journal import ConfigJournal
 from flintmq.core.io.config_manager import JsonFile
 from flintmq.core.kernel.ports import Measurement
 from flintmq.core.log.epochs import MASTER
+from flintmq.core.log_events import event_log
 from flintmq.core.recovery.small_files import TOPICS, check_small_files
 from flintmq.programs.broker.authenticators import Authenticators
 from flintmq.programs.broker.plugin_figures import plugin_alarms, plugin_figures, plugin_measurements
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from flintmq.programs.broker.service import Timers
     from flintmq.remoting.server.channel import ServerChannel
 
-log = logging.getLogger("flintmq.broker")
+log = event_log("flintmq.broker")
 
 
 class Assembly:
@@ -192,7 +192,7 @@ class Assembly:
         try:
             await in_thread_to_its_end(self.state.store.end_writes)
         except StoreError as error:  # positions that stand for more than is on disk are not written then
-            log.error("the log could not be made durable: %s", error)
+            log.error("store.not_durable", "the log could not be made durable: %(error)s", error=error)
         self.services.persist()
 
 
@@ -244,14 +244,20 @@ def _complete_topics(state: BrokerState, *, is_incomplete: bool) -> None:
         return
     names = ", ".join(f"{topic} ({count} queues)" for topic, count in sorted(numbers.items())[:10])
     if is_incomplete:
-        log.warning("%d topics are made again, as wide as their queues with messages: %s", len(numbers), names)
+        log.warning(
+            "store.topics_made_again",
+            "%(count)d topics are made again, as wide as their queues with messages: %(topics)s",
+            count=len(numbers),
+            topics=names,
+        )
         for topic, count in sorted(numbers.items()):
             topics.create_in_send_back(topic, count)
     else:
         log.warning(
-            "%d topics have messages and are not in the table of topics; make them, or delete them: %s",
-            len(numbers),
-            names,
+            "store.topics_unknown",
+            "%(count)d topics have messages and are not in the table of topics; make them, or delete them: %(topics)s",
+            count=len(numbers),
+            topics=names,
         )
     store.mended.append(f"{len(numbers)} topics")
 

@@ -6,7 +6,6 @@ has ended. Stop: the reverse; the ``abort`` file goes last, and only when everyt
 
 from __future__ import annotations
 
-import logging
 import socket
 from collections.abc import Iterable
 from functools import partial
@@ -23,6 +22,7 @@ from flintmq.core.io.disk import Disk
 from flintmq.core.io.os_disk import OS_DISK
 from flintmq.core.kernel.accounts import Ledger
 from flintmq.core.kernel.kernel import Kernel
+from flintmq.core.log_events import event_log
 from flintmq.core.response_code import ResponseCode
 from flintmq.core.running_loop import running_loop
 from flintmq.programs.broker.assembly import Assembly
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from flintmq.remoting.client.broker_api import PullResult
     from flintmq.remoting.server.tls import ServerTls
 
-log = logging.getLogger("flintmq.broker")
+log = event_log("flintmq.broker")
 
 
 class Broker(Service):
@@ -183,10 +183,11 @@ class Broker(Service):
         await made.services.ready()
         kernel.ledger.serves = True
         log.info(
-            "broker %s listens on %s, store %s",
-            config.broker.name,
-            self.address if sockets else "no port",
-            self.store_path,
+            "broker.listens",
+            "broker %(broker)s listens on %(address)s, store %(store)s",
+            broker=config.broker.name,
+            address=self.address if sockets else "no port",
+            store=self.store_path,
         )
 
     async def check(self, ledger: Ledger | None = None) -> None:
@@ -379,7 +380,7 @@ class Broker(Service):
         if self._runs:
             self.kernel.ledger.serves = False
             await super().stop()
-            log.info("broker %s stopped", self.loaded.config.broker.name)
+            log.info("broker.stopped", "broker %(broker)s stopped", broker=self.loaded.config.broker.name)
 
 
 def _checked_door(config: BrokerConfig) -> tuple[bool, ServerTls | None]:

@@ -6,13 +6,13 @@ limits, the access rules, held pulls, requests to the client, a stop that lets a
 
 from __future__ import annotations
 
-import logging
 import socket
 from itertools import count
 from typing import TYPE_CHECKING, Final
 
 from flintmq.core.errors import RemotingConnectError
 from flintmq.core.kernel.ports.processor import Request, declared_by
+from flintmq.core.log_events import event_log
 from flintmq.core.record.host import unpack_host
 from flintmq.core.route.kv_config import KVConfigManager
 from flintmq.core.route.route_manager import RouteInfoManager
@@ -25,7 +25,7 @@ from flintmq.remoting.server.server import RemotingServer
 if TYPE_CHECKING:
     from flintmq.core.broker.state import BrokerState
 
-log = logging.getLogger("flintmq.broker")
+log = event_log("flintmq.broker")
 
 _CAPACITY: Final = 10_000
 _PORTS: Final = 65_536
@@ -131,4 +131,9 @@ class InProcessClients:
 
 
 def _failed(request: Request, error: BaseException) -> None:
-    log.error("request %d of a client in this process failed", request.code, exc_info=error)
+    log.error(
+        "request.failed_in_process",
+        "request %(code)d of a client in this process failed",
+        code=request.code,
+        exc_info=error,
+    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 import time
 from collections.abc import Iterator
@@ -14,11 +13,12 @@ from flintmq.core.broker.kept_registrations import KEPT_S, KeptGroup, decode_kep
 from flintmq.core.errors import RefusedError, StoreError, StoreFormatError
 from flintmq.core.io.config_manager import PERSIST_INTERVAL_S
 from flintmq.core.limits import KEPT_REGISTRATIONS_MAX_BYTES
+from flintmq.core.log_events import event_log
 
 if TYPE_CHECKING:
     from flintmq.core.broker.state import BrokerState
 
-log = logging.getLogger("flintmq.broker")
+log = event_log("flintmq.broker")
 
 _LOOK_S: Final = 1.0
 """How soon a change is written: what a killed broker does not know again is at most so old."""
@@ -55,7 +55,10 @@ class KeptConsumers:
             groups = self._read()
         except (OSError, StoreError) as error:
             log.warning(
-                "%s: the registrations are not known again: %s; consumers register within 30 s", self._path, error
+                "consumers.not_known",
+                "%(path)s: the registrations are not known again: %(reason)s; consumers register within 30 s",
+                path=self._path,
+                reason=error,
             )
             groups = []
         for group in groups:
@@ -65,7 +68,12 @@ class KeptConsumers:
                 try:
                     api.locks.keep(group.group_name, client_id, queues, KEPT_S)
                 except RefusedError as error:  # the locks are renewed, or asked for, within 20 s
-                    log.warning("locks of group %s are not known again: %s", group.group_name, error)
+                    log.warning(
+                        "consumers.locks_not_known",
+                        "locks of group %(group)s are not known again: %(reason)s",
+                        group=group.group_name,
+                        reason=error,
+                    )
         self._written = self._changes() if groups else (0, 0)
 
     def _read(self) -> list[KeptGroup]:
@@ -100,13 +108,19 @@ class KeptConsumers:
             left_out = await asyncio.to_thread(self._save)
         except (OSError, StoreError) as error:  # it is tried again; the file has what it had
             if not self._is_failing:
-                log.error("the registrations of consumers are not written: %s", error)
+                log.error(
+                    "consumers.not_written", "the registrations of consumers are not written: %(error)s", error=error
+                )
             self._is_failing = True
             self._next_s = self._api.clock.monotonic_s() + PERSIST_INTERVAL_S
             return
         self._written, self._is_failing = changes, False
         if left_out and not self._left_out:
-            log.warning("the registrations of %d consumer groups are not kept: there are too many", left_out)
+            log.warning(
+                "consumers.too_many",
+                "the registrations of %(groups)d consumer groups are not kept: there are too many",
+                groups=left_out,
+            )
         self._left_out = left_out
         self._next_s = self._api.clock.monotonic_s() + (time.perf_counter() - begin_s) * _REST
 
@@ -142,7 +156,10 @@ class KeptConsumers:
             names = [f"{client_id} of {group}" for group, client_ids in dropped.items() for client_id in client_ids]
             more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
             log.info(
-                "consumers that did not come back after the start are gone: %s%s", ", ".join(names[:_NAMED_MAX]), more
+                "consumers.not_back",
+                "consumers that did not come back after the start are gone: %(consumers)s%(more)s",
+                consumers=", ".join(names[:_NAMED_MAX]),
+                more=more,
             )
 
     async def withdraw(self) -> None:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import logging
 import sys
 import threading
 import time
@@ -34,9 +33,10 @@ from flintmq.core.kernel.plugin_shapes import (
     RPC_HOOK,
 )
 from flintmq.core.kernel.ports.alarm import WARNING, Alarm
+from flintmq.core.log_events import event_log
 from flintmq.programs.broker.loop_delays import LoopDelays
 
-log = logging.getLogger("flintmq.broker")
+log = event_log("flintmq.broker")
 
 _PAUSE_SHARE: Final = 0.5
 """Between a beat and the next, of the time after which it warns: what blocks for one and a half times that is always seen."""
@@ -187,10 +187,11 @@ class LoopWatchdog:
         self._slow_last_s = self._clock.monotonic_s()
         if not was_slow:
             log.warning(
-                "everybody is served late: half of all looks at the event loop waited for %d ms or longer; "
-                "it is mostly busy with %s",
-                self._slow_ms,
-                self._slow_by,
+                "loop.slow",
+                "everybody is served late: half of all looks at the event loop waited for %(median_ms)d ms or longer; "
+                "it is mostly busy with %(by)s",
+                median_ms=self._slow_ms,
+                by=self._slow_by,
             )
 
     def _note(self, what: str) -> None:
@@ -203,10 +204,11 @@ class LoopWatchdog:
         if str(times).rstrip("0") == "1":
             often = f", for the {times}th time" if times > 1 else ""
             log.warning(
-                "nobody is served for more than %d ms%s: the event loop is busy with %s",
-                round(self._warn_s * 1000),
-                often,
-                what,
+                "loop.blocked",
+                "nobody is served for more than %(warn_ms)d ms%(often)s: the event loop is busy with %(by)s",
+                warn_ms=round(self._warn_s * 1000),
+                often=often,
+                by=what,
             )
 
     def _look(self) -> str:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from flintmq.core.log_events import event_log
+
 T = TypeVar("T")
 
-log = logging.getLogger("flintmq.broker")
+log = event_log("flintmq.broker")
 
 
 def run_loop_named(name: str) -> Callable[[Coroutine[Any, Any, T]], T]:
@@ -55,7 +56,12 @@ def run_to_end(name: str, work: Coroutine[Any, Any, T]) -> T:
             except (SystemExit, KeyboardInterrupt) as error:
                 if task.done():
                     raise
-                log.error("a task raised %s, which would end the process; it goes on", repr(error), exc_info=error)
+                log.error(
+                    "plugin.task_exits",
+                    "a task raised %(error)s, which would end the process; it goes on",
+                    error=repr(error),
+                    exc_info=error,
+                )
 
 
 async def to_its_end(work: Coroutine[Any, Any, T]) -> T:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import math
 import os
 import threading
@@ -24,7 +23,7 @@ from flintmq.core.io.clock import SYSTEM_CLOCK, Clock, Scheduled
 from flintmq.core.kernel.blame import PLUGIN_FAULTS
 from flintmq.core.kernel.plugin_shapes import drop, shown
 from flintmq.core.kernel.ports.alarm import CRITICAL, Alarm
-from flintmq.core.log_events import name_events
+from flintmq.core.log_events import event_log, name_events
 from flintmq.core.response_code import ResponseCode
 from flintmq.programs.broker.running import run_loop_named as run_loop_named  # programs know it here
 from flintmq.programs.broker.running import run_to_end, to_its_end
@@ -35,8 +34,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-log = logging.getLogger("flintmq.broker")
-_CONFIG_LOG: Final = logging.getLogger("flintmq.config")
+log = event_log("flintmq.broker")
+_CONFIG_LOG: Final = event_log("flintmq.config")
 
 _FAILED_WAIT_S: Final = 1.0
 """After how long a timer is called again that failed, or is looked at again that is switched off."""
@@ -48,7 +47,7 @@ _STOPPED_POLL_S: Final = 1.0
 def tell_ignored(loaded: LoadedConfig) -> None:
     """Log one warning for each line of a RocketMQ file that changes nothing, with its place and the reason."""
     for entry in loaded.ignored:
-        _CONFIG_LOG.warning("%s", entry)
+        _CONFIG_LOG.warning("config.ignored", "%(entry)s", entry=entry)
 
 
 class Service(ABC):
@@ -286,7 +285,12 @@ class Timers:
                     times = self._failures.get(name, (0, ""))[0] + 1
                     self._failures[name] = times, f"{type(error).__name__}: {error}"
                     if str(times).rstrip("0") == "1":  # the first, tenth, hundredth … time
-                        log.exception("the timer '%s' failed; it goes on in %s s", name, wait_s)
+                        log.exception(
+                            "timer.failed",
+                            "the timer '%(timer)s' failed; it goes on in %(wait_s)s s",
+                            timer=name,
+                            wait_s=wait_s,
+                        )
             if key in self._handles:
                 self._handles[key] = self._clock.call_later(loop, wait_s, tick, rest_s)
             else:  # the work has cancelled its own timer

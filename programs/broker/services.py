@@ -31,10 +31,9 @@ from flintmq.core.kernel.ports import (
     SupportsWithdraw,
 )
 from flintmq.core.kernel.ports.metrics import MEASUREMENTS_MAX, checked
+from flintmq.core.log_events import EventLog
 
 if TYPE_CHECKING:
-    import logging
-
     from flintmq.core.broker.api import BrokerApi, ServiceFactory
     from flintmq.core.broker.followers import Followers
     from flintmq.core.kernel.kernel import Kernel
@@ -74,7 +73,7 @@ class Services:
         log: the log of the broker.
     """
 
-    def __init__(self, kernel: Kernel, log: logging.Logger) -> None:
+    def __init__(self, kernel: Kernel, log: EventLog) -> None:
         self._kernel = kernel
         self._log = log
         self._made: list[tuple[Registered[ServiceFactory], Service]] = []
@@ -215,7 +214,12 @@ class Services:
                     try:
                         service.persist()
                     except StoreError as error:  # a full disk: what was written last still counts
-                        self._log.error("the newest positions of the service %s are lost: %s", entry.name, error)
+                        self._log.error(
+                            "table.not_written",
+                            "the newest positions of the service %(service)s are lost: %(error)s",
+                            service=entry.name,
+                            error=error,
+                        )
 
     def figures(self) -> dict[str, str]:
         """Return the figures of all services, and the trouble of those that have some."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -21,6 +20,7 @@ from flintmq.core.kernel.ports import (
     TransientStorePool,
     tags_codes_of,
 )
+from flintmq.core.log_events import event_log
 from flintmq.core.store.message_store import MessageStore, open_store
 from flintmq.core.store.opened_store import OpenedStore, StoreSpec
 from flintmq.plugins.builtin import CONSUME_QUEUE, INDEX
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from flintmq.core.kernel.registry import Registered
     from flintmq.programs.broker.loading import PluginSettings
 
-log = logging.getLogger("flintmq.broker")
+log = event_log("flintmq.broker")
 
 FILTER_BITMAP: Final = "filter_bitmap"
 """The dispatcher that ``pull.calc_filter_bitmap`` puts before all others."""
@@ -96,7 +96,7 @@ class StoreAssembly:
         try:
             opened.begin_tags_codes()
         except StoreError as error:  # a full disk: what was noted last still counts
-            log.error("the newest notes on tags codes are lost: %s", error)
+            log.error("tags_codes.not_written", "the newest notes on tags codes are lost: %(error)s", error=error)
         dispatchers: list[CommitLogDispatcher] = []
         for entry in self._named:
             made: CommitLogDispatcher = opened.consume_queues

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 import time
 from functools import partial
@@ -14,6 +13,7 @@ from flintmq.core.broker.stats_table import SAMPLE_INTERVAL_S
 from flintmq.core.errors import StoreError
 from flintmq.core.io.config_manager import PERSIST_INTERVAL_S
 from flintmq.core.kernel.hookspecs import RegisterService, hookimpl
+from flintmq.core.log_events import event_log
 from flintmq.programs.broker.kept_consumers import KeptConsumers
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from flintmq.core.io.clock import Clock
     from flintmq.core.kernel.ports import Service
 
-log = logging.getLogger("flintmq.broker")
+log = event_log("flintmq.broker")
 
 _CLIENT_SCAN_S: Final = 10.0
 _LOCK_SCAN_S: Final = 30.0
@@ -180,7 +180,7 @@ def _persist(what: str, table: _Table) -> None:
     try:
         table.persist()
     except StoreError as error:  # a full disk: what was written last still counts
-        log.error("the newest %s are lost: %s", what, error)
+        log.error("table.lost", "the newest %(table)s are lost: %(error)s", table=what, error=error)
 
 
 class _Timed:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, TextIO
 from flintmq.core.kernel.hookspecs import hookimpl
 from flintmq.core.kernel.ports.alarm import WARNING, Alarm
 from flintmq.core.kernel.ports.metrics import Measurement
+from flintmq.core.log_events import event_log
 from flintmq.programs.cli.exits import warn
 from flintmq.programs.cli.log_file import LogFile
 from flintmq.programs.cli.output_thread import OutputThread, write_all
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from flintmq.core.broker.api import BrokerApi
     from flintmq.core.kernel.hookspecs import RegisterService
 
-log = logging.getLogger("flintmq.log")
+log = event_log("flintmq.log")
 
 END_TIMEOUT_S: Final = 1.0
 """For how long the end of the process waits for what is not written yet."""
@@ -141,7 +142,9 @@ class ServingOutput:
 
     @staticmethod
     def _told(name: str) -> Callable[[int, str], None]:
-        return lambda lines, reason: log.warning("%d lines of %s are lost: %s", lines, name, reason)
+        return lambda lines, reason: log.warning(
+            "log.lost", "%(lines)d lines of %(output)s are lost: %(reason)s", lines=lines, output=name, reason=reason
+        )
 
     def end(self) -> None:
         """Wait a short while until everything is written, and write in the old way again. Idempotent.

@@ -16,8 +16,8 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from flintmq import __version__
-from flintmq.core.client_log import escaped_log
 from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
+from flintmq.core.log_events import event_log
 from flintmq.programs.console import texts
 from flintmq.programs.console.audit import AuditLog
 from flintmq.programs.console.clusters import Clusters
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Sequence
 
-log = escaped_log("flintmq.console")
+log = event_log("flintmq.console")
 
 LOOKS_AT_ONCE_MAX: Final = 2
 DOWNLOADS_MAX: Final = 8
@@ -124,7 +124,7 @@ async def _http_error(request: Request, error: Exception) -> Response:
 
 
 async def _fault(request: Request, error: Exception) -> Response:
-    log.error("the page %s failed", request.url.path, exc_info=error)
+    log.error("console.page_failed", "the page %(page)s failed", page=request.url.path, exc_info=error)
     text = "The console has a fault; its log says which. Nothing is known about what the page was to change."
     return problem(request.app.state.console, request, browser_id_of(request), text, 500)
 

@@ -9,10 +9,10 @@ from typing import Final
 import attrs
 import msgspec
 
-from flintmq.core.client_log import escaped_log
 from flintmq.core.io.clock import Clock
+from flintmq.core.log_events import event_log
 
-log = escaped_log("flintmq.console")
+log = event_log("flintmq.console")
 
 KEPT_MAX: Final = 500
 FILE_MAX_BYTES: Final = 1024 * 1024
@@ -71,7 +71,15 @@ class AuditLog:
         texts = (text[:_TEXT_MAX_CHARS] for text in (who, client, action, subject, result))
         entry = Entry(self._clock.now_ms(), *texts)
         self._kept.append(entry)
-        log.info("%s at %s: %s of %s: %s", entry.who, entry.client, entry.action, entry.subject, entry.result)
+        log.info(
+            "console.changed",
+            "%(who)s at %(client)s: %(what)s of %(subject)s: %(result)s",
+            who=entry.who,
+            client=entry.client,
+            what=entry.action,
+            subject=entry.subject,
+            result=entry.result,
+        )
         if self._file is None:
             return
         try:
@@ -80,7 +88,12 @@ class AuditLog:
             with self._file.open("ab") as file:
                 file.write(msgspec.json.encode(entry) + b"\n")
         except OSError as error:
-            log.error("the audit file %s is not written: %s", self._file, error)
+            log.error(
+                "console.audit_not_written",
+                "the audit file %(file)s is not written: %(error)s",
+                file=self._file,
+                error=error,
+            )
 
 
 def _decoded(line: bytes) -> Entry | None:

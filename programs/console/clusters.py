@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from flintmq.config.secret import Secret
-from flintmq.core.client_log import escaped_log
 from flintmq.core.errors import FlintError, RefusedError, RemotingError
 from flintmq.core.io.clock import Clock
+from flintmq.core.log_events import event_log
 from flintmq.programs.cluster_view.poll import Pace
 from flintmq.programs.cluster_view.view import ClusterView
 from flintmq.remoting.client.access import AclSigner
@@ -20,7 +20,7 @@ from flintmq.remoting.client.instance import ClientInstance
 from flintmq.remoting.wire.codes import RequestCode, ResponseCode
 from flintmq.remoting.wire.command import request
 
-log = escaped_log("flintmq.console")
+log = event_log("flintmq.console")
 
 PACE: Final = Pace(idle_s=20.0)
 CHECKED_S: Final = 10.0

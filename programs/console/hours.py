@@ -12,13 +12,13 @@ from typing import Final
 
 import attrs
 
-from flintmq.core.client_log import escaped_log
 from flintmq.core.errors import FlintError
 from flintmq.core.io.clock import Clock
+from flintmq.core.log_events import event_log
 from flintmq.programs.cluster_view.history import Sample
 from flintmq.programs.console.clusters import ClusterAccess
 
-log = escaped_log("flintmq.console")
+log = event_log("flintmq.console")
 
 EVERY_S: Final = 60.0
 KEPT: Final = 24 * 60
@@ -50,7 +50,12 @@ class Hours:
             self._file.parent.mkdir(parents=True, exist_ok=True)
             data = self._file.read_bytes()[:FILE_BYTES] if self._file.exists() else b""
         except OSError as error:
-            log.error("the history file %s is not read: %s", self._file, error)
+            log.error(
+                "console.history_not_read",
+                "the history file %(file)s is not read: %(error)s",
+                file=self._file,
+                error=error,
+            )
             return
         for place in range(len(data) // _RECORD.size):
             sample = _decoded(data[place * _RECORD.size : (place + 1) * _RECORD.size])
@@ -70,7 +75,12 @@ class Hours:
                 file.write(_encoded(kept))
         except OSError as error:
             if not self._is_failing:
-                log.error("the history file %s is not written: %s", self._file, error)
+                log.error(
+                    "console.history_not_written",
+                    "the history file %(file)s is not written: %(error)s",
+                    file=self._file,
+                    error=error,
+                )
             self._is_failing = True
         else:
             self._is_failing = False
@@ -100,7 +110,7 @@ class Hours:
                 if samples:
                     self.note(samples[-1])
         except FlintError as error:
-            log.debug("nobody answers, so this minute is not noted: %s", error)
+            log.debug("console.minute_not_noted", "nobody answers, so this minute is not noted: %(error)s", error=error)
 
 
 def _place(at_s: float) -> int:

@@ -16,12 +16,12 @@ import uvicorn
 from flintmq.config.errors import ConfigError
 from flintmq.config.sections.console import ConsoleSection
 from flintmq.core.broker.address import host_port
-from flintmq.core.client_log import escaped_log
 from flintmq.core.errors import FlintError, RemotingConnectError
+from flintmq.core.log_events import event_log
 from flintmq.programs.console.app import Console, make_app
 from flintmq.programs.console.connection import Connection
 
-log = escaped_log("flintmq.console")
+log = event_log("flintmq.console")
 
 STOP_TIMEOUT_S: Final = 3
 
@@ -108,15 +108,21 @@ class ConsoleServer:
     async def warn_if_exposed(self) -> None:
         """Log what others than this machine's people could do or read, where the address is not loopback."""
         if self._settings.certificate is None:
-            log.warning("the console at %s is not encrypted: others may read logins and pages on the way", self.address)
+            log.warning(
+                "console.plain",
+                "the console at %(address)s is not encrypted: others may read logins and pages on the way",
+                address=self.address,
+            )
         try:
             asks_nothing = await self._console.clusters.anonymous().is_taken()
         except FlintError:
             return  # a cluster that does not answer yet is asked by every page
         if asks_nothing:
             log.warning(
-                "the console at %s is open: the cluster has no access control, so anyone who reaches it may do everything",
-                self.address,
+                "console.open",
+                "the console at %(address)s is open: the cluster has no access control, so anyone who reaches it may "
+                "do everything",
+                address=self.address,
             )
 
     async def __aexit__(

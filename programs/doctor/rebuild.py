@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -27,6 +26,7 @@ from flintmq.core.kernel.ports import (
     RecordBatch,
 )
 from flintmq.core.log.store_lock import StoreLock
+from flintmq.core.log_events import event_log
 from flintmq.core.record.log_walk import Kind
 from flintmq.core.record.queue_unit import UNIT_BYTES
 from flintmq.core.recovery.ends import EndsFile
@@ -40,7 +40,7 @@ from flintmq.programs.doctor.delays import delays_of
 from flintmq.programs.doctor.files import StoreFiles
 from flintmq.programs.doctor.walk import walk
 
-log = logging.getLogger("flintmq.store")
+log = event_log("flintmq.store")
 
 DERIVED = ("consumequeue", "consumequeue_ext", "index")
 """What can be made from the log."""
@@ -128,9 +128,10 @@ def warn_of_guessed_delays(store: MessageStore) -> None:
     )
     if guessed:
         log.warning(
-            "messages of delay levels %s are due by RocketMQ's own levels now: the store does not say which its broker had; "
-            "if others, do it again with --set delay.levels=… as the broker's (messageDelayLevel)",
-            ", ".join(map(str, guessed)),
+            "delay.levels_guessed",
+            "messages of delay levels %(levels)s are due by RocketMQ's own levels now: the store does not say which "
+            "its broker had; if others, do it again with --set delay.levels=… as the broker's (messageDelayLevel)",
+            levels=", ".join(map(str, guessed)),
         )
 
 

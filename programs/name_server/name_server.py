@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import socket
 from collections.abc import Iterable
 from functools import partial
@@ -19,6 +18,7 @@ from flintmq.core.io.config_journal import ConfigJournal
 from flintmq.core.io.config_manager import PERSIST_INTERVAL_S, JsonFile
 from flintmq.core.kernel.kernel import Kernel
 from flintmq.core.kernel.ports import Authenticator
+from flintmq.core.log_events import event_log
 from flintmq.core.route.kv_config import KVConfigManager
 from flintmq.core.route.route_manager import RouteInfoManager
 from flintmq.plugins.builtin import BROKER_ONLY, name_server_plugins
@@ -37,7 +37,7 @@ from flintmq.remoting.server.server import RemotingServer
 if TYPE_CHECKING:
     from flintmq.remoting.server.tls import ServerTls
 
-log = logging.getLogger("flintmq.namesrv")
+log = event_log("flintmq.namesrv")
 
 
 class NameServer(Service):
@@ -75,7 +75,9 @@ class NameServer(Service):
         self._noted = NotedTables(
             clock,
             lambda: (("the key-value configuration", self.kv),),
-            lambda _, error: log.error("the key-value configuration is not written: %s", error),
+            lambda _, error: log.error(
+                "table.kv_write_failed", "the key-value configuration is not written: %(error)s", error=error
+            ),
         )
         self.host = section.host
         self.listeners: dict[str, str] = {}
@@ -137,7 +139,7 @@ class NameServer(Service):
         for host in exposed:
             self.timers.every(REMINDER_S, partial(remind, host), f"open door {host}")
         served.kernel.ledger.serves = True
-        log.info("name server listens on %s", self.address)
+        log.info("namesrv.listens", "name server listens on %(address)s", address=self.address)
 
     def _checked_doors(self) -> tuple[list[str], ServerTls | None]:
         """Return the hosts that are open to other machines, and what the listeners encrypt with.
@@ -228,7 +230,7 @@ class NameServer(Service):
             try:
                 self.kv.persist()
             except StoreError as error:  # a full disk: the notes stay, and the next start reads them
-                log.error("the key-value configuration is not written: %s", error)
+                log.error("table.kv_write_failed", "the key-value configuration is not written: %(error)s", error=error)
 
     def _scan(self) -> float:
         for channel in self.routes.remove_expired():
@@ -238,7 +240,7 @@ class NameServer(Service):
     async def stop(self) -> None:
         if self._runs:
             await super().stop()
-            log.info("name server %s stopped", self.address)
+            log.info("namesrv.stopped", "name server %(address)s stopped", address=self.address)
 
 
 def _listener(entry: str, default_host: str) -> tuple[str, str, int]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import signal
 import sys
 from asyncio.subprocess import PIPE, Process
@@ -22,10 +21,11 @@ from flintmq.core.client_log import printable
 from flintmq.core.io.child_process import end_process, read_ready_words
 from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
 from flintmq.core.kernel.plugin_shapes import READY_WORDS
+from flintmq.core.log_events import event_log
 from flintmq.programs.cli.exits import CommandError, ExitCode, passed_on
 from flintmq.programs.supervisor.plan import BrokerPlan
 
-log = logging.getLogger("flintmq.supervisor")
+log = event_log("flintmq.supervisor")
 
 PAUSES_S: Final = (1.0, 30.0)
 """The shortest and the longest, before a broker is started again."""
@@ -163,7 +163,7 @@ class SupervisedBroker:
                     self._settings.append(f"{key}={self.ready_words[name].rpartition(':')[2]}")
 
     def _printed(self, line: str) -> None:
-        log.info("%s printed: %s", self.name, printable(line))
+        log.info("supervisor.printed", "%(process)s printed: %(line)s", process=self.name, line=printable(line))
 
     def keep(self) -> None:
         """Start it again from now on whenever it ends, until :meth:`stop`."""
@@ -182,17 +182,30 @@ class SupervisedBroker:
             self.restarts += 1
             self.is_down = True
             self._changed()
-            log.error("%s %s after %.0f s; it is started again in %g s", self.name, self.last_end, served_s, pause_s)
+            log.error(
+                "supervisor.ended",
+                "%(broker)s %(how)s after %(served_s).0f s; it is started again in %(pause_s)g s",
+                broker=self.name,
+                how=self.last_end,
+                served_s=served_s,
+                pause_s=pause_s,
+            )
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, longest_s)
             try:
                 await self.start()
             except (CommandError, OSError) as failure:
-                log.error("%s: %s", self.name, failure)
+                log.error("supervisor.failed", "%(broker)s: %(error)s", broker=self.name, error=failure)
             else:
                 self.is_down = False
                 self._changed()
-                log.warning("%s serves again at %s, as process %d", self.name, self.address, self._process.pid)
+                log.warning(
+                    "supervisor.serves_again",
+                    "%(broker)s serves again at %(address)s, as process %(pid)d",
+                    broker=self.name,
+                    address=self.address,
+                    pid=self._process.pid,
+                )
 
     def tell(self, down: Mapping[str, str]) -> None:
         """Tell the process which other brokers are down: name → how each ended."""
@@ -206,7 +219,12 @@ class SupervisedBroker:
             self._keeper.cancel()
             await asyncio.gather(self._keeper, return_exceptions=True)
         if self._process is not None and not await end_process(self._process, STOP_TIMEOUT_S):
-            log.error("%s has not ended within %.0f s and is killed; its store recovers", self.name, STOP_TIMEOUT_S)
+            log.error(
+                "supervisor.killed",
+                "%(broker)s has not ended within %(timeout_s).0f s and is killed; its store recovers",
+                broker=self.name,
+                timeout_s=STOP_TIMEOUT_S,
+            )
 
 
 def how_it_ended(code: int) -> str:

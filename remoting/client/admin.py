@@ -109,7 +109,10 @@ class AdminClient(BrokerQuestions, QueueOffsets, InstanceUser):
         if not self.client.remoting.is_in_process:
             for name in [name for name, address in found.items() if not is_address(address)]:
                 log.warning(
-                    "broker %s is left out: it is registered at '%s', which is not HOST:PORT", name, found.pop(name)
+                    "client.broker_left_out",
+                    "broker %(broker)s is left out: it is registered at '%(address)s', which is not HOST:PORT",
+                    broker=name,
+                    address=found.pop(name),
                 )
         return found
 

@@ -6,16 +6,17 @@ import asyncio
 import atexit
 import concurrent.futures
 import contextlib
-import logging
 import os
 import threading
 import time
 from collections.abc import Coroutine
 from typing import Any, Final, TypeVar
 
+from flintmq.core.log_events import event_log
+
 T = TypeVar("T")
 
-log = logging.getLogger("flintmq.client")
+log = event_log("flintmq.client")
 
 END_TIMEOUT_S: Final = 2.0
 """How long :meth:`LoopThread.stop` waits for work that it has cancelled."""
@@ -39,7 +40,7 @@ class LoopThread:
             try:
                 self._loop.run_forever()
             except BaseException:
-                log.exception("a callback would have ended the loop of all clients")
+                log.exception("client.loop_kept", "a callback would have ended the loop of all clients")
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the loop and wait for its result. Never call it on the loop's own thread.
@@ -123,7 +124,10 @@ class LoopThread:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join(BUSY_TIMEOUT_S)
             if self._thread.is_alive():  # a daemon: it ends with the process
-                log.warning("the event loop of all clients does not end: a function that it called does not return")
+                log.warning(
+                    "client.loop_busy",
+                    "the event loop of all clients does not end: a function that it called does not return",
+                )
             else:
                 self._loop.close()
 

@@ -67,7 +67,12 @@ class BrokerPatience:
     def _tell(self, queue: MessageQueue, failure: RemotingError) -> None:
         self._member.client.routes.doubt(queue.topic)  # it may come back at another address
         if self._member.troubles.met(_BROKER.format(queue.broker_name), failure):
-            log.warning("broker %s does not answer, its queues wait: %s", queue.broker_name, failure)
+            log.warning(
+                "client.broker_away",
+                "broker %(broker)s does not answer, its queues wait: %(error)s",
+                broker=queue.broker_name,
+                error=failure,
+            )
 
     async def _ask(self, queue: MessageQueue) -> None:
         """Ask the broker until it answers, whatever it says, or nobody waits for it any more."""
@@ -97,4 +102,9 @@ class BrokerPatience:
         if self._member.troubles:
             lasted_s = self._member.troubles.over(_BROKER.format(queue.broker_name))
             if lasted_s is not None:
-                log.info("broker %s answers again, after %.1f s", queue.broker_name, lasted_s)
+                log.info(
+                    "client.broker_back",
+                    "broker %(broker)s answers again, after %(duration_s).1f s",
+                    broker=queue.broker_name,
+                    duration_s=lasted_s,
+                )

@@ -139,7 +139,12 @@ class ConsumeService:
 
         def replace_worker() -> None:
             if not self._is_ending and not self._member.client.is_closed:
-                log.warning("worker %d of %s was cancelled, another one takes its place", number, self._member.group)
+                log.warning(
+                    "client.worker_cancelled",
+                    "worker %(worker)d of %(group)s was cancelled, another one takes its place",
+                    worker=number,
+                    group=self._member.group,
+                )
                 self._start_worker(number)
 
         def ended(_worker: asyncio.Task[None]) -> None:
@@ -158,9 +163,18 @@ class ConsumeService:
                     await self._none_busy.wait()
             except TimeoutError:
                 group = self._member.group
-                log.warning("listeners of %s take longer than close_timeout_s: their messages come again", group)
+                log.warning(
+                    "client.close_timeout",
+                    "listeners of %(group)s take longer than close_timeout_s: their messages come again",
+                    group=group,
+                )
         elif self._busy and self._has_listener:
-            log.info("%d listeners of %s are abandoned: their messages come again", self._busy, self._member.group)
+            log.info(
+                "client.abandoned",
+                "%(listeners)d listeners of %(group)s are abandoned: their messages come again",
+                listeners=self._busy,
+                group=self._member.group,
+            )
 
     def close(self) -> None:
         """Hand no more messages to the threads of a plain function; those that it consumes now are finished."""
@@ -183,7 +197,13 @@ class ConsumeService:
             except Exception as failure:
                 is_foreign = not isinstance(failure, FlintError | ValueError)  # ValueError: an answer does not decode
                 if self._failing.met(str(held.queue), failure):
-                    log.warning("pulling %s failed: %s", held.queue, told(failure), exc_info=is_foreign)
+                    log.warning(
+                        "client.pull_failed",
+                        "pulling %(queue)s failed: %(error)s",
+                        queue=held.queue,
+                        error=told(failure),
+                        exc_info=is_foreign,
+                    )
                 await asyncio.sleep(self._settings.error_delay_s)
                 continue
             units = self._unreadable.units(messages, self._unit_size)
@@ -224,7 +244,13 @@ class ConsumeService:
             return ()
         held.pull_queue_offset = result.next_begin_queue_offset
         if result.status is PullStatus.OFFSET_ILLEGAL:
-            log.warning("offset %d of %s is illegal: going on at %d", asked, held.queue, held.pull_queue_offset)
+            log.warning(
+                "client.offset_illegal",
+                "offset %(asked_offset)d of %(queue)s is illegal: going on at %(now_offset)d",
+                asked_offset=asked,
+                queue=held.queue,
+                now_offset=held.pull_queue_offset,
+            )
         held.put(result.messages)
         counts = self._member.counts[held.queue.topic]
         counts.pulls += 1
@@ -266,7 +292,12 @@ class ConsumeService:
         try:
             consumed = loop.run_in_executor(self._threads, context.run, called, self._call, argument)
         except RuntimeError as ending:  # the process ends: no thread begins any more
-            log.info("%s is left to others, this process ends: %s", messages[0].msg_id, ending)
+            log.info(
+                "client.left_to_others",
+                "%(message)s is left to others, this process ends: %(reason)s",
+                message=messages[0].msg_id,
+                reason=ending,
+            )
             consumed = loop.create_future()  # until this consumer is cancelled
         return result_of(await consumed)
 
@@ -295,7 +326,11 @@ class ConsumeService:
             if is_of_task(failure):
                 raise
             log.exception(
-                "consuming %d messages of %s from %s on failed", len(messages), held.queue, messages[0].msg_id
+                "client.consume_failed",
+                "consuming %(messages)d messages of %(queue)s from %(first_message)s on failed",
+                messages=len(messages),
+                queue=held.queue,
+                first_message=messages[0].msg_id,
             )
             consumed, raised = 0, True
         if tracer is not None and traced is not None:
@@ -326,7 +361,11 @@ class ConsumeService:
                     raise
                 except Exception:  # not of the listener: the worker must go on all the same
                     log.exception(
-                        "a worker of %s failed at %s of %s", self._member.group, messages[0].msg_id, held.queue
+                        "client.worker_failed",
+                        "a worker of %(group)s failed at %(first_message)s of %(queue)s",
+                        group=self._member.group,
+                        first_message=messages[0].msg_id,
+                        queue=held.queue,
                     )
                     self._try_later(held, messages)
                 finally:
@@ -363,7 +402,11 @@ class ConsumeService:
         now_s = self._member.client.clock.monotonic_s()
         for number, (began_s, (held, messages)) in list(self._begun.items()):
             if now_s - began_s >= self._settings.consume_timeout_s and self._begun.pop(number, None) is not None:
-                log.warning("%s takes longer than consume_timeout_s and is sent back", messages[0].msg_id)
+                log.warning(
+                    "client.consume_timeout",
+                    "%(first_message)s takes longer than consume_timeout_s and is sent back",
+                    first_message=messages[0].msg_id,
+                )
                 for message in messages:
                     await self._send_back(held, message)
 
@@ -376,7 +419,12 @@ class ConsumeService:
                 return
             if message.body_error:
                 message = replace(message, reconsume_times=message.reconsume_times + 1)
-            log.warning("%s was not sent back, it is tried again here: %s", message.msg_id, told(failure))
+            log.warning(
+                "client.not_sent_back",
+                "%(message)s was not sent back, it is tried again here: %(error)s",
+                message=message.msg_id,
+                error=told(failure),
+            )
             self._try_later(held, (message,))
         else:
             held.done((message,))
@@ -414,7 +462,12 @@ class ConsumeService:
         except Exception as failure:  # of a hook, too
             if self._unreadable.is_passed_over(held, message, failure):
                 return True
-            log.warning("%s was not made a dead letter: %s", message.msg_id, told(failure))
+            log.warning(
+                "client.no_dead_letter",
+                "%(message)s was not made a dead letter: %(error)s",
+                message=message.msg_id,
+                error=told(failure),
+            )
             return False
         held.done((message,))
         return True

@@ -173,7 +173,12 @@ class Consumer(InstanceUser):
                 task.cancel()
         left = await ended(tasks)
         if left:
-            log.warning("%s is closed, these tasks go on although they were cancelled: %s", self.group, ", ".join(left))
+            log.warning(
+                "client.not_cancelled",
+                "%(client)s is closed, these tasks go on although they were cancelled: %(tasks)s",
+                client=self.group,
+                tasks=", ".join(left),
+            )
         self.consumption.iteration.end()
         await self.rebalancer.drop_all()
         self.consumption.close()

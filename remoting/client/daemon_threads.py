@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
-import logging
 import threading
 import time
 import weakref
@@ -14,10 +13,12 @@ from concurrent.futures import Executor, Future
 from queue import Empty, SimpleQueue
 from typing import Any, Final, ParamSpec, TypeVar
 
+from flintmq.core.log_events import event_log
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
-log = logging.getLogger("flintmq.client")
+log = event_log("flintmq.client")
 
 EXIT_TIMEOUT_S: Final = 5.0
 """How long the end of the process waits for functions that have not returned."""
@@ -136,10 +137,19 @@ def wait_for_all(timeout_s: float = EXIT_TIMEOUT_S) -> None:
     ends_s = time.monotonic() + timeout_s
     busy = _joined(time.monotonic() + min(_EXIT_SILENCE_S, timeout_s))
     if busy:
-        log.warning("the process ends, and waits %g s at most for functions of clients: %s", timeout_s, ", ".join(busy))
+        log.warning(
+            "client.exit_waits",
+            "the process ends, and waits %(limit_s)g s at most for functions of clients: %(threads)s",
+            limit_s=timeout_s,
+            threads=", ".join(busy),
+        )
         busy = _joined(ends_s)
     if busy:
-        log.warning("the process ends, functions of clients have not returned: %s", ", ".join(busy))
+        log.warning(
+            "client.exit_busy",
+            "the process ends, functions of clients have not returned: %(threads)s",
+            threads=", ".join(busy),
+        )
 
 
 def _joined(ends_s: float) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import warnings
 from collections import Counter
@@ -12,7 +11,7 @@ from typing import Any, Final, Self, Unpack
 
 from flintmq.core.errors import FlintError, InvalidArgumentError, RefusedError, RemotingConnectError
 from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
-from flintmq.core.log_events import name_events
+from flintmq.core.log_events import event_log, name_events
 from flintmq.remoting.client.callbacks import ended, told
 from flintmq.remoting.client.message import MessageExt
 from flintmq.remoting.client.namespace import Namespace
@@ -26,7 +25,7 @@ from flintmq.remoting.wire.codes import RequestCode, ResponseCode
 from flintmq.remoting.wire.command import RemotingCommand, request
 from flintmq.remoting.wire.headers_message import UnregisterClientRequestHeader
 
-log = logging.getLogger("flintmq.client")
+log = event_log("flintmq.client")
 
 HEARTBEAT_INTERVAL_S: Final = 30.0
 REQUEST_TIMEOUT_MS: Final = 3_000
@@ -186,7 +185,9 @@ class ClientInstance:
         for address, outcome in zip(addresses, outcomes, strict=True):
             if isinstance(outcome, FlintError):
                 if self._silent.met(address, outcome):
-                    log.warning("no heartbeat to %s: %s", address, outcome)
+                    log.warning(
+                        "client.no_heartbeat", "no heartbeat to %(broker)s: %(error)s", broker=address, error=outcome
+                    )
             elif isinstance(outcome, BaseException):
                 raise outcome
             else:
@@ -208,7 +209,12 @@ class ClientInstance:
             try:
                 await self.ask(address, request(RequestCode.UNREGISTER_CLIENT, header), 1_000)
             except Exception as failure:  # of a hook, too: the client is closed all the same
-                log.info("%s did not learn that this client leaves: %s", address, told(failure))
+                log.info(
+                    "client.not_unregistered",
+                    "%(broker)s did not learn that this client leaves: %(error)s",
+                    broker=address,
+                    error=told(failure),
+                )
 
     def start_task(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         """Run background work until it ends or the instance is closed; what it raises is logged."""
@@ -220,7 +226,7 @@ class ClientInstance:
     def _task_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (failure := task.exception()) is not None:
-            log.error("background work %s failed", task.get_name(), exc_info=failure)
+            log.error("client.task_failed", "background work %(task)s failed", task=task.get_name(), exc_info=failure)
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop | None:
@@ -237,7 +243,12 @@ class ClientInstance:
         self.is_closed = True
         left = await ended(self._tasks)
         if left:
-            log.warning("%s is closed, these tasks go on although they were cancelled: %s", "a client", ", ".join(left))
+            log.warning(
+                "client.not_cancelled",
+                "%(client)s is closed, these tasks go on although they were cancelled: %(tasks)s",
+                client="a client",
+                tasks=", ".join(left),
+            )
         await self.remoting.close()
 
     async def _refresh_routes(self) -> None:
@@ -245,7 +256,9 @@ class ClientInstance:
             try:
                 await self.routes.route(route.topic)
             except RefusedError as failure:
-                log.info("the route of %s is gone: %s", route.topic, failure)
+                log.info(
+                    "client.route_gone", "the route of %(topic)s is gone: %(error)s", topic=route.topic, error=failure
+                )
 
 
 async def repeat(interval_s: float, work: Callable[[], Awaitable[object]]) -> None:
@@ -258,10 +271,12 @@ async def repeat(interval_s: float, work: Callable[[], Awaitable[object]]) -> No
             troubles.over("")
         except (FlintError, OSError) as failure:
             if troubles.met("", failure):
-                log.warning("%s: %s", getattr(work, "__qualname__", work), failure)
+                log.warning(
+                    "client.work_failed", "%(work)s: %(error)s", work=getattr(work, "__qualname__", work), error=failure
+                )
         except Exception as failure:  # of a user's offset store, say: other work, and the next time, must not suffer
             if troubles.met("", failure):
-                log.exception("%s failed", getattr(work, "__qualname__", work))
+                log.exception("client.work_failed", "%(work)s failed", work=getattr(work, "__qualname__", work))
 
 
 def _name(user: InstanceUser) -> str:
@@ -271,7 +286,7 @@ def _name(user: InstanceUser) -> str:
 
 def _close_soon(user: InstanceUser) -> None:
     """Close a client that nobody has any more, on its loop. The log has it, too: few programs show a ``ResourceWarning``."""
-    log.warning("%s was dropped without close(), and is closed now", _name(user))
+    log.warning("client.dropped", "%(client)s was dropped without close(), and is closed now", client=_name(user))
     closing = asyncio.ensure_future(user.close())
     _CLOSING.add(closing)
     closing.add_done_callback(_CLOSING.discard)

@@ -246,7 +246,9 @@ class PullConsumer(QueueOffsets, InstanceUser):
             messages, failure = self._take(max_messages)
             if messages:
                 if failure is not None:
-                    log.warning("a pull failed, the next poll tries again: %s", failure)
+                    log.warning(
+                        "client.pull_failed", "a pull failed, the next poll tries again: %(error)s", error=failure
+                    )
                 if self._codec is not None:
                     having(self._codec, messages)
                 return messages
@@ -352,7 +354,13 @@ class _AssignedQueue:
             return failure
         if result.status is PullStatus.OFFSET_ILLEGAL:
             at, there = self._pull_queue_offset, result.next_begin_queue_offset
-            log.warning("offset %d of %s is illegal: going on at %d", at, self.queue, there)
+            log.warning(
+                "client.offset_illegal",
+                "offset %(asked_offset)d of %(queue)s is illegal: going on at %(now_offset)d",
+                asked_offset=at,
+                queue=self.queue,
+                now_offset=there,
+            )
         self._pull_queue_offset = result.next_begin_queue_offset
         self._messages.extend(result.messages)
         return None

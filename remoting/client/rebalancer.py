@@ -62,11 +62,16 @@ class Rebalancer:
             try:
                 await self.rebalance()
             except FlintError as failure:
-                log.warning("rebalance of %s failed: %s", self._member.group, failure)
+                log.warning(
+                    "client.rebalance_failed",
+                    "rebalance of %(group)s failed: %(error)s",
+                    group=self._member.group,
+                    error=failure,
+                )
             except (
                 Exception
             ):  # of an offset store, say: the queues that are held stay, and the next rebalance tries again
-                log.exception("rebalance of %s failed", self._member.group)
+                log.exception("client.rebalance_failed", "rebalance of %(group)s failed", group=self._member.group)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._settings.rebalance_interval_s):
                     await self._members_changed.wait()
@@ -88,10 +93,21 @@ class Rebalancer:
                     await self._update(topic, await self._assigned(topic))
                 except FlintError as failure:  # the assignment stays as it is
                     if self._is_news(topic, failure):
-                        log.warning("no rebalance of %s for %s: %s", topic, self._member.group, failure)
+                        log.warning(
+                            "client.not_rebalanced",
+                            "no rebalance of %(topic)s for %(group)s: %(error)s",
+                            topic=topic,
+                            group=self._member.group,
+                            error=failure,
+                        )
                 except Exception as failure:  # of the strategy or of an offset store: other topics are not held up
                     if self._is_news(topic, failure):
-                        log.exception("no rebalance of %s for %s", topic, self._member.group)
+                        log.exception(
+                            "client.not_rebalanced",
+                            "no rebalance of %(topic)s for %(group)s",
+                            topic=topic,
+                            group=self._member.group,
+                        )
                 else:
                     self._member.troubles.over(topic)
 
@@ -109,7 +125,7 @@ class Rebalancer:
                 await self._member.client.routes.route(topic)
             except FlintError as failure:
                 if self._is_news(topic, failure):
-                    log.warning("no route of %s yet: %s", topic, failure)
+                    log.warning("client.no_route", "no route of %(topic)s yet: %(error)s", topic=topic, error=failure)
 
     async def _assigned(self, topic: str) -> list[MessageQueue]:
         queues = (await self._member.client.routes.route(topic)).read_queues
@@ -142,7 +158,12 @@ class Rebalancer:
                 failures.setdefault(queue.broker_name, failure)
                 continue
             except Exception:  # of an offset store: the other queues begin
-                log.exception("no offset of %s was loaded for %s", queue, self._member.group)
+                log.exception(
+                    "client.offset_not_loaded",
+                    "no offset of %(queue)s was loaded for %(group)s",
+                    queue=queue,
+                    group=self._member.group,
+                )
                 continue
             if self._may_begin(queue):  # the topic may have been unsubscribed from, or the consumer closed, meanwhile
                 self._begin(ProcessQueue(queue, first, self._limits))
@@ -168,7 +189,11 @@ class Rebalancer:
         def ended(task: asyncio.Task[None]) -> None:
             self._pulls.discard(task)
             if not held.dropped:
-                log.info("the pull of %s has ended, the queue is given up and may begin again", held.queue)
+                log.info(
+                    "client.pull_ended",
+                    "the pull of %(queue)s has ended, the queue is given up and may begin again",
+                    queue=held.queue,
+                )
                 self._release(held)
 
         held.task.add_done_callback(ended)
@@ -200,7 +225,9 @@ class Rebalancer:
         def ended(task: asyncio.Task[None]) -> None:
             self._releases.pop(held.queue, None)
             if not task.cancelled() and (failure := task.exception()) is not None:
-                log.error("%s was not given up in order", held.queue, exc_info=failure)
+                log.error(
+                    "client.not_released", "%(queue)s was not given up in order", queue=held.queue, exc_info=failure
+                )
             self.soon()
 
         releasing.add_done_callback(ended)
@@ -212,27 +239,47 @@ class Rebalancer:
         if held.task is not None:
             if held.consuming and not await self._finished(held, held.task):
                 log.warning(
-                    "a listener of %s still has a message of %s, which is abandoned", self._member.group, held.queue
+                    "client.abandoned",
+                    "a listener of %(group)s still has a message of %(queue)s, which is abandoned",
+                    group=self._member.group,
+                    queue=held.queue,
                 )
                 is_finished = False
             held.task.cancel()
             _, going_on = await asyncio.wait([held.task], timeout=CANCEL_TIMEOUT_S)
             if going_on:
-                log.warning("a listener of %s goes on at %s although it was cancelled", self._member.group, held.queue)
+                log.warning(
+                    "client.not_cancelled",
+                    "a listener of %(group)s goes on at %(queue)s although it was cancelled",
+                    group=self._member.group,
+                    queue=held.queue,
+                )
         if save:
             try:
                 await commit_offsets(self._offsets, [held])
             except (FlintError, OSError) as failure:
-                log.warning("%s is given up, its offset was not stored: %s", held.queue, failure)
+                log.warning(
+                    "client.offset_not_stored",
+                    "%(queue)s is given up, its offset was not stored: %(error)s",
+                    queue=held.queue,
+                    error=failure,
+                )
             except Exception:  # of an offset store: the queue is unlocked for others all the same
-                log.exception("%s is given up, the offset store has failed", held.queue)
+                log.exception(
+                    "client.offset_not_stored", "%(queue)s is given up, the offset store has failed", queue=held.queue
+                )
         if (
             self._locks_queues and is_finished
         ):  # else the lock runs out at the broker, after the time that is left to the listener
             try:
                 await self._member.api.unlock([held.queue])
             except FlintError as failure:
-                log.warning("%s is given up, it was not unlocked: %s", held.queue, failure)
+                log.warning(
+                    "client.not_unlocked",
+                    "%(queue)s is given up, it was not unlocked: %(error)s",
+                    queue=held.queue,
+                    error=failure,
+                )
 
     async def _finished(self, held: ProcessQueue, pull: asyncio.Task[None]) -> bool:
         """Wait for the orderly message that the listener has, and renew the lock meanwhile; return whether it is finished."""
@@ -243,7 +290,12 @@ class Rebalancer:
             if not pull.done() and self._locks_queues:
                 _, failures = await self._member.api.lock([held.queue])
                 for failure in failures.values():
-                    log.warning("%s is still locked, its lock was not renewed: %s", held.queue, failure)
+                    log.warning(
+                        "client.not_locked",
+                        "%(queue)s is still locked, its lock was not renewed: %(error)s",
+                        queue=held.queue,
+                        error=failure,
+                    )
         return pull.done()
 
     async def reset_offsets(self, offsets: dict[MessageQueue, int]) -> None:

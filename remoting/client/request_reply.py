@@ -12,7 +12,6 @@ See docs/internals/protocol.md, Request and reply.
 from __future__ import annotations
 
 import asyncio
-import logging
 import uuid
 from collections.abc import Awaitable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
@@ -21,6 +20,7 @@ import attrs
 
 from flintmq.core.broker.topic_name import reply_topic
 from flintmq.core.errors import InvalidArgumentError
+from flintmq.core.log_events import event_log
 from flintmq.core.record import properties as props
 from flintmq.core.record.host import pack_host
 from flintmq.remoting.client.compression import CompressionError, TooLongError, decompress
@@ -33,7 +33,7 @@ from flintmq.remoting.wire.headers_message import ReplyMessageRequestHeader
 if TYPE_CHECKING:
     from flintmq.remoting.client.instance import ClientInstance
 
-log = logging.getLogger("flintmq.client")
+log = event_log("flintmq.client")
 
 REPLY: Final = "reply"
 """MSG_TYPE of a reply."""
@@ -134,7 +134,11 @@ class Requests:
         properties[props.ARRIVE_TIME] = str(self._client.clock.now_ms())
         future = self._waiting.pop(properties.get(props.CORRELATION_ID, ""), None)
         if future is None or future.done():
-            log.info("a reply from %s came too late, or answers nothing", header.born_host)
+            log.info(
+                "client.reply_too_late",
+                "a reply from %(sender)s came too late, or answers nothing",
+                sender=header.born_host,
+            )
             return response(command, ResponseCode.SUCCESS)
         try:
             body = decompress(command.body, header.sys_flag, UNPACKED_AT_ONCE_MAX_BYTES)

@@ -10,10 +10,10 @@ import attrs
 
 from flintmq.core.broker import perm
 from flintmq.core.broker.topic_config import MessageQueue
-from flintmq.core.client_log import client_log
 from flintmq.core.errors import InvalidArgumentError, RefusedError, RemotingConnectError, RemotingError
 from flintmq.core.io.clock import Clock
 from flintmq.core.limits import QUEUE_NUMS_MAX
+from flintmq.core.log_events import client_log
 from flintmq.core.record.java_hash import java_hash
 from flintmq.core.route.route_data import TopicRouteData
 from flintmq.remoting.client.namespace import NO_NAMESPACE, Namespace
@@ -119,7 +119,12 @@ def _ordered_queues(topic: str, order_topic_conf: str | None) -> tuple[MessageQu
             reason="route.order-configuration",
         )
     if wrong:
-        log.warning("order configuration of topic %s: left out is %s; write broker-a:4", topic, "; ".join(wrong))
+        log.warning(
+            "client.order_entry",
+            "order configuration of topic %(topic)s: left out is %(entries)s; write broker-a:4",
+            topic=topic,
+            entries="; ".join(wrong),
+        )
     return tuple(MessageQueue(name, queue_id, topic) for name, count in counts.items() for queue_id in range(count))
 
 

@@ -216,5 +216,5 @@ class Tracer:
 
     def _lose(self, count: int, why: str) -> None:
         if not self._lost:
-            log.warning("traces of %s are lost: %s", self._group, why)
+            log.warning("client.traces_lost", "traces of %(group)s are lost: %(error)s", group=self._group, error=why)
         self._lost += count

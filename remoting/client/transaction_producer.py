@@ -204,7 +204,12 @@ class TransactionProducer(Producer):
             address = (await self._sender.route(sent.queue.topic)).address(sent.queue.broker_name)
             await self.client.remoting.invoke_oneway(address, request(RequestCode.END_TRANSACTION, header))
         except Exception as failure:  # of a hook, too: what the local part has decided stands
-            log.warning("transaction %s: the broker did not learn its end and will ask: %s", sent.msg_id, told(failure))
+            log.warning(
+                "client.transaction_end_unknown",
+                "transaction %(message)s: the broker did not learn its end and will ask: %(error)s",
+                message=sent.msg_id,
+                error=told(failure),
+            )
             return
         if self._tracer is not None:
             topic, traced = sent.queue.topic, _TRACED_STATES[state]
@@ -218,7 +223,11 @@ class TransactionProducer(Producer):
             if not isinstance(state, TransactionState):
                 raise TypeError(f"the check returns a TransactionState, not {state!r}")
         except Exception:
-            log.exception("the check of transaction %s failed; the broker will ask again", message.msg_id)
+            log.exception(
+                "client.check_failed",
+                "the check of transaction %(message)s failed; the broker will ask again",
+                message=message.msg_id,
+            )
             return
         header = EndTransactionRequestHeader(
             producer_group=self.client.namespace.wrap(self.group),
@@ -240,10 +249,20 @@ async def _dispatch_check(client: ClientInstance, command: RemotingCommand, addr
     messages = await unpacked_messages(command.body)
     if not messages or messages[0].queue_offset == UNKNOWN_PLACE:
         reason = messages[0].body_error if messages else "there is no record"
-        log.warning("%s asks about a transaction whose half message is damaged; it will ask again: %s", address, reason)
+        log.warning(
+            "client.check_damaged",
+            "%(broker)s asks about a transaction whose half message is damaged; it will ask again: %(reason)s",
+            broker=address,
+            reason=reason,
+        )
         raise RefusedError(ResponseCode.SYSTEM_ERROR, f"no half message: {reason}", reason="body.malformed")
     group = client.namespace.unwrap(messages[0].properties.get(PRODUCER_GROUP, ""))
     if group in client.transaction_checks:
         await client.transaction_checks[group](command, address, client.namespace.unwrap_message(messages[0]))
     else:
-        log.warning("%s asks about a transaction of producer group %s, which is not here", address, group)
+        log.warning(
+            "client.check_not_ours",
+            "%(broker)s asks about a transaction of producer group %(group)s, which is not here",
+            broker=address,
+            group=group,
+        )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 import socket
 import ssl
 from collections.abc import Awaitable, Callable
@@ -13,6 +12,7 @@ from typing import Final, Protocol, TypedDict, runtime_checkable
 from flintmq.core import limits
 from flintmq.core.errors import FlintError, RefusedError, RemotingConnectError, RemotingError
 from flintmq.core.event import Event
+from flintmq.core.log_events import event_log
 from flintmq.remoting.client.callbacks import ended, outcome_of, returned_by, told
 from flintmq.remoting.client.connection import ClientConnection, timed_out
 from flintmq.remoting.wire.codes import ResponseCode
@@ -23,7 +23,7 @@ from flintmq.remoting.wire.command import (
     response,
 )
 
-log = logging.getLogger("flintmq.client")
+log = event_log("flintmq.client")
 
 MAX_IN_FLIGHT: Final = 65_535
 """RocketMQ's bound on requests of one client that are not answered yet."""
@@ -199,7 +199,12 @@ class RemotingClient:
         self._closed = True
         left = await ended([*self._connecting.values(), *self._tasks])
         if left:
-            log.warning("%s is closed, these tasks go on although they were cancelled: %s", "a client", ", ".join(left))
+            log.warning(
+                "client.not_cancelled",
+                "%(client)s is closed, these tasks go on although they were cancelled: %(tasks)s",
+                client="a client",
+                tasks=", ".join(left),
+            )
         await asyncio.gather(*(connection.close() for connection in list(self._connections.values())))
 
     async def __aenter__(self) -> RemotingClient:
@@ -337,10 +342,11 @@ class RemotingClient:
         except Exception as failure:  # a handler's fault is answered, as RocketMQ does; the connection lives on
             is_foreign = not isinstance(failure, FlintError | ValueError)
             log.warning(
-                "request %d that %s pushed failed: %s",
-                command.code,
-                connection.address,
-                told(failure),
+                "client.pushed_failed",
+                "request %(code)d that %(server)s pushed failed: %(error)s",
+                code=command.code,
+                server=connection.address,
+                error=told(failure),
                 exc_info=is_foreign,
             )
             return response(command, ResponseCode.SYSTEM_ERROR, told(failure))

@@ -51,11 +51,13 @@ class UnreadableMessages:
     def log_withheld(self, held: ProcessQueue, message: MessageExt) -> None:
         """Say that the listener does not get a message, and why."""
         log.warning(
-            "%s at offset %d of %s cannot be read and is not given to the listener: %s",
-            message.msg_id or _NAMELESS,
-            message.queue_offset,
-            held.queue,
-            message.body_error,
+            "client.unreadable",
+            "%(message)s at offset %(queue_offset)d of %(queue)s cannot be read and is not given to the listener: "
+            "%(reason)s",
+            message=message.msg_id or _NAMELESS,
+            queue_offset=message.queue_offset,
+            queue=held.queue,
+            reason=message.body_error,
         )
 
     def is_passed_over(self, held: ProcessQueue, message: MessageExt, failure: Exception) -> bool:
@@ -67,11 +69,13 @@ class UnreadableMessages:
         if not message.body_error or not is_lost or message.reconsume_times < self._tries_max:
             return False
         log.error(
-            "%s at offset %d of %s cannot be read nor sent back, it is passed over: %s",
-            message.msg_id or _NAMELESS,
-            message.queue_offset,
-            held.queue,
-            failure,
+            "client.passed_over",
+            "%(message)s at offset %(queue_offset)d of %(queue)s cannot be read nor sent back, it is passed over: "
+            "%(error)s",
+            message=message.msg_id or _NAMELESS,
+            queue_offset=message.queue_offset,
+            queue=held.queue,
+            error=failure,
         )
         held.done((message,))
         return True

@@ -7,7 +7,6 @@ leave in one write (:mod:`flintmq.remoting.processors.send_answers`).
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import ClassVar, Final
@@ -18,6 +17,7 @@ from flintmq.core.errors import RefusedError, StoreError
 from flintmq.core.kernel.ports import AppendUnit, FlushStatus
 from flintmq.core.kernel.ports.processor import Request, handles
 from flintmq.core.log.slow import SLOW_S, SlowLog
+from flintmq.core.log_events import event_log
 from flintmq.core.record.batch import MessageBatch, look_into_steps
 from flintmq.core.record.java_number import number_or
 from flintmq.core.record.properties import REAL_QUEUE_ID
@@ -33,7 +33,7 @@ from flintmq.remoting.wire.headers_message import (
 )
 from flintmq.remoting.wire.refusal import refusal_of
 
-log = logging.getLogger("flintmq.remoting")
+log = event_log("flintmq.remoting")
 
 _SEND: Final = int(RequestCode.SEND_MESSAGE)
 _SEND_V2: Final = int(RequestCode.SEND_MESSAGE_V2)
@@ -95,7 +95,7 @@ class SendMessageProcessor:
                 self._answers.refuse(request, refused)
                 continue
             except Exception as error:
-                log.exception("a send of %s failed", request.channel.remote_address)
+                log.exception("send.failed", "a send of %(client)s failed", client=request.channel.remote_address)
                 self._answers.refuse(request, refusal_of(error))
                 continue
             messages.append(message)
@@ -120,7 +120,7 @@ class SendMessageProcessor:
                         step()
                         yield
         except Exception as error:  # a defect; nothing of these sends is stored
-            log.exception("looking into %d sends failed", len(owners))
+            log.exception("send.intake_failed", "looking into %(sends)d sends failed", sends=len(owners))
             for request, _ in owners:
                 self._answers.refuse(request, refusal_of(error))
             self._answers.flush(pending)
@@ -161,7 +161,7 @@ class SendMessageProcessor:
         except Exception as error:
             if not isinstance(error, RefusedError):
                 # A defect must not leave clients without an answer; nothing of this append is acknowledged.
-                log.exception("an append of %d sends failed", len(owners))
+                log.exception("send.append_failed", "an append of %(sends)d sends failed", sends=len(owners))
             for request, _ in owners:
                 self._answers.refuse(request, refusal_of(error))
             return

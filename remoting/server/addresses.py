@@ -5,18 +5,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
-import logging
 import socket
 from typing import TYPE_CHECKING, Final
 
 from flintmq.config.errors import ConfigError
 from flintmq.core.broker.address import CLIENT, Advertised, BrokerAddress
+from flintmq.core.log_events import event_log
 from flintmq.core.record.host import pack_ip
 
 if TYPE_CHECKING:
     from flintmq.config.sections.server import ListenSection
 
-log = logging.getLogger("flintmq.broker")
+log = event_log("flintmq.broker")
 
 EVERY_INTERFACE: Final = ("0.0.0.0", "::")
 
@@ -58,13 +58,16 @@ async def _ip_of(name: str) -> str | None:
         found = await asyncio.get_running_loop().getaddrinfo(name, None, type=socket.SOCK_STREAM)
     except OSError as error:
         log.warning(
-            "the address of listen.advertised_host %s is not known here: %s; message ids hold another", name, error
+            "broker.address_unknown",
+            "the address of listen.advertised_host %(host)s is not known here: %(error)s; message ids hold another",
+            host=name,
+            error=error,
         )
         return None
     return str(min(found, key=lambda entry: entry[0] != socket.AF_INET)[4][0])
 
 
-_SECURITY_LOG: Final = logging.getLogger("flintmq.security")
+_SECURITY_LOG: Final = event_log("flintmq.security")
 
 REMINDER_S: Final = 60.0
 """How often an open door is mentioned."""
@@ -112,5 +115,7 @@ def check_exposure(host: str, *, host_key: str, acl_key: str, has_acl: bool, ins
 def remind(host: str) -> None:
     """Log one line about a port that is open to other machines."""
     _SECURITY_LOG.warning(
-        "listening at %s without access control: anyone who reaches it may do everything (listen.insecure)", host
+        "broker.exposed",
+        "listening at %(host)s without access control: anyone who reaches it may do everything (listen.insecure)",
+        host=host,
     )

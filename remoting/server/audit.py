@@ -6,18 +6,18 @@ every value is written as a quoted literal, so that no name can forge a line.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Mapping
 from typing import Final
 
 from flintmq.core.errors import RefusedError
 from flintmq.core.io.clock import Clock
 from flintmq.core.kernel.ports.processor import Handler, Request, Response
+from flintmq.core.log_events import event_log
 from flintmq.remoting.processors.answers import read_properties
 from flintmq.remoting.wire.codes import RequestCode as Code
 from flintmq.remoting.wire.header_codec import ACCESS_KEY, SECURITY_TOKEN, SIGNATURE, SIGNED_AT
 
-log = logging.getLogger("flintmq.audit")
+log = event_log("flintmq.audit")
 
 _UNTOLD: Final = frozenset({ACCESS_KEY, SIGNATURE, SECURITY_TOKEN, SIGNED_AT, "secretKey", "value"})
 _VALUE_MAX: Final = 120
@@ -118,12 +118,13 @@ def audit(what: str, ext_fields: Mapping[str, str], address: str, result: str) -
     told = [name for name in sorted(ext_fields) if name not in _UNTOLD][:_FIELDS_MAX]
     fields = " ".join(f"{_quoted(name)}={_quoted(ext_fields[name])}" for name in told)
     log.info(
-        "who=%s what=%s %s from=%s result=%s",
-        _quoted(who) if who else "-",
-        what,
-        fields or "-",
-        address,
-        _quoted(result),
+        "audit.act",
+        "who=%(who)s what=%(what)s %(fields)s from=%(client)s result=%(result)s",
+        who=_quoted(who) if who else "-",
+        what=what,
+        fields=fields or "-",
+        client=address,
+        result=_quoted(result),
     )
 
 

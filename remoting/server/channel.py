@@ -24,10 +24,10 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
-from flintmq.core.client_log import client_log
 from flintmq.core.errors import FrameError, HeaderError, RefusedError, RemotingError
 from flintmq.core.kernel.ports.processor import Request, Response
 from flintmq.core.limits import ENDING_S, IN_FLIGHT_PER_CONNECTION, SEND_BUFFER_MAX_BYTES
+from flintmq.core.log_events import client_log
 from flintmq.core.record.host import pack_host
 from flintmq.core.response_code import ONEWAY_FLAG, RESPONSE_FLAG
 from flintmq.remoting.server.request import Questions, decode_request
@@ -167,7 +167,12 @@ class ServerChannel(asyncio.Protocol):
 
     def _refuse_frame(self, error: FrameError, asked: Known) -> None:
         """Answer a frame that cannot be read with what is wrong with it, unless it is an answer or wants none."""
-        log.info("%s sent a frame that cannot be read: %s", self.remote_address, error)
+        log.info(
+            "connection.unreadable",
+            "%(client)s sent a frame that cannot be read: %(error)s",
+            client=self.remote_address,
+            error=error,
+        )
         if error.refusal is not None and not asked.flag & (RESPONSE_FLAG | ONEWAY_FLAG):
             self.write(encode_command(response(asked, error.refusal.code, error.refusal.remark)))
             self.flush()
@@ -218,7 +223,7 @@ class ServerChannel(asyncio.Protocol):
             return
         _reset_if_killed(transport, False)
         if reason:
-            log.info("closing %s: %s", self.remote_address, reason)
+            log.info("connection.closed", "closing %(client)s: %(reason)s", client=self.remote_address, reason=reason)
             transport.abort()
         else:
             self.flush()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import queue
 import sys
 import threading
@@ -16,9 +15,10 @@ from typing import Any, Final
 from flintmq.core.errors import RefusedError
 from flintmq.core.kernel.blame import PLUGIN_FAULTS
 from flintmq.core.kernel.ports.processor import Request
+from flintmq.core.log_events import event_log
 from flintmq.core.response_code import ResponseCode
 
-log: Final = logging.getLogger("flintmq.remoting")
+log: Final = event_log("flintmq.remoting")
 
 _Job = tuple[Callable[[Request], Any], Request, "asyncio.Future[Any]"]
 
@@ -155,5 +155,10 @@ class HandlerThreads:
             last = traceback.extract_stack(frame)[-1] if frame is not None else None
             place = f"{last.filename}:{last.lineno} in {last.name}" if last is not None else "its end"
             places.append(f"{thread.name} at {place}")
-            log.error("pool %s: a handler does not return, its thread is left behind: %s", self.name, places[-1])
+            log.error(
+                "pool.stuck",
+                "pool %(pool)s: a handler does not return, its thread is left behind: %(place)s",
+                pool=self.name,
+                place=places[-1],
+            )
         return places

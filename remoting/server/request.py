@@ -8,6 +8,7 @@ import msgspec
 
 from flintmq.core.kernel.ports.processor import Request
 from flintmq.core.limits import HEADER_MAX_BYTES
+from flintmq.core.log_events import client_log
 from flintmq.remoting.wire.command import (
     JSON,
     RemotingCommand,
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 import asyncio
 from collections.abc import Callable, Mapping
 
-from flintmq.core.client_log import client_log
 from flintmq.core.errors import RemotingError, RemotingTimeoutError
 from flintmq.remoting.wire.command import encode_command, request
 
@@ -131,7 +131,12 @@ class Questions:
         if future is not None and not future.done():
             future.set_result(command)
         else:
-            log.debug("%s answered request %d, which does not wait for an answer", address, command.opaque)
+            log.debug(
+                "request.not_waited_for",
+                "%(client)s answered request %(opaque)d, which does not wait for an answer",
+                client=address,
+                opaque=command.opaque,
+            )
 
     def fail(self, reason: str) -> None:
         """End every wait: no answer will come any more."""

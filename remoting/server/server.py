@@ -16,7 +16,6 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from flintmq.core.client_log import client_log
 from flintmq.core.errors import FlintError, StoreError
 from flintmq.core.io.clock import Clock, Scheduled
 from flintmq.core.kernel.blame import PLUGIN_FAULTS
@@ -24,6 +23,7 @@ from flintmq.core.kernel.plugin_shapes import drop
 from flintmq.core.kernel.ports import Authenticator
 from flintmq.core.kernel.ports.processor import Request, RequestChannel, Response
 from flintmq.core.kernel.ports.server import RequestLatency
+from flintmq.core.log_events import client_log
 from flintmq.remoting.server.channel import ServerChannel
 from flintmq.remoting.server.connections import ConnectionLimits, Connections
 from flintmq.remoting.server.pool import Pool
@@ -314,7 +314,13 @@ class RemotingServer:
         request = requests[0]
         if isinstance(error, StoreError):
             self.on_store_failed(error)
-            log.warning("request %d of %s failed: %s", request.code, request.channel.remote_address, error)
+            log.warning(
+                "request.failed",
+                "request %(code)d of %(client)s failed: %(error)s",
+                code=request.code,
+                client=request.channel.remote_address,
+                error=error,
+            )
         elif not isinstance(error, FlintError):
             self._on_failed(request, error)
         refusal = refusal_of(error)

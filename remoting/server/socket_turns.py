@@ -21,8 +21,8 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from flintmq.core.client_log import client_log
 from flintmq.core.limits import ACCEPTS_PER_TURN
+from flintmq.core.log_events import client_log
 from flintmq.remoting.server.descriptors import has_room
 
 log = client_log("flintmq.remoting")
@@ -377,7 +377,7 @@ class SocketListener:
                 if error.errno in _NO_DESCRIPTORS:
                     self._pause(str(error))
                 else:
-                    log.warning("a connection could not be accepted: %s", error)
+                    log.warning("connection.not_accepted", "a connection could not be accepted: %(error)s", error=error)
                 return
             self._is_told = False
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -387,7 +387,7 @@ class SocketListener:
         """Stop watching the listening socket for a while: epoll would report it in every turn."""
         if not self._is_told:
             self._is_told = True
-            log.warning("connections wait to be accepted: %s", reason)
+            log.warning("connection.waits", "connections wait to be accepted: %(reason)s", reason=reason)
         self._turns.watch(self._sock.fileno(), 0, None)
         self._retry = self._turns.loop.call_later(_ACCEPT_RETRY_S, self._listen)
 

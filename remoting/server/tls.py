@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 import ssl
 from pathlib import Path
 
 from flintmq.config.errors import ConfigError
 from flintmq.config.secret import Secret
 from flintmq.config.sections.models import TlsSection
+from flintmq.core.log_events import event_log
 from flintmq.remoting.server.certificate import expires_ms
 
-log = logging.getLogger("flintmq.tls")
+log = event_log("flintmq.tls")
 
 
 class ServerTls:
@@ -45,11 +45,11 @@ class ServerTls:
             self.context = server_context(self._section)
         except ConfigError as error:
             self._failed = stamps
-            log.error("the certificate stays as it is: %s", error)
+            log.error("tls.not_read_again", "the certificate stays as it is: %(error)s", error=error)
             return False
         self._stamps, self._failed = stamps, None
         self.expires_ms = expires_ms(self.certificate)
-        log.info("certificate %s read again", self._section.certificate)
+        log.info("tls.read_again", "certificate %(path)s read again", path=self._section.certificate)
         return True
 
     def _stamp(self) -> tuple[object, ...]:

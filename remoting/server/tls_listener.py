@@ -15,8 +15,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
-from flintmq.core.client_log import client_log
 from flintmq.core.limits import ACCEPTS_PER_TURN, TLS_HANDSHAKE_TIMEOUT_S, TLS_PENDING_MAX, TLS_PENDING_PER_ADDRESS_MAX
+from flintmq.core.log_events import client_log
 from flintmq.remoting.server.descriptors import has_room, is_below_ceiling
 from flintmq.remoting.server.socket_turns import SocketTransport, SocketTurns
 from flintmq.remoting.server.tls import ServerTls
@@ -92,7 +92,7 @@ class TlsListener:
             try:
                 connection, address = await loop.sock_accept(self._sock)
             except OSError as error:  # out of descriptors, or the peer has gone already
-                log.warning("a connection could not be accepted: %s", error)
+                log.warning("connection.not_accepted", "a connection could not be accepted: %(error)s", error=error)
                 await asyncio.sleep(_ACCEPT_RETRY_S)
                 continue
             if not is_below_ceiling(connection.fileno()):
@@ -113,7 +113,10 @@ class TlsListener:
         while not has_room(self._sock.fileno()):
             if not is_told:
                 is_told = True
-                log.warning("connections wait to be accepted: no descriptor is free that one may have (ulimit -n)")
+                log.warning(
+                    "connection.no_descriptor",
+                    "connections wait to be accepted: no descriptor is free that one may have (ulimit -n)",
+                )
             await asyncio.sleep(_ACCEPT_RETRY_S)
 
     def _begun(self, host: str, task: asyncio.Task[None]) -> None:
@@ -133,7 +136,11 @@ class TlsListener:
                 raise TimeoutError(f"idle for {idle_s:g} s") from None
             if first == b"" or (self._required and first != HANDSHAKE):
                 if first:
-                    log.info("closing %s: plain, and this port is encrypted (listen.tls.mode, ha.tls)", address)
+                    log.info(
+                        "connection.plain",
+                        "closing %(client)s: plain, and this port is encrypted (listen.tls.mode, ha.tls)",
+                        client=address,
+                    )
                 connection.close()
                 return
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -145,7 +152,12 @@ class TlsListener:
             else:
                 await loop.connect_accepted_socket(self._make_protocol, connection)
         except (OSError, ssl.SSLError, TimeoutError) as error:
-            log.info("closing %s: %s", address, str(error) or type(error).__name__)
+            log.info(
+                "connection.closed",
+                "closing %(client)s: %(reason)s",
+                client=address,
+                reason=str(error) or type(error).__name__,
+            )
             connection.close()
         except BaseException:
             connection.close()

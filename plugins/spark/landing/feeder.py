@@ -9,7 +9,6 @@ waits for it.
 from __future__ import annotations
 
 import enum
-import logging
 import threading
 from collections.abc import Callable
 from typing import Final, Protocol
@@ -17,10 +16,11 @@ from typing import Final, Protocol
 from flintmq.config.sections.store import LandingSection
 from flintmq.core.errors import FlintError
 from flintmq.core.io.clock import Clock
+from flintmq.core.log_events import event_log
 from flintmq.plugins.spark.landing.task import Landed, LandingLossError
 from flintmq.plugins.spark.landing.worker import is_final
 
-log = logging.getLogger("flintmq.landing")
+log = event_log("flintmq.landing")
 
 _TICK_S: Final = 1.0
 _RETRY_FIRST_S: Final = 1.0
@@ -123,7 +123,12 @@ class LandingFeeder:
         return self._committed
 
     def catch_up(self, start_offset_bytes: int, end_offset_bytes: int) -> None:
-        log.info("landing goes on at position %d of %d", start_offset_bytes, end_offset_bytes)
+        log.info(
+            "landing.goes_on",
+            "landing goes on at position %(start_position)d of %(end_position)d",
+            start_position=start_offset_bytes,
+            end_position=end_offset_bytes,
+        )
         self._behind = end_offset_bytes - start_offset_bytes > self._settings.queue_bytes
 
     def close(self) -> None:
@@ -142,7 +147,11 @@ class LandingFeeder:
                 abort()
             thread.join(_ABORT_S)
             lag = max(0, self._readable() - (self._committed or 0))
-            log.warning("the broker stops with %d bytes of the log not landed; the next start goes on with them", lag)
+            log.warning(
+                "landing.behind_at_stop",
+                "the broker stops with %(lag_bytes)d bytes of the log not landed; the next start goes on with them",
+                lag_bytes=lag,
+            )
 
     def runtime_info(self) -> dict[str, str]:
         """Return what it has done since the broker started, by the names that request 28 gives it. Any thread.
@@ -184,7 +193,7 @@ class LandingFeeder:
                 self._wake.clear()
         except Exception as error:
             self._stop(f"{type(error).__name__}: {error}")
-            log.exception("landing stopped by an unexpected error")
+            log.exception("landing.failed", "landing stopped by an unexpected error")
         finally:
             self._close_lander()
 
@@ -247,9 +256,11 @@ class LandingFeeder:
         if landed.lost_bytes:
             self._lost_bytes += landed.lost_bytes
             log.error(
-                "%d bytes of the log were deleted before they could land; landing goes on at %d, the gap is in the manifest",
-                landed.lost_bytes,
-                landed.read_to_bytes,
+                "landing.lost",
+                "%(lost_bytes)d bytes of the log were deleted before they could land; landing goes on at "
+                "%(position)d, the gap is in the manifest",
+                lost_bytes=landed.lost_bytes,
+                position=landed.read_to_bytes,
             )
         self._retry_s = _RETRY_FIRST_S
         self._error = ""
@@ -257,7 +268,7 @@ class LandingFeeder:
     def _retry_later(self, error: Exception) -> float:
         self._failures += 1
         if not self._error:
-            log.error("landing failed and is tried again: %s", error)
+            log.error("landing.tried_again", "landing failed and is tried again: %(error)s", error=error)
         self._error = str(error)
         self._state = FeederState.RETRYING
         self._close_lander()
@@ -266,7 +277,7 @@ class LandingFeeder:
         return wait_s
 
     def _stop(self, why: str) -> None:
-        log.critical("landing has stopped: %s", why)
+        log.critical("landing.stopped", "landing has stopped: %(reason)s", reason=why)
         self._state = FeederState.STOPPED
         self._error = why
         self._behind = True  # no batch is passed on any more

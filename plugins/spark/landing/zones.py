@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import re
 from collections.abc import Iterator
 from datetime import date
@@ -14,13 +13,14 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 import attrs
 
 from flintmq.core.io.disk import Disk
+from flintmq.core.log_events import event_log
 from flintmq.plugins.spark.landing.manifest import MANIFEST_FOLDER, Commit, LandedFile, Manifest, check_source
 from flintmq.plugins.spark.landing.task import LandingError, LogSource
 
 if TYPE_CHECKING:
     import pyarrow
 
-log = logging.getLogger("flintmq.landing")
+log = event_log("flintmq.landing")
 
 ROW_GROUP_BYTES: Final = 128 * 1024 * 1024
 """More is never one row group: a reader holds a whole one in memory."""
@@ -137,7 +137,9 @@ class ParquetZone:
                 self._disk.replace(hidden, path)
             elif not self._disk.exists(path):
                 # It was durable under one of its names before the commit was: it has been deleted since.
-                log.warning("%s has landed and is not there any more; who removed it?", path)
+                log.warning(
+                    "landing.file_missing", "%(path)s has landed and is not there any more; who removed it?", path=path
+                )
 
     def _sweep(self) -> None:
         """Remove files of a commit that never happened."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -14,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC
+from flintmq.core.log_events import event_log
 from flintmq.core.record.java_hash import tags_hash
 from flintmq.plugins.spark.decoder import Decoder, chain
 from flintmq.plugins.spark.decoder.slices import Ints
@@ -24,7 +24,7 @@ from flintmq.plugins.spark.store.pieces import Piece, first_place, splitters
 from flintmq.plugins.spark.store.queue_units import QueueUnits, in_log_order, list_queues, list_topics
 from flintmq.plugins.spark.store.unit_rows import Span, UnitRows, told_by_units
 
-log = logging.getLogger("flintmq.spark")
+log = event_log("flintmq.spark")
 
 ASKED_FROM_BYTES: Final = 4 * 1024 * 1024
 """Less than this is walked sooner than queues are asked."""
@@ -157,7 +157,10 @@ class PieceReader:
                     "badRecords=skip"
                 )
             log.warning(
-                "%s: no record at %d; going on with the next one that a consume queue names", piece.path, run.end
+                "spark.record_missing",
+                "%(path)s: no record at %(position)d; going on with the next one that a consume queue names",
+                path=piece.path,
+                position=run.end,
             )
             place = self._next_place(piece, piece.file_start + run.end + 1)
             if place is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any, Final, Literal
 import attrs
 
 from flintmq.core.log.epochs import Epochs
+from flintmq.core.log_events import event_log
 from flintmq.plugins.spark.decoder import RowFilter
 from flintmq.plugins.spark.errors import CheckpointError, OptionError, OutOfRangeError
 from flintmq.plugins.spark.option_values import EARLIEST_QUEUE_OFFSET, LATEST_QUEUE_OFFSET, Place
@@ -21,7 +21,7 @@ from flintmq.plugins.spark.store.pieces import first_place, first_place_from, sp
 from flintmq.plugins.spark.store.queue_units import QueueUnits, list_queues
 from flintmq.plugins.spark.store.visible_end import StoreView
 
-log = logging.getLogger("flintmq.spark")
+log = event_log("flintmq.spark")
 
 
 @attrs.frozen

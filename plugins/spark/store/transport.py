@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import attrs
 
+from flintmq.core.log_events import event_log
 from flintmq.core.record.record import RECORD_MIN_BYTES, store_timestamp_at
 from flintmq.plugins.spark.decoder import Decoder, RowFilter
 from flintmq.plugins.spark.decoder.rows import Life
@@ -43,7 +43,7 @@ from flintmq.plugins.spark.store.visible_end import StoreView, live_feed, open_v
 if TYPE_CHECKING:
     import pyarrow
 
-log = logging.getLogger("flintmq.spark")
+log = event_log("flintmq.spark")
 
 _QUEUES_BY_UNITS_MAX: Final = 4_096
 """Beyond this many queues reading all of the log is cheaper than asking each queue."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import collections
 import concurrent.futures
-import logging
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -20,6 +19,7 @@ import numpy as np
 from flintmq.core.broker.subscription import SubscriptionData, build_subscription
 from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.errors import RefusedError, RemotingConnectError, RemotingError
+from flintmq.core.log_events import event_log
 from flintmq.core.response_code import ResponseCode
 from flintmq.plugins.spark.decoder import Decoder
 from flintmq.plugins.spark.decoder.chain import BATCH_BYTES_MAX, walk
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import pyarrow
 
 
-log = logging.getLogger("flintmq.spark")
+log = event_log("flintmq.spark")
 
 STRETCH_ROWS: Final = 2_048
 STRETCH_BYTES: Final = 4 * 1024 * 1024
@@ -173,7 +173,7 @@ class Puller:
         message = f"{_place(wanted)}: messages before queue offset {end} are gone: {why}"
         if self.fail_on_data_loss:
             raise DataLossError(f"{message}. With option failOnDataLoss=false the read goes on behind them")
-        log.warning("%s; failOnDataLoss=false: going on", message)
+        log.warning("spark.data_loss", "%(what)s; failOnDataLoss=false: going on", what=message)
 
 
 def _ends_before(answer: PulledRecords, wanted: QueueRange) -> bool:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Final, Literal
 
 from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.errors import FlintError, RefusedError, RemotingError
+from flintmq.core.log_events import event_log
 from flintmq.core.response_code import ResponseCode
 from flintmq.plugins.spark.decoder import Decoder, RowFilter
 from flintmq.plugins.spark.decoder.rows import is_system_topic
@@ -24,7 +24,7 @@ from flintmq.plugins.spark.wire.pulling import Puller, batches
 from flintmq.plugins.spark.wire.ranges import QueueRange
 from flintmq.remoting.wire.bodies import TopicOffset
 
-log = logging.getLogger("flintmq.spark")
+log = event_log("flintmq.spark")
 
 SETTLE_PAUSE_S: Final = 1.0
 """Between two looks at brokers that are away, where a query ends with what they have."""
@@ -159,7 +159,12 @@ class QueueEdges:
                 raise
         found = [topic for topic in sorted(known) if self._reads_topic(topic)]
         if not found:
-            log.debug("%s: no topic fits the option subscribePattern %r yet", client.where, pattern.pattern)
+            log.debug(
+                "spark.no_topic_yet",
+                "%(place)s: no topic fits the option subscribePattern %(pattern)r yet",
+                place=client.where,
+                pattern=pattern.pattern,
+            )
         return found
 
     def check_names(self, known: Container[str]) -> None:

@@ -7,11 +7,11 @@ queue that was read to its end is none.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Collection, Sequence
 
 from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.errors import FlintError
+from flintmq.core.log_events import event_log
 from flintmq.plugins.spark.errors import CheckpointError, DataLossError
 from flintmq.plugins.spark.options import ReadOptions
 from flintmq.plugins.spark.wire.client import WireClient, again
@@ -20,7 +20,7 @@ from flintmq.plugins.spark.wire.queue_edges import queue_name
 from flintmq.plugins.spark.wire.ranges import QueueRange, ordered
 from flintmq.remoting.wire.bodies import TopicOffset
 
-log = logging.getLogger("flintmq.spark")
+log = event_log("flintmq.spark")
 
 
 class QueueLives:
@@ -83,7 +83,12 @@ class QueueLives:
         for queue in missing:
             place, end = offset.queues[queue], offset.waiting.get(queue, 0)
             if queue.broker_name not in here:
-                log.warning("%s is away; the query goes on at %d when it is back", queue_name(queue), place)
+                log.warning(
+                    "spark.queue_away",
+                    "%(queue)s is away; the query goes on at %(queue_offset)d when it is back",
+                    queue=queue_name(queue),
+                    queue_offset=place,
+                )
             elif offset.seen_ms is None:
                 self._options.lost(f"{queue_name(queue)} does not exist any more", CheckpointError)
             elif end > place:
@@ -118,7 +123,11 @@ class QueueLives:
                 f"{queue_name(queue)}: the topic was deleted and created again, and messages {place} to {end - 1} of before "
                 "were not read"
             )
-        log.warning("%s: the topic was deleted and created again; it is read from its first message", queue_name(queue))
+        log.warning(
+            "spark.topic_remade",
+            "%(queue)s: the topic was deleted and created again; it is read from its first message",
+            queue=queue_name(queue),
+        )
 
     def _remade(self, offset: WireOffset, edges: Edges) -> set[MessageQueue]:
         """Return the queues that are not those that were read, but others of the same name."""
@@ -148,7 +157,12 @@ class QueueLives:
                 found[queue] = await again(lambda: what(client, queue))
             except FlintError as error:
                 # Not known, then; what follows asks for its messages, and tells what is wrong.
-                log.warning("%s: its broker does not answer a question: %s", queue_name(queue), error)
+                log.warning(
+                    "spark.unanswered",
+                    "%(queue)s: its broker does not answer a question: %(error)s",
+                    queue=queue_name(queue),
+                    error=error,
+                )
 
         async def ask_all() -> None:
             await asyncio.gather(*map(ask, queues))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import concurrent.futures
-import logging
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
@@ -13,6 +12,7 @@ import attrs
 
 from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.errors import RefusedError, RemotingError
+from flintmq.core.log_events import event_log
 from flintmq.core.record import properties as props
 from flintmq.plugins.spark.errors import RowError, SparkPluginError
 from flintmq.plugins.spark.options import WriteOptions
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import pyarrow
 
 
-log = logging.getLogger("flintmq.spark")
+log = event_log("flintmq.spark")
 
 ITEM_BYTES: Final = 512
 """What a message takes in a request besides body and properties, more than enough."""

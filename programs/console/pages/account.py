@@ -9,8 +9,8 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from flintmq.core.client_log import escaped_log
 from flintmq.core.errors import FlintError, RefusedError
+from flintmq.core.log_events import event_log
 from flintmq.programs.console.clusters import is_denied
 from flintmq.programs.console.web import (
     FormError,
@@ -28,7 +28,7 @@ from flintmq.programs.console.web import (
 if TYPE_CHECKING:
     from flintmq.programs.console.app import Console
 
-log = escaped_log("flintmq.console")
+log = event_log("flintmq.console")
 
 _KEY_MAX_CHARS: Final = 256
 LOGINS_AT_ONCE_MAX: Final = 8
@@ -86,7 +86,9 @@ async def login(request: Request) -> Response:
         if not is_denied(error):
             return failed(console, request, browser_id, error)
         console.throttle.failed(client)
-        log.warning("a login from %s as %s was refused", client, access_key)
+        log.warning(
+            "console.login_refused", "a login from %(client)s as %(who)s was refused", client=client, who=access_key
+        )
         return again("The brokers do not take this access key and secret key.", 401)
     except FlintError as error:
         return failed(console, request, browser_id, error)
@@ -94,7 +96,7 @@ async def login(request: Request) -> Response:
         console.logins_under_way -= 1
         access.release()
     console.sessions.end(browser_id)
-    log.info("%s logged in from %s", access_key, client)
+    log.info("console.logged_in", "%(who)s logged in from %(client)s", who=access_key, client=client)
     answer = RedirectResponse(after, 303)
     set_cookie(answer, new_id, is_secure=request.url.scheme == "https")
     return answer
