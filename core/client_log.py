@@ -21,25 +21,6 @@ UNPRINTABLE: Final = re.compile(
 """What ends a line, steers a terminal, turns the direction of writing, or cannot be written or seen."""
 
 
-def client_log(name: str) -> logging.Logger:
-    """Return the logger of that name. What is logged through it is cut, its control characters are escaped, and below
-    ERROR a kind of line comes at most :data:`LINES_PER_S` times a second, the next one saying how many were left
-    out."""
-    logger = logging.getLogger(name)
-    if not any(isinstance(known, _Gate) for known in logger.filters):
-        place = logger.filters.index(ESCAPE) if ESCAPE in logger.filters else len(logger.filters)
-        logger.filters.insert(place, _Gate())  # before the one that puts a line together for good
-    return logger
-
-
-def escaped_log(name: str) -> logging.Logger:
-    """Return the logger of that name. What is logged through it has its control characters escaped, also in a traceback."""
-    logger = logging.getLogger(name)
-    if ESCAPE not in logger.filters:
-        logger.addFilter(ESCAPE)
-    return logger
-
-
 def printable(text: str, max_chars: int = LINE_MAX_CHARS) -> str:
     """Return text on one line, cut, with what ends a line, steers a terminal or turns the direction of writing as ``\\xNN``."""
     if len(text) > max_chars:
@@ -74,8 +55,11 @@ ESCAPE: Final = _Escape()
 _TRACEBACKS: Final = logging.Formatter()
 
 
-class _Gate(_Escape):
-    """Counts lines by template. Thread-safe enough: a race may let a line too many pass."""
+class Gate(_Escape):
+    """Puts lines together, escaped and cut, and below ERROR lets at most :data:`LINES_PER_S` of a template pass in a second.
+
+    Thread-safe enough: a race may let a line too many pass.
+    """
 
     def __init__(self) -> None:
         super().__init__()

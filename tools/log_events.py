@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import Final
 
 import attrs
-from sources import parsed
-
-from flintmq.core.log_events import EVENTS, EVENTS_OF
+from sources import module_name, parsed
 
 LEVELS: Final = {
     "debug": "DEBUG",
@@ -60,15 +58,14 @@ def lines(root: Path) -> Iterator[Line]:
         yield from lines_of(module, name)
 
 
-def loggers(root: Path) -> set[str]:
-    """Return the names of the loggers that lines go to."""
+def loggers(root: Path) -> set[tuple[str, str]]:
+    """Return the names of the loggers that the package asks for, each with the function that it asks."""
     return {
-        "flintmq." + name.removesuffix(".py").replace("/", ".") if ast.unparse(call.args[0]) == "__name__" else made
-        for name, module in parsed(root, holding=_MAKERS)
+        (maker, made)
+        for name, module in parsed(root, without=("core/log_events.py",), holding=_MAKERS)
         for call in ast.walk(module)
-        if isinstance(call, ast.Call) and ast.unparse(call.func).rpartition(".")[2] in _MAKERS and call.args
-        for made in [_literal(call.args[0])]
-        if made or ast.unparse(call.args[0]) == "__name__"
+        if isinstance(call, ast.Call) and (maker := ast.unparse(call.func).rpartition(".")[2]) in _MAKERS and call.args
+        if (made := module_name(name) if ast.unparse(call.args[0]) == "__name__" else _literal(call.args[0]))
     }
 
 
@@ -86,30 +83,7 @@ def lines_of(module: ast.Module, name: str) -> Iterator[Line]:
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in LEVELS:
             receiver = ast.unparse(call.func.value)
             if receiver in logs or "log" in receiver.lower():
-                place = f"{name}:{call.lineno}"
-                yield _of_table(call, call.func.attr, module, place) or _line(call, call.func.attr, place)
-
-
-def _of_table(call: ast.Call, method: str, module: ast.Module, place: str) -> Line | None:
-    """Return the line of a call whose id stands in core/log_events.py; None for another call."""
-    arguments = call.args[method == "log" :]
-    text = _literal(arguments[0]) if arguments else ""
-    if arguments and not text:
-        texts = {
-            ast.unparse(node.targets[0]): node.value.value
-            for node in ast.walk(module)
-            if isinstance(node, ast.Assign)
-            and isinstance(node.value, ast.Constant)
-            and isinstance(node.value.value, str)
-        }
-        text = texts.get(ast.unparse(arguments[0]), "")
-    if method == "debug" and not _EVENT.fullmatch(text):
-        return Line("", text, "DEBUG", (), place)
-    of_loggers = {logger: told for (logger, one), told in EVENTS_OF.items() if one == text}
-    written = ast.unparse(module) if of_loggers else ""
-    told = next((told for logger, told in of_loggers.items() if repr(logger) in written), EVENTS.get(text, ""))
-    event, *fields = told.split() or [""]
-    return Line(event, text, LEVELS[method], tuple(fields), place) if event else None
+                yield _line(call, call.func.attr, f"{name}:{call.lineno}")
 
 
 def _line(call: ast.Call, method: str, place: str) -> Line:

@@ -23,7 +23,7 @@ from flintmq.core.io.clock import SYSTEM_CLOCK, Clock, Scheduled
 from flintmq.core.kernel.blame import PLUGIN_FAULTS
 from flintmq.core.kernel.plugin_shapes import drop, shown
 from flintmq.core.kernel.ports.alarm import CRITICAL, Alarm
-from flintmq.core.log_events import event_log, name_events
+from flintmq.core.log_events import event_log
 from flintmq.core.response_code import ResponseCode
 from flintmq.programs.broker.running import run_loop_named as run_loop_named  # programs know it here
 from flintmq.programs.broker.running import run_to_end, to_its_end
@@ -78,7 +78,6 @@ class Service(ABC):
         """Start on the running loop. Raises what kept it from starting; nothing is left behind then."""
         self._loop, self._loop_thread = asyncio.get_running_loop(), threading.get_ident()
         self._process = os.getpid()
-        name_events()
         try:
             await self._start()
         except BaseException:

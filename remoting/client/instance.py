@@ -11,7 +11,7 @@ from typing import Any, Final, Self, Unpack
 
 from flintmq.core.errors import FlintError, InvalidArgumentError, RefusedError, RemotingConnectError
 from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
-from flintmq.core.log_events import event_log, name_events
+from flintmq.core.log_events import event_log
 from flintmq.remoting.client.callbacks import ended, told
 from flintmq.remoting.client.message import MessageExt
 from flintmq.remoting.client.namespace import Namespace
@@ -86,7 +86,6 @@ class ClientInstance:
         namespace: str = "",
         **remoting_options: Unpack[RemotingOptions],
     ) -> None:
-        name_events()
         self.client_id: str = client_id or make_client_id()
         self.clock = clock
         self.name_servers: NameServers = name_servers

@@ -7,7 +7,8 @@ import time
 import pytest
 
 from flintmq.core import client_log as module
-from flintmq.core.client_log import LINE_MAX_CHARS, LINES_PER_S, client_log, printable
+from flintmq.core.client_log import LINE_MAX_CHARS, LINES_PER_S, printable
+from flintmq.core.log_events import client_log
 
 
 @pytest.fixture
@@ -36,31 +37,30 @@ def test_what_is_printed(text: str, shown: str) -> None:
 def test_arguments_are_escaped(caplog: pytest.LogCaptureFixture, seconds: list[float]) -> None:
     """The whole line is, whichever argument brought it; exceptions keep their trace."""
     log = client_log("flintmq.test.escaped")
-    log.warning("group %s is %d", "a\nERROR root: all is lost", 3)
-    log.warning("%s", "y" * 10_000)
+    log.warning("test.found", "group %(group)s is %(number)d", group="a\nERROR root: all is lost", number=3)
+    log.warning("test.found", "%(group)s", group="y" * 10_000)
     assert caplog.messages[0] == "group a\\nERROR root: all is lost is 3"
     assert len(caplog.messages[1]) == LINE_MAX_CHARS + 3
     try:
         raise ValueError("x")
     except ValueError as error:
-        log.error("failed", exc_info=error)
+        log.error("test.failed", "failed", exc_info=error)
     assert caplog.records[-1].exc_info
 
 
 def test_a_kind_of_line_comes_so_often_and_no_more(caplog: pytest.LogCaptureFixture, seconds: list[float]) -> None:
     """The others are counted; another kind, an error and the next second are not kept back."""
     log = client_log("flintmq.test.flood")
-    assert client_log("flintmq.test.flood") is log
     for number in range(100):
-        log.warning("request %d", number)
-    log.warning("something else")
+        log.warning("test.asked", "request %(number)d", number=number)
+    log.warning("test.asked", "something else")
     for _ in range(100):
-        log.error("serious")
+        log.error("test.failed", "serious")
     assert len([line for line in caplog.messages if line.startswith("request")]) == LINES_PER_S
     assert caplog.messages.count("something else") == 1
     assert caplog.messages.count("serious") == 100
     seconds[0] += 1
-    log.warning("request %d", 100)
-    log.warning("request %d", 101)
+    log.warning("test.asked", "request %(number)d", number=100)
+    log.warning("test.asked", "request %(number)d", number=101)
     assert caplog.messages[-2:] == [f"request 100 ({100 - LINES_PER_S} more like it were left out)", "request 101"]
     assert time.monotonic() == seconds[0]

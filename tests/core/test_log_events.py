@@ -1,4 +1,4 @@
-"""Programs that watch a log look for ids, not for words: every line at INFO and above has one."""
+"""Programs that watch a log look for ids, not for words: every line has one."""
 
 from __future__ import annotations
 
@@ -9,22 +9,19 @@ import logging
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import flintmq
-from flintmq.core.client_log import LINES_PER_S, client_log
-from flintmq.core.log_events import EVENTS, EVENTS_OF, LOGGERS, JsonFormatter, event_log, name_events
-from flintmq.core.log_events import client_log as client_event_log
+from flintmq.core.client_log import LINES_PER_S
+from flintmq.core.log_events import EventLog, JsonFormatter, client_log, event_log
 from flintmq.programs.cli.log_lines import OwnOutput
 
 ROOT = Path(str(flintmq.__file__)).resolve().parent
-EVENT = re.compile(r"[a-z][a-z_]*\.[a-z][a-z_]*")
-VALUE = re.compile(r"%[0-9.+]*[sdgrf]")
-AMBIGUOUS = {text for _logger, text in EVENTS_OF}
+VALUE = re.compile(r"%\((\w+)\)[0-9.]*([a-z])")
 SHARED = {
     "client.abandoned",
     "client.not_cancelled",
@@ -108,19 +105,11 @@ def test_another_call_is_refused(found: Any, call: str, fault: str) -> None:
     assert line.faults == () if not fault else line.faults[0].startswith(fault)
 
 
-def test_every_value_has_a_name(found: Any) -> None:
-    for text, told in (*EVENTS.items(), *((text, told) for (_logger, text), told in EVENTS_OF.items())):
-        event, *names = told.split()
-        assert EVENT.fullmatch(event), text
-        assert len(names) == len(set(names)) == len(VALUE.findall(text)), text
-
-
-def test_every_logger_is_known(found: Any) -> None:
-    of_lines = {name for name in found.loggers(ROOT) if name.startswith("flintmq.")}
-    assert of_lines <= {*LOGGERS, "flintmq.cli"} | {
-        name for name in of_lines if name.startswith("flintmq.programs.cli")
-    }
-    assert {logger for logger, _text in EVENTS_OF} <= set(LOGGERS)
+def test_no_line_goes_past_the_logs(found: Any) -> None:
+    """A plain logger's lines are not escaped, and have no ids."""
+    asked = found.loggers(ROOT)
+    assert {("event_log", "flintmq.store"), ("client_log", "flintmq.core.broker.topics")} <= asked
+    assert not [name for maker, name in asked if maker == "getLogger" and name.startswith("flintmq.")]
 
 
 @pytest.fixture
@@ -135,30 +124,25 @@ def written() -> Iterator[io.StringIO]:
 
 
 def test_a_record_carries_its_event_whoever_handles_it(written: io.StringIO, caplog: pytest.LogCaptureFixture) -> None:
-    name_events()
-    name_events()
-    logging.getLogger("flintmq.store").critical("%s", Path("a disk\nis gone"))
+    event_log("flintmq.store").critical("store.fenced", "%(reason)s", reason=Path("a disk\nis gone"))
     record: Any = caplog.records[-1]
     assert (record.event, record.fields) == ("store.fenced", {"reason": Path("a disk\nis gone")})
     client_log("flintmq.broker").warning(
-        "%s (%s) asked for queue offset %d of %s queue %d and is sent to %d", "g", "1.2.3.4:5\n", 9, "T", 0, 3
+        "pull.offset_moved", "%(client)s asked for %(asked_offset)d", client="1.2.3.4:5\n", asked_offset=9
     )
-    logging.getLogger("flintmq.store").warning("what no table knows: %s", 1)
+    logging.getLogger("flintmq.store").warning("what has no id: %s", 1)
     try:
         raise ValueError("why")
     except ValueError:
-        logging.getLogger("flintmq.plugins").exception("%s raised in %s", "plugin 'a'", "b")
+        event_log("flintmq.plugins").exception("plugin.failed", "%(plugin)s raised", plugin="plugin 'a'")
     lines = [json.loads(line) for line in written.getvalue().splitlines()]
     assert [line["event"] for line in lines] == ["store.fenced", "pull.offset_moved", "", "plugin.failed"]
     assert lines[0]["fields"] == {"reason": "a disk\\nis gone"}
-    assert lines[1]["fields"]["asked_offset"] == 9
-    assert lines[1]["message"].startswith("g (1.2.3.4:5\\n) asked for")
-    assert lines[2]["fields"] == {}
+    assert lines[1]["fields"] == {"client": "1.2.3.4:5\\n", "asked_offset": 9}
+    assert lines[1]["message"] == "1.2.3.4:5\\n asked for 9"
+    assert (lines[2]["fields"], lines[2]["message"]) == ({}, "what has no id: 1")
     assert "ValueError: why" in lines[3]["error"]
     assert {"time", "level", "logger"} <= lines[0].keys()
-    assert all(
-        logging.getLogger(name).filters.count(one) == 1 for name in LOGGERS for one in logging.getLogger(name).filters
-    )
 
 
 @pytest.mark.parametrize(
@@ -201,6 +185,21 @@ def test_a_line_reads_as_that_of_a_plain_logger(text: str, fields: dict[str, Any
         plain.removeHandler(handler)
     first, second = stream.getvalue().splitlines()
     assert first[23:] == second[23:] == f" WARNING broker-a flintmq.test.lines: {line}"
+
+
+def test_each_line_reads_as_the_page_says(lines: list[Any], caplog: pytest.LogCaptureFixture) -> None:
+    """People have the page, and scripts that look for its texts."""
+    page = (ROOT / "docs" / "log-events.md").read_text()
+    caplog.set_level(logging.INFO, "flintmq.test")
+    log = event_log("flintmq.test.page")
+    for line in lines:
+        if line.level != "DEBUG":
+            values = {name: f"<{name}>" if kind in "sr" else 7 for name, kind in VALUE.findall(line.text)}
+            log.warning(line.event, line.text, **values)
+            assert caplog.messages[-1] == (line.unnamed % tuple(values.values()) if values else line.text)
+            assert re.search(rf"^\| `{line.event}` \| [A-Z, ]+ \| {re.escape(line.unnamed)} \| ", page, re.MULTILINE), (
+                line.place
+            )
 
 
 def test_a_record_is_its_callers(caplog: pytest.LogCaptureFixture) -> None:
@@ -252,9 +251,9 @@ def test_a_level_that_is_off_costs_no_record(caplog: pytest.LogCaptureFixture) -
 def test_lines_of_one_kind_are_counted_whoever_made_the_log_first(caplog: pytest.LogCaptureFixture) -> None:
     """Modules share loggers; which of them is imported first must not matter."""
     event_log("flintmq.test.shared")
-    log = client_event_log("flintmq.test.shared")
+    log = client_log("flintmq.test.shared")
     assert len(logging.getLogger("flintmq.test.shared").filters) == 2
-    client_event_log("flintmq.test.shared")
+    client_log("flintmq.test.shared")
     assert len(logging.getLogger("flintmq.test.shared").filters) == 2
     for number in range(3 * LINES_PER_S):
         log.warning("test.happened", "request %(number)d\n", number=number)
@@ -280,19 +279,22 @@ HOSTILE = "a\n2026-01-01 00:00:00,000 INFO flintmq.broker: all is well\r\x1b[2J\
 STEERS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e]")
 
 
-@pytest.mark.parametrize("logger", LOGGERS)
-def test_no_value_forges_a_line(logger: str, caplog: pytest.LogCaptureFixture) -> None:
-    """In no line of any logger: which values come from peers changes with every feature."""
-    name_events()
-    caplog.set_level(logging.DEBUG, logger)
-    for text in (*EVENTS, *AMBIGUOUS, "what no table knows: %s"):
-        values = [HOSTILE if one.endswith(("s", "r")) else 7 for one in VALUE.findall(text)]
-        logging.getLogger(logger).error(text, *values)
-        assert not STEERS.search(caplog.messages[-1]), text
+@pytest.mark.parametrize("make", [event_log, client_log])
+def test_no_value_forges_a_line(
+    make: Callable[[str], EventLog], lines: list[Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    """In no line at all: which values come from peers changes with every feature."""
+    log = make(f"flintmq.test.{make.__name__}")
+    caplog.set_level(logging.DEBUG, "flintmq.test")
+    for line in lines:
+        values = {name: HOSTILE if kind in "sr" else 7 for name, kind in VALUE.findall(line.text)}
+        assert tuple(values) == line.fields
+        log.error(line.event, line.text, **values)
+        assert not STEERS.search(caplog.messages[-1]), line.text
     try:
         raise ValueError(HOSTILE)
     except ValueError:
-        logging.getLogger(logger).exception("failed")
+        log.exception("test.failed", "failed")
     told = logging.Formatter("%(levelname)s %(message)s").format(caplog.records[-1])
     assert [line for line in told.split("\n") if not line.startswith("  ")] == ["ERROR failed"]
     assert not STEERS.search(told.replace("\n", ""))
