@@ -41,7 +41,7 @@ from flintmq.core.response_code import ResponseCode
 if TYPE_CHECKING:
     from flintmq.core.broker.api import BrokerApi
 
-_log = client_log(__name__)
+_log = client_log("flintmq.core.broker.waiting")  # the name that people filter by
 
 UNDELIVERED_TOPIC = dlq_topic(f"{SYSTEM_GROUP_PREFIX}DELIVERY")
 """Where a waiting message goes, as it waited, that turns out to be undeliverable; made with the first."""
