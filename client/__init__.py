@@ -1,4 +1,4 @@
-"""The front door of the client library: producers, consumers and administration of RocketMQ 4.9 brokers.
+"""The public names of the client library: producers, consumers and administration of RocketMQ 4.9 brokers.
 
 ::
 
