@@ -28,15 +28,8 @@ ELSEWHERE = {"local": {"spark://", "sc://"}, "standalone": {"sc://"}, "connect":
 IS_SAID = "`spark-submit` takes the address of a cluster too. It does not submit to Spark Connect"
 
 
-@pytest.mark.parametrize(
-    "place",
-    [
-        pytest.param(
-            place, marks=[pytest.mark.xdist_group(place), *([] if place == "local" else [pytest.mark.longest])]
-        )
-        for place in PLACES
-    ],
-)
+@pytest.mark.longest
+@pytest.mark.parametrize("place", [pytest.param(place, marks=pytest.mark.xdist_group(place)) for place in PLACES])
 def test_what_the_pages_show_works_there(
     needs_spark: None, environment: dict[str, str], tmp_path: Path, place: str
 ) -> None:
