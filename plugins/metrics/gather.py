@@ -31,7 +31,7 @@ SHARE: Final = 0.002
 """Of a core, for the figures of topics and groups where there are many: those that took long are told for longer."""
 
 
-class ProduceAccumulator:
+class Gatherer:
     """Gathers every figure that docs/metric-names.md names.
 
     Args:
@@ -138,7 +138,6 @@ class ProduceAccumulator:
                 ("flintmq_dropped_messages_total", stats.dropped),
                 ("flintmq_get_messages_total", stats.get_messages),
                 ("flintmq_get_bytes_total", stats.get_bytes),
-                ("rocketmq_broker_permission", api.settings.current.broker.permission),
                 ("rocketmq_broker_permission", api.settings.current.broker.permission),
                 ("rocketmq_topic_number", len(api.topics)),
                 ("rocketmq_consumer_group_number", len(api.groups)),

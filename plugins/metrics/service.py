@@ -11,7 +11,7 @@ from flintmq.core.broker.address import host_port
 from flintmq.core.broker.batch_figures import BatchFigures
 from flintmq.core.kernel.ports import Alarm
 from flintmq.plugins.metrics.families import WITH_UNIT
-from flintmq.plugins.metrics.gather import ProduceAccumulator
+from flintmq.plugins.metrics.gather import Gatherer
 from flintmq.plugins.metrics.http_server import Answer, HttpServer
 from flintmq.plugins.metrics.runtime_samples import add_runtime_samples
 from flintmq.plugins.metrics.samples import Labels, Samples
@@ -42,7 +42,7 @@ class MetricsService:
         self._api = api
         self._exposition: Exposition | None = None
         self._otlp: OtlpPusher | None = None
-        self._gatherer = ProduceAccumulator(api)
+        self._gatherer = Gatherer(api)
         self._figures = Snapshots(
             api.work.loop, self._gatherer.steps, TIMEOUT_S, api.settings.current.metrics.series_max
         )

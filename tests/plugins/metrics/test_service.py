@@ -7,6 +7,7 @@ import importlib.util
 import itertools
 import urllib.error
 import urllib.request
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -84,6 +85,18 @@ def test_a_scrape_has_the_figures_of_the_moment(tmp_path: Path) -> None:
         assert (put.value, put.labels) == (2, {"cluster": "shop", "node_type": "broker", "node_id": "shop-a"})
         marks = {one.labels["watermark"]: one.value for one in samples(text)["flintmq_watermark_bytes"]}
         assert marks["wrote"] == broker.state.store.watermarks.wrote > 0
+
+    live(tmp_path, work)
+
+
+def test_each_series_is_told_once(tmp_path: Path) -> None:
+    """Prometheus drops a sample that comes again in a scrape, and says so for each scrape."""
+
+    async def work(broker: Broker) -> None:
+        await broker.put([Message("T", b"hello")])
+        _code, text = await ask(broker, "/metrics")
+        series = [(one.name, *sorted(one.labels.items())) for found in samples(text).values() for one in found]
+        assert [one for one, count in Counter(series).items() if count > 1] == []
 
     live(tmp_path, work)
 
