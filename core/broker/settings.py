@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from flintmq.core.event import Event
-
 if TYPE_CHECKING:
     from flintmq.config import LoadedConfig
     from flintmq.config.sections.models import BrokerConfig
@@ -15,12 +13,10 @@ if TYPE_CHECKING:
 class Settings:
     """The settings in force, and those of the start. Loop thread."""
 
-    __slots__ = ("_state", "changed")
+    __slots__ = ("_state",)
 
     def __init__(self, state: BrokerState) -> None:
         self._state: Final = state
-        self.changed: Final[Event[[]]] = Event()
-        """Published after settings have changed."""
 
     @property
     def current(self) -> BrokerConfig:
@@ -35,4 +31,3 @@ class Settings:
     def update(self, config: BrokerConfig) -> None:
         """Take settings that may change while the broker runs."""
         self._state.update_config(config)
-        self.changed.publish()

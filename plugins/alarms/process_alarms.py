@@ -122,7 +122,7 @@ class ProcessAlarms:
             self._measuring = asyncio.get_running_loop().create_task(self._measure())
 
     async def _measure(self) -> None:
-        self.use = await asyncio.to_thread(measure)
+        self.use = await self._api.work.background(measure)
 
     def alarms(self) -> Iterator[Alarm]:
         """Return what is near its end by the last measurement."""

@@ -110,7 +110,7 @@ class FilterService:
 
     async def _write_in_thread(self, parts: list[FilePart]) -> None:
         try:
-            await asyncio.to_thread(self.table.file.write, parts)
+            await self._api.work.background(self.table.file.write, parts)
         except StoreError as error:  # a full disk: it is tried again, and the next heartbeats bring what is lost
             log.error("filters.write_failed", "the consumer filters are not written: %(error)s", error=error)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator, Mapping
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
@@ -107,7 +106,7 @@ class MetricsService:
         self._signs.close()
         for part in (self._server, self._otlp):
             if part is not None:
-                await asyncio.to_thread(part.stop)
+                await self._api.work.background(part.stop)
 
     def answer(self, path: str, accept: str) -> Answer:
         """Return the answer to a request. One of the server's threads.

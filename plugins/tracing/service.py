@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
@@ -54,7 +53,7 @@ class TracingService:
     async def stop(self) -> None:
         """Push what is left, for a bounded time."""
         self._tracer.close()
-        await asyncio.to_thread(self._pusher.stop)
+        await self._api.work.background(self._pusher.stop)
 
     def runtime_info(self) -> Mapping[str, str]:
         """Return what became of spans, and which messages were not traced."""
