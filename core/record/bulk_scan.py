@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     """One value for each record."""
 
 ROWS_MAX: Final = 8_192
-"""So many records at a time: their columns stay in the processor's cache."""
+"""The number of records that are scanned at a time: their columns stay in the processor's cache."""
 ROWS_MIN: Final = 48
-"""Fewer are read faster one by one."""
+"""The least number of rows for numpy. Fewer rows are read faster one by one."""
 BYTES_MIN: Final = 64 * 1024
-"""Less of a log is read faster record by record."""
+"""The least size of a part of a log for numpy. A smaller part is read faster record by record."""
 BYTES_WORTH_NUMPY: Final = 8 * 1024 * 1024
 """A log of this size is worth the import of numpy."""
 _ROWS_BYTES: Final = 16 * 1024 * 1024

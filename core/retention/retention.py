@@ -47,7 +47,7 @@ class RetentionPolicy(msgspec.Struct, frozen=True):
     keep_for_groups: frozenset[str] = frozenset()
     """Groups for which files with messages that they have not read are kept."""
     keep_at_most_ms: int = 0
-    """How old such a file's newest message may become."""
+    """The age of its newest message, in ms, at which a file that is kept for groups is deleted all the same."""
 
     @classmethod
     def of(cls, section: StoreSection) -> RetentionPolicy:

@@ -154,7 +154,7 @@ class Consumer(InstanceUser):
             RuntimeError: called by its own listener, for whose end it would wait.
         """
         refuse_own_callers([self])
-        async with self._changes:  # a second call returns when all is done, too
+        async with self._changes:  # a second call waits here until the first one has closed everything
             if self._started or self._is_leaving:
                 await self._leave()
             if self.member.tracer is not None:

@@ -64,7 +64,7 @@ class Proxy:
         return port
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop listening for connections."""
         assert self._server is not None
         self._server.close()
 

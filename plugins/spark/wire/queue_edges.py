@@ -218,7 +218,7 @@ class QueueEdges:
             return found
         raise OptionError(
             f"nothing was stored since startingTimestamp {timestamp_ms}; "
-            "with startingOffsetsByTimestampStrategy=latest the read begins with what comes next"
+            "with startingOffsetsByTimestampStrategy=latest the read begins with the next message that is stored"
         )
 
     def _any_since(self, edges: Edges, timestamp_ms: int) -> bool:
