@@ -57,20 +57,10 @@ _UNIQ_KEY_MARK: Final = b"UNIQ_KEY\x01"
 _REMEMBERED_MAX_BYTES: Final = 512
 """Longer properties are looked into each time: clients decide about their length."""
 _SEPARATOR: Final = ord(PROPERTY_SEPARATOR)
-_LAST_OF: Final = {
-    name: re.compile(rb"(?s:.*)\x02%b\x01([^\x02]+)" % name)
-    for name in (
-        b"TAGS",
-        b"KEYS",
-        b"UNIQ_KEY",
-        b"TIMER_DELIVER_MS",
-        b"TIMER_DELAY_MS",
-        b"TIMER_DELAY_SEC",
-        b"DELAY",
-        b"TRAN_MSG",
-    )
+_VALUES_OF: Final = {
+    name: re.compile(rb"\x02%b\x01([^\x02]+)" % name) for name in (b"TAGS", b"KEYS", b"UNIQ_KEY", b"DELAY", b"TRAN_MSG")
 }
-"""The last entry of a name that has a value, whatever stands around it."""
+"""The entries of a name that have a value. Searched from the front, as a search from the end looks at each byte in turn."""
 
 
 def string_to_properties(text: str) -> dict[str, str]:
@@ -305,10 +295,8 @@ def stored_value(padded: bytes, name: bytes) -> str:
     begin = found + len(name) + 2
     end = padded.index(b"\x02", begin)
     if begin == end:  # it has no value, and one before it counts; a stranger may have put a thousand of them in a row
-        match = _LAST_OF[name].match(padded)
-        if match is None:
-            return ""
-        begin, end = match.span(1)
+        values = _VALUES_OF[name].findall(padded)
+        return str(values[-1], "utf-8", "replace") if values else ""
     return str(padded[begin:end], "utf-8", "replace")
 
 

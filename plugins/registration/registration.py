@@ -68,7 +68,8 @@ class Registration:
         self._under_way: dict[asyncio.Future[None], float] = {}
         """Registrations that not all name servers have answered yet, and when they began."""
         self._orders: dict[str, bytes] = {}
-        """By name server: its configuration of ordered topics, empty where it has none."""
+        """By name server that took the last registration: its configuration of ordered topics, empty where it has none. It is
+        replaced by an answer, so that one of two registrations that overlap does not hide what the other was told."""
         self.registered: dict[str, bool] = {}
         """For each name server whether the last registration succeeded."""
         self.master_address = ""
@@ -183,7 +184,6 @@ class Registration:
             flint_whole=True,
         )
         command = request(RequestCode.REGISTER_BROKER, header, body, language="JAVA")
-        self._orders.pop(address, None)
         try:
             answer = await self._client.invoke(address, command, api.settings.current.namesrv.register_timeout_ms)
         except RemotingError as error:
@@ -194,7 +194,7 @@ class Registration:
                     name_server=address,
                     error=error,
                 )
-            self.registered[address] = False
+            self._not_registered(address)
             return
         if answer.code != 0:
             log.warning(
@@ -203,13 +203,18 @@ class Registration:
                 name_server=address,
                 remark=answer.remark,
             )
-            self.registered[address] = False
+            self._not_registered(address)
             return
         self.registered[address] = True
         self._lost.discard(address)
         if broker_id == api.role.broker_id != MASTER_ID:
             self._learn_master(answer)
         self._orders[address] = answer.body
+
+    def _not_registered(self, address: str) -> None:
+        """Note that this name server did not take the registration: its configuration of ordered topics counts no longer."""
+        self.registered[address] = False
+        self._orders.pop(address, None)
 
     def _ha_address(self) -> str:
         """Return the address that slaves replicate from, or would if this broker were the master."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -17,7 +18,6 @@ from flintmq.core.kernel.hookspecs import RegisterIntakeStep, RegisterService, R
 from flintmq.core.kernel.ports import Sent, SystemTopic
 from flintmq.core.record import properties as props
 from flintmq.core.record.batch import MessageBatch
-from flintmq.core.record.properties import stored_values
 from flintmq.core.record.record import MessageExtBrokerInner
 from flintmq.plugins.timer.timer_message import TimerRedirect
 from flintmq.plugins.timer.timer_service import TIMER_POSITIONS, TimerMessageService, TimerPositions
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from flintmq.core.io.clock import Scheduled
 
 _NAMES: Final = frozenset({props.TIMER_DELIVER_MS, props.TIMER_DELAY_MS, props.TIMER_DELAY_SEC})
-_MARK: Final = b"TIMER_D"
+_A_TIME: Final = re.compile(rb"\x02(?:%b)\x01[^\x02]" % "|".join(sorted(_NAMES)).encode())
+"""An entry that names a time. An entry without a value names none."""
 """In the stored properties of every message that may name a time; what lacks it needs no closer look."""
 _HOUR_MS: Final = 3_600_000
 
@@ -99,8 +100,7 @@ class TimerStep:
         """Refuse a batch with a message that names a time: a batch is stored in one piece, now. Raises ``RefusedError``."""
         if not batch.may_wait or self._redirect is None:
             return
-        marked = [one for one in batch.stored_properties if _MARK in one]  # the mark may lie in a value as well
-        if any(map(any, stored_values(marked, [name.encode() for name in _NAMES]))):
+        if _A_TIME.search(b"\x02" + b"\x02".join(batch.stored_properties)):
             body_max_bytes = self._config().store.max_message_bytes
             raise illegal_message("batch.delay", "a batch with a time of delivery", body_max_bytes)
 

@@ -46,6 +46,14 @@ BATCHES: Final[dict[str, list[BatchItem]]] = {
     "a mark of timers": [
         BatchItem(0, b"TIMER_DELIVER_MS", b"TIMER_DELIVER_MS\x01\x02" + b"a\x01b\x02" * 230)
     ] * MEMBERS,
+    "marks of all that waits": [
+        BatchItem(
+            0,
+            b"",
+            b"DELAY\x010\x02DELAY\x01\x02TRAN_MSG\x01no\x02TRAN_MSG\x01\x02TIMER_DELAY_MS\x01\x02" + b"a\x01b\x02" * 210,
+        )
+    ] * MEMBERS,
+    "marks of a delay again and again": [BatchItem(0, b"", b"DELAY\x010\x02" + b"DELAY\x01\x02" * 130)] * MEMBERS,
     "more than may be": [BatchItem(0, b"x" * (number & 1), b"K\x01v") for number in range(140_000)],
 }  # fmt: skip
 MANY_KEYS: Final = {"the same key again and again", "many keys in a few"}

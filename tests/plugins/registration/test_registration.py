@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from flintmq import Broker, NameServer
 from flintmq.config import BrokerConfig
 from flintmq.config.sections.models import ListenSection, NamesrvConfig, NamesrvSection, StoreSection
 from flintmq.core.broker.role import ASYNC_MASTER, MASTER_ID, SLAVE
 from flintmq.core.broker.topic_config import TopicConfig
+from flintmq.core.route.kv_config import ORDER_TOPIC_CONFIG
 from flintmq.plugins.registration.registration import Registration
 from flintmq.remoting.client.transport import RemotingClient
 from flintmq.remoting.wire.codes import RequestCode
@@ -180,5 +184,42 @@ def test_a_changed_role_is_registered_again(tmp_path: Path) -> None:
                     assert found.broker_addrs == {broker_id: broker.address}
                     assert registration.master_address != "127.0.0.1:1"
             assert not names.routes.cluster_info().broker_addr_table
+
+    asyncio.run(live())
+
+
+def test_a_registration_that_is_under_way_does_not_hide_the_order_that_another_was_told(tmp_path: Path) -> None:
+    """While the first name server is asked again, the configuration of the second does not count: no topic changes."""
+
+    async def live() -> None:
+        async with (
+            NameServer(BrokerConfig(nameserver=NamesrvConfig(port=0))) as first,
+            NameServer(BrokerConfig(nameserver=NamesrvConfig(port=0))) as second,
+            Broker(config(tmp_path, first.address, second.address)) as broker,
+        ):
+            broker.state.topics.create_in_send_back("T", 1)
+            first.kv.put(ORDER_TOPIC_CONFIG, "T", "broker-a:1")
+            second.kv.put(ORDER_TOPIC_CONFIG, "U", "broker-a:1")
+            registration = broker.state.service(Registration)
+            await registration.register_all()
+            version = broker.state.topics.data_version.counter
+            asked, go_on = asyncio.Event(), asyncio.Event()
+            invoke = RemotingClient.invoke
+
+            async def held(self: RemotingClient, address: str, *rest: Any) -> RemotingCommand:
+                if address == first.address:
+                    asked.set()
+                    await go_on.wait()
+                return await invoke(self, address, *rest)
+
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(RemotingClient, "invoke", held)
+                under_way = asyncio.create_task(registration.register_all())
+                await asked.wait()
+                await registration._register_with((second.address,))
+                found = broker.state.topics.data_version.counter
+                go_on.set()
+                await under_way
+            assert found == broker.state.topics.data_version.counter == version
 
     asyncio.run(live())
