@@ -289,12 +289,19 @@ def stored_value(padded: bytes, name: bytes) -> str:
         padded: the properties as stored, with a separator before and behind them.
         name: one of the names that are looked for so, in ASCII.
     """
-    found = padded.rfind(b"\x02%b\x01" % name)
+    mark = b"\x02%b\x01" % name
+    found = padded.rfind(mark)
     if found < 0:
         return ""
-    begin = found + len(name) + 2
+    begin = found + len(mark)
     end = padded.index(b"\x02", begin)
-    if begin == end:  # it has no value, and one before it counts; a stranger may have put a thousand of them in a row
+    if begin == end:  # it has no value, and one before it counts
+        found = padded.rfind(mark, 0, begin - 1)
+        if found < 0:
+            return ""
+        begin = found + len(mark)
+        end = padded.index(b"\x02", begin)
+    if begin == end:  # a stranger may have put a thousand of them in a row
         values = _VALUES_OF[name].findall(padded)
         return str(values[-1], "utf-8", "replace") if values else ""
     return str(padded[begin:end], "utf-8", "replace")
