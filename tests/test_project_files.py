@@ -1,0 +1,126 @@
+"""The files that contributors meet first agree with .ci/run, pyproject.toml and each other."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+
+ROOT: Final = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "tools"))
+
+from commit_message import faults  # noqa: E402  a tool is no module of the package
+
+PROJECT: Final = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+TYPES: Final = {kind["directory"] for kind in PROJECT["tool"]["towncrier"]["type"]}
+
+
+def workflow_jobs() -> dict[str, Any]:
+    document: dict[str, Any] = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text("utf-8"))
+    jobs: dict[str, Any] = document["jobs"]
+    return jobs
+
+
+def steps_of_ci() -> list[str]:
+    done = subprocess.run([ROOT / ".ci" / "run", "--list"], capture_output=True, text=True, check=True)
+    return done.stdout.split()
+
+
+def test_the_workflow_runs_each_step_of_ci_but_for_the_one_that_its_matrix_replaces() -> None:
+    """The step "newest" looks for a second Python on one machine. The matrix has each Python on a machine."""
+    commands = [step.get("run", "") for job in workflow_jobs().values() for step in job["steps"]]
+    named = [name for command in commands if command.startswith(".ci/run ") for name in command.split()[1:]]
+    assert sorted(named) == sorted(set(steps_of_ci()) - {"newest"})
+
+
+def test_an_unknown_step_is_refused_with_the_names_of_all() -> None:
+    done = subprocess.run([ROOT / ".ci" / "run", "typos"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert f"there is no step typos; the steps are {' '.join(steps_of_ci())}" in done.stderr
+
+
+def test_the_matrix_has_each_python_that_the_package_supports() -> None:
+    names = [line.rpartition(" ")[2] for line in PROJECT["project"]["classifiers"] if ":: Python :: 3." in line]
+    assert workflow_jobs()["tests"]["strategy"]["matrix"]["python"] == names
+    assert PROJECT["project"]["requires-python"] == f">={names[0]}"
+
+
+def test_each_hook_of_pre_commit_runs_something_that_exists() -> None:
+    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text("utf-8"))["repos"][0]["hooks"]
+    developed = " ".join(PROJECT["project"]["optional-dependencies"]["dev"])
+    for hook in hooks:
+        program, *arguments = hook["entry"].split()
+        assert (
+            (ROOT / program).is_file()
+            or program == "python"
+            or program in developed.replace("import-linter", "lint-imports")
+        )
+        for path in [word for word in arguments if "/" in word]:
+            assert (ROOT / path).is_file(), f"{hook['id']}: {path}"
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("[!c]*.yml")), ids=lambda path: path.stem
+)
+def test_a_form_for_issues_names_commands_that_exist(path: Path) -> None:
+    """A user who follows the form must not meet an error of ours."""
+    form = yaml.safe_load(path.read_text("utf-8"))
+    assert {"name", "description", "body"} <= form.keys()
+    commands = (ROOT / "docs" / "commands.md").read_text("utf-8")
+    for command, options in re.findall(r"`flintmq ([a-z]+(?: [a-z]+)?)((?: --[a-z-]+)*)", path.read_text("utf-8")):
+        assert f"flintmq {command}" in commands, command
+        for option in options.split():
+            assert option in commands, option
+
+
+def fragments() -> list[Path]:
+    return sorted(path for path in (ROOT / "changelog.d").iterdir() if path.name != "README.md")
+
+
+def test_a_fragment_of_the_changelog_has_a_known_type_and_whole_sentences() -> None:
+    for path in fragments():
+        assert re.fullmatch(r"\+[a-z0-9-]+\.(\w+)\.md", path.name), f"{path.name} does not read +NAME.TYPE.md"
+        assert path.name.split(".")[1] in TYPES, f"{path.name}: the types are {sorted(TYPES)}"
+        assert path.read_text("utf-8").rstrip().endswith("."), f"{path.name} does not end with a sentence"
+
+
+def test_towncrier_joins_the_fragments(tmp_path: Path) -> None:
+    program = shutil.which("towncrier", path=str(Path(sys.executable).parent)) or shutil.which("towncrier")
+    if program is None:
+        pytest.skip("needs towncrier, which the extra dev installs")
+    for name in ("pyproject.toml", "CHANGELOG.md"):
+        shutil.copy(ROOT / name, tmp_path)
+    (tmp_path / "changelog.d").mkdir()
+    (tmp_path / "changelog.d" / "+new.added.md").write_text("Something new.\n")
+    command = [program, "build", "--yes", "--version", "9.9.9", "--date", "2030-01-01", "--dir", str(tmp_path)]
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    changelog = (tmp_path / "CHANGELOG.md").read_text("utf-8")
+    assert changelog.index("## 9.9.9 (2030-01-01)\n\n### Added\n\n- Something new.") < changelog.index("## 0.1.0")
+    assert not (tmp_path / "changelog.d" / "+new.added.md").exists()
+
+
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        ("store: keep a file that is not synced\n\nThe reason.\n# a comment of git", []),
+        ('Revert "store: keep a file"', []),
+        ("Fixed something", ["does not read"]),
+        ("store: " + "k" * 70, ["at most 72"]),
+        ("store: keep it.\nno blank line", ["ends with a period", "not blank"]),
+        ("", ["does not read"]),
+    ],
+)
+def test_the_message_of_a_commit_is_checked(message: str, said: list[str]) -> None:
+    found = faults(message)
+    assert len(found) == len(said)
+    for fault, words in zip(found, said, strict=True):
+        assert words in fault
