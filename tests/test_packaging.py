@@ -23,7 +23,6 @@ def test_the_default_installation_is_the_one_that_was_measured() -> None:
         "pluggy",
         "pyyaml",
         "rich",
-        "typer",
     }
     assert [requirement.partition(">")[0] for requirement in project["optional-dependencies"]["fast"]] == ["uvloop"]
 

@@ -43,6 +43,8 @@ from flintmq.core.kernel.ports import (
 from flintmq.core.kernel.ports.processor import DefaultProcessorFactory, ProcessorFactory, RequestDeclaration
 
 if TYPE_CHECKING:
+    import click
+
     from flintmq.core.broker.api import BrokerApi, ServiceFactory
     from flintmq.core.record.dispatch_request import DispatchRequest
     from flintmq.core.record.record_batch import RecordBatch
@@ -196,8 +198,8 @@ class RegisterConfigSection(Protocol):
 
 
 class RegisterCommand(Protocol):
-    def __call__(self, name: str, command: Callable[..., None], *, help: str = "") -> None:
-        """``command`` is a function with annotations that typer understands."""
+    def __call__(self, name: str, command: click.Command, *, help: str = "") -> None:
+        """``help`` replaces the command's own help."""
 
 
 class FlintSpecs:
@@ -400,10 +402,10 @@ class FlintSpecs:
 
     @hookspec
     def flintmq_cli_commands(self, register: RegisterCommand) -> None:
-        """Register subcommands of ``flintmq``: ``register(name, command, help="")``. The command is a function with
-        annotations, of which typer makes the options; FlintMQ's own commands are click's, and typer is imported only
-        where a plugin brings a command. A command that takes ``namesrv`` also gets the options for access control and
-        TLS. One that raises ends with one line and exit code 2."""
+        """Register subcommands of ``flintmq``: ``register(name, command, help="")``. The command is a ``click.Command``,
+        which ``@click.command()`` makes of a function; FlintMQ's own commands are made in the same way. A command with a
+        parameter ``namesrv`` also gets the options for access control and TLS. If the function raises, ``flintmq`` prints
+        one line that names the plugin, and ends with exit code 2."""
 
     @hookspec
     def flintmq_broker_starting(self, api: BrokerApi) -> None:

@@ -20,7 +20,7 @@ from flintmq.core.kernel.hookspecs import (
     PoolFactory,
 )
 from flintmq.core.kernel.plugin_info import PluginOrigin
-from flintmq.core.kernel.plugin_shapes import Shape, is_async, shown
+from flintmq.core.kernel.plugin_shapes import Shape, shown
 from flintmq.core.kernel.ports import FlushStrategy, MessageFilterFactory, SystemTopic
 from flintmq.core.kernel.ports.processor import ProcessorFactory, RequestDeclaration
 from flintmq.core.kernel.registry import (
@@ -200,13 +200,14 @@ class Registries:
             )
         self.config_sections.add(owner, name, model)
 
-    def _add_command(self, owner: PluginOrigin, name: str, command: Callable[..., None], *, help: str = "") -> None:
+    def _add_command(self, owner: PluginOrigin, name: str, command: Any, *, help: str = "") -> None:
+        import click  # a broker reads no command line; only a plugin that brings a command needs it
+
         shape = self.cli_commands.shape
-        if not callable(command) or is_async(command) or inspect.isgeneratorfunction(command):
-            kind = "'async def'" if is_async(command) else type(command).__name__
+        if not isinstance(command, click.Command) or isinstance(command, click.Group):
             raise PluginError(
-                f"{shape.where(owner, name)} needs a callable: expected a plain function with annotations that typer "
-                f"understands; found {shown(command)} ({kind})"
+                f"{shape.where(owner, name)}: expected a click.Command, which the decorator @click.command() makes of a "
+                f"function; found {shown(command)} ({type(command).__name__})"
             )
         _check_type(owner, shape, name, "help", help, str)
         self.cli_commands.add(owner, name, CommandSpec(command, help))

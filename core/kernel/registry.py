@@ -221,8 +221,9 @@ class CommandSpec(msgspec.Struct, frozen=True):
     """A subcommand of ``flintmq`` as it was registered."""
 
     command: Any
-    """A function with annotations that typer understands."""
+    """A ``click.Command``."""
     help: str
+    """The help that is shown instead of the command's own; empty for the latter."""
 
 
 def one_processor_per_code(processors: Iterable[Registered[ProcessorSpec]]) -> tuple[Registered[ProcessorSpec], ...]:

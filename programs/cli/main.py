@@ -47,7 +47,7 @@ def _plugin_commands() -> dict[str, click.Command]:
     if PLUGINS_VARIABLE not in os.environ and not importlib_metadata.entry_points(group="flintmq"):
         return {}
     from flintmq.config import ConfigError, PluginRef, load_config
-    from flintmq.programs.cli.plugin_command import load_commands  # with the kernel and typer, which only this needs
+    from flintmq.programs.cli.plugin_command import load_commands  # with the kernel, which only this needs
 
     configured: tuple[PluginRef, ...] = ()
     if PLUGINS_VARIABLE in os.environ:
@@ -110,16 +110,16 @@ def _run(words: list[str]) -> int:
 
 
 def _usage(error: Exception) -> int | None:
-    """Report a wrong command line; None for any other error. A group called without a command shows its help instead.
+    """Report a wrong command line, and return the exit code; None for any other error.
 
-    A plugin's command may be parsed by another parser than click, whose errors have the same shape.
+    A group that is called without a command prints its help instead.
     """
-    if not hasattr(error, "format_message"):
+    if not isinstance(error, click.ClickException):
         return None
-    message = " ".join(str(error.format_message()).split())
+    message = " ".join(error.format_message().split())
     context = getattr(error, "ctx", None)
     if context is not None:
-        if type(error).__name__ == "NoArgsIsHelpError":
+        if isinstance(error, click.exceptions.NoArgsIsHelpError):
             print_text(error.format_message())
             return exits.ExitCode.USAGE
         message = f"{message.rstrip('.')}; see '{context.command_path} --help'"

@@ -1,20 +1,11 @@
-"""Commands of plugins: typer makes one of a function with annotations, and reads its words itself.
-
-This is the only module that imports typer, so typer is imported only where a plugin brings a command.
-"""
+"""Commands of plugins: each is a ``click.Command`` that the plugin made, as FlintMQ's own commands are."""
 
 from __future__ import annotations
 
-import functools
-import inspect
-from collections.abc import Callable, Iterable
-from typing import Annotated, Any, cast
+from collections.abc import Iterable
 
 import click
 import importlib_metadata
-import typer
-import typer.core
-import typer.main
 
 from flintmq.config.errors import ConfigError
 from flintmq.config.sections.models import PluginRef
@@ -27,29 +18,44 @@ from flintmq.core.kernel.registry import CommandSpec, Registered
 from flintmq.programs.cli import options
 from flintmq.programs.cli.commands import COMMANDS
 from flintmq.programs.cli.exits import CommandError, warn
-from flintmq.programs.cli.parser import ACCESS_SECTION
+from flintmq.programs.cli.parser import Command
 
-# The base of typer's usage errors, wherever this version of typer has it.
-_USAGE_ERROR = cast("type[Exception]", typer.BadParameter.__mro__[2])
+_EXPECTED = (FlintError, ConfigError, CommandError, click.ClickException, click.exceptions.Exit, click.Abort)
+"""Errors that a command raises on purpose. They are reported as they are, and not as a failure of the plugin."""
 
 
-class PluginCommand(click.Command):
-    """A command whose words are handed to typer as they stand."""
+class PluginCommand(Command):
+    """A plugin's command under the name it was registered with. Any failure that is not expected names the plugin.
 
-    def __init__(self, name: str, inner: Any) -> None:
-        super().__init__(name, help=inner.help, short_help=inner.short_help)
-        self._inner = inner
+    Args:
+        registered: the command and its plugin. The plugin's own object stays as it is.
+    """
 
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Keep the words: options, help included, are those of the inner command."""
-        ctx.args = list(args)
-        return []
+    def __init__(self, registered: Registered[CommandSpec]) -> None:
+        own: click.Command = registered.value.command
+        super().__init__(
+            registered.name,
+            context_settings=own.context_settings,
+            callback=own.callback,
+            params=list(own.params),
+            help=registered.value.help or own.help,
+            epilog=own.epilog,
+            no_args_is_help=own.no_args_is_help,
+        )
+        self._where = COMMAND.where(registered.owner, registered.name)
+        names = {parameter.name for parameter in self.params}
+        if "namesrv" in names:  # a client's command: it signs and encrypts as FlintMQ's own clients do
+            access = options.access(click.Command(None)).params  # in the reverse order, as decorators add them
+            self.params += [one for one in reversed(access) if one.name not in names]
 
-    def invoke(self, ctx: click.Context) -> None:
-        """Run the inner command; an exit code that it ends with is this command's."""
-        code = self._inner.main(args=ctx.args, prog_name=ctx.command_path, standalone_mode=False)
-        if isinstance(code, int):
-            ctx.exit(code)
+    def invoke(self, ctx: click.Context) -> object:
+        """Call the plugin's function. Raises ``PluginError`` if that raises something unexpected."""
+        try:
+            return super().invoke(ctx)
+        except (*_EXPECTED, BrokenPipeError):
+            raise
+        except Exception as error:
+            raise PluginError(f"{self._where} raised {brief(error)}") from error
 
 
 def load_commands(configured: tuple[PluginRef, ...]) -> dict[str, click.Command]:
@@ -91,74 +97,9 @@ def made_command(registered: Registered[CommandSpec]) -> click.Command:
     """Return the command of a plugin.
 
     Raises:
-        PluginError: the name belongs to a command of FlintMQ, or typer does not understand the annotations.
+        PluginError: the name belongs to a command of FlintMQ.
     """
-    where = COMMAND.where(registered.owner, registered.name)
     if registered.name in COMMANDS:
+        where = COMMAND.where(registered.owner, registered.name)
         raise PluginError(f"{where}: expected a name of the plugin's own; found one of flintmq's commands")
-    try:
-        single = typer.Typer(add_completion=False, context_settings={"help_option_names": ["-h", "--help"]})
-        single.command(registered.name, help=registered.value.help or None)(_with_access(_blamed(registered)))
-        inner: Any = typer.main.get_command(single)
-    except Exception as error:
-        raise PluginError(
-            f"{where}: expected a function with annotations that typer understands; found {brief(error)}"
-        ) from error
-    return PluginCommand(registered.name, inner)
-
-
-def _with_access(command: Callable[..., object]) -> Callable[..., object]:
-    """Return a client's command, which is one that takes ``namesrv``, with the options that FlintMQ's own clients have."""
-    signature = inspect.signature(command, eval_str=True)
-    if "namesrv" not in signature.parameters:
-        return command
-
-    added = [
-        inspect.Parameter(
-            name.replace("-", "_"),
-            inspect.Parameter.KEYWORD_ONLY,
-            default=False if metavar is None else None,
-            annotation=Annotated[bool if metavar is None else str | None, _access_option(name, text, metavar)],
-        )
-        for name, (text, metavar) in options.ACCESS.items()
-        if name.replace("-", "_") not in signature.parameters
-    ]
-    names = {parameter.name for parameter in added}
-
-    @functools.wraps(command)
-    def run(**named: object) -> object:
-        return command(**{name: value for name, value in named.items() if name not in names})
-
-    run.__signature__ = signature.replace(parameters=[*signature.parameters.values(), *added])  # type: ignore[attr-defined]
-    return run
-
-
-def _access_option(name: str, text: str, metavar: str | None) -> Any:
-    def note(parameter: typer.CallbackParam, value: Any) -> None:
-        options.note_access(None, parameter, value)
-
-    return typer.Option(
-        f"--{name}",
-        metavar=metavar,
-        envvar=options.access_variable(name),
-        help=text,
-        callback=note,
-        expose_value=False,
-        rich_help_panel=ACCESS_SECTION,
-    )
-
-
-def _blamed(entry: Registered[CommandSpec]) -> Callable[..., object]:
-    """Return the plugin's function; a failure in it is an error that names the plugin, except errors made to be reported."""
-    command: Callable[..., object] = entry.value.command
-
-    @functools.wraps(command)
-    def run(*arguments: object, **named: object) -> object:
-        try:
-            return command(*arguments, **named)
-        except (FlintError, ConfigError, CommandError, _USAGE_ERROR, typer.Exit, typer.Abort, BrokenPipeError):
-            raise
-        except Exception as error:
-            raise PluginError(f"{COMMAND.where(entry.owner, entry.name)} raised {brief(error)}") from error
-
-    return run
+    return PluginCommand(registered)

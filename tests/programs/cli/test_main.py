@@ -30,9 +30,13 @@ from flintmq.programs.cli.parser import LazyGroup
 from .conftest import RunCommand
 
 WITH_COMMAND = """
+import click
 from flintmq.core.kernel.hookspecs import hookimpl
 
-def greet(name: str = "you", loud: bool = False) -> None:
+@click.command()
+@click.option("--name", default="you")
+@click.option("--loud", is_flag=True)
+def greet(name: str, loud: bool) -> None:
     print(f"hello {name}" + "!" * loud)
 
 class plugin:
@@ -163,7 +167,7 @@ def test_traceback_only_when_asked_for(cli: RunCommand) -> None:
 def test_plugin_commands(
     cli: RunCommand, plugin_module: Callable[[str, str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A plugin's command is a subcommand like any other, with typer's options of its annotations."""
+    """A plugin's command is a subcommand like any other, with options of its own."""
     monkeypatch.setenv("FLINTMQ_PLUGINS", plugin_module("cli_greet_plugin", WITH_COMMAND))
     assert "Says hello." in cli("--help").out
     assert cli("greet", "--name", "world", "--loud").out == "hello world!\n"
@@ -187,16 +191,16 @@ def test_broken_plugin_costs_only_itself(
 
 
 FAILING_COMMANDS = """
+import click
 from flintmq.core.kernel.hookspecs import hookimpl
 
+@click.command()
 def fails(): raise KeyError("greeting")
-def unusable(a: list[list[int]]): ...
 
 class plugin:
     @hookimpl
     def flintmq_cli_commands(self, register):
         register("greet-all", fails, help="Fails.")
-        register("unusable", unusable)
         register("status", fails)
 """
 
@@ -213,6 +217,5 @@ def test_a_plugins_command_that_fails_is_named(
         "flintmq: error: plugin 'cli_failing_plugin.plugin' (configuration): flintmq_cli_commands: "
         "the command 'greet-all' raised KeyError: 'greeting'"
     )
-    assert ["'unusable'" in line or "'status'" in line for line in warnings] == [True, True], warnings
+    assert ["'status'" in line for line in warnings] == [True], warnings
     assert "Fails." in cli("--help").out
-    assert cli("unusable").code == ExitCode.USAGE

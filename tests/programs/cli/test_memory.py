@@ -23,7 +23,6 @@ UNWANTED = {
     "shutil",
     "stringprep",
     "rich",
-    "typer",
     "yaml",
     "zipfile",
     # Ours.

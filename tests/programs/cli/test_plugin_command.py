@@ -1,4 +1,4 @@
-"""Commands of plugins are made by typer and stand beside click's: words, errors and access options pass between the two."""
+"""Commands of plugins are commands like FlintMQ's own: in their options for access, their exit codes and their errors."""
 
 from __future__ import annotations
 
@@ -12,16 +12,24 @@ from flintmq.programs.cli.exits import ExitCode
 from .conftest import RunCommand
 
 CLIENT = """
-import typer
+import click
 from flintmq.core.kernel.hookspecs import hookimpl
 from flintmq.programs.cli import options
 
-def count(topic: str, namesrv: str = "127.0.0.1:9876", words: list[str] = []) -> None:
-    print(topic, namesrv, words, options.given_access)
+@click.command()
+@click.argument("topic")
+@click.option("--namesrv", default="127.0.0.1:9876")
+@click.option("--words", multiple=True)
+def count(topic: str, namesrv: str, words: tuple[str, ...]) -> None:
+    print(topic, namesrv, list(words), options.given_access)
 
-def fails(code: int = 3) -> None:
-    raise typer.Exit(code)
+@click.command()
+@click.option("--code", default=3)
+@click.pass_context
+def fails(context: click.Context, code: int) -> None:
+    context.exit(code)
 
+@click.command()
 def waits() -> None:
     raise KeyboardInterrupt
 
@@ -54,7 +62,7 @@ def test_a_client_of_a_plugin_signs_and_encrypts_as_flintmqs_own_do(brought: Run
 
 
 def test_exit_codes_and_mistakes_of_a_plugins_command(brought: RunCommand) -> None:
-    """Supervisors and scripts act on the code, whichever parser has read the words."""
+    """Supervisors and scripts act on the code."""
     assert brought("fails").code == 3
     assert brought("fails", "--code", 0).code == 0
     wrong = brought("fails", "--code", "x")

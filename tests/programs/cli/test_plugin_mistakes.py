@@ -395,12 +395,26 @@ MISTAKES = [
     registers("model-dict", SECTIONS, "register('mine', {})", "attrs class", "found {}"),
     registers("model-plain-class", SECTIONS, "register('mine', Dispatcher)", "attrs class", "Dispatcher"),
     registers("section-of-the-broker", SECTIONS, "register('store', attrs.make_class('M', []))", "is the broker's own"),
-    registers("command-text", COMMANDS, "register('mine', 'hello')", "expected a plain function", "found 'hello'"),
-    registers("command-async", COMMANDS, "register('mine', run)", "async def", before="async def run(): ..."),
-    registers("command-help", COMMANDS, "register('mine', print, help=5)", "expected help", "found 5"),
-    registers("command-taken", COMMANDS, "register('run', lambda: None)", "expected a name", "flintmq's commands"),
+    registers("command-text", COMMANDS, "register('mine', 'hello')", "expected a click.Command", "found 'hello'"),
+    registers("command-function", COMMANDS, "register('mine', print)", "expected a click.Command", "@click.command()"),
     registers(
-        "command-annotation", COMMANDS, "register('mine', run)", "typer", before="def run(a: list[list[int]]): ..."
+        "command-group", COMMANDS, "register('mine', click.Group())", "expected a click.Command", before="import click"
+    ),
+    registers(
+        "command-help",
+        COMMANDS,
+        "register('mine', click.Command('a'), help=5)",
+        "expected help",
+        "found 5",
+        before="import click",
+    ),
+    registers(
+        "command-taken",
+        COMMANDS,
+        "register('run', click.Command('a'))",
+        "expected a name",
+        "flintmq's commands",
+        before="import click",
     ),
     # The hooks.
     hook_is("hook-without-register", DISPATCHERS, "(self): ...", "expected", "'register'"),

@@ -5,9 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 
+import click
+
 from flintmq.remoting.client.transport import RemotingClient
 from flintmq.remoting.wire.command import request
 from flintmq_request_watch.watch import COUNTS
+
+
+@click.command()
+@click.argument("address", metavar="HOST:PORT")
+def request_counts(address: str) -> None:
+    """Print how many requests a broker or name server has had, by code."""
+    print_counts(address)
 
 
 def print_counts(address: str) -> None:

@@ -17,7 +17,7 @@ from flintmq.core.kernel.hookspecs import (
     hookimpl,
 )
 from flintmq.core.kernel.ports.processor import declared_by
-from flintmq_request_watch.command import print_counts
+from flintmq_request_watch.command import request_counts
 from flintmq_request_watch.watch import Watch
 
 
@@ -51,7 +51,7 @@ def flintmq_default_processors(register: RegisterDefaultProcessor) -> None:
 
 @hookimpl
 def flintmq_cli_commands(register: RegisterCommand) -> None:
-    register("request-counts", print_counts, help="Print how many requests a broker or name server has had, by code.")
+    register("request-counts", request_counts)
 
 
 @hookimpl
