@@ -53,14 +53,14 @@ def test_a_derived_page_is_fresh(page: str) -> None:
 @pytest.mark.parametrize("page", first(FIRST, LIST.run))
 def test_what_a_page_shows_works_as_it_stands(page: str, tmp_path: Path) -> None:
     """A reader copies line by line; a line that fails is the end of the acquaintance."""
-    with PageRunner(tmp_path) as runner:
-        for snippet in SNIPPETS.snippets(ROOT, page):
-            if LIST.is_run(snippet):
-                try:
-                    runner.run(snippet.language, snippet.text)
-                except Exception as error:
-                    error.add_note(f"{snippet}: as it stands there")
-                    raise
+    shown = [snippet for snippet in SNIPPETS.snippets(ROOT, page) if LIST.is_run(snippet)]
+    with PageRunner(tmp_path, "\n".join(one.text for one in shown if one.language == "console")) as runner:
+        for snippet in shown:
+            try:
+                runner.run(snippet.language, snippet.text)
+            except Exception as error:
+                error.add_note(f"{snippet}: as it stands there")
+                raise
 
 
 PAGES = ("README.md", "SECURITY.md", *sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs").rglob("*.md")))
@@ -120,6 +120,20 @@ def test_the_index_names_every_page() -> None:
     index = (docs / "index.md").read_text()
     named = {(docs / target.partition("#")[0]).resolve() for target in re.findall(r"\]\(([^)\s]+\.md[^)\s]*)\)", index)}
     assert sorted(set(docs.rglob("*.md")) - named - {docs / "index.md"}) == []
+
+
+def test_the_site_shows_four_groups_in_the_order_of_reading() -> None:
+    """A reader learns first, then has a task, then looks something up, and then asks why."""
+    groups = re.findall(r"^  - ([^:\n]+):$", (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2], re.MULTILINE)
+    assert groups == ["Tutorial", "How-to", "Reference", "Explanation"]
+    headings = re.findall(r"^## (.+)$", (ROOT / "docs" / "index.md").read_text(), re.MULTILINE)
+    assert headings == ["Tutorials", "How-to guides", "Reference", "Explanation"]
+
+
+def test_there_is_a_tutorial_for_each_of_the_four_uses_and_it_is_run() -> None:
+    """Who follows a tutorial that stopped working gives up."""
+    for use in ("configure", "plugin", "flush", "embed"):
+        assert f"docs/tutorial-{use}.md" in LIST.run
 
 
 FROM_AN_INDEX = re.compile(r"pip install (?:-\S+ )*['\"]?flintmq\b(?!-)|pip install '?flintmq\[")
@@ -204,6 +218,20 @@ def test_blocks_find_what_those_before_them_wrote(runner: PageRunner, tmp_path: 
     runner.run("python", "# pack/made.py\nfrom pathlib import Path\nPath('made').touch()")
     runner.run("console", "$ cat broker.yaml\nflush: {strategy: group_commit}\n$ test -e made && echo '1 of \\\n2'\n…")
     assert (tmp_path / "pack" / "made.py").exists()
+
+
+def test_a_program_that_a_command_runs_is_run_once(tmp_path: Path) -> None:
+    """A second run of a program that stores something would print something else than the page says."""
+    program = "# twice.py\nfrom pathlib import Path\nwith Path('runs').open('a') as runs:\n    runs.write('x')"
+    shown = "$ python twice.py && cat runs\nx"
+    with PageRunner(tmp_path, shown) as runner:
+        runner.run("python", program)
+        runner.run("console", shown)
+
+
+def test_a_server_may_have_variables_before_its_command(runner: PageRunner) -> None:
+    """A plugin that is a file is found by ``PYTHONPATH=.``; the server goes on until the page ends."""
+    runner.run("console", "$ PYTHONPATH=. flintmq run --store ./store\nREADY …\n$ flintmq status --json\n…")
 
 
 def test_commands_are_taken_apart() -> None:

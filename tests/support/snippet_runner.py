@@ -18,7 +18,7 @@ from flintmq.tests.support.ports import free_ports
 
 _PORTS: Final = (9876, 10911)
 """The ports that pages name: the name server's and the broker's."""
-_SERVES: Final = re.compile(r"flintmq (run|broker|namesrv|console) (?!.*--help)")
+_SERVES: Final = re.compile(r"(?:[A-Z]+=\S+ )*flintmq (run|broker|namesrv|console) (?!.*--help)")
 _NAMED: Final = re.compile(r"# (?P<file>[\w./-]+\.(?:py|yaml|yml|conf))\b")
 _VARYING: Final = re.compile(r"…|\.\.\.|\d+")
 _COMMAND_TIMEOUT_S: Final = 60.0
@@ -28,18 +28,20 @@ class PageRunner:
     """One page's folder and the servers that its commands started; each block sees what those before it left.
 
     The ports 9876 and 10911 are replaced by free ones wherever they are written, and where they are a server's defaults. A
-    block whose first line is a comment with a file's name is written to that file. A Python block is run as a script, a
-    YAML block is loaded as a broker's configuration, and a console block's commands (the lines that begin with ``$``)
-    must end with 0 and print the lines that follow them, in which numbers and ``…`` stand for anything. A command that
-    serves goes on until the page ends. What a page puts into the background, with its id in a file ``*.pid``, it ends
-    itself, and the runner where the page fails before.
+    block whose first line is a comment with a file's name is written to that file. A Python block is run as a script, unless
+    a command of the page runs its file. A YAML block is loaded as a broker's configuration. A console block's commands (the
+    lines that begin with ``$``) must end with 0 and print the lines that follow them, in which numbers and ``…`` stand for
+    anything. A command that serves runs until the page ends. What a page puts into the background, with its id in a file
+    ``*.pid``, it ends itself, and the runner where the page fails before.
 
     Args:
         folder: an empty folder.
+        commands: all console blocks of the page.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, commands: str = "") -> None:
         self._folder = folder
+        self._run_by_commands = set(re.findall(r"\bpython (\S+\.py)\b", commands))
         self._servers: list[subprocess.Popen[str]] = []
         self._ports = dict(zip(_PORTS, free_ports(len(_PORTS)), strict=True))
         activate = folder / ".venv" / "bin" / "activate"
@@ -85,7 +87,9 @@ class PageRunner:
         self._command(["bash", "-euo", "pipefail", "-c", text])
 
     def _python(self, text: str) -> None:
-        self._command([sys.executable, str(self._write(text, "snippet.py"))])
+        path = self._write(text, "snippet.py")
+        if str(path.relative_to(self._folder)) not in self._run_by_commands:
+            self._command([sys.executable, str(path)])
 
     def _yaml(self, text: str) -> None:
         flintmq.load_config(self._write(text, "snippet.yaml"), [], {})
@@ -113,7 +117,7 @@ class PageRunner:
 
     def _serve(self, command: str) -> str:
         server = subprocess.Popen(
-            ["bash", "-c", f"exec {command}"],
+            ["bash", "-c", f"exec env {command}"],
             cwd=self._folder,
             env={
                 **self._environ,
