@@ -1,4 +1,4 @@
-"""FlintMQ on Spark: a data source for batch and streaming reads, over a store's files or a broker's wire.
+"""A Spark data source for batch and streaming reads and writes, from a store's files or from brokers over the network.
 
 ::
 
@@ -7,8 +7,8 @@
     spark = fs.session(master="local[2]")        # finds Java, sets the Python of the workers, stays on loopback
     df = spark.read.format("flintmq").option("subscribe", "orders").load("/data/store")
 
-Only this package imports PySpark, pyarrow and numpy, and only where they are used: a broker runs without them.
-``pip install '.[spark]'`` brings all it takes.
+Only this package imports PySpark, pyarrow and numpy, each at its first use: a broker runs without them.
+``pip install '.[spark]'`` installs them.
 """
 
 from __future__ import annotations

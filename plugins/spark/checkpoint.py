@@ -1,7 +1,8 @@
-"""The checkpoint of a streaming query, as Spark keeps it: what was planned, what is done, and one more entry that moves it.
+"""Reads the checkpoint folder of a streaming query and moves the query to another offset.
 
-``offsets/N`` has the metadata of batch N and a line for each source, where the batch ends; ``commits/N`` says that it is done
-(Spark's ``OffsetSeqLog`` and ``CommitLog``, version 1). A query that starts goes on behind the newest entry that is in both.
+The layout is Spark's (``OffsetSeqLog`` and ``CommitLog``, version 1). ``offsets/N`` holds the metadata of batch N and one line
+per source with the offset at which the batch ends. ``commits/N`` exists if the batch is done. A restarted query continues after
+the newest batch that has both files.
 """
 
 from __future__ import annotations
@@ -23,19 +24,19 @@ _ENTRY_MAX_BYTES: Final = 64 * 1024 * 1024
 
 @attrs.frozen
 class CheckpointEntry:
-    """One batch of a query."""
+    """A batch of a streaming query, as read from its checkpoint."""
 
     batch: int
     metadata: str
-    """The settings that the query began with; Spark's JSON."""
+    """The query's settings at its first start, as Spark's JSON."""
     sources: tuple[str, ...]
-    """Where the batch ends, in each source; ``-`` for nowhere."""
+    """The offset at which the batch ends, as JSON, for each source of the query; ``-`` if a source has none."""
     is_done: bool
-    """Whether it is committed."""
+    """Whether the batch is committed."""
 
     @property
     def place(self) -> int:
-        """Which of the sources is FlintMQ's. Raises CheckpointError where that is none, or several."""
+        """The index of FlintMQ's source in :attr:`sources`. Raises CheckpointError if there is none or more than one."""
         found = [place for place, text in enumerate(self.sources) if _offset(text) is not None]
         if len(found) != 1:
             raise CheckpointError(
@@ -45,7 +46,7 @@ class CheckpointEntry:
 
     @property
     def offset(self) -> Offset:
-        """FlintMQ's offset. Raises CheckpointError as :attr:`place`."""
+        """The offset at which the batch ends in FlintMQ's source. Raises CheckpointError like :attr:`place`."""
         found = _offset(self.sources[self.place])
         assert found is not None
         return found
@@ -53,15 +54,15 @@ class CheckpointEntry:
 
 @attrs.frozen
 class Checkpoint:
-    """A checkpoint in a folder that this process sees. Nothing may run on it while :meth:`move` is used."""
+    """A query's checkpoint in a folder that this process can read and write. The query must not run during :meth:`move`."""
 
     folder: Path
 
     def newest(self) -> CheckpointEntry:
-        """Return the newest batch that was planned.
+        """Return the newest planned batch.
 
         Raises:
-            CheckpointError: the folder holds no checkpoint, or one of another version.
+            CheckpointError: the folder holds no checkpoint, or one of an unknown version.
         """
         batches = self._batches("offsets")
         if not batches:
@@ -75,19 +76,19 @@ class Checkpoint:
 
     @property
     def has_state(self) -> bool:
-        """Whether the query keeps state, which belongs to its batches."""
+        """Whether the query keeps state, such as aggregates. State belongs to its batches, so such a query cannot be moved."""
         return (self.folder / "state").is_dir()
 
     def move(self, entry: CheckpointEntry, offset: Offset) -> int:
-        """Add a batch that is done and ends at an offset, so that the query goes on there; return its number.
+        """Add a finished batch that ends at an offset, and return its number. The query continues from there at its next start.
 
         Args:
-            entry: the newest one.
-            offset: where FlintMQ's source goes on.
+            entry: the newest batch.
+            offset: the offset from which FlintMQ's source reads next.
 
         Raises:
             CheckpointError: the newest batch is not done, or the query keeps state.
-            OSError: it cannot be written.
+            OSError: the checkpoint cannot be written.
         """
         if not entry.is_done:
             raise CheckpointError(
@@ -135,7 +136,7 @@ class Checkpoint:
 
 
 def _offset(text: str) -> Offset | None:
-    """Return an offset of FlintMQ's; None for another source's."""
+    """Return the offset in a source's line of a checkpoint; None if the source is not FlintMQ's."""
     try:
         found: Any = json.loads(text)
     except ValueError:

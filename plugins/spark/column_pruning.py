@@ -1,11 +1,13 @@
-"""Column pruning, which Spark lacks for sources in Python: a query makes only those columns of messages that it uses.
+"""Column pruning, which Spark lacks for data sources in Python: a query reads only the message columns that it uses.
 
-Spark plans a read of such a source with all its columns, whatever the query takes of them; ``count()`` would make them all. So
-an optimizer rule is added to the session, by ``spark.experimental.extraOptimizations``. It is Java, compiled in the session's
-process by the compiler that Spark compiles its queries with. It gives the planned scan a schema of the columns that are used,
-and the reader takes that as it takes ``.schema(…)``. Where something is not as expected the plan stays as it is: it is slower.
+Spark plans a read of such a source with all its columns, even for ``count()``. This module adds an optimizer rule to the
+session through ``spark.experimental.extraOptimizations``. The rule is Java. Janino, which also compiles Spark's queries,
+compiles it in the session's process. The rule replaces the schema of the planned scan by the used columns, and the reader
+treats that like a schema from ``.schema(…)``. If the plan differs from what the rule expects, the plan stays as it is; the
+query is then slower.
 
-Sessions of Spark Connect have no optimizer here, and streams are planned otherwise: both read what ``columns`` says.
+Sessions of Spark Connect do not have the rule, and streams are planned without it. Both read the columns of the option
+``columns``.
 """
 
 from __future__ import annotations

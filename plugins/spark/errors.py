@@ -1,4 +1,4 @@
-"""What the Spark plugin raises on purpose. Spark shows the text on the driver, so each names the option to change."""
+"""Errors of the Spark plugin. Spark shows their text on the driver, so each text names the option to change."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from flintmq.core.errors import FlintError
 
 
 class SparkPluginError(FlintError):
-    """The root of what the Spark plugin raises."""
+    """Base class of the Spark plugin's errors."""
 
 
 class OptionError(SparkPluginError):
@@ -14,44 +14,44 @@ class OptionError(SparkPluginError):
 
 
 class SchemaError(SparkPluginError):
-    """A column is unknown, or asked for with another type."""
+    """A column is unknown, or a schema gives it another type."""
 
 
 class RuntimeMissingError(SparkPluginError):
-    """PySpark, pyarrow or a Java to run on is not there; says what to install."""
+    """PySpark, pyarrow or a Java is missing. The text says what to install."""
 
 
 class UnknownTopicError(SparkPluginError):
-    """No queue of a topic that was asked for exists."""
+    """None of the requested topics has a queue."""
 
 
 class BrokerAwayError(SparkPluginError):
-    """A broker that has messages to be read does not answer."""
+    """A broker that holds messages to read does not answer."""
 
 
 class UnsettledStoreError(SparkPluginError):
-    """The store is being written, or ends in something torn, and nothing says how far it may be read."""
+    """A store is being written or its log ends in an incomplete record, and no file records how far it is safe to read."""
 
 
 class BadRecordError(SparkPluginError):
-    """Bytes that should be a record are none."""
+    """The bytes at a place where a record is expected are not a valid record."""
 
 
 class RowError(SparkPluginError):
-    """A row that cannot become a message; says which."""
+    """A row cannot become a message. The text says which row and why."""
 
 
 class DataLossError(SparkPluginError):
-    """Messages that should be read are gone: retention took them, or the log was cut."""
+    """Messages that should be read no longer exist: retention deleted them, or the commit log was truncated."""
 
 
 class OutOfRangeError(OptionError, DataLossError):
-    """An option names a place that holds no messages: they are gone, or are not there yet."""
+    """An option names an offset at which there is no message: it was deleted, or is not written yet."""
 
 
 class CheckpointError(SparkPluginError):
-    """An offset that belongs to another transport, another store, or another history of this one."""
+    """An offset belongs to another transport, to another store, or to another history of this store."""
 
 
 class MaintenanceError(SparkPluginError):
-    """The work cannot be done on this store, or not in this way; says what can."""
+    """A maintenance job cannot run on this store, or not in the requested way. The text says which way is possible."""

@@ -1,4 +1,7 @@
-"""Whether the Pythons of a cluster, or of a Spark Connect server, can run the data source: asked before a query fails."""
+"""Checks, with a small Spark job, that the Pythons of a cluster or Spark Connect server can import the data source.
+
+Without the check a query would fail in its first task.
+"""
 
 from __future__ import annotations
 
@@ -16,39 +19,39 @@ from flintmq.plugins.spark.errors import RuntimeMissingError
 log = event_log("flintmq.spark")
 
 TASKS: Final = 8
-"""How many tasks look around: each executor gets some of them where there are not more executors."""
+"""Number of tasks in the checking job. Each executor runs at least one, if there are no more executors than tasks."""
 TIMEOUT_S: Final = 120.0
-"""How long executors are waited for: a cluster may have none to give yet."""
+"""Seconds to wait for the job; a busy cluster may have no executor to give."""
 
 
 @attrs.frozen
 class WorkerPython:
-    """The Python that a task runs in."""
+    """The Python in which a task runs."""
 
     host: str
     folder: str
-    """The working folder: on a standalone cluster it ends with the application's and the executor's id."""
+    """The task's working folder. On a standalone cluster its path ends with the ids of the application and the executor."""
     executable: str
     version: str
     missing: tuple[str, ...]
-    """Modules that cannot be imported there."""
+    """Modules that this Python cannot import."""
 
     def __str__(self) -> str:
         return f"{self.executable} (Python {self.version}) on {self.host}, in {self.folder}"
 
 
 def check_executors(spark: Any, needed: Sequence[str], timeout_s: float = TIMEOUT_S) -> None:
-    """Refuse a session whose executors run a Python in which the data source cannot be imported.
+    """Check that the session's executors can import the data source.
 
-    It runs a small job. Where no executor comes in time the question stays open, with a warning.
+    The check runs a small job. If no executor answers in time, it logs a warning and accepts the session.
 
     Args:
         spark: a SparkSession of a cluster, or of Spark Connect.
-        needed: modules that must be there.
+        needed: the modules that must be importable.
         timeout_s: how long the job may take.
 
     Raises:
-        RuntimeMissingError: what is missing, in which Python of which executor, and what to do about it.
+        RuntimeMissingError: modules are missing; names them, the Python, its executor, and the remedy.
     """
     lacking = [one for one in worker_pythons(spark, needed, timeout_s) if one.missing]
     if lacking:
@@ -62,10 +65,10 @@ def check_executors(spark: Any, needed: Sequence[str], timeout_s: float = TIMEOU
 
 
 def worker_pythons(spark: Any, needed: Sequence[str], timeout_s: float = TIMEOUT_S) -> list[WorkerPython]:
-    """Return the Pythons that tasks of a session run in; empty where none has answered in time.
+    """Return the Pythons in which the session's tasks run; an empty list if no executor answers in time.
 
     Raises:
-        RuntimeMissingError: an executor cannot start its Python, or it is of another version than this one.
+        RuntimeMissingError: an executor cannot start its Python, or its version differs from this Python's.
     """
     from pyspark.errors import PySparkException
     from pyspark.sql import functions as sql
@@ -81,7 +84,8 @@ def worker_pythons(spark: Any, needed: Sequence[str], timeout_s: float = TIMEOUT
     spark.addTag(tag)
     timer.start()
     try:
-        told = sql.udf(_looker(tuple(needed)), "string", useArrow=False)  # a worker without pyarrow runs no other
+        # a worker without pyarrow can run only such a function
+        told = sql.udf(_looker(tuple(needed)), "string", useArrow=False)
         rows = spark.range(0, TASKS, 1, TASKS).select(told("id").alias("told")).collect()
     except PySparkException as error:
         if late.is_set():
@@ -100,7 +104,8 @@ def worker_pythons(spark: Any, needed: Sequence[str], timeout_s: float = TIMEOUT
 
 
 def _looker(needed: tuple[str, ...]) -> Callable[[int], str]:
-    """Return what a task does. A function in a function is sent as it is: this module need not be there."""
+    """Return the function that each task runs. Spark pickles a nested function by value, so workers need not have this
+    module."""
 
     def look(_number: int) -> str:
         import importlib.util
@@ -119,12 +124,12 @@ def _looker(needed: tuple[str, ...]) -> Callable[[int], str]:
             }
         )
 
-    look.__annotations__ = {}  # as text, which they are here, PySpark warns of them
+    look.__annotations__ = {}  # PySpark warns about annotations that are text, as they are in this module
     return look
 
 
 def _explained(error: Exception) -> Exception:
-    """Return what to say where a task could not begin; the error itself where it is about something else."""
+    """Return a clearer error if a task's Python could not start; else the error itself."""
     for line in str(error).splitlines():
         if "Cannot run program" in line or "PYTHON_VERSION_MISMATCH" in line:
             said = line[max(line.find("Cannot run program"), line.find("[PYTHON_VERSION_MISMATCH]"), 0) :].strip()

@@ -1,4 +1,4 @@
-"""How far the jobs of a Spark session are."""
+"""Reports the progress of a Spark session's jobs."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ _POLL_S: Final = 0.25
 
 @contextlib.contextmanager
 def watched_tasks(context: SparkContext, description: str, report: Callable[[int, int], None]) -> Iterator[None]:
-    """Tell how many tasks have ended of those known so far, while this thread's jobs run in the block.
+    """Report the number of finished tasks while this thread runs Spark jobs in the block.
 
     Args:
-        context: of a session in this process, not through Spark Connect.
-        description: what Spark calls the jobs.
-        report: called by another thread with tasks that have ended, and all that are known; never with none known.
+        context: the context of a session in this process; Spark Connect has none.
+        description: the jobs' description in Spark's user interface.
+        report: called on another thread with the number of finished tasks and of all known tasks. Not called while no task is
+            known.
     """
     group = f"flintmq-{uuid.uuid4().hex}"
     ended = threading.Event()

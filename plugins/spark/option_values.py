@@ -1,4 +1,4 @@
-"""How the values of options are read: always from text, and an error names the option, the value and what would do."""
+"""Readers of option values. Each takes the option's name and its text, and raises OptionError with the accepted forms."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _QueueOffset = Annotated[int, Meta(ge=-2, le=_INT64_MAX)]
 _Queues = Annotated[dict[str, Annotated[frozenset[_QueueId], _SOME]], _SOME]
 _Brokers = dict[str, dict[Literal["phys"], Annotated[int, Meta(ge=0, le=_INT64_MAX)]]]
 _Topics = dict[str, Annotated[dict[str, Annotated[dict[_QueueId, _QueueOffset], _SOME]], _SOME]]
-"""Topic to broker to queue id to queue offset."""
+"""Queue offsets, keyed by topic, broker name and queue id."""
 
 EARLIEST_QUEUE_OFFSET: Final = -2
 LATEST_QUEUE_OFFSET: Final = -1
 
 
 def text(option: str, value: str) -> str:
-    """Any text but none at all."""
+    """Return the text without surrounding blanks. It must not be empty."""
     stripped = value.strip()
     if not stripped:
         raise OptionError(f"option {option} is empty")
@@ -41,7 +41,7 @@ def text(option: str, value: str) -> str:
 
 
 def names(option: str, value: str) -> tuple[str, ...]:
-    """Names separated by commas; each once."""
+    """Return names that are separated by commas, without duplicates."""
     found = tuple(dict.fromkeys(part.strip() for part in value.split(",") if part.strip()))
     if not found:
         raise OptionError(f"option {option} names nothing: give one name or several separated by commas")
@@ -49,7 +49,7 @@ def names(option: str, value: str) -> tuple[str, ...]:
 
 
 def boolean(option: str, value: str) -> bool:
-    """Read ``true`` or ``false``."""
+    """Return the value of ``true`` or ``false``."""
     word = value.strip().lower()
     if word not in ("true", "false"):
         raise OptionError(f"option {option} must be true or false, not {value[:80]!r}")
@@ -57,7 +57,7 @@ def boolean(option: str, value: str) -> bool:
 
 
 def count(option: str, value: str) -> int:
-    """Return a whole number from 1 on."""
+    """Return a whole number of at least 1."""
     number = _whole_number(option, value)
     if number < 1:
         raise OptionError(f"option {option} must be at least 1, not {value[:80]!r}")
@@ -65,7 +65,7 @@ def count(option: str, value: str) -> int:
 
 
 def time_ms(option: str, value: str) -> int:
-    """Return a time in ms since 1970; one without an offset is the driver's local time."""
+    """Return a time in ms since 1970. A time without a UTC offset is in the driver's time zone."""
     try:
         found_ms, told = parse_timestamp(value)
     except ConfigError as error:
@@ -76,7 +76,7 @@ def time_ms(option: str, value: str) -> int:
 
 
 def _whole_number(option: str, value: str) -> int:
-    """Return a whole number from 0 on."""
+    """Return a whole number of at least 0."""
     stripped = value.strip()
     if not (stripped.isascii() and stripped.isdigit() and len(stripped) <= 19) or int(stripped) > _INT64_MAX:
         raise OptionError(f"option {option} must be a whole number, not {value[:80]!r}")
@@ -84,7 +84,7 @@ def _whole_number(option: str, value: str) -> int:
 
 
 def size_bytes(option: str, value: str) -> int:
-    """Bytes, with Spark's units: ``64m``, ``64mb`` and ``64MiB`` are the same; a bare number is bytes."""
+    """Return a size in bytes. It may have one of Spark's units: ``64m``, ``64mb`` and ``64MiB`` are equal."""
     found = _SIZE.fullmatch(value.strip())
     number = int(found[1]) * 1024 ** _POWERS[(found[2] or "b")[0].lower()] if found else 0
     if not 0 < number <= _INT64_MAX:
@@ -93,7 +93,7 @@ def size_bytes(option: str, value: str) -> int:
 
 
 def duration_ms(option: str, value: str) -> int:
-    """Milliseconds: ``500ms``, ``10s``, ``15m``, ``1h``; a bare number is milliseconds."""
+    """Return a duration in ms. It may have a unit: ``500ms``, ``10s``, ``15m``, ``1h``, ``1d``."""
     found = _DURATION.fullmatch(value.strip())
     if found is None:
         raise OptionError(f"option {option} must be a duration such as 500ms, 10s or 15m, not {value[:80]!r}")
@@ -101,7 +101,7 @@ def duration_ms(option: str, value: str) -> int:
 
 
 def pattern(option: str, value: str) -> re.Pattern[str]:
-    """Return a regular expression of Python's, which must fit a whole name."""
+    """Return a compiled Python regular expression."""
     try:
         return re.compile(text(option, value))
     except re.error as error:
@@ -109,7 +109,7 @@ def pattern(option: str, value: str) -> re.Pattern[str]:
 
 
 def one_of(*choices: str) -> Callable[[str, str], str]:
-    """Return a reader that takes one of some words, whatever their case."""
+    """Return a reader that accepts the given words, in upper or lower case."""
 
     def read(option: str, value: str) -> str:
         word = value.strip().lower()
@@ -121,7 +121,7 @@ def one_of(*choices: str) -> Callable[[str, str], str]:
 
 
 def tags(option: str, value: str) -> tuple[str, ...]:
-    """Read ``a || b``; empty for ``*``, which is every message."""
+    """Return the tags in ``a || b``; an empty tuple for ``*``, which means every message."""
     if value.strip() in ("", "*"):
         return ()
     found = tuple(dict.fromkeys(part.strip() for part in value.split("||") if part.strip()))
@@ -131,25 +131,27 @@ def tags(option: str, value: str) -> tuple[str, ...]:
 
 
 def queues(option: str, value: str) -> Mapping[str, frozenset[int]]:
-    """``{"topic": [0, 1]}``."""
+    """Return the queue ids in ``{"topic": [0, 1]}``, keyed by topic."""
     found: dict[str, frozenset[int]] = _json(option, value, _Queues, 'JSON such as {"orders": [0, 1]}')
     return found
 
 
 @attrs.frozen
 class Place:
-    """Where reading begins or ends: earliest, latest, a place for each queue, one in the commit log, or, for a beginning, so
-    many messages or so much time before the latest."""
+    """The beginning or end of a read: the earliest or latest message, an offset per queue, or an offset in the commit log.
+
+    A beginning may also be relative to the latest message: a number of messages, or a time.
+    """
 
     kind: Literal["earliest", "latest", "queues", "physical", "rows", "age"]
     queue_offsets: Mapping[tuple[str, str, int], int] = attrs.field(factory=dict)
-    """Topic, broker and queue id to a queue offset, or -2 for its earliest and -1 for its latest; of kind ``queues``."""
+    """Queue offset, keyed by topic, broker and queue id; -2 is the earliest and -1 the latest. For the kind ``queues``."""
     physical_offsets: Mapping[str, int] = attrs.field(factory=dict)
-    """Broker to a physical offset in bytes; of kind ``physical``."""
+    """Physical offset in bytes, keyed by broker. For the kind ``physical``."""
     rows: int = 0
-    """The last messages of each queue; of kind ``rows``."""
+    """Number of messages before the end of each queue. For the kind ``rows``."""
     age_ms: int = 0
-    """What was stored since so long ago; of kind ``age``. Counted when the place is looked up, once for a query."""
+    """Age in ms of the oldest message to read. For the kind ``age``; it counts from the query's start."""
 
 
 EARLIEST: Final = Place("earliest")
@@ -157,7 +159,7 @@ LATEST: Final = Place("latest")
 
 
 def _relative(option: str, value: str) -> Place | None:
-    """Return ``-100``, the last messages of each queue, or ``-10m``, what was stored since; None for anything else."""
+    """Return the place for ``-100`` (the last 100 messages of each queue) or ``-10m`` (the last 10 minutes); else None."""
     text = value.strip()
     if not text.startswith("-"):
         return None
@@ -171,12 +173,13 @@ def _relative(option: str, value: str) -> Place | None:
 
 
 def start(option: str, value: str) -> Place:
-    """Return a :func:`place`, or one before the latest: ``-100`` or ``-10m``."""
+    """Return a :func:`place`, or a relative place such as ``-100`` (messages) or ``-10m`` (time)."""
     return _relative(option, value) or place(option, value)
 
 
 def start_time(option: str, value: str) -> int | Place:
-    """Return a :func:`time_ms`, or the place ``-10m``: a time that moves must be looked up once, and not filter for ever."""
+    """Return a :func:`time_ms`, or a relative place such as ``-10m``. A relative place is looked up once, at the query's
+    start."""
     found = _relative(option, value)
     if found is not None and found.kind == "rows":
         raise OptionError(
@@ -186,7 +189,8 @@ def start_time(option: str, value: str) -> int | Place:
 
 
 def place(option: str, value: str) -> Place:
-    """``earliest``, ``latest``, ``{"topic": {"broker": {"0": 23}}}`` or ``{"broker": {"phys": 1048576}}``."""
+    """Return the place for ``earliest``, ``latest``, ``{"topic": {"broker": {"0": 23}}}`` or ``{"broker": {"phys":
+    1048576}}``."""
     word = value.strip().lower()
     if word in ("earliest", "latest"):
         return EARLIEST if word == "earliest" else LATEST

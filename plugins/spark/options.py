@@ -1,7 +1,7 @@
-"""The options of a read and of a write: how each is read, what it means, and where it applies (docs/spark.md).
+"""The options of a read and of a write, with their readers, defaults and documentation (docs/spark.md).
 
-Names know no case, as everywhere in Spark. An unknown one is an error that names the nearest known one: a misspelled
-``failOnDataloss`` that is ignored costs data.
+Names are case-insensitive, as everywhere in Spark. An unknown name is an error that suggests the nearest known one, because
+ignoring a misspelled ``failOnDataloss`` could lose data.
 """
 # ruff: noqa: RUF009 - what the defaults call makes attributes
 
@@ -28,22 +28,22 @@ Visibility = Literal["flushed", "dispatched", "confirmed"]
 
 DEFAULT_GROUP: Final = "FLINTMQ_SPARK_WRITER"
 STREAM_BROKER_AWAY_MS: Final = 600_000
-"""How long a stream waits for a broker: one that reads a large store after a crash is back by then."""
+"""Milliseconds that a stream waits for a broker. A broker with a large store restarts within this time after a crash."""
 
 
 @attrs.frozen
 class Option:
-    """One option, for reading it and for the documentation."""
+    """An option of a read or a write: its reader and its documentation."""
 
     name: str
     read: Callable[[str, str], Any]
-    """Makes a value of (the option's name, its text). Raises OptionError."""
+    """Function from the option's name and text to its value. Raises OptionError."""
     default: str
-    """As the documentation shows it; empty for none."""
+    """The default in the documentation; empty if there is none."""
     meaning: str
     aliases: tuple[str, ...] = ()
     only: Transport | None = None
-    """The transport that knows it; None for both."""
+    """The only transport that accepts the option; None if both do."""
 
 
 def _option(
@@ -56,8 +56,8 @@ def _option(
     aliases: tuple[str, ...] = (),
     only: Transport | None = None,
 ) -> Any:
-    """Return an attribute that an option sets; the default is text, or None for an option that is not set, ``shown``
-    for readers."""
+    """Return an attrs attribute that an option sets. ``default`` is the option's text, or None if it has no default; ``shown``
+    replaces it in the documentation."""
     shown = (default or "") if shown is None else shown
     value = None if default is None else read(name, default)
     return attrs.field(default=value, metadata={"option": Option(name, read, shown, meaning, aliases, only)})
@@ -69,7 +69,7 @@ def _columns(option: str, value: str) -> tuple[str, ...]:
 
 @attrs.frozen
 class ReadOptions:
-    """The options of one read, checked; None for what was not asked for. A value that pickles: it travels to the workers."""
+    """The checked options of a read; None for an option that is not given. Instances are pickled to the workers."""
 
     path: str | None = _option(
         "path",
@@ -100,7 +100,7 @@ class ReadOptions:
     tags: tuple[str, ...] = _option(
         "tags", values.tags, "*", "`a || b`: messages with one of these tags.", aliases=("subExpression",)
     )
-    """Empty for every message."""
+    """Tags of which a message must have one; empty for every message."""
     include_system_topics: bool = _option(
         "includeSystemTopics",
         values.boolean,
@@ -139,40 +139,40 @@ class ReadOptions:
         "When nothing was stored since `startingTimestamp`: an error, or begin at the latest.",
     )
     max_offsets_per_trigger: int | None = _option(
-        "maxOffsetsPerTrigger", values.count, None, "At most so many messages in a micro-batch."
+        "maxOffsetsPerTrigger", values.count, None, "The most messages in a micro-batch."
     )
     max_bytes_per_trigger: int | None = _option(
         "maxBytesPerTrigger",
         values.size_bytes,
         None,
-        "At most so many bytes of records in a micro-batch, but at least one message.",
+        "The most bytes of records in a micro-batch; it holds at least one message.",
         shown="256m; none beside maxOffsetsPerTrigger",
     )
-    """See :attr:`bytes_per_trigger`."""
+    """None if the option is not given; use :attr:`bytes_per_trigger`."""
     min_offsets_per_trigger: int | None = _option(
-        "minOffsetsPerTrigger", values.count, None, "No micro-batch before so many messages are there."
+        "minOffsetsPerTrigger", values.count, None, "The fewest messages in a micro-batch; fewer wait for more."
     )
     max_trigger_delay_ms: int = _option(
-        "maxTriggerDelay", values.duration_ms, "15m", "But one after this time in any case."
+        "maxTriggerDelay", values.duration_ms, "15m", "The longest wait for `minOffsetsPerTrigger`."
     )
     max_partition_bytes: int = _option(
         "maxPartitionBytes",
         values.size_bytes,
         "64m",
-        "How many bytes of records a task reads, about; 16 times as many where consume queues tell all.",
+        "About how many bytes of records a task reads; 16 times as many if the consume queues suffice.",
     )
     min_partitions: int | None = _option(
         "minPartitions",
         values.count,
         None,
-        "At least so many tasks, where there are as many messages; they share the messages that are read.",
+        "The fewest tasks, if there are as many messages; the tasks share the messages.",
     )
-    batch_rows: int = _option("batchRows", values.count, "10000", "An Arrow batch ends at so many rows …")
+    batch_rows: int = _option("batchRows", values.count, "10000", "The most rows in an Arrow batch.")
     batch_bytes: int = _option(
         "batchBytes",
         values.size_bytes,
         "16m",
-        "… or at so many bytes of records, or of their bodies when they are decompressed.",
+        "The most bytes in an Arrow batch: of records, or of decompressed bodies.",
     )
     columns: tuple[str, ...] = _option(
         "columns",
@@ -189,7 +189,7 @@ class ReadOptions:
         shown="flushed",
         only="store",
     )
-    """None when it was not asked for: ``flushed`` as far as the store tells."""
+    """None if the option is not given: the store's own mark is used, ``flushed`` if it has one."""
     fail_on_data_loss: bool = _option(
         "failOnDataLoss",
         values.boolean,
@@ -201,7 +201,7 @@ class ReadOptions:
         "badRecords",
         values.one_of("fail", "skip"),
         "fail",
-        "Where no record is though one should be: an error, or go on.",
+        "If bytes are not a valid record: an error, or skip them.",
     )
     raw_body: bool = _option("rawBody", values.boolean, "false", "Leave compressed bodies as they are stored.")
     properties_format: Literal["map", "json"] = _option(
@@ -220,7 +220,7 @@ class ReadOptions:
         "brokerName",
         values.text,
         None,
-        "What stands in the column `brokerName`, and names the broker in offsets.",
+        "The broker's name in the column `brokerName` and in offsets.",
         only="store",
     )
     commit_log_path: tuple[str, ...] | None = _option(
@@ -242,11 +242,11 @@ class ReadOptions:
         "maxBrokerAway",
         values.duration_ms,
         None,
-        "How long to go on without a broker that does not answer; then an error, or a warning with `failOnDataLoss=false`.",
+        "How long to wait for a broker that does not answer; then an error, or a warning with `failOnDataLoss=false`.",
         shown="10m; a batch: 0s",
         only="broker",
     )
-    """None: as the kind of read has it (:meth:`for_stream`)."""
+    """None if the option is not given: a stream has a default (:meth:`for_stream`), a batch does not wait."""
     pull_batch_size: int = _option(
         "pullBatchSize", values.count, "256", "How many messages a pull asks for.", only="broker"
     )
@@ -254,41 +254,46 @@ class ReadOptions:
         "pullTimeoutMs", values.count, "3000", "How long an answer may take, in ms.", only="broker"
     )
     pull_pipeline: int = _option(
-        "pullPipeline", values.count, "4", "How many pulls are under way at once.", only="broker"
+        "pullPipeline", values.count, "4", "How many pulls may wait for an answer at once.", only="broker"
     )
 
     @property
     def transport(self) -> Transport:
-        """Which transport reads: a path means files."""
+        """The transport that reads: ``store`` if a path is given."""
         return "store" if self.path is not None else "broker"
 
     @property
     def bytes_per_trigger(self) -> int | None:
-        """The limit in bytes: as given, else 256 MiB, but none where there is one in messages."""
+        """The limit in bytes of a micro-batch; 256 MiB by default, None if only a limit in messages is given."""
         if self.max_bytes_per_trigger is None and self.max_offsets_per_trigger is None:
             return 256 * 1024 * 1024
         return self.max_bytes_per_trigger
 
     def for_stream(self) -> ReadOptions:
-        """Return the same options with what streams have by default."""
+        """Return these options with the defaults of a stream."""
         if self.max_broker_away_ms is not None:
             return self
         return attrs.evolve(self, max_broker_away_ms=STREAM_BROKER_AWAY_MS)
 
     def lost(self, what: str, kind: type[SparkPluginError] = DataLossError) -> None:
-        """Messages that should be read are gone: raises an error, or warns with ``failOnDataLoss`` switched off."""
+        """Report that messages are gone: raise an error, or log a warning if ``failOnDataLoss`` is off.
+
+        Args:
+            what: the message's beginning.
+            kind: the class of the error.
+        """
         if self.fail_on_data_loss:
             raise kind(f"{what}. With option failOnDataLoss=false the read goes on with what there is")
         log.warning("spark.data_loss", "%(what)s; failOnDataLoss=false: going on with what there is", what=what)
 
     @property
     def stored_ms(self) -> Range:
-        """When messages must have been stored to be read, in ms since 1970."""
+        """The store times of the messages to read, in ms since 1970."""
         start, end = self.starting_timestamp_ms, self.ending_timestamp_ms
         return Range(ANY.low if start is None else start, ANY.high if end is None else end - 1)
 
     def check_stream(self) -> None:
-        """Check that a stream can have these options. Raises OptionError."""
+        """Raise OptionError if an option is not possible in a stream."""
         for attribute in ("ending_offsets", "ending_timestamp_ms"):
             if getattr(self, attribute) is not None:
                 raise OptionError(
@@ -298,10 +303,10 @@ class ReadOptions:
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> ReadOptions:
-        """Read the options of a ``spark.read`` or ``spark.readStream``.
+        """Return the options of a ``spark.read`` or ``spark.readStream``.
 
         Raises:
-            OptionError: one is unknown, comes twice by two names, has a value that cannot be used, or does not go with another.
+            OptionError: an option is unknown, is given under two names, has an unusable value, or conflicts with another.
         """
         found = _parsed(cls, given)
         options = cls(**found)
@@ -314,7 +319,7 @@ class ReadOptions:
 
 @attrs.frozen
 class WriteOptions:
-    """The options of one write, checked. A value that pickles: it travels to the workers."""
+    """The checked options of a write. Instances are pickled to the workers."""
 
     name_server: str | None = _option(
         "nameServer", values.text, None, "Addresses `host:port`, separated by `;`. This or `brokerAddr` is needed."
@@ -326,14 +331,14 @@ class WriteOptions:
         "topic",
         values.text,
         None,
-        "Where all rows go, whatever a column `topic` says; without it each row names its own.",
+        "The topic of all rows, in place of a column `topic`; without it each row names its topic.",
     )
     group: str = _option("group", values.text, DEFAULT_GROUP, "The producer group.")
     send_batch: int = _option(
-        "sendBatch", values.count, "256", f"At most so many rows in a request, {BATCH_MAX_MESSAGES} being the most."
+        "sendBatch", values.count, "256", f"The most rows in a request, at most {BATCH_MAX_MESSAGES}."
     )
     send_pipeline: int = _option(
-        "sendPipeline", values.count, "4", "How many requests of a task are under way at once."
+        "sendPipeline", values.count, "4", "How many requests of a task may wait for an answer at once."
     )
     send_timeout_ms: int = _option("sendTimeoutMs", values.count, "3000", "How long an answer may take, in ms.")
     send_attempts: int = _option(
@@ -349,18 +354,17 @@ class WriteOptions:
         "compressOver",
         values.size_bytes,
         None,
-        "Bodies of this size and more are compressed, in requests of their own.",
+        "Bodies of at least this size are compressed and sent one per request.",
     )
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> WriteOptions:
-        """Read the options of a ``df.write`` or ``writeStream``.
+        """Return the options of a ``df.write`` or ``writeStream``.
 
         Raises:
-            OptionError: one is unknown or has a value that cannot be used, or the address is missing, or more than one
-                is given.
+            OptionError: an option is unknown or has an unusable value, or not exactly one address is given.
         """
-        # Spark hands a stream's own options on to the sink; they are not for us.
+        # Spark also passes a stream's own options to the sink.
         options = cls(**_parsed(cls, {name: value for name, value in given.items() if name.lower() not in _SPARKS}))
         if (options.name_server is None) is (options.broker_addr is None):
             raise OptionError("where to? Give one of the options nameServer and brokerAddr")
@@ -377,17 +381,17 @@ def _table(of: type[attrs.AttrsInstance]) -> dict[str, Option]:
 
 
 READ_OPTIONS: Final = _table(ReadOptions)
-"""Attribute to option, of every option of a read; in the order of the documentation."""
+"""The options of a read in the order of the documentation, keyed by attribute."""
 
 WRITE_OPTIONS: Final = _table(WriteOptions)
-"""The same of a write."""
+"""The options of a write in the order of the documentation, keyed by attribute."""
 
 
 def _parsed(of: type[attrs.AttrsInstance], given: Mapping[str, str]) -> dict[str, Any]:
-    """Return the values of options, by attribute.
+    """Return the values of the given options, keyed by attribute.
 
     Raises:
-        OptionError: one is unknown, comes twice by two names, or has a value that cannot be used.
+        OptionError: an option is unknown, is given under two names, or has an unusable value.
     """
     table = _table(of)
     fields = {name.lower(): field for field, option in table.items() for name in (option.name, *option.aliases)}
@@ -404,7 +408,7 @@ def _parsed(of: type[attrs.AttrsInstance], given: Mapping[str, str]) -> dict[str
 
 
 def _check(options: ReadOptions, found: Mapping[str, Any]) -> None:
-    """Check what no option can tell by itself."""
+    """Check the options against each other. Raises OptionError."""
     addresses = [READ_OPTIONS[name].name for name in ("path", "name_server", "broker_addr") if name in found]
     if len(addresses) != 1:
         raise OptionError(

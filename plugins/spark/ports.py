@@ -1,11 +1,11 @@
-"""The port between Spark's readers and what messages are read from: files of a store, or a broker over the wire.
+"""The interface between Spark's readers and a source of messages: the files of a store, or brokers over the network.
 
-The readers (:mod:`~flintmq.plugins.spark.source`) know Spark; a transport
-knows offsets. It is made from :class:`~flintmq.plugins.spark.options.ReadOptions`, pickled to the workers, and opens nothing
-before it is used there. No method is called from two threads at once.
+The readers (:mod:`~flintmq.plugins.spark.source`) know Spark; a transport knows offsets. A transport is made from
+:class:`~flintmq.plugins.spark.options.ReadOptions` and pickled to the workers. It opens files and connections at first use. Its
+methods are not thread-safe.
 
-An *offset* is what Spark writes into a checkpoint: a JSON object that the transport makes and understands. It always has
-``"v"``, the version of its form, and ``"transport"``, so that one is never taken for the other's.
+An *offset* is the JSON object that Spark writes into a checkpoint. Its transport makes and reads it. It always has ``"v"``, the
+version of the format, and ``"transport"``, so that each transport recognizes its offsets.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 
 
 Offset = dict[str, Any]
-"""A position in everything that is read, as JSON."""
+"""A position in all queues that a query reads, as JSON."""
 Part = Any
-"""What one task reads: a small value of the transport's that pickles."""
+"""The input of one task: a small, picklable value that the transport defines."""
 
 
 OFFSET_VERSION = 1
 
 
 def check_offset(offset: Mapping[str, Any], transport: Literal["store", "broker"]) -> None:
-    """Check that an offset is one of a transport, of the version that is read. Raises CheckpointError."""
+    """Raise CheckpointError if an offset is not of this transport or not of the supported version."""
     if offset.get("transport") != transport:
         reads, way = (
             ("reads the files of a store", "nameServer")
@@ -50,7 +50,7 @@ def check_offset(offset: Mapping[str, Any], transport: Literal["store", "broker"
 
 @attrs.frozen
 class Limit:
-    """How much a micro-batch may hold; None means any number."""
+    """The most that a micro-batch may hold; None for no limit."""
 
     max_rows: int | None = None
     max_bytes: int | None = None
@@ -62,30 +62,30 @@ _INT64_MAX = 2**63 - 1
 
 @attrs.frozen
 class Range:
-    """Whole numbers from ``low`` to ``high``, both included."""
+    """An interval of whole numbers; both ends are included."""
 
     low: int = _INT64_MIN
     high: int = _INT64_MAX
 
     def both(self, other: Range) -> Range:
-        """Return what lies in both."""
+        """Return the intersection of two ranges."""
         return Range(max(self.low, other.low), min(self.high, other.high))
 
     def holds(self, numbers: Any) -> Any:
-        """Return whether a number, or each of an array, lies in it."""
+        """Return whether a number is in the range; for an array, an array with the answer for each element."""
         return (numbers >= self.low) & (numbers <= self.high)
 
 
 ANY = Range()
-"""Every number."""
+"""The range of all 64-bit numbers."""
 
 
 @attrs.frozen
 class Bounds:
-    """What a query's own filters say about its rows: those outside cannot be in the result; those inside may or may not."""
+    """Conditions that every row of a query's result fulfills. A transport may leave out other rows; Spark filters the rest."""
 
     topics: frozenset[str] | None = None
-    """None for any."""
+    """Topics of the result's rows; None for any topic."""
     tags: frozenset[str] | None = None
     queue_id: Range = ANY
     queue_offset: Range = ANY
@@ -94,27 +94,28 @@ class Bounds:
 
 
 class MessageTransport(Protocol):
-    """Where messages come from."""
+    """A source of messages for Spark's readers."""
 
     def initial(self, default: Literal["earliest", "latest"]) -> Offset:
-        """Return where reading begins: what ``startingOffsets`` or ``startingTimestamp`` say, else the default.
+        """Return the offset at which reading begins, from ``startingOffsets`` or ``startingTimestamp``, else the default.
 
         Raises:
-            SparkPluginError: an unknown topic, an offset out of range, a store that cannot be read; names the option.
+            SparkPluginError: a topic is unknown, an offset is out of range, or the store cannot be read; names the option.
         """
         ...
 
     def final(self) -> Offset:
-        """Return where a batch read ends, exclusive: ``endingOffsets``, ``endingTimestamp``, or the latest. Raises as
-        above."""
+        """Return the offset before which a batch read ends, from ``endingOffsets`` or ``endingTimestamp``, else the latest.
+        Raises like :meth:`initial`."""
         ...
 
     def latest(self) -> Offset:
-        """Return the end of what may be read now. Raises as above."""
+        """Return the offset after the last message that can be read now. Raises like :meth:`initial`."""
         ...
 
     def settled(self) -> Offset:
-        """Return the end of what may be read now, for a query that ends there: waits for what is away. Raises as above."""
+        """Return :meth:`latest` for a query that ends there. Waits for brokers that do not answer. Raises like
+        :meth:`initial`."""
         ...
 
     def reported(self, start: Offset, end: Offset) -> Offset:
@@ -126,45 +127,44 @@ class MessageTransport(Protocol):
         ...
 
     def limited(self, start: Offset, end: Offset, limit: Limit) -> Offset:
-        """Return the furthest offset between two that keeps within a limit, but behind ``start`` where anything is
-        there at all."""
+        """Return the furthest offset between two that stays within a limit. It is past ``start`` if there is any message."""
         ...
 
     def rows_between(self, start: Offset, end: Offset, enough: int) -> int:
-        """Return how many messages lie between; may stop counting at ``enough``."""
+        """Return the number of messages between two offsets. The count may stop at ``enough``."""
         ...
 
     def checked(self, offset: Offset) -> Offset:
-        """Return an offset out of a checkpoint, if it belongs to this transport, this store and its history.
+        """Return an offset from a checkpoint after checking that it belongs to this transport, this store and its history.
 
-        With ``failOnDataLoss`` switched off, what is gone is skipped: the offset returned may lie further on.
+        With ``failOnDataLoss`` off, deleted messages are skipped: the returned offset may be further on.
 
         Raises:
-            CheckpointError: it belongs elsewhere.
-            DataLossError: what follows it is gone.
+            CheckpointError: the offset belongs to another transport, store or history.
+            DataLossError: the messages that follow the offset are gone.
         """
         ...
 
     def narrowed(self, bounds: Bounds) -> MessageTransport:
-        """Return a transport that may leave out what lies outside the bounds; Spark filters again."""
+        """Return a transport that may leave out rows outside the bounds. Spark filters the rows again."""
         ...
 
     def plan(self, start: Offset, end: Offset) -> Sequence[Part]:
-        """Return the tasks that together read every message in [start, end) once: few and large (docs/spark.md)."""
+        """Return the tasks that together read each message in [start, end) once. They are few and large (docs/spark.md)."""
         ...
 
     def read(self, part: Part) -> Iterator[pyarrow.RecordBatch]:
-        """Yield, in a worker, the rows of a part, with the columns of the options in their order.
+        """Yield the rows of a task's part, with the columns of the options in their order. Runs in a worker.
 
         Raises:
-            SparkPluginError: see :mod:`flintmq.plugins.spark.errors`.
+            SparkPluginError: the part cannot be read; see :mod:`flintmq.plugins.spark.errors`.
         """
         ...
 
     def commit(self, end: Offset) -> None:
-        """Note that everything before ``end`` has been processed. Never used for recovery."""
+        """Record that all messages before ``end`` are processed. For displays only: recovery does not use it."""
         ...
 
     def close(self) -> None:
-        """Let go of files and connections; :meth:`plan` and the others may be called again afterwards."""
+        """Close files and connections. Other methods open them again."""
         ...

@@ -1,7 +1,7 @@
-"""The columns of a message, by the names that users of rocketmq-spark know (docs/spark.md).
+"""The columns of a message, with the names that rocketmq-spark uses (docs/spark.md).
 
-One table serves Spark, Arrow, the options ``columns`` and ``.schema(...)``, and the documentation. PySpark and pyarrow are
-imported when a schema is asked for, not before.
+Spark's and Arrow's schemas, the options ``columns`` and ``.schema(...)``, and the documentation use this table. PySpark and
+pyarrow are imported only when a schema is built.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ PropertiesFormat = Literal["map", "json"]
 
 @attrs.frozen
 class Column:
-    """One column."""
+    """A column of a message."""
 
     name: str
     type: ColumnType
-    """As Spark's DDL has it."""
+    """The type in Spark's DDL."""
     meaning: str
-    """For the documentation."""
+    """The description in the documentation."""
 
 
 COLUMNS: Final = (
     Column("topic", "string", "The topic."),
-    Column("brokerName", "string", "The broker's name; null for a store that does not tell (see `brokerName`)."),
+    Column("brokerName", "string", "The broker's name; null if the store does not record it (see `brokerName`)."),
     Column("queueId", "int", "Number of the queue."),
-    Column("queueOffset", "bigint", "Place in its queue."),
-    Column("physicalOffset", "bigint", "Place in the commit log, in bytes."),
+    Column("queueOffset", "bigint", "Position in its queue."),
+    Column("physicalOffset", "bigint", "Position in the commit log, in bytes."),
     Column("storeSize", "int", "Bytes of the record in the commit log."),
     Column("msgId", "string", "The broker's id of the message (offsetMsgId): store host and physical offset in hex."),
     Column("uniqKey", "string", "The id that the producer's client gave it; null without one."),
@@ -51,24 +51,24 @@ COLUMNS: Final = (
     Column("bornHost", "string", "The producer's `ip:port`, `[ip]:port` for IPv6."),
     Column("storeHost", "string", "The broker's `ip:port`."),
     Column("reconsumeTimes", "int", "How often a consumer has sent it back."),
-    Column("preparedTransactionOffset", "bigint", "Where the half message of a committed transaction lies."),
+    Column("preparedTransactionOffset", "bigint", "Physical offset of a committed transaction's half message."),
     Column("bodyCrc", "int", "CRC-32 of the stored body, without the highest bit."),
     Column("body", "binary", "The body, decompressed (see `rawBody`)."),
     Column("properties", "map<string,string>", "All properties; of equal names the last one counts."),
 )
-"""Every column, in the order of ``SELECT *``."""
+"""All columns, in the order of ``SELECT *``."""
 
 BY_NAME: Final = {column.name.lower(): column for column in COLUMNS}
-"""Spark's column names know no case."""
+"""Columns, keyed by name in lower case; Spark ignores the case of column names."""
 
 ALL_NAMES: Final = tuple(column.name for column in COLUMNS)
 
 
 def chosen(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the columns of that names, spelled as the table has them, in the order given.
+    """Return the columns' names as the table spells them, in the given order.
 
     Raises:
-        SchemaError: one is unknown or comes twice.
+        SchemaError: a name is unknown or is given twice, or there is none.
     """
     found: list[str] = []
     for name in names:
@@ -84,7 +84,7 @@ def chosen(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def nearest(name: str, known: Sequence[str]) -> str:
-    """``; did you mean 'x'?`` where something known is near, else the list of what is known."""
+    """Return ``; did you mean 'x'?`` if a known name is similar, else the list of known names."""
     return errors.hint(name.strip(), known, f"; known are: {', '.join(known)}")
 
 
@@ -96,7 +96,7 @@ def type_of(name: str, properties_format: PropertiesFormat = "map") -> str:
 
 
 def arrow_schema(columns: Sequence[str], properties_format: PropertiesFormat = "map") -> pyarrow.Schema:
-    """Return the Arrow schema of batches with these columns. Spark compares it to the last bit, with the time zone."""
+    """Return the Arrow schema of batches with these columns. It must equal Spark's exactly, including the time zone."""
     import pyarrow as pa
 
     types: dict[str, Any] = {
@@ -111,17 +111,17 @@ def arrow_schema(columns: Sequence[str], properties_format: PropertiesFormat = "
 
 
 def spark_schema(columns: Sequence[str] = ALL_NAMES, properties_format: PropertiesFormat = "map") -> StructType:
-    """Return the Spark schema of a data frame with these columns; every column may be null."""
+    """Return the Spark schema of a data frame with these columns. All columns are nullable."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     return from_arrow_schema(arrow_schema(chosen(columns), properties_format))
 
 
 def columns_of(schema: StructType, properties_format: PropertiesFormat = "map") -> tuple[str, ...]:
-    """Return the columns that a schema given by ``.schema(...)`` asks for, so that only they are read.
+    """Return the columns in a schema that a user passes to ``.schema(...)``, so that only they are read.
 
     Raises:
-        SchemaError: a column is unknown, comes twice, has another type, or must not be null.
+        SchemaError: a column is unknown, is given twice, has another type, or is not nullable.
     """
     names = chosen(schema.fieldNames())
     for name, field in zip(names, schema.fields, strict=True):
@@ -148,18 +148,18 @@ SENT_TYPES: Final[Mapping[str, tuple[str, ...]]] = {
     "delayLevel": ("int",),
     "properties": ("map<string,string>",),
 }
-"""The columns of rows that are written, which make a message, each with the types it may have."""
+"""The columns that a write uses, each with its accepted types."""
 
 
 def check_sent_columns(schema: StructType, *, has_topic: bool) -> None:
-    """Check that rows of a schema can be sent. Columns of a read that no producer decides are passed over.
+    """Check that rows of a schema can be sent as messages. Columns that only a broker sets are ignored.
 
     Args:
-        schema: of the rows.
+        schema: the schema of the rows.
         has_topic: whether the write names a topic.
 
     Raises:
-        SchemaError: no body, no topic, a column of another type, or one that nothing is known of.
+        SchemaError: the body or the topic is missing, or a column is unknown or has another type.
     """
     types = {field.name: field.dataType.simpleString() for field in schema.fields}
     for name, given in types.items():

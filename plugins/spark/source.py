@@ -1,6 +1,6 @@
 """The data source that Spark knows as ``flintmq``, and its readers; the writers are in :mod:`~flintmq.plugins.spark.writer`.
 
-Nothing is opened when one is made: Spark makes one in each of its helper processes.
+Constructors open no file and no connection, because Spark makes instances in each of its helper processes.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ if TYPE_CHECKING:
 
 
 class FlintMQDataSource(DataSource):
-    """``spark.read.format("flintmq")`` and ``spark.readStream.format("flintmq")``. Options: docs/spark.md."""
+    """``spark.read.format("flintmq")`` and ``spark.readStream.format("flintmq")``. The options are in docs/spark.md."""
 
     @classmethod
     def name(cls) -> str:
         return "flintmq"
 
     def schema(self) -> StructType:
-        """Return the columns that the option ``columns`` names, else all. Raises OptionError, SchemaError."""
+        """Return the schema of the columns in the option ``columns``, by default of all. Raises OptionError, SchemaError."""
         settle()
         table = options_of_new_table(self.options)
         options = ReadOptions.parse(self.options if table is None else reads(table))
@@ -69,25 +69,25 @@ class FlintMQDataSource(DataSource):
         return found if table is None else with_options(found, table)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return a batch reader of the columns of a schema. Raises OptionError, SchemaError."""
+        """Return a batch reader of a schema's columns. Raises OptionError, SchemaError."""
         options = self._options(schema)
-        # A reader that can take filters is refused while Spark has them switched off, so it is made only when asked for.
+        # Spark rejects a reader with pushFilters while filter pushdown is off, so this class is used only with the option.
         return (PruningBatchReader if options.pushdown and HAS_FILTERS else BatchReader)(transport_of(options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        """Return a stream reader of the columns of a schema. Raises OptionError, SchemaError."""
+        """Return a stream reader of a schema's columns. Raises OptionError, SchemaError."""
         options = self._options(schema).for_stream()
         options.check_stream()
         return StreamReader(transport_of(options), options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        """Send rows as messages. Raises OptionError, SchemaError."""
+        """Return a writer that sends rows as messages. Raises OptionError, SchemaError."""
         from flintmq.plugins.spark.writer import BatchWriter
 
         return BatchWriter(write_options(self.options, schema), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802 - Spark's name
-        """Send the rows of micro-batches as messages. Raises OptionError, SchemaError."""
+        """Return a writer that sends the rows of micro-batches as messages. Raises OptionError, SchemaError."""
         from flintmq.plugins.spark.writer import StreamWriter
 
         return StreamWriter(write_options(self.options, schema), schema, overwrite)
@@ -99,7 +99,7 @@ class FlintMQDataSource(DataSource):
 
 
 def transport_of(options: ReadOptions) -> MessageTransport:
-    """Return what these options read from; only the transport that is used is imported."""
+    """Return the transport that these options choose. Only that transport is imported."""
     if options.transport == "store":
         from flintmq.plugins.spark.store.transport import StoreTransport
 
@@ -110,13 +110,13 @@ def transport_of(options: ReadOptions) -> MessageTransport:
 
 
 class BatchReader(DataSourceReader):
-    """Reads what lies between two offsets. Planned in a helper of the driver, read in workers."""
+    """Reads the messages between two offsets. Spark plans it in a helper process of the driver and reads in workers."""
 
     def __init__(self, transport: MessageTransport) -> None:
         self._transport = transport
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Return a partition for each task; Spark wants a list, and makes one task of an empty one. Raises SparkPluginError."""
+        """Return a partition for each task. Spark needs a list; it makes one task of an empty list. Raises SparkPluginError."""
         start, end = self._transport.initial("earliest"), self._transport.final()
         parts = [InputPartition(part) for part in self._transport.plan(start, end)]
         self._transport.close()
@@ -127,25 +127,25 @@ class BatchReader(DataSourceReader):
 
 
 class PruningBatchReader(BatchReader):
-    """A batch reader that takes the query's filters. They only limit what is read; Spark filters the rows itself."""
+    """A batch reader that uses a query's filters to read less. Spark filters the rows again."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        """Take note of filters and hand all of them back."""
+        """Narrow the read by the filters, and return all of them: Spark applies them too."""
         self._transport = self._transport.narrowed(bounds_of(filters))
         return filters
 
 
 def _rows(transport: MessageTransport, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
-    """Yield the rows of a part, in a worker. Raises SparkPluginError."""
+    """Yield the rows of a partition in a worker. Raises SparkPluginError."""
     settle()
     return transport.read(partition.value) if partition.value is not None else iter(())
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Plans micro-batches in a helper of the driver that lives as long as the query; reads them in workers.
+    """Plans micro-batches in a helper process of the driver that runs as long as the query; reads them in workers.
 
-    Spark keeps the offsets in the query's checkpoint before it runs a batch. What lies between two of them never changes, so a
-    batch that is run again after a crash has the same rows: with a sink that takes each batch once, every message is processed
+    Spark writes the offsets into the query's checkpoint before it runs a batch. The messages between two offsets never change,
+    so a batch that is repeated after a crash has the same rows. A sink that applies each batch once processes every message
     exactly once.
     """
 
@@ -153,34 +153,34 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._transport = transport
         self._options = options
         self._end: Offset | None = None
-        """Where the query ends, under the trigger AvailableNow."""
+        """The offset at which a query with the trigger AvailableNow ends; None for other queries."""
         self._is_checked = False
         self._at: Offset | None = None
-        """Up to where batches are planned."""
+        """The end of the last planned batch; None before the first."""
         self._batch_at_s = time.monotonic()
         self._stands_at: Offset | None = None
-        """Where the query stands, for a PySpark that does not say it."""
+        """The query's current offset, for a PySpark that does not pass it to :meth:`latestOffset`."""
         self._is_limited = False
-        """Whether limits hold, for a PySpark that hands over none."""
+        """Whether the next batch is limited, for a PySpark that passes no limit to :meth:`latestOffset`."""
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
-        """Return where a query without a checkpoint begins; the same each time. Raises SparkPluginError."""
+        """Return the offset at which a query without a checkpoint begins; the same at each call. Raises SparkPluginError."""
         self._is_checked = True
         if self._stands_at is None:
             self._stands_at = self._transport.initial("latest")
         return self._stands_at
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """Return the limit that Spark hands back to :meth:`latestOffset`; it holds only one of ours, so they are looked
-        up there."""
+        """Return the limit that Spark then passes to :meth:`latestOffset`. Spark takes one limit only; :meth:`latestOffset`
+        uses all limits of the options."""
         most_rows, most_bytes = self._options.max_offsets_per_trigger, self._options.bytes_per_trigger
         return ReadMaxRows(most_rows) if most_rows is not None else ReadMaxBytes(most_bytes)
 
     def latestOffset(self, start: Offset | None = None, limit: ReadLimit | None = None) -> Offset:  # noqa: N802 - Spark's name
-        """Return where the next batch ends; ``start`` itself when there is nothing to do. Raises SparkPluginError.
+        """Return the end of the next batch; ``start`` if there is none. Raises SparkPluginError.
 
-        PySpark before 4.2 says neither where the query stands nor how much it wants, and asks once alone under the trigger
-        AvailableNow. So the first batch of a run has no limit there.
+        PySpark before 4.2 passes neither the query's offset nor a limit. With the trigger AvailableNow it calls this method
+        only once. So the first batch of a run has no limit there.
         """
         if limit is None:
             limit = self.getDefaultReadLimit() if self._is_limited else ReadAllAvailable()
@@ -190,9 +190,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not self._is_checked:
             start = self._transport.checked(start)
             self._is_checked = True
-            if self._end is not None:  # only now the transport knows everything that must be there
+            if self._end is not None:  # the transport knows only now which brokers must answer
                 self._end = self._transport.settled()
-        # Spark itself tells of a batch that is done only when it has the next one.
+        # Spark reports a finished batch only when it has the next one.
         self._transport.commit(start)
         self._at = start
         end = self._end if self._end is not None else self._transport.latest()
@@ -206,7 +206,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return found
 
     def _waits(self, start: Offset, end: Offset, limit: ReadLimit) -> bool:
-        """Return whether there is too little for a batch yet."""
+        """Return whether to wait for more messages before the next batch."""
         least = self._options.min_offsets_per_trigger
         if least is None or self._end is not None or isinstance(limit, ReadAllAvailable):
             return False
@@ -216,19 +216,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._transport.rows_between(start, end, least) < least
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Fix the end of the query. Raises SparkPluginError."""
+        """Set the end of the query to the latest offset. Raises SparkPluginError."""
         self._end = self._transport.settled()
 
     def reportLatestOffset(self) -> Offset:  # noqa: N802 - Spark's name
-        """Return the newest offset, for the query's progress, and how far it is ahead of what is planned. Raises
+        """Return the latest offset and the lag of the planned batches behind it, for the query's progress. Raises
         SparkPluginError."""
         latest = self._transport.latest()
         return self._transport.reported(self._at, latest) if self._at is not None else latest
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        """Return the tasks of a batch, also of one that a crash left unfinished. Raises SparkPluginError.
+        """Return the tasks of a batch, also of a batch that a crash interrupted. Raises SparkPluginError.
 
-        PySpark before 4.2 also calls it with the end of the last batch twice, when a query goes on from its checkpoint.
+        When a query restarts from its checkpoint, PySpark before 4.2 also calls this with the last batch's end as both
+        arguments.
         """
         self._stands_at = end
         if start == end:
@@ -239,11 +240,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _rows(self._transport, partition)
 
     def commit(self, end: Offset) -> None:
-        """Note that a batch is done."""
+        """Commit the end of a finished batch."""
         self._transport.commit(end)
 
     def stop(self) -> None:
-        """Release the transport: the query has ended."""
+        """Do nothing: Spark calls it when the query ends, and the helper process ends with the query."""
 
 
 _RANGES: Final = {
@@ -257,8 +258,8 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def bounds_of(filters: Iterable[Filter]) -> Bounds:
-    """Return what rows must be like to pass all the filters: what is surely implied; one that is not understood bounds
-    nothing."""
+    """Return the conditions that every row which passes all the filters fulfills. Filters that are not understood are
+    ignored."""
     bounds: dict[str, Any] = {}
     for one in filters:
         path: tuple[str, ...] = getattr(one, "attribute", ())
@@ -278,7 +279,12 @@ def bounds_of(filters: Iterable[Filter]) -> Bounds:
 
 
 def _range(one: Filter, whole: Sequence[Range]) -> Range:
-    """Return the numbers that a filter lets through, of the whole numbers around its values."""
+    """Return the range of numbers that a filter accepts.
+
+    Args:
+        one: the filter.
+        whole: for each value of the filter, the range of whole numbers around it.
+    """
     low, high = (
         min((value.low for value in whole), default=ANY.low),
         max((value.high for value in whole), default=ANY.high),
@@ -293,7 +299,7 @@ def _range(one: Filter, whole: Sequence[Range]) -> Range:
 
 
 def _whole(value: Any, *, is_time: bool) -> Range:
-    """Return a number, or the milliseconds next below and above a time; every number for anything else."""
+    """Return the range around a filter's value: the number itself, or the milliseconds around a time; else every number."""
     if is_time and isinstance(value, datetime):
         since = (value if value.tzinfo is not None else value.astimezone()) - _EPOCH
         below = since // timedelta(milliseconds=1)

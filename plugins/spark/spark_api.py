@@ -1,13 +1,13 @@
-"""PySpark's interface for data sources, by its names in the newest version, on every version from 4.0 on.
+"""The newest PySpark's interface for data sources, on every version from 4.0 on.
 
 ========  ==========================================================================================================
 PySpark   lacks
 ========  ==========================================================================================================
-4.0       filters for sources, a writer of streams that takes Arrow batches, ``arrow_udf``; and what 4.1 lacks
+4.0       filters for sources, a writer of streams that takes Arrow batches, ``arrow_udf``; and all that 4.1 lacks
 4.1       ``latestOffset(start, limit)`` with its limits, a source's own ``AvailableNow``, time zones in ``to_arrow_schema``
 ========  ==========================================================================================================
 
-Whatever else of this package needs one of these names imports it from here. docs/spark.md says what users notice.
+Modules of this package import these names from here. docs/spark.md says what users notice.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ try:
 except ImportError:
 
     class Filter:  # type: ignore[no-redef]
-        """A filter of a query; this PySpark makes none."""
+        """A filter of a query; this version of PySpark never makes any."""
 
     class EqualTo(Filter):  # type: ignore[no-redef]
         """``column = value``."""
@@ -74,7 +74,7 @@ try:
 except ImportError:
 
     class DataSourceStreamArrowWriter(DataSourceStreamWriter, DataSourceArrowWriter):  # type: ignore[no-redef]
-        """A writer of streams that takes Arrow batches: this PySpark hands them to whatever is a ``DataSourceArrowWriter``."""
+        """A stream writer that takes Arrow batches. This version of PySpark passes them to any ``DataSourceArrowWriter``."""
 
 
 try:
@@ -89,32 +89,32 @@ except ImportError:
 
     @attrs.frozen
     class ReadLimit:  # type: ignore[no-redef]
-        """How much a micro-batch may hold; this PySpark passes none."""
+        """The most that a micro-batch may hold; this version of PySpark passes none."""
 
     @attrs.frozen
     class ReadAllAvailable(ReadLimit):  # type: ignore[no-redef]
-        """Everything."""
+        """No limit: all available messages."""
 
     @attrs.frozen
     class ReadMaxRows(ReadLimit):  # type: ignore[no-redef]
-        """At most so many rows."""
+        """A limit in rows."""
 
         max_rows: int
 
     @attrs.frozen
     class ReadMaxBytes(ReadLimit):  # type: ignore[no-redef]
-        """At most so many bytes."""
+        """A limit in bytes."""
 
         max_bytes: int
 
     class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
-        """A source that ends a query with the trigger AvailableNow by itself; this PySpark ends it after one batch."""
+        """A source that ends a query with the trigger AvailableNow itself; this version of PySpark ends it after one batch."""
 
 
 HAS_FILTERS: Final = hasattr(DataSourceReader, "pushFilters")
-"""Whether Spark shows a query's filters to a source: from 4.1 on."""
+"""Whether Spark passes a query's filters to a source: from version 4.1 on."""
 TELLS_START: Final = bool(len(inspect.signature(DataSourceStreamReader.latestOffset).parameters) > 1)
-"""Whether Spark says where a stream stands, and how much it wants, when it asks for a batch: from 4.2 on."""
+"""Whether Spark passes the query's offset and a limit to ``latestOffset``: from version 4.2 on."""
 _UTC: Final[dict[str, Any]] = (
     {"timezone": "UTC"}
     if "timezone" in inspect.signature(arrow_types.to_arrow_schema).parameters
@@ -146,41 +146,41 @@ __all__ = [
 
 
 def to_arrow_schema(schema: StructType) -> pyarrow.Schema:
-    """Return the Arrow schema of a Spark schema, timestamps in UTC."""
+    """Return the Arrow schema for a Spark schema, with timestamps in UTC."""
     return arrow_types.to_arrow_schema(schema, **_UTC)
 
 
 def to_arrow_type(data_type: DataType) -> pyarrow.DataType:
-    """Return the Arrow type of a Spark type, timestamps in UTC."""
+    """Return the Arrow type for a Spark type, with timestamps in UTC."""
     return arrow_types.to_arrow_type(data_type, **_UTC)
 
 
 def register_source(spark: Any, source: type[datasource.DataSource]) -> None:
-    """Make a data source known to a session, in place of one of its name that is known already.
+    """Register a data source with a session, replacing one of the same name.
 
     Args:
         spark: a SparkSession, of Spark Connect or not.
-        source: its class.
+        source: the data source's class.
     """
     from pyspark.errors import AnalysisException
 
     try:
         spark.dataSource.register(source)
     except AnalysisException as error:
-        # One that Spark has found installed cannot be replaced before 4.2, and need not be.
+        # Before 4.2, Spark cannot replace a source that it found installed, and it need not be replaced.
         if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
             raise
 
 
 def arrow_column(function: Callable[[pyarrow.Array], pyarrow.Array], column: Column, result: DataType) -> Column:
-    """Return a column that a function makes of another one in the workers, an Arrow array at a time.
+    """Return a column that the workers compute from another column, one Arrow array at a time.
 
-    Before 4.1 the function is called for each value by itself.
+    Before PySpark 4.1 the function is called once for each value.
 
     Args:
-        function: takes an array and returns one of the same length; must pickle.
-        column: what it is called with.
-        result: the type of the column it makes.
+        function: takes an array and returns an array of the same length; must be picklable.
+        column: the column to compute from.
+        result: the type of the new column.
     """
     import pyarrow as pa
     from pyspark.sql import functions as sql
@@ -190,7 +190,7 @@ def arrow_column(function: Callable[[pyarrow.Array], pyarrow.Array], column: Col
         def of_array(values: pyarrow.Array) -> pyarrow.Array:
             return function(values)
 
-        # Spark reads the signature, and the module's annotations are text.
+        # Spark reads the annotations as types, but this module's annotations are text.
         of_array.__annotations__ = {"values": pa.Array, "return": pa.Array}
         return sql.arrow_udf(of_array, returnType=result)(column)
 
@@ -203,7 +203,7 @@ def arrow_column(function: Callable[[pyarrow.Array], pyarrow.Array], column: Col
 
 
 def _with_maps(value: Any, arrow_type: pyarrow.DataType) -> Any:
-    """Return a value of Arrow's as Spark takes it: maps are dictionaries, where Arrow has lists of pairs."""
+    """Return an Arrow value in the form that Spark takes: maps as dictionaries, which Arrow gives as lists of pairs."""
     import pyarrow as pa
 
     if value is None:

@@ -1,8 +1,8 @@
 """Tables of Spark's catalog: ``CREATE TABLE t USING flintmq OPTIONS (…)``.
 
-Spark shows a table's options to a source once, when the table is made: each twice (``x`` and ``option.x``), among properties of
-its own (``provider``, ``owner``, ``location``). Reads and writes of the table get its columns and no options. So the options
-are put into the metadata of the columns, which the catalog keeps.
+Spark passes a table's options to the source only once, when it creates the table. It passes each twice (``x`` and
+``option.x``), with properties of its own (``provider``, ``owner``, ``location``). Reads and writes of the table get its columns
+but not its options. This module therefore stores the options in the metadata of the columns, which the catalog keeps.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ _WRITE: Final = _names(WRITE_OPTIONS)
 
 
 def options_of_new_table(given: Mapping[str, str]) -> dict[str, str] | None:
-    """Return the options of a table that is being made; None where what is given are the options of a read or a write.
+    """Return the options of a table that is being created; None if these are the options of a read or a write.
 
     Raises:
-        OptionError: neither reads nor writes know one of them.
+        OptionError: an option is known neither to reads nor to writes.
     """
     if "provider" not in given or "owner" not in given:
         return None
     found = {name[len(_DOUBLED) :]: value for name, value in given.items() if name.startswith(_DOUBLED)}
-    if given.get("path"):  # of OPTIONS, or what LOCATION says
+    if given.get("path"):  # from OPTIONS or from LOCATION
         found["path"] = given["path"]
     for name in found:
         if name.lower() not in _READ | _WRITE:
@@ -50,7 +50,7 @@ def options_of_new_table(given: Mapping[str, str]) -> dict[str, str] | None:
 
 
 def with_options(schema: StructType, options: Mapping[str, str]) -> StructType:
-    """Return a schema that carries the options of its table."""
+    """Return a schema whose columns carry the table's options in their metadata."""
     from pyspark.sql.types import StructField, StructType
 
     carried = {_KEY: json.dumps(dict(options))}
@@ -58,23 +58,24 @@ def with_options(schema: StructType, options: Mapping[str, str]) -> StructType:
 
 
 def read_options(given: Mapping[str, str], schema: StructType) -> dict[str, str]:
-    """Return the options of a read: as given, over those of the table whose columns are read."""
+    """Return the options of a read: the given ones, which override those of the table."""
     return _together(given, schema, _READ)
 
 
 def reads(table: Mapping[str, str]) -> dict[str, str]:
-    """Return those options of a table that count when it is read."""
+    """Return the options of a table that apply to reads."""
     return {name: value for name, value in table.items() if name.lower() in _READ}
 
 
 def write_options(given: Mapping[str, str], schema: StructType) -> dict[str, str]:
-    """Return the options of a write: as given, over those of the table that is written to."""
+    """Return the options of a write: the given ones, which override those of the table."""
     return _together(given, schema, _WRITE)
 
 
 def _together(given: Mapping[str, str], schema: StructType, known: frozenset[str]) -> dict[str, str]:
     own = {name.lower(): value for name, value in given.items()}
     carried = next((field.metadata[_KEY] for field in schema.fields if _KEY in field.metadata), None)
-    if carried is None or not _ADDRESSES.isdisjoint(own):  # rows of a table keep the metadata wherever they are written
+    # rows of a table keep their metadata when they are written to another sink
+    if carried is None or not _ADDRESSES.isdisjoint(own):
         return dict(given)
     return {name.lower(): value for name, value in json.loads(carried).items() if name.lower() in known} | own

@@ -1,7 +1,7 @@
-"""The transport over the wire: offsets of queues from brokers, ranges of queues to tasks, records to rows.
+"""The transport that pulls messages from brokers. It turns queue ranges into tasks, and records into rows.
 
-Queues are found when a batch is planned, so new ones are read from their first message on. Nothing is subscribed, locked or
-rebalanced: any task may pull any queue, and what a query has read stands in Spark's checkpoint alone.
+Queues are looked up when a batch is planned, so a new queue is read from its first message on. The transport does not
+subscribe, lock or rebalance. Any task may pull from any queue, and only Spark's checkpoint holds the progress of a query.
 """
 
 from __future__ import annotations
@@ -45,16 +45,17 @@ if TYPE_CHECKING:
 log = event_log("flintmq.spark")
 
 ASSUMED_BYTES: Final = 512
-"""A record's size where there is none to look at."""
+"""Assumed size of a record in bytes, if there is no record to measure."""
 SAMPLE_ROWS: Final = 32
 SAMPLE_QUEUES: Final = 4
 
 
 class WireTransport:
-    """See :class:`~flintmq.plugins.spark.ports.MessageTransport`. Pickles without its connections.
+    """Pulls from brokers; see :class:`~flintmq.plugins.spark.ports.MessageTransport`. Pickled without its connections.
 
     Args:
-        options: of the read, with ``nameServer`` or ``brokerAddr``.
+        options: the options of the read, with ``nameServer`` or ``brokerAddr``.
+        bounds: conditions of the query's filters.
     """
 
     def __init__(self, options: ReadOptions, bounds: Bounds | None = None) -> None:
@@ -64,9 +65,9 @@ class WireTransport:
         self._queues = QueueEdges(options, self._open)
         self._lives = QueueLives(options, self._open)
         self._fresh_edges: Edges | None = None
-        """What :meth:`latest` has just found, for the one :meth:`limited` that follows it."""
+        """Queue offsets that :meth:`latest` found, for the next :meth:`limited`."""
         self._planned: Offset | None = None
-        """The end of the batch that this object has planned itself."""
+        """The end of the last batch that this object planned."""
         self._average_bytes: int | None = None
         self._committed: dict[MessageQueue, int] = {}
 
@@ -110,9 +111,9 @@ class WireTransport:
         return {**end, **lag_of(self._between(start, end), self._message_bytes, self._open(), self._queues.contacts)}
 
     def limited(self, start: Offset, end: Offset, limit: Limit) -> Offset:
-        """Bytes by the size of some messages."""
+        """Return the furthest offset within the limit. The limit in bytes uses the average size of some messages."""
         edges = self._fresh_edges if self._fresh_edges is not None else self._queues.edges(self.options.subscribe)
-        self._fresh_edges = None  # the next batch may find others
+        self._fresh_edges = None  # the next batch may find other offsets
         known = WireOffset.from_json(start)
         first = self._lives.settled(known, edges)
         last = {
@@ -122,7 +123,7 @@ class WireTransport:
         new = {queue: edge.min_queue_offset for queue, edge in edges.items() if queue not in first.queues}
         ranges = ranges_between({**first.queues, **new}, last, {})
         if not ranges:
-            # Nothing new: also where a broker is away, whose queues are in no route, or a new queue is empty.
+            # Nothing new. This is also so if a broker is away, whose queues are in no route, or if a new queue is empty.
             return start if first == known else first.to_json()
         rows = [one for one in (limit.max_rows, self._rows_in(limit.max_bytes, ranges)) if one is not None]
         ends = limited_rows(ranges, min(rows)) if rows else {one.queue: one.end for one in ranges}
@@ -133,7 +134,7 @@ class WireTransport:
         return found
 
     def rows_between(self, start: Offset, end: Offset, enough: int) -> int:
-        """Messages of other tags count."""
+        """Return the number of messages between two offsets, including messages of other tags."""
         return sum(one.rows for one in self._between(start, end))
 
     def checked(self, offset: Offset) -> Offset:
@@ -149,7 +150,7 @@ class WireTransport:
         return offset if settled == found else settled.to_json()
 
     def commit(self, end: Offset) -> None:
-        """Tell brokers how far it is, as ``commitGroup``, for their lag display; what goes wrong with that is logged."""
+        """Commit the offsets to the brokers as ``commitGroup``, for their lag display. A failure is logged, not raised."""
         if self.options.commit_group is None:
             return
         queues = WireOffset.from_json(end).queues
@@ -188,7 +189,7 @@ class WireTransport:
 
     def plan(self, start: Offset, end: Offset) -> Sequence[tuple[QueueRange, ...]]:
         ranges = self._between(start, end)
-        if end != self._planned:  # planned in another life of this query, and brokers have gone on
+        if end != self._planned:  # planned by an earlier run of this query: brokers may have deleted messages since
             ranges = self._lives.still_there(ranges, WireOffset.from_json(end))
         ranges = narrowed(ranges, self.bounds)
         if not ranges or (self.bounds.tags is not None and not self._tags()):
@@ -233,7 +234,7 @@ class WireTransport:
         )
 
     def _tags(self) -> tuple[str, ...]:
-        """Return what tags are asked for, by the option and by the query; empty for any, and where no tag fits both."""
+        """Return the tags that both the option and the query's filters accept; empty for any tag, or if no tag is in both."""
         asked, queried = self.options.tags, self.bounds.tags
         if queried is None:
             return asked
@@ -260,14 +261,14 @@ class WireTransport:
         return max(1, max_bytes // self._message_bytes(ranges))
 
     def _message_bytes(self, ranges: Sequence[QueueRange]) -> int:
-        """Return how large a record is, going by the first ones of some queues; asked once."""
+        """Return the average size of a record in bytes, measured once on the first messages of some queues."""
         if self._average_bytes is None:
             step = -(-len(ranges) // SAMPLE_QUEUES)
             sample = [attrs.evolve(one, end=min(one.end, one.start + SAMPLE_ROWS)) for one in ranges[::step]]
             puller = Puller(self._open(), timeout_ms=self.options.pull_timeout_ms, fail_on_data_loss=False)
             try:
                 pulled = list(puller.pull(sample))
-            except SparkPluginError:  # a broker has gone just now: the tasks wait for it, or say so
+            except SparkPluginError:  # a broker has just stopped: the tasks wait for it or report it
                 return ASSUMED_BYTES
             rows = sum(len(one.starts) for one in pulled)
             self._average_bytes = max(1, sum(len(one.records) for one in pulled) // rows) if rows else ASSUMED_BYTES

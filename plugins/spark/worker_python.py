@@ -1,4 +1,4 @@
-"""Which Python Spark's workers run, and whether this package is there: known before a worker fails to unpickle the source."""
+"""Checks that the Python of Spark's workers can import this package, before a worker fails to unpickle the data source."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _LOOK_TIMEOUT_S: Final = 60.0
 
 
 def check_worker_python(spark: Any) -> None:
-    """Refuse a session whose workers run a Python in which the data source cannot be imported.
+    """Check that the session's workers run a Python that can import the data source.
 
-    Spark starts ``python3`` from PATH unless PYSPARK_PYTHON names another: not the Python of a virtual environment that is not
-    on PATH. The Pythons of a cluster and of a Spark Connect server are asked by a small job
-    (:mod:`~flintmq.plugins.spark.executors`). One that Spark unpacks on this machine (``spark.archives``) is not looked at.
+    Spark starts ``python3`` from PATH unless PYSPARK_PYTHON names another Python. A virtual environment's Python is therefore
+    not used if it is not on PATH. A small job checks the Pythons of a cluster and of a Spark Connect server
+    (:mod:`~flintmq.plugins.spark.executors`). A Python that Spark unpacks on this machine (``spark.archives``) is not checked.
 
     Args:
         spark: a SparkSession.
 
     Raises:
-        RuntimeMissingError: what is missing, in which Python, and what to do about it.
+        RuntimeMissingError: modules are missing; names them, the Python and the remedy.
     """
     context = getattr(spark, "_sc", None)  # Spark Connect has none
     if context is None or not context.master.startswith("local"):
@@ -42,7 +42,7 @@ def check_worker_python(spark: Any) -> None:
     found = shutil.which(python)
     if found is not None and _is_this_python(Path(found)):
         return
-    needed = [name for name in _NEEDED if name != "flintmq" or not context._python_includes]  # --py-files may bring it
+    needed = [name for name in _NEEDED if name != "flintmq" or not context._python_includes]  # --py-files may add it
     problem = _problem(found, needed, context.environment) if found is not None else "which is not there"
     if problem:
         where = python if found in (None, python) else f"{python} ({found})"
@@ -53,13 +53,13 @@ def check_worker_python(spark: Any) -> None:
 
 
 def _is_this_python(found: Path) -> bool:
-    """Links lead out of a virtual environment: it is the folder that says which one it is."""
+    """Return whether an executable is this Python. A virtual environment's is a symbolic link, so its folder must match too."""
     mine = Path(sys.executable)
     return found.absolute().parent == mine.absolute().parent and found.resolve() == mine.resolve()
 
 
 def _problem(python: str, needed: list[str], environment: dict[str, str]) -> str:
-    """Return why a Python cannot run the source; empty when it can."""
+    """Return why a Python cannot run the data source; empty if it can."""
     try:
         looked = subprocess.run(
             [python, "-c", _LOOK, *needed],
@@ -79,10 +79,10 @@ def _problem(python: str, needed: list[str], environment: dict[str, str]) -> str
 
 @functools.cache
 def settle() -> None:
-    """Take everything imported so far out of the garbage collector's sight.
+    """Exclude all objects that exist now from garbage collection.
 
-    Spark collects garbage after every task; with pyarrow and numpy imported that walks 60,000 objects that never die, and
-    makes small tasks five times as slow (docs/spark.md). What is garbage now must go before.
+    Spark collects garbage after every task. With pyarrow and numpy imported, a collection visits 60,000 permanent objects and
+    makes small tasks five times as slow (docs/spark.md). Existing garbage is collected first.
     """
     gc.collect()
     gc.freeze()

@@ -1,10 +1,12 @@
-"""``df.write.format("flintmq")`` and ``writeStream``: rows become messages of any broker, at least once.
+"""The writers of ``df.write.format("flintmq")`` and ``writeStream``, which send rows to brokers as messages, at least once.
 
-The guarantee: when a write, or a micro-batch, has ended without an error, a broker has acknowledged each of its rows. A row may
-be sent more than once: a request whose answer is lost is sent again, and so is everything of a task that Spark runs again. Each
-message has the property ``SPARK_TXN``, ``<query>:<batch>:<partition>:<number>``, the same each time a row is sent as long
-as its partition has the same rows in the same order; consumers that must not see a row twice remember it. ``<query>`` is the
-streaming query's id, which outlives restarts, with the micro-batch's number; a batch write has an id of its own and batch 0.
+When a write or a micro-batch ends without an error, brokers have acknowledged each of its rows. A row may be sent more than
+once: a request without an answer is sent again, and a task that Spark repeats sends all its rows again.
+
+Each message has the property ``SPARK_TXN`` with the value ``<query>:<batch>:<partition>:<number>``. A repeated row has the same
+value if its partition has the same rows in the same order. Consumers can use it to discard repeated rows. For a stream,
+``<query>`` is the query's id, which survives restarts, and ``<batch>`` the number of the micro-batch. A batch write has a
+random id and batch 0.
 
 Rows of a partition with the same ``shardingKey`` go to one queue, in their order.
 """
@@ -33,29 +35,29 @@ if TYPE_CHECKING:
 
 QUERY_ID: Final = "sql.streaming.queryId"
 BATCH_ID: Final = "streaming.sql.batchId"
-"""The local properties in which Spark tells tasks which query and micro-batch they are of."""
+"""Local properties of a Spark task with the ids of its query and its micro-batch."""
 
 
 @attrs.frozen
 class SentRows(WriterCommitMessage):
-    """What a task has sent."""
+    """Counts of a task's sent rows and requests."""
 
     rows: int
     requests: int
     repeated: int
-    """Requests that were sent again: so many batches may have come twice."""
+    """Number of requests that were sent more than once; their rows may be stored twice."""
 
 
 class _Writer:
-    """Sends a task's rows. Pickled to the workers.
+    """Sends the rows of a task. Instances are pickled to the workers.
 
     Args:
-        options: as given.
-        schema: of the rows.
-        overwrite: whether what is there shall be replaced.
+        options: the options of the write as Spark passes them.
+        schema: the schema of the rows.
+        overwrite: whether Spark asks to replace the existing data, which is not supported.
 
     Raises:
-        OptionError: an option is unknown or cannot be used, or a topic should be overwritten.
+        OptionError: an option is unknown or has an unusable value, or ``overwrite`` is set.
         SchemaError: rows of this schema cannot be sent.
     """
 
@@ -67,14 +69,14 @@ class _Writer:
         self._options = WriteOptions.parse(options)
         check_sent_columns(schema, has_topic=self._options.topic is not None)
         self._write_id = uuid.uuid4().hex
-        """The query, where Spark has none."""
+        """The id in ``SPARK_TXN`` if Spark has no query id: a batch write's."""
 
     def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> WriterCommitMessage:
-        """Return what a task does.
+        """Send a task's rows, and return the counts. Called by Spark in a worker.
 
         Raises:
             RowError: a row cannot be sent; says which and why.
-            SparkPluginError: the brokers refuse or do not answer, time and again.
+            SparkPluginError: the brokers refuse, or do not answer after all attempts.
         """
         settle()
         context = TaskContext.get()

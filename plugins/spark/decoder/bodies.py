@@ -1,4 +1,4 @@
-"""Bodies: as they are stored, decompressed where a record says so, and checked against their CRC."""
+"""Message bodies: as stored, or decompressed, and checked against their CRC."""
 
 from __future__ import annotations
 
@@ -19,19 +19,20 @@ _METHOD_MASK: Final = 0x700
 _CODECS: Final = {0x100: "lz4", 0x200: "zstd"}
 _ZLIB: Final = (0, 0x300)
 _PLAIN_MAX_BYTES: Final = 4 * FRAME_MAX_BYTES
-"""A few kilobytes can decompress to gigabytes."""
+"""The largest decompressed body in bytes: a few kilobytes can decompress to gigabytes."""
 
 
 def is_compressed(heads: Heads) -> Bools:
-    """Return which records say that their bodies are compressed, and have one."""
+    """Return, for each record, whether it has a body that its flag marks as compressed."""
     found: Bools = (heads.sys_flag & COMPRESSED != 0) & (heads.body_length > 0)
     return found
 
 
 def plain_runs(data: npt.NDArray[np.uint8], heads: Heads, max_bytes: int) -> Iterator[tuple[slice, list[bytes]]]:
-    """Yield runs of records whose bodies together have at most so many bytes, decompressed, but at least one record each.
+    """Yield runs of consecutive records whose decompressed bodies have together at most ``max_bytes``; a run has at least one
+    record.
 
-    With each run come the bodies of those that :func:`is_compressed` tells.
+    Each run is a slice of the records with the decompressed bodies of its compressed records (:func:`is_compressed`).
     """
     packed = is_compressed(heads)
     begin = size_bytes = 0
@@ -51,17 +52,17 @@ def plain_runs(data: npt.NDArray[np.uint8], heads: Heads, max_bytes: int) -> Ite
 
 
 def body_column(data: npt.NDArray[np.uint8], heads: Heads, plain: list[bytes] | None) -> pa.Array:
-    """Return the body of each record: as it is stored, or with those that are compressed replaced by ``plain``.
+    """Return the body of each record: as stored, or with the compressed bodies replaced by ``plain``.
 
-    A body whose record claims a compression that it does not have stays as it is stored: a client chooses the flag, and no
-    client can stop a pipeline with it.
+    A body that is marked as compressed but cannot be decompressed stays as stored. Clients choose the mark, so it must not be
+    able to stop a pipeline.
     """
     bodies = take_slices(data, heads.body_at, heads.body_length)
     return replaced(bodies, np.flatnonzero(is_compressed(heads)), plain) if plain else bodies
 
 
 def wrong_crc(data: npt.NDArray[np.uint8], heads: Heads) -> Bools | None:
-    """Return which bodies do not have the CRC that their record says; None when all have."""
+    """Return, for each record, whether its body differs from its CRC; None if no body does."""
     view = data.data
     crcs = heads.raw["body_crc"].astype(np.int32)
     found = np.fromiter(

@@ -1,7 +1,7 @@
-"""Where records begin, by walking from one to the next: see :mod:`flintmq.core.record.log_walk`.
+"""Finds the beginnings of records by walking from one record to the next; see :mod:`flintmq.core.record.log_walk`.
 
-Nothing but the end of the record before tells where a record begins: a body may hold bytes that look like a record, at the
-very position they claim (docs/large-stores.md).
+Only the end of the previous record shows where a record begins. Bytes in a body may look like a record, even with the physical
+offset of their position (docs/large-stores.md).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Bytes = npt.NDArray[np.uint8]
 BATCH_ROWS: Final = 20_000
 BATCH_BYTES: Final = 16 * 1024 * 1024
 BATCH_BYTES_MAX: Final = 1024 * 1024 * 1024
-"""No column of an Arrow batch holds more than twice as much."""
+"""The largest ``batch_bytes``: a column of an Arrow batch then holds at most twice as much."""
 
 
 @attrs.frozen
@@ -30,13 +30,14 @@ class Chain:
 
     starts: Ints
     end: int
-    """Where the last of them ends; where the walk began when there are none."""
+    """Position just past the last record; the start of the walk if there is no record."""
     why: str
-    """What ended it: ``end`` of the bytes, ``blank``, ``zero``, or ``bad`` bytes that begin no record."""
+    """The reason for the run's end: ``end`` of the bytes, a ``blank`` record, ``zero`` bytes, or ``bad`` bytes that are no
+    record."""
 
 
 def walk(data: Bytes, start: int, end: int) -> Chain:
-    """Find the records in ``data[start:end]``; a record must begin at ``start``, and lie in it wholly to count."""
+    """Find the complete records in ``data[start:end]``; the first one must begin at ``start``."""
     found: list[Ints] = [np.empty(0, np.int64)]
     at = start
     while places := bulk_scan.chain(data.data, at, end, bulk_scan.ROWS_MAX):
@@ -46,7 +47,8 @@ def walk(data: Bytes, start: int, end: int) -> Chain:
 
 
 def in_batches(starts: Ints, batch_rows: int = BATCH_ROWS, batch_bytes: int = BATCH_BYTES) -> Iterator[Ints]:
-    """Yield the places of records in batches of so many at most, which begin within so many bytes; of one at least."""
+    """Yield the positions of records in batches of at most ``batch_rows`` records that begin within ``batch_bytes``; at least
+    one."""
     at = 0
     while at < len(starts):
         full = int(np.searchsorted(starts, int(starts[at]) + min(batch_bytes, BATCH_BYTES_MAX)))
@@ -56,7 +58,7 @@ def in_batches(starts: Ints, batch_rows: int = BATCH_ROWS, batch_bytes: int = BA
 
 
 def _why_none(view: memoryview, at: int, end: int) -> str:
-    """Return why no record lies at a place."""
+    """Return why there is no record at a position."""
     if at == end:
         return "end"
     size, magic = SIZE_AND_MAGIC.unpack_from(view, at) if end - at >= BLANK_MIN_BYTES else (-1, -1)

@@ -1,4 +1,4 @@
-"""The decoder: columns of Arrow from records of the commit log."""
+"""Decodes records of the commit log to Arrow columns."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from flintmq.plugins.spark.schema import ALL_NAMES, PropertiesFormat, arrow_sche
 
 _FIRST_MS: Final = -62_135_596_800_000
 _LAST_MS: Final = 253_402_300_799_999
-"""The years 1 to 9999, beyond which neither Python nor Spark's text form has a time."""
+"""The times from year 1 to 9999 in ms; Python and Spark's text form cannot represent others."""
 
 _INT64_MAX: Final = 2**63 - 1
 
@@ -63,7 +63,7 @@ class _Rows:
     _properties: PropertyMap | None = None
 
     def properties(self) -> PropertyMap:
-        """Made when first asked for."""
+        """Return the parsed properties; the first call parses them."""
         if self._properties is None:
             self._properties = PropertyMap(self.data, self.heads)
         return self._properties
@@ -74,13 +74,13 @@ class _Rows:
 
 @attrs.frozen
 class Decoder:
-    """How records become rows. A value that pickles; no state, so any thread may use it."""
+    """Converts records to rows of an Arrow batch. A picklable value without state, usable from any thread."""
 
     columns: tuple[str, ...] = ALL_NAMES
-    """As the table of :mod:`flintmq.plugins.spark.schema` spells them."""
+    """Names of the columns, spelled as in the table of :mod:`flintmq.plugins.spark.schema`."""
     rows: RowFilter = attrs.field(factory=RowFilter)
     broker_name: str | None = None
-    """What the column ``brokerName`` holds."""
+    """The value of the column ``brokerName``."""
     raw_body: bool = False
     properties_format: PropertiesFormat = "map"
     verify_crc: bool = False
@@ -89,21 +89,21 @@ class Decoder:
     def decode(
         self, buffer: Any, starts: Sequence[int] | Ints, where: str = "", first_offset_bytes: int | None = None
     ) -> pa.RecordBatch:
-        """Read the records that begin at some positions of some bytes.
+        """Return the rows of the records at some positions.
 
         Args:
-            buffer: anything with bytes: a map of a file, a PULL answer's body.
-            starts: ascending positions in it.
-            where: what the bytes are, for errors.
-            first_offset_bytes: the physical offset of the first byte, where the bytes are a part of the log: then a record
-                must name the place at which it lies.
+            buffer: an object with bytes, such as a memory map of a file or the body of a PULL answer.
+            starts: ascending positions of records in the buffer.
+            where: the bytes' origin, for error texts.
+            first_offset_bytes: the physical offset of the first byte, if the bytes are a part of the log. Each record must then
+                name the physical offset at which it lies.
 
         Returns:
-            One row for each record that :attr:`rows` lets through. Where bodies may be large, :meth:`batches` bounds them.
+            One row for each record that :attr:`rows` accepts. Use :meth:`batches` if the bodies may be large.
 
         Raises:
-            BadRecordError: at a position lies no record, or with :attr:`verify_crc` a body that was changed; not with
-                ``bad_records`` of ``skip``.
+            BadRecordError: there is no record at a position, or with :attr:`verify_crc` a body does not match its CRC. Not
+                raised if :attr:`bad_records` is ``skip``.
         """
         rows = self._chosen(buffer, starts, where, first_offset_bytes)
         return self._batch(rows, next(self._runs(rows, _INT64_MAX))[1])
@@ -116,10 +116,10 @@ class Decoder:
         first_offset_bytes: int | None = None,
         batch_bytes: int = BATCH_BYTES,
     ) -> Iterator[tuple[pa.RecordBatch, int]]:
-        """Read records as :meth:`decode` does, and yield them in batches, each with how many of the records went into it.
+        """Read records like :meth:`decode`, and yield batches of rows, each with the number of records that it covers.
 
-        A body may be a thousand times as large as it is stored: a batch ends where its bodies have ``batch_bytes``,
-        decompressed; it has one row at least. Only one batch of bodies is held at a time.
+        A body may decompress to a thousand times its stored size. A batch therefore ends when its decompressed bodies have
+        ``batch_bytes``; it has at least one row. The bodies of only one batch are in memory at a time.
         """
         places = np.asarray(starts, np.int64)
         rows = self._chosen(buffer, places, where, first_offset_bytes)
@@ -132,7 +132,7 @@ class Decoder:
             done = until
 
     def _runs(self, rows: _Rows, max_bytes: int) -> Iterator[tuple[slice, list[bytes]]]:
-        """Yield runs of rows, and what is compressed of their bodies."""
+        """Yield runs of rows, each with its decompressed bodies."""
         if "body" in self.columns and not self.raw_body and is_compressed(rows.heads).any():
             return plain_runs(rows.data, rows.heads, max_bytes)
         return iter([(slice(0, len(rows.heads)), [])])
@@ -150,13 +150,13 @@ class Decoder:
         return rows
 
     def _batch(self, rows: _Rows, plain: list[bytes]) -> pa.RecordBatch:
-        """Return the columns of rows; ``plain`` are the bodies of those that are compressed."""
+        """Return the columns of rows; ``plain`` holds the decompressed bodies of the compressed records."""
         bodies = {"body": body_column(rows.data, rows.heads, plain)} if "body" in self.columns else {}
         arrays = [bodies[name] if name in bodies else self._column(name, rows) for name in self.columns]
         return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(self.columns, self.properties_format))
 
     def _whole(self, data: npt.NDArray[np.uint8], starts: Ints, where: str, first_offset_bytes: int | None) -> _Rows:
-        """Return the heads of what are records."""
+        """Return the heads of the valid records. Raises BadRecordError if one is invalid and must not be skipped."""
         last = len(data) - RECORD_MIN_BYTES
         if len(starts) and starts[-1] > last:
             cut_off = starts > last
@@ -175,7 +175,7 @@ class Decoder:
         return _Rows(data, read_heads(data, starts[~bad]))
 
     def _intact(self, rows: _Rows, where: str) -> _Rows:
-        """Return the records whose bodies have their CRC."""
+        """Return the records whose body matches its CRC. Raises BadRecordError if one does not and must not be skipped."""
         wrong = wrong_crc(rows.data, rows.heads)
         if wrong is None:
             return rows
@@ -206,7 +206,7 @@ class Decoder:
 
 
 def decode(buffer: Any, starts: Sequence[int] | Ints, columns: Sequence[str] = ALL_NAMES) -> pa.RecordBatch:
-    """Read the records at ascending positions of some bytes; see :meth:`Decoder.decode`."""
+    """Return the rows of the records at ascending positions of some bytes; see :meth:`Decoder.decode`."""
     return Decoder(tuple(columns)).decode(buffer, starts)
 
 
@@ -219,7 +219,8 @@ _TEXTS: Final[dict[str, Callable[[npt.NDArray[np.uint8], Heads], pa.Array]]] = {
 
 
 def _timestamps(times_ms: Ints) -> pa.Array:
-    """Return times for Spark, in microseconds; null where there is none: a client chooses ``bornTimestamp``."""
+    """Return times for Spark, in microseconds. Times outside the years 1 to 9999 become null: a client chooses
+    ``bornTimestamp``."""
     outside = (times_ms < _FIRST_MS) | (times_ms > _LAST_MS)
     mask = outside if outside.any() else None
     times_us = pa.array(np.where(outside, 0, times_ms) * 1000, mask=mask)

@@ -1,8 +1,8 @@
-"""Properties of many records at once: ``name 0x01 value 0x02 name 0x01 value`` to maps.
+"""Parses the properties of many records at once: ``name 0x01 value 0x02 name 0x01 value`` to maps.
 
-The rules are those of :func:`flintmq.core.record.properties.string_to_properties`: an entry without a name or a value is
-none, a value may hold further 0x01, and of equal names the last counts. 0x01 and 0x02 are never part of another character
-in UTF-8, so all of it is done on bytes.
+The rules are those of :func:`flintmq.core.record.properties.string_to_properties`. An entry without a name or a value is
+ignored, a value may contain 0x01, and the last of equal names counts. In UTF-8, 0x01 and 0x02 are never part of another
+character, so the parser works on bytes.
 
 See docs/internals/store-format.md, Properties.
 """
@@ -23,11 +23,11 @@ _MASK_BITS = 62
 
 
 class PropertyMap:
-    """The properties of some records.
+    """The parsed properties of some records.
 
     Args:
         data: the bytes of the records.
-        heads: their heads.
+        heads: the heads of the records.
     """
 
     def __init__(self, data: npt.NDArray[np.uint8], heads: Heads) -> None:
@@ -51,11 +51,11 @@ class PropertyMap:
 
     @cached_property
     def _values(self) -> pa.Array:
-        """All values, as text."""
+        """The values of all entries, as text."""
         return as_text(take_slices(self._content, self._value_at, self._value_end - self._value_at))
 
     def column(self, name: str) -> pa.Array:
-        """Return the value of one property for each record; null where it has none."""
+        """Return the value of one property for each record; null if the record lacks it."""
         wanted = name.encode()
         if wanted not in self._names:
             return pa.nulls(self._count, pa.string())
@@ -65,12 +65,12 @@ class PropertyMap:
         return placed(values, self._rows[items], np.arange(len(items)), self._count)
 
     def maps(self) -> pa.Array:
-        """Return a map for each record."""
+        """Return an Arrow map of the properties for each record."""
         names = as_text(self._encoded.dictionary).take(pa.array(self._codes))
         return pa.MapArray.from_arrays(pa.array(self._bounds(), pa.int32()), names, self._values)
 
     def dictionaries(self) -> list[dict[str, str]]:
-        """Return a dictionary for each record."""
+        """Return a dictionary of the properties for each record."""
         names = as_text(self._encoded.dictionary).take(pa.array(self._codes)).to_pylist()
         pairs = list(zip(names, self._values.to_pylist(), strict=True))
         bounds = self._bounds().tolist()
@@ -84,7 +84,7 @@ class PropertyMap:
 
 
 def _entries(offsets: Ints, content: npt.NDArray[np.uint8]) -> tuple[Ints, Ints, Ints, Ints]:
-    """Return for each entry its record, where its name begins and ends, and where its value ends."""
+    """Return, for each entry, its record's number, the start and end of its name, and the end of its value."""
     count = len(offsets) - 1
     content = content[: offsets[-1]]
     breaks = np.flatnonzero(content == 2)
@@ -112,9 +112,9 @@ def _entries(offsets: Ints, content: npt.NDArray[np.uint8]) -> tuple[Ints, Ints,
 
 
 def _last_of_equals(rows: Ints, codes: npt.NDArray[np.int32], names: int) -> Bools | None:
-    """Return which entries stay when of equal names in a record the last counts; None when there are no equals.
+    """Return which entries remain if only the last of equal names in a record counts; None if all remain.
 
-    A bit per name: where no name comes twice in a record, the sum of its bits is their union.
+    Each name has a bit. If no name occurs twice in a record, the sum of its entries' bits equals their union.
     """
     if len(rows) == 0:
         return None

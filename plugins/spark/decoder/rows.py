@@ -1,4 +1,4 @@
-"""Which records become rows: chosen before anything variable is copied."""
+"""Chooses the records that become rows, before any field of variable length is copied."""
 
 from __future__ import annotations
 
@@ -21,48 +21,48 @@ _SYSTEM_TOPIC_PREFIXES: Final = ("RMQ_SYS_", SYSTEM_TOPIC_PREFIX, RETRY_PREFIX, 
 
 
 def is_system_topic(topic: str) -> bool:
-    """Return whether a topic is the broker's own (docs/internals/store-format.md, Special topics)."""
+    """Return whether a topic belongs to the broker itself (docs/internals/store-format.md, Special topics)."""
     return topic in SYSTEM_TOPICS or topic.startswith(_SYSTEM_TOPIC_PREFIXES)
 
 
 @attrs.frozen
 class Life:
-    """Where in the log the messages begin that a topic has now; what lies before was deleted with it."""
+    """The beginning of a recreated topic's messages in the log. Earlier messages were deleted with the topic."""
 
     topic: str
     queue_id: int | None
-    """None for all of its queues."""
+    """The only queue that this is about; None for all queues of the topic."""
     begin: int
-    """Physical offset."""
+    """Physical offset from which on the messages count."""
 
 
 @attrs.frozen
 class RowFilter:
-    """What a record must be to become a row. Prepared and rolled-back messages never do. A value that pickles."""
+    """Conditions on a record to become a row. Prepared and rolled-back messages never do. Instances are picklable."""
 
     topics: frozenset[str] | None = None
-    """None for any topic that the other conditions let through."""
+    """The accepted topics; None for any topic that fulfills the other conditions."""
     topic_pattern: re.Pattern[str] | None = None
-    """Must fit a topic's whole name."""
+    """Pattern that must match a topic's whole name."""
     system_topics: bool = True
-    """Whether system topics are let through that :attr:`topics` does not name."""
+    """Whether system topics are accepted that :attr:`topics` does not name."""
     queues: tuple[tuple[str, frozenset[int]], ...] = ()
-    """Topics of which only some queues are read."""
+    """Queue ids by topic, for the topics of which only some queues are read."""
     tags: frozenset[str] | None = None
-    """None for any, with or without a tag."""
+    """The accepted tags; None for all messages, with or without a tag."""
     store_timestamp_ms: Range = ANY
     queue_offsets: tuple[tuple[str, int, Range], ...] = ()
-    """Topic, queue and the queue offsets of it that are read; of queues that are not named here, all."""
+    """Topic, queue id and accepted queue offsets. Queues that are not listed are read from end to end."""
     queue_id: Range = ANY
     queue_offset: Range = ANY
     physical_offset: Range = ANY
     lives: tuple[Life, ...] = ()
-    """Messages of an earlier life of these topics and queues are left out."""
+    """Beginnings of recreated topics and queues; their earlier messages are left out."""
     without: tuple[RowFilter, ...] = ()
-    """What these choose by topics and queues is left out."""
+    """Filters whose topics and queues are left out."""
 
     def narrowed(self, bounds: Bounds) -> RowFilter:
-        """Return a filter that also drops what lies outside some bounds."""
+        """Return a filter that also drops records outside some bounds."""
         topics, tags = bounds.topics, bounds.tags
         if topics is not None:
             topics = frozenset(topic for topic in topics if self.wants(topic))
@@ -77,7 +77,8 @@ class RowFilter:
         )
 
     def mask(self, data: npt.NDArray[np.uint8], heads: Heads) -> Bools | None:
-        """Return which records become rows, as far as their heads and topics tell; None for all. Tags come later."""
+        """Return, for each record, whether its head and topic fulfill the conditions; None if all do. Tags are not checked
+        here."""
         keep: Bools | None = None
         queued = is_queued(heads.sys_flag)
         if not queued.all():
@@ -161,7 +162,7 @@ class RowFilter:
 
 
 def has_tag(tags: pa.Array, wanted: frozenset[str]) -> Bools:
-    """Return which rows have one of some tags."""
+    """Return, for each row, whether its tag is one of the wanted tags."""
     import pyarrow.compute as pc
 
     found = pc.is_in(tags, value_set=pa.array(sorted(wanted), pa.string()))

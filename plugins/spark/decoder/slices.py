@@ -1,5 +1,7 @@
-"""Arrow arrays of values that lie scattered over some bytes: one copy per value, nothing in Python. Addresses are made text
-once for each different one: few hosts, many messages."""
+"""Arrow arrays of values that lie scattered over some bytes, made without a Python step per value.
+
+Each value is copied once. Each distinct address is converted to text once, because few hosts send many messages.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,8 @@ def take_slices(data: npt.NDArray[np.uint8], at: Ints, length: Ints) -> pa.Array
 
     Args:
         data: the bytes.
-        at: ascending, and no value overlaps the next.
-        length: at least 0, within the bytes.
+        at: the positions of the values, ascending and without overlap.
+        length: the lengths of the values, at least 0 and within the bytes.
     """
     count = len(at)
     if count == 0:
@@ -48,7 +50,7 @@ def take_slices(data: npt.NDArray[np.uint8], at: Ints, length: Ints) -> pa.Array
 
 
 def as_text(values: pa.Array) -> pa.Array:
-    """UTF-8 as a string array; bytes that are none become U+FFFD, as a reader of one record has it."""
+    """Return UTF-8 values as a string array. Invalid bytes become U+FFFD, as in the decoder of single records."""
     try:
         return values.cast(pa.string())
     except pa.ArrowInvalid:
@@ -57,14 +59,14 @@ def as_text(values: pa.Array) -> pa.Array:
 
 
 def parts(values: pa.Array) -> tuple[Ints, npt.NDArray[np.uint8]]:
-    """Return a binary array's own offsets and bytes."""
+    """Return the offsets and the bytes of a binary array."""
     _validity, offsets, content = values.buffers()
     at = np.frombuffer(offsets, np.int32, len(values) + 1, values.offset * 4).astype(np.int64)
     return at, np.frombuffer(content, np.uint8) if content is not None else np.empty(0, np.uint8)
 
 
 def placed(values: pa.Array, rows: Ints, items: Ints, count: int) -> pa.Array:
-    """Return an array of ``count`` items with ``values[items]`` in some rows and null in the others."""
+    """Return an array of ``count`` items that holds ``values[items]`` at ``rows`` and null elsewhere."""
     if len(rows) == count:
         return values.take(pa.array(items))
     index = np.zeros(count, np.int64)
@@ -75,7 +77,7 @@ def placed(values: pa.Array, rows: Ints, items: Ints, count: int) -> pa.Array:
 
 
 def replaced(values: pa.Array, rows: Ints, by: list[Any]) -> pa.Array:
-    """Return an array with other values in some rows."""
+    """Return a copy of an array with other values at some rows."""
     mask = np.zeros(len(values), np.bool_)
     mask[rows] = True
     return pc.replace_with_mask(values, pa.array(mask), pa.array(by, values.type))
@@ -86,22 +88,22 @@ Bools = npt.NDArray[np.bool_]
 
 
 def born_host_at(heads: Heads) -> Ints:
-    """Return where the producers' addresses lie."""
+    """Return the positions of the producers' addresses."""
     return heads.start + HEAD_AT["born_host"]
 
 
 def store_host_at(heads: Heads) -> Ints:
-    """Return where the broker's addresses lie."""
+    """Return the positions of the broker's addresses."""
     at = heads.start + HEAD_AT["store_host"]
     return at if heads.born_v6 is None else at + np.where(heads.born_v6, V6_MORE_BYTES, 0)
 
 
 _HEX: Final = np.frombuffer("".join(f"{byte:02X}" for byte in range(256)).encode(), np.uint16)
-"""A byte to its two hex digits."""
+"""The two hex digits of each byte, as one number."""
 
 
 def host_column(data: npt.NDArray[np.uint8], at: Ints, v6: Bools | None) -> pa.Array:
-    """``ip:port`` of each record; each different address is made text once."""
+    """Return ``ip:port`` of each record. Each distinct address is converted to text once."""
     length = np.full(len(at), V4_BYTES, np.int64) if v6 is None else np.where(v6, V6_BYTES, V4_BYTES)
     encoded = take_slices(data, at, length).dictionary_encode()
     texts = [host_text(packed) for packed in encoded.dictionary.to_pylist()]

@@ -1,10 +1,11 @@
-"""The landing zone: messages in files that Spark, Delta, pandas and pyarrow read (docs/spark-feed.md).
+"""The landing zone: a broker's messages in Parquet or Delta files, for Spark, pandas and pyarrow (docs/spark-feed.md).
 
 ::
 
     dispatcher ─ positions ─► LandingFeeder (a thread) ─► Lander ─► LogReader: the log's own files
                                                             └─────► zone: ParquetZone or DeltaZone
 
-The feeder decides when, the lander what, a zone how it becomes durable in one step. By default the lander works in a process
-of its own, so that neither decoding nor the disk of the landing zone takes the broker's time. pyarrow is imported there.
+The feeder decides when to land, the lander which part of the log, and the zone makes it durable in one step. By default the
+lander runs in a separate process, so that decoding and the landing zone's disk do not slow down the broker. Only that process
+imports pyarrow.
 """

@@ -1,9 +1,8 @@
-"""The feeder: the thread that has the landing zone follow the log, at its own pace.
+"""The thread that makes a landing zone follow the log, at its own speed.
 
-It is handed positions, never messages: the log is the queue, and what waits in it costs no memory. As long as little waits,
-each batch moves a number and nothing else. When more waits than ``queue_bytes``, it receives no more batches
-(*catching up*): it lands stretch after stretch from the log until it is near the end, then follows again. Dispatch never
-waits for it.
+The feeder receives positions, not messages: it reads the messages from the log, so waiting messages cost no memory. A batch
+that the broker dispatches only moves a number. If more than ``queue_bytes`` wait, the feeder ignores further batches (*catching
+up*). It then lands the log part by part until it is near the end. Dispatch never waits for the feeder.
 """
 
 from __future__ import annotations
@@ -29,21 +28,21 @@ _ABORT_S: Final = 10.0
 
 
 class FeederState(enum.Enum):
-    """What the landing zone is doing."""
+    """The state of the feeder."""
 
     STARTING = "starting"
     FOLLOWING = "following"
     """Near the end of the log."""
     CATCHING_UP = "catching_up"
-    """More waits than ``queue_bytes``, or waited when it was switched on."""
+    """More than ``queue_bytes`` of the log wait to land."""
     RETRYING = "retrying"
-    """The last step failed; it is tried again."""
+    """The last step failed and will be tried again."""
     STOPPED = "stopped"
-    """It needs an operator's decision to continue: see the error."""
+    """Landing failed for a reason that an operator must remove; the error says how."""
 
 
 class LanderHandle(Protocol):
-    """A lander, here or in a process."""
+    """A lander, in this process or in another."""
 
     @property
     def committed_bytes(self) -> int: ...
@@ -54,15 +53,15 @@ class LanderHandle(Protocol):
 
 
 class LandingFeeder:
-    """Has a landing zone follow the log. :meth:`offer` on the loop thread, :meth:`run_once` on the feeder's own.
+    """Makes a landing zone follow the log. :meth:`offer` is for the loop thread, :meth:`run_once` for the feeder's thread.
 
     Args:
-        make_lander: opens the landing zone; given where a new one begins.
-        settings: when to land how much.
-        readable_bytes: up to where the log may land: dispatched, and on disk. Any thread.
-        begin_bytes: where a new landing zone begins.
-        committed_bytes: how far the zone has come, where that is known before it is opened.
-        clock: time.
+        make_lander: opens the landing zone; its argument is the physical offset at which a new zone begins.
+        settings: when to land, and how much at once.
+        readable_bytes: the physical offset up to which the log is dispatched and on disk. Any thread.
+        begin_bytes: the physical offset at which a new landing zone begins.
+        committed_bytes: the physical offset up to which the zone has landed, or None if it is not known before opening.
+        clock: the clock.
     """
 
     def __init__(
@@ -94,21 +93,21 @@ class LandingFeeder:
         self._error = ""
         self._rows = self._files = self._file_bytes = self._commits = 0
         self._failures = 0
-        """Steps that failed and were tried again."""
+        """Number of failed steps that were tried again."""
         self._lost_bytes = 0
-        """So much of the log was deleted before it could land."""
+        """Bytes of the log that were deleted before they could land."""
         self._skipped = 0
-        """Batches it did not receive while catching up."""
+        """Number of batches that were ignored while catching up."""
 
-    # the loop thread's side
+    # called on the loop thread
 
     def start(self) -> None:
-        """Begin to follow the log."""
+        """Start the feeder's thread."""
         self._thread = threading.Thread(target=self._run, name="flintmq-landing", daemon=True)
         self._thread.start()
 
     def offer(self, end_offset_bytes: int) -> None:
-        """Note that everything below a position is dispatched, and wake the feeder once enough waits; never blocks."""
+        """Record that the log is dispatched up to a position, and wake the feeder if enough waits. Never blocks."""
         if self._behind:
             self._skipped += 1
             return
@@ -132,7 +131,7 @@ class LandingFeeder:
         self._behind = end_offset_bytes - start_offset_bytes > self._settings.queue_bytes
 
     def close(self) -> None:
-        """Land what is dispatched, as far as ``stop_timeout_ms`` allows; the rest lands after the next start. Idempotent."""
+        """Land the dispatched messages within ``stop_timeout_ms``; the rest lands after the next start. Idempotent."""
         self._closing = True
         self._wake.set()
         thread, self._thread = self._thread, None
@@ -154,10 +153,10 @@ class LandingFeeder:
             )
 
     def runtime_info(self) -> dict[str, str]:
-        """Return what it has done since the broker started, by the names that request 28 gives it. Any thread.
+        """Return counts since the broker started, with the names of request 28. Any thread.
 
-        ``CommittedOffset`` is empty as long as it is not known, ``LagMillis`` says for how long what lags has waited at least,
-        ``Error`` is there while it is stopped or tries again.
+        ``CommittedOffset`` is empty while it is unknown. ``LagMillis`` is how long the oldest waiting bytes have waited at
+        least. ``Error`` is present only if the feeder is stopped or tries again.
         """
         lag = max(0, self._readable() - max(self._read_to, self._committed or 0))
         since_s = self._waits_since_s
@@ -180,7 +179,7 @@ class LandingFeeder:
         }
         return info | ({"Error": self._error} if self._error else {})
 
-    # the feeder's side
+    # called on the feeder's thread
 
     def _run(self) -> None:
         try:
@@ -198,12 +197,12 @@ class LandingFeeder:
             self._close_lander()
 
     def run_once(self) -> float:
-        """Do the next step if one is due; return after how many seconds to come again, 0 for at once."""
+        """Do the next step if it is due. Return the seconds until the next call, 0 for at once."""
         if self._state is FeederState.STOPPED:
             return _TICK_S
         pause_s = self._retry_at_s - self._clock.monotonic_s()
         if pause_s > 0 and not self._closing:
-            return pause_s  # a batch that wakes the thread does not make it try earlier
+            return pause_s  # a batch that wakes the thread does not shorten the pause
         try:
             return self._step()
         except LandingLossError as error:
@@ -280,7 +279,7 @@ class LandingFeeder:
         log.critical("landing.stopped", "landing has stopped: %(reason)s", reason=why)
         self._state = FeederState.STOPPED
         self._error = why
-        self._behind = True  # no batch is passed on any more
+        self._behind = True  # the broker then sends no more batches
         self._close_lander()
 
     def _close_lander(self) -> None:

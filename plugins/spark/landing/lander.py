@@ -1,4 +1,4 @@
-"""The lander: takes the next stretch of the log into the landing zone."""
+"""Copies one part of the log after another into a landing zone."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _LOCK_TRY_S: Final = 0.05
 
 
 class Lander:
-    """Moves messages from a log into a landing zone, one commit a step. One thread.
+    """Copies messages from a log into a landing zone, with one commit per step. Not thread-safe.
 
     Args:
-        task: which log, which zone.
-        begin_offset_bytes: where a new landing zone begins.
+        task: the log, the landing zone and their settings.
+        begin_offset_bytes: the physical offset at which a new landing zone begins.
 
     Raises:
         LandingError: the zone cannot be used; see :meth:`flintmq.plugins.spark.landing.zones.LandingZone.open`.
-        LandingTroubleError: another lander is at work in it.
+        LandingTroubleError: another lander uses the zone.
     """
 
     def __init__(
@@ -50,31 +50,30 @@ class Lander:
         rows = RowFilter(topics=frozenset(task.topics) or None, system_topics=task.include_system_topics)
         self._reader = LogReader(task.log_folders, Decoder(rows=rows, broker_name=task.source.broker_name))
         self._start = begin_offset_bytes if committed is None else committed
-        """Where the next commit begins."""
+        """Physical offset at which the next commit begins."""
         self._at = self._start
-        """Where reading continues: behind it when what was read had no row."""
+        """Physical offset at which reading continues; past the next commit's begin if the bytes between held no row."""
         self._unsettled = False
 
     @property
     def committed_bytes(self) -> int:
-        """Everything below this physical offset has landed."""
+        """The physical offset up to which the log has landed."""
         return self._start
 
     def land(self, limit_offset_bytes: int, max_bytes: int, *, skip_lost: bool = False) -> Landed:
-        """Land the next stretch.
+        """Land the next part of the log.
 
         Args:
-            limit_offset_bytes: a boundary of the log up to which it may be read.
-            max_bytes: how much of the log, about.
-            skip_lost: continues behind what retention has deleted, and notes the gap.
+            limit_offset_bytes: the physical offset, between two records, up to which the log may be read.
+            max_bytes: about how many bytes of the log to land.
+            skip_lost: continue after messages that retention deleted, and record the gap in the commit.
 
         Raises:
-            LandingLossError: it is deleted, and not to be skipped.
-            BadRecordError: the log is damaged.
-            StoreError, OSError: the zone cannot be written; the same step can be tried again.
+            LandingLossError: messages were deleted before they could land, and ``skip_lost`` is not set.
+            BadRecordError: the log is damaged. StoreError, OSError: the zone cannot be written; the step may be repeated.
         """
         if self._unsettled:
-            # Whether the last step has happened only the zone can tell; it finishes or removes what there is.
+            # Only the zone knows whether the last commit was completed; opening it completes or removes the commit.
             committed = self._zone.open()
             self._at = self._start = self._start if committed is None else committed
             self._unsettled = False
@@ -112,23 +111,23 @@ class Lander:
         )
 
     def close(self) -> None:
-        """Let the next lander in. Idempotent."""
+        """Release the zone's lock, so that another lander can open it. Idempotent."""
         if self._lock is not None:
             self._lock.release()
 
 
 class ZoneLock:
-    """Keeps two landers out of one landing zone, from construction until :meth:`release`.
+    """Locks a landing zone against other landers, from construction until :meth:`release`.
 
-    The process of a broker that was killed finishes what it is at before it notices; the next one waits for it.
+    After a broker was killed, its lander process finishes its current step before it exits; the next lander waits for that.
 
     Args:
         root: the landing zone's folder.
-        wait_s: how long to wait while another process has it.
+        wait_s: how long to wait while another process holds the lock.
 
     Raises:
-        LandingTroubleError: another process holds it.
-        OSError: the lock file cannot be made.
+        LandingTroubleError: another process holds the lock.
+        OSError: the lock file cannot be created.
     """
 
     def __init__(self, root: Path, wait_s: float = 10.0) -> None:
@@ -148,5 +147,5 @@ class ZoneLock:
             time.sleep(_LOCK_TRY_S)
 
     def release(self) -> None:
-        """Let the next one in. Idempotent."""
+        """Release the lock. Idempotent."""
         self._file.close()

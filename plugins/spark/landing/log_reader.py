@@ -1,4 +1,4 @@
-"""Reads a stretch of a log's own files, without the broker."""
+"""Reads a part of a log's files, without the broker."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     import pyarrow
 
 TABLE_BYTES_MAX: Final = 1024 * 1024 * 1024
-"""Rows of one stretch take no more memory than this and a batch: bodies may be many times their stored size."""
+"""The most memory in bytes for the rows of one read, plus a batch. Bodies may be many times their stored size."""
 
 
 class LogReader:
-    """Reads records between positions that are known to be boundaries, and far enough behind the log's end. One thread.
+    """Reads records of a log between given boundaries. Not thread-safe.
 
     Args:
-        folders: where the commit log's files lie.
-        decoder: what becomes a row, and which columns it has.
+        folders: the folders of the commit log's files.
+        decoder: chooses the records that become rows, and the columns.
     """
 
     def __init__(self, folders: Sequence[str], decoder: Decoder) -> None:
@@ -35,30 +35,30 @@ class LogReader:
         self._decoder = decoder
 
     def read(self, start_offset_bytes: int, limit_offset_bytes: int, max_bytes: int) -> tuple[pyarrow.Table, int]:
-        """Return the rows from a boundary on, of at most so many bytes of one file but of at least one record.
+        """Return rows from a record boundary on, from at most ``max_bytes`` of one file but from at least one record.
 
         Args:
-            start_offset_bytes: where a record, or the blank end of a file, begins.
-            limit_offset_bytes: a boundary behind it that the broker vouches for (see the feed file).
-            max_bytes: how much of the log is read at most.
+            start_offset_bytes: the physical offset of a record or of the blank end of a file.
+            limit_offset_bytes: a later record boundary up to which the broker allows reading (see the feed file).
+            max_bytes: the most bytes of the log to read.
 
         Returns:
             the rows, and the physical offset where reading continues.
 
         Raises:
             LandingLossError: retention has deleted the file.
-            BadRecordError: bytes that are no record where one must be; names file and position.
-            StoreError, OSError: the log cannot be read.
+            BadRecordError: there is no record at a boundary; names file and position. StoreError, OSError: the log cannot be
+                read.
         """
         file = self._file(start_offset_bytes)
         at = start_offset_bytes - file.start
         end = min(file.size, limit_offset_bytes - file.start)
-        # Mapped each time: a map that is kept holds the disk space of a file that retention deletes.
+        # Mapped at each call: a map that is kept would hold the disk space of a file that retention deletes.
         data = np.asarray(np.memmap(file.path, np.uint8, "r", shape=(file.size,)))
         chain = walk(data, at, min(end, at + max_bytes))
         starts = chain.starts
         if not len(starts) and chain.why == "bad":
-            chain = walk(data, at, end)  # one record larger than the limit, or none at all
+            chain = walk(data, at, end)  # a record larger than max_bytes, or no record
             starts = chain.starts[:1]
         whole = len(starts) == len(chain.starts)
         if (not len(starts) and chain.why == "bad") or (whole and chain.why == "zero"):
@@ -71,7 +71,7 @@ class LogReader:
         return rows, file.start + stopped
 
     def _decode(self, data: npt.NDArray[np.uint8], starts: Ints, path: str) -> tuple[pyarrow.Table, int]:
-        """Return the rows of the first records, and how many records that were."""
+        """Return the rows of the first records, and the number of those records."""
         import pyarrow as pa
 
         batches = [self._decoder.decode(data, starts[:0], path)]

@@ -1,10 +1,10 @@
-"""The manifest of a landing zone: what has landed, as one small file per commit.
+"""The manifest of a landing zone: one small file per commit with the part of the log that it landed.
 
-``_flintmq/commit-<start>-<end>.json`` says that the log from one physical offset to another has landed, and in which files.
-Commits follow one another without a gap or an overlap. Because a commit is published in one step, before any of its files
-gets its name, it decides after a crash what happens to them: those of a commit get their names, all others are removed.
+``_flintmq/commit-<start>-<end>.json`` says that the log between two physical offsets has landed, and in which files. Commits
+follow each other without gap or overlap. A commit is published in one step, before its files get their names. After a crash it
+therefore decides about files: those of a published commit get their names, all others are removed.
 
-Every so often old commits are joined into ``_flintmq/joined-<start>-<end>.jsonl``, a line each.
+From time to time, old commits are joined into ``_flintmq/joined-<start>-<end>.jsonl``, one per line.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from flintmq.core.io.disk import Disk
 from flintmq.plugins.spark.landing.task import LandingError, LogSource
 
 MANIFEST_FOLDER: Final = "_flintmq"
-"""Readers pass over names that begin with an underscore."""
+"""The manifest's folder. Readers of the zone ignore names that begin with an underscore."""
 VERSION: Final = 1
 JOIN_AT: Final = 1_000
-"""So many commits are joined into one file."""
+"""Number of single commits at which they are joined into one file."""
 _COMMIT: Final = re.compile(r"commit-(\d{20})-(\d{20})\.json")
 _JOINED: Final = re.compile(r"joined-(\d{20})-(\d{20})\.jsonl")
 
 
 @attrs.frozen
 class LandedFile:
-    """One file of a commit."""
+    """A file of a commit."""
 
     path: str
-    """Below the landing zone's folder."""
+    """Path relative to the landing zone's folder."""
     topic: str
     rows: int
     size_bytes: int
@@ -43,23 +43,23 @@ class LandedFile:
 
 @attrs.frozen(kw_only=True)
 class Commit:
-    """What landed in one step."""
+    """The log range and the files of one landing step."""
 
     start_offset_bytes: int
-    """Physical offset of the first byte of the log that it covers."""
+    """Physical offset of the first byte of the covered log."""
     end_offset_bytes: int
-    """Physical offset behind the last one."""
+    """Physical offset just past the last byte."""
     files: tuple[LandedFile, ...] = ()
-    """Topic by topic, day by day."""
+    """The files, ordered by topic and day."""
     store_id: str
-    """The store that the log belongs to."""
+    """Id of the store that the log belongs to."""
     epoch: int
-    """The log's epoch when it landed."""
+    """The log's epoch at landing time."""
     broker_name: str
     committed_at_ms: int
-    """Wall-clock time."""
+    """Wall-clock time of the commit, in ms since 1970."""
     lost_to_bytes: int | None = None
-    """The log from the start to here was deleted before it could land; None when nothing was."""
+    """Physical offset up to which the log was deleted before it could land; None if nothing was lost."""
 
     @property
     def name(self) -> str:
@@ -74,7 +74,7 @@ class Commit:
 
     @classmethod
     def from_json(cls, text: str | bytes, where: object) -> Commit:
-        """Raise LandingError for anything :meth:`to_json` did not write."""
+        """Return the commit in a text that :meth:`to_json` wrote. Raises LandingError for any other text."""
         try:
             content: dict[str, Any] = json.loads(text)
             if content.pop("version") != VERSION:
@@ -88,14 +88,14 @@ class Commit:
 
 
 class Manifest:
-    """The commits of one landing zone. One user at a time.
+    """The commits of one landing zone. Not thread-safe, and for one process at a time.
 
     Args:
-        disk: where the zone lies.
+        disk: the disk that holds the zone.
         root: the landing zone's folder.
 
     Raises:
-        LandingError: the commits do not follow one another, or one cannot be read.
+        LandingError: the commits have a gap or an overlap, or a commit cannot be read.
     """
 
     def __init__(self, disk: Disk, root: Path) -> None:
@@ -104,10 +104,10 @@ class Manifest:
         self._ranges = _ranges(disk, self.folder)
         _check_chain(self.folder, [found[:2] for found in self._ranges])
         self.last: Commit | None = self._load_last()
-        """The newest commit."""
+        """The newest commit; None if there is none."""
 
     def add(self, commit: Commit) -> None:
-        """Publish a commit, durably; from now on it has happened. Raises StoreError or OSError, and then it has not."""
+        """Publish a commit durably. Raises StoreError or OSError if it is not published."""
         temporary = self.folder / f".{commit.name}"
         self._disk.write_file(temporary, commit.to_json().encode())
         self._disk.replace(temporary, self.folder / commit.name)
@@ -122,9 +122,10 @@ class Manifest:
                 yield Commit.from_json(line, path)
 
     def join_old(self, at: int = JOIN_AT) -> bool:
-        """Join the commits but the newest one when there are many, so that a folder stays short. Return whether it did.
+        """Join all commits but the newest into one file if there are at least ``at``, to keep the folder small.
 
-        A crash in the middle leaves a joined file and some of what it holds, which the next opening removes.
+        Return whether commits were joined. A crash may leave the joined file beside some of its single commits; :meth:`clean`
+        removes those.
         """
         single = [found for found in self._ranges[:-1] if _COMMIT.fullmatch(found[2])]
         if len(single) < at:
@@ -140,7 +141,7 @@ class Manifest:
         return True
 
     def clean(self) -> None:
-        """Remove what a crash left: unfinished files, and commits that a joined file holds already."""
+        """Remove unfinished files, and commits that a joined file contains. A crash can leave both."""
         kept = {name for _start, _end, name in self._ranges}
         for path in self._disk.list_files(self.folder):
             known = _COMMIT.fullmatch(path.name) or _JOINED.fullmatch(path.name)
@@ -158,7 +159,7 @@ class Manifest:
 
 
 def check_source(root: Path, source: LogSource, last: Commit) -> None:
-    """Refuse a zone that another log, or an abandoned history of this one, has landed in. Raises LandingError."""
+    """Raise LandingError if another log, or an abandoned history of this log, has landed in a zone."""
     if last.store_id != source.store_id:
         raise LandingError(
             f"{root}: messages of another store (id {last.store_id}, broker {last.broker_name}) land here, "
@@ -173,13 +174,13 @@ def check_source(root: Path, source: LogSource, last: Commit) -> None:
 
 
 def committed_position(disk: Disk, root: Path) -> int | None:
-    """Return how far a landing zone has come, by the names of its commits alone; None for a new one. Reads no file."""
+    """Return the physical offset up to which a zone has landed, from the names of its commits; None if it has none."""
     ranges = _ranges(disk, root / MANIFEST_FOLDER)
     return ranges[-1][1] if ranges else None
 
 
 def _ranges(disk: Disk, folder: Path) -> list[tuple[int, int, str]]:
-    """(start, end, name) of each commit and joined file that no joined file covers, in order."""
+    """Return (start, end, name) of the commits and joined files, without commits that a joined file contains, in order."""
     found: list[tuple[int, int, str]] = []
     for path in disk.list_files(folder):
         match = _COMMIT.fullmatch(path.name) or _JOINED.fullmatch(path.name)

@@ -1,4 +1,4 @@
-"""What a lander is asked to do, what it answers, and what stops it."""
+"""A lander's task, its result and its errors."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from flintmq.core.errors import FlintError
 
 @attrs.frozen
 class LogSource:
-    """Which log lands: one landing zone never mixes two histories."""
+    """The log that lands. A landing zone holds only one history of one log."""
 
     store_id: str
-    """The store's id (``flint/epochs``)."""
+    """The store's id, from ``flint/epochs``."""
     broker_name: str
-    """For the column ``brokerName``."""
+    """Value of the column ``brokerName``."""
     epochs: tuple[tuple[int, int], ...]
-    """Number and start of each epoch of the log, oldest first."""
+    """Number and start offset of each epoch of the log, oldest first."""
 
     @property
     def epoch(self) -> int:
-        """The current epoch's number."""
+        """The number of the current epoch; 0 if there is none."""
         return self.epochs[-1][0] if self.epochs else 0
 
     def cut_below(self, epoch: int, end_offset_bytes: int) -> int | None:
-        """Return where the log was cut since an epoch, if that is below a position: what lay behind it is no longer in
-        the log."""
+        """Return the physical offset at which the log was truncated after an epoch, if it is below ``end_offset_bytes``; else
+        None."""
         starts = [start for number, start in self.epochs if number > epoch and start < end_offset_bytes]
         return min(starts) if starts else None
 
 
 @attrs.frozen(kw_only=True)
 class LandingTask:
-    """A log, a landing zone, and what of the one is put into the other how. It crosses to the lander's process as JSON."""
+    """The settings of a lander: a log, a landing zone, and the topics to land. It is sent to the lander's process as JSON."""
 
     path: str
     """The landing zone's folder."""
@@ -41,10 +41,10 @@ class LandingTask:
     """``parquet`` or ``delta``."""
     compression: str
     topics: tuple[str, ...]
-    """Empty for all."""
+    """The topics to land; empty for all."""
     include_system_topics: bool
     log_folders: tuple[str, ...]
-    """Where the commit log's files lie."""
+    """Folders of the commit log's files."""
     source: LogSource
 
     def to_json(self) -> str:
@@ -57,30 +57,30 @@ class LandingTask:
 
 @attrs.frozen(kw_only=True)
 class Landed:
-    """What one step of landing did."""
+    """The result of one landing step."""
 
     committed_bytes: int
-    """Everything below this physical offset has landed for good."""
+    """Physical offset up to which everything has landed durably."""
     read_to_bytes: int
-    """How far the log was read: behind ``committed_bytes`` where nothing that lands was found."""
+    """Physical offset up to which the log was read. Past ``committed_bytes`` if the bytes between held no row."""
     rows: int = 0
     files: int = 0
     file_bytes: int = 0
     lost_bytes: int = 0
-    """So much of the log was deleted before it could land."""
+    """Bytes of the log that were deleted before they could land."""
 
 
 class LandingError(FlintError):
-    """The landing zone cannot be used as it is; trying again does not help. Says what to change."""
+    """The landing zone cannot be used, and a retry does not help. The text says what to change."""
 
 
 class LandingLossError(LandingError):
-    """Retention has deleted messages that had not landed.
+    """Retention deleted messages before they landed.
 
     Args:
-        message: what is gone, and the keys to change.
-        lost_from_bytes: the physical offset where landing stood.
-        lost_to_bytes: where the log begins now.
+        message: which messages are gone, and the settings to change.
+        lost_from_bytes: the physical offset up to which the zone had landed.
+        lost_to_bytes: the physical offset at which the log begins now.
     """
 
     def __init__(self, message: str, lost_from_bytes: int, lost_to_bytes: int) -> None:
@@ -90,4 +90,4 @@ class LandingLossError(LandingError):
 
 
 class LandingTroubleError(FlintError):
-    """Something failed that may work later: a full disk, a process that died."""
+    """A failure that a retry may fix, such as a full disk or a dead process."""

@@ -1,7 +1,7 @@
-"""The lander in a process of its own: JSON lines over its standard input and output.
+"""Runs the lander in a separate process, with JSON lines on its standard input and output.
 
-The broker's end asks one thing at a time and waits on a thread; the process ends when its input does, whatever became of the
-broker. It may be killed at any moment: the landing zone's next opening puts right what that leaves.
+The broker sends one request at a time and waits on a thread. The process ends at the end of its input, also if the broker has
+died. It may be killed at any time: the next opening of the landing zone repairs what that leaves.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _STOP_S: Final = 5.0
 
 
 class LanderProcess:
-    """What :class:`flintmq.plugins.spark.landing.lander.Lander` does, elsewhere. One thread; :meth:`abort` from any.
+    """Runs a :class:`flintmq.plugins.spark.landing.lander.Lander` in a process. Not thread-safe, except for :meth:`abort`.
 
-    Raises what it raises; in place of StoreError and OSError a LandingTroubleError, which also says that the process died.
+    Raises the lander's errors. StoreError and OSError become LandingTroubleError, which is also raised if the process has died.
     """
 
     def __init__(self, task: LandingTask, begin_offset_bytes: int) -> None:
@@ -37,7 +37,7 @@ class LanderProcess:
             stdout=subprocess.PIPE,
             text=True,
             env=environment,
-            start_new_session=True,  # an interrupt from the terminal is the broker's to handle
+            start_new_session=True,  # the broker handles an interrupt from the terminal
         )
         try:
             answer = self._ask({"task": task.to_json(), "begin": begin_offset_bytes})
@@ -47,23 +47,23 @@ class LanderProcess:
         self.committed_bytes: int = answer["committed"]
 
     def land(self, limit_offset_bytes: int, max_bytes: int, *, skip_lost: bool = False) -> Landed:
-        """See :meth:`flintmq.plugins.spark.landing.lander.Lander.land`."""
+        """Land the next part of the log; see :meth:`flintmq.plugins.spark.landing.lander.Lander.land`."""
         landed = Landed(**self._ask({"limit": limit_offset_bytes, "max_bytes": max_bytes, "skip_lost": skip_lost}))
         self.committed_bytes = landed.committed_bytes
         return landed
 
     def abort(self) -> None:
-        """End the process at once; a caller that waits for it gets a LandingTroubleError."""
+        """Kill the process. A thread that waits for an answer gets a LandingTroubleError. Any thread."""
         self._process.kill()
 
     def close(self) -> None:
-        """Let it finish, and end it. Idempotent."""
+        """Close the process's input and wait for its end; kill it after 5 seconds. Idempotent."""
         process = self._process
         for stream in (process.stdin, process.stdout):
             if stream is not None:
                 try:
                     stream.close()
-                except BrokenPipeError:  # it is dead: no process takes what was still to be written
+                except BrokenPipeError:  # the process is dead and takes no more input
                     continue
         try:
             process.wait(_STOP_S)
@@ -93,7 +93,7 @@ class LanderProcess:
 
 
 def main(source: TextIO, sink: TextIO) -> None:
-    """Run the process: one line in, one line out, until the input ends."""
+    """Answer each line of the input with one line, until the input ends."""
     from flintmq.plugins.spark.landing.lander import Lander
 
     lander: Lander | None = None
@@ -123,7 +123,7 @@ def _failure(error: Exception) -> dict[str, Any]:
 
 
 def is_final(error: Exception) -> bool:
-    """Return whether trying again is of no use."""
+    """Return whether an error cannot be fixed by a retry."""
     from flintmq.plugins.spark.errors import SparkPluginError
 
     return isinstance(error, LandingError | SparkPluginError)
@@ -132,13 +132,13 @@ def is_final(error: Exception) -> bool:
 if __name__ == "__main__":
     from flintmq.programs.cli.serving_output import SERVING_OUTPUT
 
-    SERVING_OUTPUT.begin()  # a log that nobody reads must not keep what is acknowledged from landing
+    SERVING_OUTPUT.begin()  # an unread log must not stop the landing of acknowledged messages
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     os.nice(_NICE)
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what a library prints is not an answer
+    os.dup2(2, 1)  # output that a library prints must not be read as an answer
     try:
         main(sys.stdin, answers)
     except BrokenPipeError:
-        os._exit(0)  # the broker is gone
+        os._exit(0)  # the broker has died
     SERVING_OUTPUT.end()

@@ -1,4 +1,4 @@
-"""The forms of a landing zone: Parquet files by topic and day, and a Delta Lake table."""
+"""The two forms of a landing zone: Parquet files by topic and day, and a Delta Lake table."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 log = event_log("flintmq.landing")
 
 ROW_GROUP_BYTES: Final = 128 * 1024 * 1024
-"""More is never one row group: a reader holds a whole one in memory."""
+"""The largest row group in bytes: a reader holds a whole row group in memory."""
 _ROW_GROUP_ROWS: Final = 1_048_576
 _NULL: Final = "__HIVE_DEFAULT_PARTITION__"
-"""What Hive, Spark and pyarrow read as null."""
+"""The folder name that Hive, Spark and pyarrow read as null."""
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_-]")
 _VALUE_BYTES_MAX: Final = 200
 _Codec = Literal["ZSTD", "SNAPPY", "UNCOMPRESSED"]
@@ -34,10 +34,13 @@ _DELTA_COMPRESSION: Final[dict[str, _Codec]] = {"zstd": "ZSTD", "snappy": "SNAPP
 
 
 class LandingZone(Protocol):
-    """A place where a stretch of the log lands in one step. One user at a time: the lander keeps others out."""
+    """A place where a part of the log lands in one step. The lander's lock keeps other users out."""
 
     def open(self) -> int | None:
-        """Finishes or undoes what a crash interrupted. Everything below the physical offset returned has landed; None: nothing.
+        """Open the zone, completing or undoing a commit that a crash interrupted.
+
+        Returns:
+            the physical offset up to which the log has landed; None if nothing has.
 
         Raises:
             LandingError: the zone belongs to another log, or is damaged; says what to change.
@@ -45,23 +48,23 @@ class LandingZone(Protocol):
         ...
 
     def publish(self, commit: Commit, rows: pyarrow.Table) -> Commit:
-        """Make rows visible, durably and once: after a crash either all of a commit is there or nothing.
+        """Write rows durably, and make them visible in one step: after a crash a commit is complete or absent.
 
         Args:
-            commit: all about it but the files; it begins where the last one ended.
+            commit: the commit without its files; it begins at the end of the previous commit.
             rows: every column of :mod:`flintmq.plugins.spark.schema`, in the log's order.
 
         Returns:
             the commit with its files.
 
         Raises:
-            StoreError, OSError: it could not be made durable; nothing has happened, or the next opening finishes it.
+            StoreError, OSError: the commit is not durable; it is undone, or the next opening completes it.
         """
         ...
 
 
 class ParquetZone:
-    """Parquet files; the arguments are the disk, the folder, the log that lands there, and the files' compression.
+    """A landing zone of Parquet files. The arguments are the disk, the folder, the log to land, and the compression.
 
     ::
 
@@ -69,15 +72,14 @@ class ParquetZone:
           topic=Orders/date=2026-11-22/part-<start>-<end>.parquet
           _flintmq/commit-<start>-<end>.json
 
-    A commit becomes visible in three steps, each of them durable before the next one begins:
+    A commit becomes visible in three steps. Each is durable before the next begins:
 
-    1. the files are written under names that begin with a dot, which no reader looks at;
-    2. the manifest gets the commit, with the list of its files: this is the moment at which it has happened;
-    3. the files get their names.
+    1. The files are written under names that begin with a dot, which readers ignore.
+    2. The commit with the list of its files is added to the manifest. From then on it counts.
+    3. The files are renamed to their final names.
 
-    A crash before 2 leaves files with a dot, which the next opening removes; what was in them lands again. A crash after 2
-    leaves files that the next opening gives their names. No row is missing or there twice, whether a reader goes by the
-    manifest or by the files.
+    After a crash before step 2 the next opening removes the files with a dot, and their rows land again. After a crash past
+    step 2 it renames the files. No row is missing or duplicated, for readers of the manifest and of the files.
     """
 
     def __init__(self, disk: Disk, root: Path, source: LogSource, compression: str) -> None:
@@ -136,13 +138,13 @@ class ParquetZone:
             if self._disk.exists(hidden):
                 self._disk.replace(hidden, path)
             elif not self._disk.exists(path):
-                # It was durable under one of its names before the commit was: it has been deleted since.
+                # A published file always has one of the two names, so this file was deleted afterwards.
                 log.warning(
                     "landing.file_missing", "%(path)s has landed and is not there any more; who removed it?", path=path
                 )
 
     def _sweep(self) -> None:
-        """Remove files of a commit that never happened."""
+        """Remove files whose commit was never published."""
         for topic in self._disk.list_folders(self._root):
             if not topic.name.startswith("topic="):
                 continue
@@ -153,11 +155,11 @@ class ParquetZone:
 
 
 class DeltaZone:
-    """A Delta Lake table with every column of the Parquet zone, partitioned by topic and day. Needs deltalake, no JVM.
+    """A Delta Lake table with the columns of the Parquet zone, partitioned by topic and day. Needs deltalake, but no JVM.
 
-    The position in the log is part of each transaction (``txn`` with the store's id as application and the physical offset as
-    version), so data and position become visible in one step and nothing has to be repaired after a crash. Several brokers may
-    land in one table.
+    Each transaction contains the position in the log (``txn`` with the store's id as application and the physical offset as
+    version). Data and position thus become visible in one step, and a crash leaves nothing to repair. Several brokers may land
+    in one table.
     """
 
     def __init__(self, root: Path, source: LogSource, compression: str) -> None:
@@ -181,7 +183,7 @@ class DeltaZone:
         return int(version)
 
     def _last_commit(self, table: Any) -> Commit | None:
-        """Return this store's newest commit, from the table's history; None where that was cleaned up."""
+        """Return this store's newest commit from the table's history; None if the history no longer has it."""
         for entry in table.history(limit=100):
             text = entry.get("flintmq")
             if text is None:
@@ -217,7 +219,7 @@ class DeltaZone:
 
 
 def partitions(rows: pyarrow.Table) -> Iterator[tuple[str, date | None, pyarrow.Table]]:
-    """Topic, day and rows of each part, in the log's order, without the columns that the folder tells."""
+    """Yield topic, day and rows of each partition, in the log's order, without the topic column, which the folder names."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -234,17 +236,17 @@ def partitions(rows: pyarrow.Table) -> Iterator[tuple[str, date | None, pyarrow.
 
 
 def dates(rows: pyarrow.Table) -> pyarrow.ChunkedArray:
-    """Return the days of the store times, in UTC; null where that is not a time."""
+    """Return the UTC days of the store times; null for a null time."""
     import pyarrow as pa
 
     return rows["storeTimestamp"].cast(pa.timestamp("us")).cast(pa.date32())
 
 
 def topic_folder(topic: str) -> str:
-    """``topic=Orders``; any character but letters, digits, ``-`` and ``_`` is written as ``%25``, which readers decode.
+    """Return a topic's folder, such as ``topic=Orders``. Other characters than letters, digits, ``-`` and ``_`` become ``%25``.
 
-    A topic comes from clients and may hold anything in a store of another maker: no name made of it leaves the zone. One too
-    long for a file system ends in a hash; the manifest has its name.
+    Readers decode that. Topics come from clients and may contain any character in a store of another maker, so the encoding
+    keeps the path inside the zone. A name that is too long for a file system ends in a hash; the manifest has the whole name.
     """
     value = "".join(
         one if _PLAIN.fullmatch(one) else "".join(f"%{byte:02X}" for byte in one.encode("utf-8", "replace"))
@@ -256,5 +258,5 @@ def topic_folder(topic: str) -> str:
 
 
 def date_folder(day: date | None) -> str:
-    """``date=2026-11-22``."""
+    """Return a day's folder, such as ``date=2026-11-22``."""
     return f"date={day or _NULL}"

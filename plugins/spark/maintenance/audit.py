@@ -1,4 +1,4 @@
-"""Audits a whole store: holes in queues, bodies that changed, messages that are there twice, and counts by topic."""
+"""Audits a whole store: counts by topic, gaps in queues, damaged bodies and duplicate messages."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ if TYPE_CHECKING:
     from flintmq.core.record.bulk_columns import RecordColumns
 
 EXAMPLES_MAX: Final = 20
-"""So many places of each kind of finding are reported."""
+"""The most examples that are reported for each kind of finding."""
 _UNIQ: Final = np.dtype([("hash", "<u8"), ("physical", "<i8")])
 
 
 @attrs.frozen
 class AuditTask(PieceTask):
-    """What one task reads."""
+    """A piece of the log to audit."""
 
     uniq_path: str | None
-    """Where it leaves hashes of unique keys; None when duplicates are not looked for."""
+    """File for the hashes of the piece's unique keys; None if duplicates are not searched."""
 
 
 @attrs.define
 class TopicCount:
-    """What there is of one topic."""
+    """The number, size and store times of a topic's messages."""
 
     messages: int
     bytes: int
@@ -57,21 +57,22 @@ class TopicCount:
 
 @attrs.define
 class Findings:
-    """What was found in records that follow one another: of a task in its piece, of the driver in the whole log."""
+    """The findings in consecutive records: a task's in its piece, the driver's in the whole log."""
 
     records: int = 0
     topics: dict[str, TopicCount] = attrs.field(factory=dict)
     queues: dict[QueueKey, tuple[int, int]] = attrs.field(factory=dict)
-    """First and last queue offset of each queue."""
+    """First and last queue offset, keyed by topic and queue id."""
     holes: list[dict[str, Any]] = attrs.field(factory=list)
-    """The first ones: topic, queue, wanted and found queue offset, and the message's position, unknown between two pieces."""
+    """The first gaps: topic, queue, expected and found queue offset, and the message's physical offset (None between
+    pieces)."""
     hole_count: int = 0
     wrong_crcs: list[int] = attrs.field(factory=list)
-    """Positions of the first ones."""
+    """Physical offsets of the first messages whose body does not match its CRC."""
     wrong_crc_count: int = 0
 
     def add(self, columns: RecordColumns, data: Any) -> None:
-        """Take the records that follow; ``data`` is the bytes of their file."""
+        """Add the records that follow in the log; ``data`` holds the bytes of their file."""
         self.records += len(columns)
         bad = wrong_crc(data, read_heads(data, columns.begin_at))
         if bad is not None:
@@ -94,13 +95,13 @@ class Findings:
             self.queues[key] = (first, int(offsets[-1]))
 
     def follow(self, piece: Findings) -> None:
-        """Take what was found in the next piece of the log."""
+        """Add the findings of the next piece of the log."""
         self.records += piece.records
         for topic, count in piece.topics.items():
             self._add_topic(topic, count)
         for key, (begin, end) in piece.queues.items():
             first, last = self.queues.get(key, (begin, begin - 1))
-            if begin not in (0, last + 1):  # with 0 a topic that was deleted begins again
+            if begin not in (0, last + 1):  # a topic that was deleted and recreated begins at 0
                 self._add_hole(key, last + 1, begin, None)
             self.queues[key] = (first, end)
         self.hole_count += piece.hole_count
@@ -134,7 +135,7 @@ class Findings:
 
 
 def audit_piece(task: AuditTask) -> Findings:
-    """Read one piece. Raises MaintenanceError where it is damaged."""
+    """Return the findings in one piece. Raises MaintenanceError if the piece is damaged."""
     piece = task.piece
     view = map_read_only(Path(piece.path))
     data = np.frombuffer(view, np.uint8)
@@ -153,7 +154,7 @@ def audit_piece(task: AuditTask) -> Findings:
 
 
 def _uniq_keys(data: Any, columns: RecordColumns) -> bytes:
-    """Return a hash of each message's unique key, 64 bits, with its place."""
+    """Return the 64-bit hash of each message's unique key, with the message's physical offset, as bytes."""
     rows = queue_units.visible_rows(columns)
     batch = Decoder(columns=("uniqKey", "physicalOffset")).decode(data, columns.begin_at[rows])
     import pyarrow.compute as pc
@@ -177,21 +178,21 @@ def audit(
     work: Path | None = None,
     report: Report = silent,
 ) -> dict[str, Any]:
-    """Look at every record of a store. Changes nothing.
+    """Check every record of a store, and return the findings. The store is not changed.
 
     Args:
-        files: the store; where a broker runs on it, give ``end_offset_bytes``.
-        engine: where the work is done.
-        duplicates: looks for messages with the same unique key; 16 bytes of disk and of the driver's memory each.
-        end_offset_bytes: where the log is read to; see :func:`flintmq.plugins.spark.maintenance.pieces.plan`.
-        work: a folder for those that every worker reaches; in the system's temporary folder without it.
-        report: called with the progress.
+        files: the store; if a broker runs on it, give ``end_offset_bytes``.
+        engine: runs the tasks.
+        duplicates: also search for messages with the same unique key, with 16 bytes of disk and of memory per message.
+        end_offset_bytes: the physical offset at which reading ends; see :func:`flintmq.plugins.spark.maintenance.pieces.plan`.
+        work: a folder for the hashes that every worker can reach; by default the system's temporary folder.
+        report: called to report progress.
 
     Returns:
-        Counts and findings, ready for JSON; ``sound`` says whether nothing was found that should not be.
+        Counts and findings, ready for JSON; ``sound`` is true if there are neither gaps nor damaged bodies.
 
     Raises:
-        MaintenanceError: the log is damaged; says where.
+        MaintenanceError: the log is damaged; names the place.
     """
     began_s = time.monotonic()
     pieces = plan(files, engine.parallelism, end_offset_bytes)
@@ -210,7 +211,10 @@ def audit(
 
 
 def _duplicates(files: StoreFiles, paths: Sequence[Path]) -> dict[str, Any]:
-    """Messages whose unique key another one has too; hashes that are equal by chance are found out when places are reported."""
+    """Return the number of messages with a unique key that an earlier message has, and the first ones.
+
+    Equal hashes of different keys are recognized among the first ones only.
+    """
     keys = np.concatenate([np.fromfile(path, _UNIQ) for path in paths]) if paths else np.empty(0, _UNIQ)
     keys = keys[np.argsort(keys["hash"], kind="stable")]
     same = np.flatnonzero(keys["hash"][1:] == keys["hash"][:-1]) + 1

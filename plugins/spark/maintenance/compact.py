@@ -1,7 +1,7 @@
-"""Compaction by key: of all messages of a topic with the same key only the newest, as Parquet.
+"""Compaction by key: writes the newest message of each topic and key as Parquet.
 
-Two passes. The first one reads topics, keys and places alone, and finds of each (topic, key) the last place; the second one
-writes the messages at those places. The store is not changed.
+It runs in two passes. The first reads only topics, keys and positions, and finds the last position for each (topic, key). The
+second writes the messages at those positions. The store is not changed.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ _COLUMNS: Final = ("topic", "keys", "physicalOffset")
 
 @attrs.frozen
 class NewestTask(PieceTask):
-    """What one task of the first pass reads."""
+    """A piece of the log to read in the first pass."""
 
     rows: RowFilter
     path: str
-    """Where it leaves the newest place of each key."""
+    """File for the newest position of each key."""
 
 
 @attrs.frozen
 class NewestDone:
-    """What it found."""
+    """Counts of one task of the first pass."""
 
     rows: int
     without_key: int
@@ -47,11 +47,11 @@ class NewestDone:
 
 @attrs.frozen(kw_only=True)
 class Compacted:
-    """What a compaction wrote."""
+    """The counts of a finished compaction."""
 
     rows_read: int
     rows_without_key: int
-    """Messages without KEYS: they are left out."""
+    """Messages without the property KEYS, which are left out."""
     rows: int
     files: int
     file_bytes: int
@@ -59,7 +59,7 @@ class Compacted:
 
 
 def newest_of_piece(task: NewestTask) -> NewestDone:
-    """Leave the last place of each (topic, key) of a piece in an Arrow file."""
+    """Write the last position of each (topic, key) in a piece to an Arrow file, and return counts."""
     import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.feather as feather
@@ -76,7 +76,7 @@ def newest_of_piece(task: NewestTask) -> NewestDone:
 
 
 def newest_of(rows: pyarrow.Table) -> pyarrow.Table:
-    """Return the last place of each (topic, key)."""
+    """Return the last position of each (topic, key)."""
     found = rows.group_by(["topic", "keys"], use_threads=False).aggregate([("physicalOffset", "max")])
     return found.rename_columns(
         [{"physicalOffset_max": "physicalOffset"}.get(name, name) for name in found.column_names]
@@ -96,17 +96,17 @@ def compact(
 ) -> Compacted:
     """Write the newest message of each topic and key into a new folder of Parquet files.
 
-    The key is the property KEYS as the producer gave it. The driver holds the distinct keys once.
+    The key is the producer's property KEYS. The driver holds all distinct keys in memory.
 
     Args:
         files: the store.
-        out: a new folder, on a disk that every worker of the engine reaches.
-        engine: where the work is done.
-        topics: only these; None for all but the broker's own.
-        broker_name: for the column ``brokerName``.
+        out: a new folder that every worker of the engine can reach.
+        engine: runs the tasks.
+        topics: the topics to read; None for all but system topics.
+        broker_name: the value of the column ``brokerName``.
         compression: ``zstd``, ``snappy`` or ``none``.
-        end_offset_bytes: where the log is read to; see :func:`flintmq.plugins.spark.maintenance.pieces.plan`.
-        report: called with the progress.
+        end_offset_bytes: the physical offset at which reading ends; see :func:`flintmq.plugins.spark.maintenance.pieces.plan`.
+        report: called to report progress.
 
     Raises:
         MaintenanceError: ``out`` is not empty, or the log is damaged.
@@ -141,8 +141,8 @@ def compact(
 
 
 def _merge(paths: list[str]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Return the places that are the newest of all pieces, ascending. Pieces are joined one by one, so that only
-    distinct keys are held."""
+    """Return the positions that are the newest of all pieces, ascending. Pieces are merged one by one, so that only distinct
+    keys are in memory."""
     import pyarrow as pa
     import pyarrow.feather as feather
 

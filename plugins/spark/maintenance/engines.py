@@ -1,4 +1,4 @@
-"""Engines: where the tasks of a job run."""
+"""Engines, which run the tasks of a maintenance job."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 class Task(Protocol):
-    """What a function is called with; a small value that pickles."""
+    """The argument of a task's function: a small picklable value."""
 
     @property
     def size(self) -> int:
-        """What progress counts for it."""
+        """The task's share of the progress."""
         ...
 
 
@@ -30,7 +30,7 @@ T = TypeVar("T", bound=Task)
 R = TypeVar("R")
 ENGINES: Final = ("inline", "process", "spark")
 Report = Callable[[str, int, int], None]
-"""Called with what is being done, how much is done, and of how much."""
+"""Function that is called with the job's step, the amount done, and the total."""
 
 
 def silent(_what: str, _done: int, _total: int) -> None:
@@ -38,22 +38,22 @@ def silent(_what: str, _done: int, _total: int) -> None:
 
 
 class Engine(abc.ABC):
-    """Runs the same function on every task, in any order."""
+    """Runs a function on every task, in any order."""
 
     parallelism: int
-    """How many tasks run at once."""
+    """Number of tasks that run at the same time."""
 
     def run(self, what: str, function: Callable[[T], R], tasks: Sequence[T], report: Report = silent) -> list[R]:
-        """Return the results, small values that pickle, in the tasks' order.
+        """Return the results in the order of the tasks.
 
         Args:
-            what: what is being done, for ``report``.
-            function: of a module's top level.
-            tasks: one call each.
-            report: called with the sizes of the tasks that are done.
+            what: the job's step, for ``report``.
+            function: a function at a module's top level, called with each task. Its results must be small picklable values.
+            tasks: the arguments.
+            report: called with the total size of the finished tasks.
 
         Raises:
-            Exception: what a task raised; with Spark a MaintenanceError that has its text.
+            Exception: a task's error; with Spark a MaintenanceError with its text.
         """
         done, total = 0, sum(task.size for task in tasks)
         results: dict[int, R] = {}
@@ -65,14 +65,14 @@ class Engine(abc.ABC):
 
     @abc.abstractmethod
     def _results(self, function: Callable[[T], R], tasks: Sequence[T]) -> Iterator[tuple[int, R]]:
-        """Yield each task's number and result."""
+        """Yield the number and the result of each task."""
 
     def close(self) -> None:  # noqa: B027 -- not every engine starts something
-        """End what it has started for itself. Idempotent."""
+        """Stop processes or sessions that the engine started. Idempotent."""
 
 
 class InlineEngine(Engine):
-    """One task after the other, in this process."""
+    """Runs one task after the other in this process."""
 
     parallelism = 1
 
@@ -81,12 +81,12 @@ class InlineEngine(Engine):
 
 
 class ProcessEngine(Engine):
-    """Processes of this machine, started with the first task and kept until :meth:`close`.
+    """Runs tasks in processes of this machine. They start with the first task and end with :meth:`close`.
 
-    They import the program's main module: a script that uses this needs ``if __name__ == "__main__":``.
+    The processes import the program's main module, so a script that uses this engine needs ``if __name__ == "__main__":``.
 
     Args:
-        workers: how many; as many as there are processors this process may use without it.
+        workers: the number of processes; by default the number of processors that this process may use.
     """
 
     def __init__(self, workers: int | None = None) -> None:
@@ -113,11 +113,11 @@ class ProcessEngine(Engine):
 
 
 class SparkEngine(Engine):
-    """Tasks of a Spark session: the active one, or one of its own on this machine.
+    """Runs tasks in a Spark session: the given one, the active one, or a new one.
 
     Args:
-        master: where Spark runs, when no session is running yet.
-        spark: a session.
+        master: where a new session runs Spark.
+        spark: a session to use.
     """
 
     def __init__(self, master: str = "local[*]", spark: SparkSession | None = None) -> None:
@@ -150,16 +150,16 @@ class SparkEngine(Engine):
                 raise _from_spark(error) from error
 
     def close(self) -> None:
-        """Stop the session, if it is its own."""
+        """Stop the session if the engine created it."""
         if self._own:
             self._spark.stop()
 
 
 def engine_of(name: str, *, workers: int | None = None, master: str = "local[*]") -> Engine:
-    """Return an engine by its name.
+    """Return the engine with a name.
 
     Raises:
-        MaintenanceError: there is none of that name.
+        MaintenanceError: no engine has the name.
         RuntimeMissingError: numpy, pyarrow or PySpark is not installed.
     """
     missing = [module for module in ("numpy", "pyarrow") if importlib.util.find_spec(module) is None]
@@ -175,7 +175,7 @@ def engine_of(name: str, *, workers: int | None = None, master: str = "local[*]"
 
 
 def _from_spark(error: Exception) -> Exception:
-    """Return what a task raised, without Spark's pages around it: the last line of the Python traceback."""
+    """Return a task's error without Spark's text around it: the last line of the Python traceback."""
     lines = [line.strip() for line in str(error).splitlines()]
     named = [line for line in lines if line.startswith("flintmq.") and ": " in line]
     return MaintenanceError(named[0].partition(": ")[2] if named else f"Spark failed: {str(error)[:2000]}")

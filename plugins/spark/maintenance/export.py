@@ -1,4 +1,4 @@
-"""Writes the messages of a time range into Parquet files, one for each piece of the log."""
+"""Exports the messages of a time range to Parquet files, one per piece of the log."""
 
 from __future__ import annotations
 
@@ -25,31 +25,31 @@ from flintmq.plugins.spark.ports import Range
 from flintmq.programs.doctor.files import StoreFiles
 
 SLACK_MS: Final = 600_000
-"""Store times may go back by so much when a broker's clock is set: pieces are left out with this to spare."""
+"""Milliseconds by which store times may decrease along the log, when a broker's clock is set. Used to leave out pieces."""
 
 
 @attrs.frozen
 class PartTask(PieceTask):
-    """What one task writes."""
+    """A piece of the log to write as a Parquet file."""
 
     folder: str
     rows: RowFilter
     broker_name: str | None
     compression: str
     chosen_path: str | None = None
-    """A file of physical offsets (8 bytes, ascending): only the records there. None for all."""
+    """File of ascending physical offsets, 8 bytes each, of the only records to write; None for all records."""
 
 
 @attrs.frozen
 class PartDone:
-    """What it wrote."""
+    """Counts of one written piece."""
 
     rows: int
     file_bytes: int
 
 
 def write_part(task: PartTask) -> PartDone:
-    """Write the piece's rows into one Parquet file, which gets its name when it is whole; none without rows.
+    """Write a piece's rows to one Parquet file, or no file if there are no rows. The file gets its name when it is complete.
 
     Raises:
         BadRecordError, MaintenanceError: the log is damaged in this piece.
@@ -85,14 +85,14 @@ def write_part(task: PartTask) -> PartDone:
 
 @attrs.frozen(kw_only=True)
 class Exported:
-    """What an export wrote."""
+    """The counts of a finished export."""
 
     rows: int
     files: int
     file_bytes: int
     pieces: int
     pieces_left_out: int
-    """Pieces outside the time range, which were not read."""
+    """Number of pieces outside the time range, which were not read."""
     seconds: float
 
 
@@ -113,17 +113,17 @@ def export(
     """Write messages into a new folder of Parquet files with every column of the data source.
 
     Args:
-        files: the store; where a broker runs on it, give ``end_offset_bytes``.
-        out: a new folder, on a disk that every worker of the engine reaches.
-        engine: where the work is done.
-        begin_ms: messages stored at or after; None from the first one on.
-        end_ms: messages stored before; None to the last one.
-        topics: only these; None for all but, without ``system_topics``, the broker's own.
-        system_topics: the broker's own topics too.
-        broker_name: for the column ``brokerName``.
+        files: the store; if a broker runs on it, give ``end_offset_bytes``.
+        out: a new folder that every worker of the engine can reach.
+        engine: runs the tasks.
+        begin_ms: the earliest store time in ms since 1970; None for no limit.
+        end_ms: the store time in ms before which messages are exported; None for no limit.
+        topics: the topics to export; None for all, without system topics unless ``system_topics`` is set.
+        system_topics: also export system topics.
+        broker_name: the value of the column ``brokerName``.
         compression: ``zstd``, ``snappy`` or ``none``.
-        end_offset_bytes: where the log is read to; see :func:`flintmq.plugins.spark.maintenance.pieces.plan`.
-        report: called with the progress.
+        end_offset_bytes: the physical offset at which reading ends; see :func:`flintmq.plugins.spark.maintenance.pieces.plan`.
+        report: called to report progress.
 
     Raises:
         MaintenanceError: ``out`` is not empty, or the log is damaged.
@@ -154,8 +154,7 @@ def export(
 
 
 def within(pieces: list[Piece], low_ms: int, high_ms: int) -> list[Piece]:
-    """Return the pieces that may hold messages of a time range: store times grow along the log, but for a clock that is
-    set."""
+    """Return the pieces that may hold messages of a time range. Store times grow along the log, except when a clock is set."""
     if low_ms == Range().low and high_ms == Range().high:
         return pieces
     begins = [first_store_time_ms(piece) for piece in pieces]

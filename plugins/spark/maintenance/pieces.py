@@ -1,4 +1,4 @@
-"""Pieces of a log: what one task reads, and how."""
+"""Pieces of a log: the input of one task, and how it is read."""
 
 from __future__ import annotations
 
@@ -29,30 +29,30 @@ if TYPE_CHECKING:
     import pyarrow
 
 PIECE_BYTES: Final = 64 * 1024 * 1024
-"""Pieces are no smaller where a file has to be cut: a task costs more than a record."""
+"""The smallest piece in bytes, if a file has to be divided: starting a task costs more than reading a record."""
 
 
 @attrs.frozen
 class Piece:
-    """Consecutive records of one file."""
+    """Consecutive records in one file of the log."""
 
     path: str
     base: int
-    """The file's place in the log."""
+    """Physical offset of the file's first byte."""
     at: int
-    """Where in the file the first record begins."""
+    """Position of the first record in the file."""
     end_at: int
-    """Where in the file the piece ends at the latest: the start of the next one, or the file's end."""
+    """Position in the file up to which the piece may reach: the start of the next piece, or the end of the file."""
 
     @property
     def start_offset_bytes(self) -> int:
-        """Physical offset of its first record."""
+        """Physical offset of the first record."""
         return self.base + self.at
 
 
 @attrs.frozen
 class PieceTask:
-    """What a task that reads one piece needs to know; pickles."""
+    """The picklable input of a task that reads one piece."""
 
     piece: Piece
 
@@ -62,15 +62,15 @@ class PieceTask:
 
 
 def plan(files: StoreFiles, wanted: int, end_offset_bytes: int | None = None) -> list[Piece]:
-    """Cut a log into pieces: its files, and parts of them where there are fewer than wanted.
+    """Divide a log into pieces: its files, or parts of files if there are fewer files than wanted.
 
     Args:
         files: the store.
-        wanted: so many tasks can run at once.
-        end_offset_bytes: a boundary behind which nothing is read: what a running broker's feed says. None for the log's end.
+        wanted: the number of tasks that can run at the same time.
+        end_offset_bytes: the record boundary at which reading ends, from a running broker's feed. None for the log's end.
 
     Raises:
-        MaintenanceError: a file is missing in the middle, or damaged where it was to be cut.
+        MaintenanceError: a file in the middle is missing, or a file to be divided is damaged.
     """
     log = [file for file in files.log if file.size and (end_offset_bytes is None or file.start < end_offset_bytes)]
     for before, after in itertools.pairwise(log):
@@ -90,7 +90,7 @@ def plan(files: StoreFiles, wanted: int, end_offset_bytes: int | None = None) ->
 
 
 def _cuts(file: FileView, end: int, parts: int) -> list[int]:
-    """Return where the parts of a file begin: records that a walk from the file's start came by."""
+    """Return the positions in a file at which its parts begin. Each is a record that a walk from the file's start passed."""
     starts = walk(np.frombuffer(file.view, np.uint8), 0, end).starts
     if not len(starts):
         return [0]
@@ -101,7 +101,7 @@ def _cuts(file: FileView, end: int, parts: int) -> list[int]:
 
 
 def columns_of(view: memoryview, piece: Piece, delays: DelayTimes) -> Iterator[RecordColumns]:
-    """Yield the records of a piece in bulk; see :class:`flintmq.core.record.bulk_columns.ColumnReader`."""
+    """Yield the records of a piece as columns; see :class:`flintmq.core.record.bulk_columns.ColumnReader`."""
 
     def request_at(at: int) -> DispatchRequest:
         return request_of(rec.decode_record(view, at, check_crc=False), delays)
@@ -110,11 +110,12 @@ def columns_of(view: memoryview, piece: Piece, delays: DelayTimes) -> Iterator[R
 
 
 def check_end(view: memoryview, piece: Piece, at: int) -> tuple[int, bool]:
-    """Return where a piece ends, given where reading ended: the file's end where a blank is there; and whether the log
-    may end there.
+    """Return the end of a piece and whether the log may end there, from the position at which reading stopped.
+
+    If a blank record ends the file, the piece's end is the file's end.
 
     Raises:
-        MaintenanceError: it does not end in a record.
+        MaintenanceError: the bytes at the position are not a valid end.
     """
     if at == piece.end_at:
         return at, False
@@ -132,7 +133,7 @@ def check_end(view: memoryview, piece: Piece, at: int) -> tuple[int, bool]:
 
 
 def damage(piece: Piece, at: int) -> MaintenanceError:
-    """Return what to say of bytes that are no record where one must be."""
+    """Return the error for bytes that are no record at a position where one must be."""
     return MaintenanceError(
         f"{piece.path}: no record at position {piece.base + at}: the log is damaged there, or torn. "
         "flintmq store repair mends it; flintmq store explain says more"
@@ -140,7 +141,7 @@ def damage(piece: Piece, at: int) -> MaintenanceError:
 
 
 def decoded(piece: Piece, decoder: Decoder, positions: Ints | None = None) -> Iterator[pyarrow.RecordBatch]:
-    """Yield a piece's rows, or those at some positions, batch by batch. Raises BadRecordError and MaintenanceError for
+    """Yield the rows of a piece, or only those at some positions, in batches. Raises BadRecordError and MaintenanceError for
     damage."""
     view = map_read_only(Path(piece.path))
     data = np.frombuffer(view, np.uint8)
@@ -155,7 +156,7 @@ def decoded(piece: Piece, decoder: Decoder, positions: Ints | None = None) -> It
 
 
 def first_store_time_ms(piece: Piece) -> int | None:
-    """When the piece's first record was stored; None where none begins."""
+    """Return the store time of a piece's first record; None if there is no record."""
     view = map_read_only(Path(piece.path))
     try:
         return rec.decode_record(view, piece.at, check_crc=False).store_timestamp_ms
@@ -164,14 +165,14 @@ def first_store_time_ms(piece: Piece) -> int | None:
 
 
 def new_folder(out: Path) -> None:
-    """Make the folder of a result. Raises MaintenanceError when something lies there."""
+    """Create the folder of a result. Raises MaintenanceError if it exists and is not empty."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise MaintenanceError(f"{out} is not empty; name a new folder")
     out.mkdir(parents=True, exist_ok=True)
 
 
 def present_lives(files: StoreFiles, end_offset_bytes: int | None) -> tuple[Life, ...]:
-    """Return where messages begin that topics have now; takes what :func:`plan` takes. Raises StoreError."""
+    """Return the beginnings of recreated topics, with the arguments of :func:`plan`. Raises StoreError."""
     log = LogFiles(files.log_folders)
     end = log.end if end_offset_bytes is None else end_offset_bytes
     return lives(files.root, log, end, end if files.is_clean or end_offset_bytes is not None else 0)

@@ -1,19 +1,19 @@
-"""Rebuilds queues and index of a large store, in parallel and byte for byte as the broker makes them.
+"""Rebuilds queues and index of a large store in parallel, with the same bytes that the broker writes.
 
-A consume queue file is a function of the log: a message's unit lies at 20 times its queue offset. So each task writes the
-units of its own piece where they belong, nothing is sorted or sent around. That holds where these are so
-(docs/large-stores.md, "Rebuild and repair"), which is checked; where one is not, the queue is made by the broker's own code,
-in the log's order, or the store is refused:
+A consume queue file is a function of the log: a message's unit lies at 20 times its queue offset. So each task writes the units
+of its own piece at their places, without sorting or exchanging them. This requires the conditions below (docs/large-stores.md,
+"Rebuild and repair"), which are checked. If one does not hold, the third column says what happens. "The broker's code" means
+that the broker's own code makes the queue, in the log's order.
 
-1. the queue offsets of a queue form one run, without repeats or holes, and its topic was
+1. the queue offsets of a queue form one run, without repeats or gaps, and its topic was
    not deleted                                                                              else: the broker's code
 2. a queue that begins above 0 begins with filler units                                     made so
 3. prepared and rolled back messages have no units                                          left out
 4. in the schedule topic the tags code is the time of delivery                              as the store notes its delay levels
 5. files have the size that the store's files have, or the configuration's, and a zero tail made so
-6. no message belongs into several queues (INNER_MULTI_DISPATCH)                            else: refused
-7. there are no extension files, whose content depends on who filtered when                 else: refused
-8. an index file holds so many keys as there is room for; its name is a time                named by its first key
+6. no message belongs to several queues (INNER_MULTI_DISPATCH)                              else: refused
+7. there are no extension files, whose content depends on past filters                      else: refused
+8. an index file holds as many keys as fit; its name is a time                              named by its first key
 9. no broker runs on the store; new folders are made, verified, and then swapped in         else: refused
 """
 
@@ -66,23 +66,23 @@ _UNIT: Final = np.dtype([("physical", ">i8"), ("size", ">i4"), ("tags_code", ">i
 _FILLER: Final = UNIT.pack(0, 0x7FFFFFFF, 0)
 _DERIVED: Final = ("consumequeue", "index")
 WORK_FOLDER: Final = "rebuild"
-"""In ``flint``: where everything is made before it is swapped in."""
+"""The folder in ``flint`` in which the new files are made before they replace the old ones."""
 
 
 @attrs.frozen(kw_only=True)
 class Rebuilt:
-    """The outcome of a rebuild."""
+    """The result of a rebuild."""
 
     records: int
     units: int
     queues: int
     sequential_queues: tuple[str, ...]
-    """Queues that the broker's own code made, because their offsets are no run."""
+    """Queues that the broker's own code made, because their queue offsets have gaps or repeats."""
     keys: int
     index_files: int
     log_ends_at: int
     replaced_are_in: str | None
-    """Where the old queues and index are kept."""
+    """Folder that keeps the old queues and index; None if nothing was replaced."""
     seconds: float
 
 
@@ -95,21 +95,20 @@ def rebuild(
     out: Path | None = None,
     report: Report = silent,
 ) -> Rebuilt:
-    """Rebuild queues and index from the log.
+    """Rebuild queues and index from the log, and return the counts.
 
     Args:
-        root: the store. No broker may run on it, and it must have been stopped in order.
-        config: the broker's, for the index, the delay levels and what the files do not contain.
-        delay_level_ms: delay level to milliseconds, where the operator knows it and the store keeps no note of its own.
-        engine: where the work is done.
-        out: a new folder to leave ``consumequeue`` and ``index`` in; the store is not touched then. Without it they replace
-            the store's.
-        report: called with the progress.
+        root: the store. No broker may run on it, and its last broker must have stopped in order.
+        config: the broker's configuration, for the index, the delay levels and file sizes.
+        delay_level_ms: milliseconds by delay level, from the operator, if the store does not record them.
+        engine: runs the tasks.
+        out: a new folder for ``consumequeue`` and ``index``, and the store is not changed. None to replace the store's folders.
+        report: called to report progress.
 
     Raises:
-        StoreLockedError: a broker runs on it.
-        MaintenanceError: the store cannot be rebuilt in this way; says what can be done. Nothing has changed.
-        StoreError: the new queues cannot be written, or the broker's own start does not take them.
+        StoreLockedError: a broker runs on the store.
+        MaintenanceError: the store cannot be rebuilt in this way; names the remedy. Nothing has changed.
+        StoreError: the new queues cannot be written, or a broker cannot start on them.
     """
     began_s = time.monotonic()
     lock = StoreLock(root)
@@ -119,7 +118,7 @@ def rebuild(
         _check(files, config)
         work = out or root / "flint" / WORK_FOLDER
         if out is None:
-            shutil.rmtree(work, ignore_errors=True)  # of an attempt that died
+            shutil.rmtree(work, ignore_errors=True)  # left by an attempt that died
         new_folder(work)
         delays = delays_of(files, delay_level_ms)
         times = DelayTimes(delays.times.levels, delay_level_ms or DELAY_LEVEL_MS)
@@ -131,9 +130,9 @@ def rebuild(
             kept = _swap(root, work)
     finally:
         lock.release()
-    del files, job  # their maps
+    del files, job  # release their memory maps
     if out is None:
-        # The broker's own start is the last check, and writes the checkpoint.
+        # Starting a broker on the store is the last check; it also writes the checkpoint.
         with opened(config, delay_level_ms) as store:
             warn_of_guessed_delays(store)
             if store.watermarks.dispatched != made.log_ends_at:
@@ -159,7 +158,7 @@ def _check(files: StoreFiles, config: BrokerConfig) -> None:
 
 @attrs.frozen
 class _Job:
-    """One rebuild, from the pieces to folders that can be swapped in."""
+    """One rebuild, from the pieces to folders that can replace the store's."""
 
     _files: StoreFiles
     _config: BrokerConfig
@@ -214,7 +213,7 @@ class _Job:
         return queue_folder(self._work / "consumequeue", *key)
 
     def _fill_beginnings(self, runs: Mapping[QueueKey, tuple[int, int]]) -> None:
-        """Write fillers where a queue's oldest messages are deleted, so that it begins within a file."""
+        """Write filler units in queues whose oldest messages are deleted and whose first message lies inside a file."""
         size = self._config.store.consume_queue_file_bytes
         for key, (first, _count) in runs.items():
             fill = first * UNIT_BYTES % size
@@ -222,7 +221,8 @@ class _Job:
                 write_units(self._folder(key), size, first * UNIT_BYTES - fill, _FILLER * (fill // UNIT_BYTES))
 
     def _make_in_order(self, pieces: Sequence[Piece], irregular: frozenset[QueueKey]) -> None:
-        """Queues whose offsets are no run: what lies where depends on the order in which a broker met them."""
+        """Make the queues whose offsets have gaps or repeats. Their content depends on the order in which a broker saw the
+        messages."""
         settings = self._config.store
         table = ConsumeQueueTable(
             OS_DISK,
@@ -242,7 +242,10 @@ class _Job:
             table.close()
 
     def _verify(self, runs: Mapping[QueueKey, tuple[int, int]], irregular: frozenset[QueueKey]) -> int:
-        """Read what was written: every run's units are there, each speaks of a later message than the one before it."""
+        """Check the written queues: each run is complete, and each unit refers to a later message than the unit before it.
+
+        Return the number of units. Raises MaintenanceError.
+        """
         size = self._config.store.consume_queue_file_bytes
         units = 0
         for number, (key, (first, count)) in enumerate(runs.items()):
@@ -259,7 +262,7 @@ class _Job:
 
 
 def _dispatch(table: ConsumeQueueTable, requests: Sequence[DispatchRequest], queues: Set[QueueKey]) -> None:
-    """Hand records of some queues to a table, and the end of topics that are deleted among them."""
+    """Dispatch the records of some queues to a table, and end topics that were deleted between them."""
     begin = 0
     for at, request in enumerate([*requests, None]):
         topic = deleted_topic(request) if request is not None else ""
@@ -272,8 +275,8 @@ def _dispatch(table: ConsumeQueueTable, requests: Sequence[DispatchRequest], que
 
 
 def log_end(pieces: Sequence[Piece], found: Sequence[PieceDone], log_start: int) -> int:
-    """Return where the log ends: a file that was made ahead of time may follow. Raises MaintenanceError for records
-    behind zeros."""
+    """Return the physical offset of the log's end; preallocated files may follow it. Raises MaintenanceError for records that
+    follow zeros."""
     ended = next((number for number, done in enumerate(found) if done.ends_log), len(found) - 1)
     if any(done.records for done in found[ended + 1 :]):
         raise damage(pieces[ended], found[ended].end_offset_bytes - pieces[ended].base)
@@ -281,7 +284,7 @@ def log_end(pieces: Sequence[Piece], found: Sequence[PieceDone], log_start: int)
 
 
 def _runs(found: Sequence[PieceDone]) -> tuple[dict[QueueKey, tuple[int, int]], frozenset[QueueKey]]:
-    """(first queue offset, count) of each queue whose pieces continue one another; and the other queues."""
+    """Return the queues whose pieces form one run, with first queue offset and count, and the set of the other queues."""
     runs: dict[QueueKey, tuple[int, int]] = {}
     irregular: set[QueueKey] = set()
     deleted = frozenset(topic for done in found for topic in done.deleted)
@@ -297,7 +300,7 @@ def _runs(found: Sequence[PieceDone]) -> tuple[dict[QueueKey, tuple[int, int]], 
 
 
 def _physical_of(folder: Path, file_bytes: int, first: int, count: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Return the physical offsets that a queue's units name, from one queue offset on."""
+    """Return the physical offsets in a queue's units, from a queue offset on."""
     parts = []
     position, end = first * UNIT_BYTES, (first + count) * UNIT_BYTES
     while position < end:
@@ -311,7 +314,7 @@ def _physical_of(folder: Path, file_bytes: int, first: int, count: int) -> np.nd
 
 
 def _sync_tree(work: Path, report: Report) -> None:
-    """Make everything durable before anything takes its place."""
+    """Sync all new files to disk before they replace the old ones."""
     paths = [path for name in _DERIVED for path in sorted((work / name).rglob("*"))]
     for number, path in enumerate(paths):
         if path.is_dir():
@@ -325,8 +328,10 @@ def _sync_tree(work: Path, report: Report) -> None:
 
 
 def _swap(root: Path, work: Path) -> Path | None:
-    """Move the old folders to ``flint/replaced`` and the new ones to their place. After a kill in between, the next start of a
-    broker rebuilds what is missing from the log."""
+    """Move the old folders to ``flint/replaced`` and the new ones to their places.
+
+    If the process is killed in between, the next broker rebuilds the missing files from the log.
+    """
     kept = set_aside(root)
     for name in _DERIVED:
         (work / name).rename(root / name)

@@ -1,4 +1,4 @@
-"""The tasks of a rebuild: a piece of the log becomes consume queue units in place, and keys; keys become an index file."""
+"""The tasks of a rebuild: one writes a piece's consume queue units and keys, another makes an index file from keys."""
 
 from __future__ import annotations
 
@@ -30,62 +30,62 @@ from flintmq.programs.doctor.files import map_read_only
 from flintmq.programs.doctor.verify_index import INDEX_HEADER
 
 KEY: Final = np.dtype([("hash", "<i8"), ("physical", "<i8"), ("stored_ms", "<i8")])
-"""A key of the index on its way from the piece to the index file."""
+"""An index key in a piece's key file."""
 _WRITE_BYTES: Final = 4 * 1024 * 1024
 _DISPATCHED_TO_MANY: Final = b"INNER_MULTI_DISPATCH"
 
 
 @attrs.frozen
 class RebuildTask(PieceTask):
-    """What one task needs to know."""
+    """A piece of the log to rebuild queues and keys from."""
 
     out: str
-    """Where the new queues are made."""
+    """Folder in which the new queues are made."""
     queue_file_bytes: int
     delays: DelayTimes
-    """Of every level that a message may have."""
+    """The delay of every level that a message may have."""
     keys_path: str | None
-    """Where the piece's keys go; None without an index."""
+    """Path of the file that gets the piece's index keys; None if no index is built."""
 
 
 @attrs.define
 class QueueRun:
-    """What one piece has of one queue."""
+    """The messages of one queue in one piece."""
 
     first: int
-    """Queue offset of its first message."""
+    """Queue offset of the first message."""
     is_run: bool
-    """Whether each message's queue offset is one more than that of the one before it; else nothing is written."""
+    """Whether the queue offsets increase by one at each message. If not, no units are written."""
     count: int = 0
     units: list[bytes] = attrs.field(factory=list)
-    """Those that are not written yet."""
+    """Units that are not written yet."""
     written: int = 0
-    """Units that are in the file already."""
+    """Number of units that are written."""
 
 
 @attrs.frozen
 class PieceDone:
-    """What one task found."""
+    """The result of one task."""
 
     records: int
     keys: int
     end_offset_bytes: int
-    """Physical offset behind the last record; behind the file where a blank ends it."""
+    """Physical offset just past the last record, or just past the file if a blank record ends it."""
     ends_log: bool
-    """Whether there are zeros where the next record would be: then no record may follow in any later piece."""
+    """Whether zeros follow the last record. No later piece may then hold a record."""
     queues: dict[QueueKey, QueueRun]
     deleted: frozenset[str]
-    """Topics that were deleted."""
+    """Topics that were deleted in this piece."""
 
 
 def rebuild_piece(task: RebuildTask) -> PieceDone:
-    """Read a piece, write its units where they belong, and its keys into a file.
+    """Write the consume queue units of a piece at their places, and its keys to a file; return the result.
 
-    Several tasks may write into one file: each writes only the units of its own records, whose places no other record has,
-    and a task that runs twice writes the same twice.
+    Several tasks may write to one file: each writes only the units of its records, at places that no other record has. A task
+    that runs twice writes the same bytes twice.
 
     Raises:
-        MaintenanceError: bytes that are no record where one must be, or a message that belongs into several queues.
+        MaintenanceError: there is no record where one must be, or a message belongs to several queues.
         OSError: the new files cannot be written.
     """
     piece = task.piece
@@ -119,8 +119,7 @@ def rebuild_piece(task: RebuildTask) -> PieceDone:
 
 
 def _mentions(view: memoryview, piece: Piece) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Return where in the file the name of the property of messages of several queues stands, in properties or
-    elsewhere."""
+    """Return the positions in the file of the property name ``INNER_MULTI_DISPATCH``, also outside of properties."""
     found: list[int] = []
     mapped = view.obj
     if isinstance(mapped, mmap.mmap):
@@ -132,7 +131,7 @@ def _mentions(view: memoryview, piece: Piece) -> np.ndarray[tuple[int], np.dtype
 
 
 def _refuse_many_queues(columns: RecordColumns, mentions: np.ndarray[tuple[int], np.dtype[np.int64]]) -> None:
-    """Refuse messages with places in several queues, which only the broker that dispatched them knew."""
+    """Raise MaintenanceError for a message in several queues: only the broker that dispatched it knew its offsets there."""
     begins = columns.begin_at
     rows = np.unique(np.searchsorted(begins, mentions, "right") - 1)
     for row in rows[rows >= 0].tolist():
@@ -145,7 +144,7 @@ def _refuse_many_queues(columns: RecordColumns, mentions: np.ndarray[tuple[int],
 
 
 def _add_units(columns: RecordColumns, queues: dict[QueueKey, QueueRun]) -> int:
-    """Take the units of some records; return their size."""
+    """Add the units of some records to their queues, and return the units' size in bytes."""
     rows = queue_units.visible_rows(columns)
     if not len(rows):
         return 0
@@ -185,7 +184,7 @@ def _write_all(task: RebuildTask, queues: Mapping[QueueKey, QueueRun]) -> None:
 
 
 def write_units(folder: Path, file_bytes: int, position: int, data: bytes) -> None:
-    """Put units where they belong, into as many files as it takes; each file gets its full size, the rest are zeros."""
+    """Write units at their places, into as many files as needed. A new file gets its full size, filled with zeros."""
     folder.mkdir(parents=True, exist_ok=True)
     done = 0
     while done < len(data):
@@ -205,12 +204,12 @@ def write_units(folder: Path, file_bytes: int, position: int, data: bytes) -> No
 
 _INT_MAX: Final = 0x7FFFFFFF
 _CHUNK: Final = 2_000_000
-"""Keys at a time: a full file of twenty million must not need them all in memory."""
+"""Number of keys that are read at a time, so that a file of twenty million keys does not fill the memory."""
 
 
 @attrs.frozen
 class KeySlice:
-    """Some keys of one piece."""
+    """A range of the keys in a piece's key file."""
 
     path: str
     first: int
@@ -219,13 +218,13 @@ class KeySlice:
 
 @attrs.frozen
 class IndexTask:
-    """What one index file is made of."""
+    """The content of one index file."""
 
     path: str
     slots: int
     entries: int
     keys: tuple[KeySlice, ...]
-    """In the log's order; together at most ``entries - 1``: entry 0 is never used."""
+    """The keys in the log's order, at most ``entries - 1`` in all: entry 0 is never used."""
 
     @property
     def size(self) -> int:
@@ -233,7 +232,7 @@ class IndexTask:
 
 
 def build_index(task: IndexTask) -> None:
-    """Make the file, byte for byte as the broker's own builder would have. Raises OSError."""
+    """Write an index file with the same bytes as the broker's own builder. Raises OSError."""
     slots = np.zeros(task.slots, ">i4")
     entries_at = HEADER_BYTES + task.slots * SLOT_BYTES
     count, used = 1, 0
@@ -261,7 +260,7 @@ def build_index(task: IndexTask) -> None:
 
 
 def _chunks(task: IndexTask) -> list[np.ndarray[tuple[int], np.dtype[np.void]]]:
-    """Return the keys, many at a time; each is a view of its file."""
+    """Return the keys in chunks; each is a memory map of its file."""
     found = []
     for part in task.keys:
         keys = np.memmap(part.path, KEY, "r", 0)[part.first : part.first + part.count]
@@ -270,13 +269,13 @@ def _chunks(task: IndexTask) -> list[np.ndarray[tuple[int], np.dtype[np.void]]]:
 
 
 def index_tasks(key_counts: Sequence[int], keys_folder: Path, work: Path, index: IndexSection) -> Iterator[IndexTask]:
-    """Cut the keys of all pieces, in the order of the pieces, into the files of an index.
+    """Yield the index files to build, from the keys of all pieces in the order of the pieces.
 
     Args:
-        key_counts: how many keys each piece has.
-        keys_folder: where they lie, a file per piece, named by its number.
-        work: the folder in which ``index`` is made.
-        index: the settings.
+        key_counts: the number of keys of each piece.
+        keys_folder: the folder with one key file per piece, named by the piece's number.
+        work: the folder that gets the folder ``index``.
+        index: the settings of the index.
     """
     room = index.max_index_num - 1
     slices: list[KeySlice] = []
@@ -305,12 +304,13 @@ def index_tasks(key_counts: Sequence[int], keys_folder: Path, work: Path, index:
 
 
 def key_file(keys_folder: Path, piece: int) -> str:
-    """Return the file of a piece's keys."""
+    """Return the path of a piece's key file."""
     return str(keys_folder / f"{piece:08d}")
 
 
 def _index_name(first: KeySlice, before: int) -> int:
-    """Return the time of a file's first key: keys are in the order of the log, so a second rebuild gives the same names."""
+    """Return an index file's name: the time of its first key. Keys are in the log's order, so each rebuild gives the same
+    names."""
     stored_ms = int(np.memmap(first.path, KEY, "r", 0)[first.first]["stored_ms"])
     try:
         local = time.localtime(stored_ms // 1000)

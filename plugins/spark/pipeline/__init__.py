@@ -1,9 +1,9 @@
-"""Pipelines in YAML: messages from a FlintMQ source, decoded, through named SQL steps, into any number of sinks.
+"""Pipelines in YAML: they read messages from a FlintMQ source, decode them, run SQL steps, and write to any number of sinks.
 
 ::
 
-    loaded = load_pipeline(Path("orders.yaml"))      # needs no Spark: every mistake has its line
-    planned = plan(spark, loaded)                    # analysed by Spark, nothing is read
+    loaded = load_pipeline(Path("orders.yaml"))      # needs no Spark; errors name their line
+    planned = plan(spark, loaded)                    # analyzed by Spark; no message is read
     run(planned)                                     # batch, or streaming with a checkpoint
 
 The command is ``flintmq pipeline run``; ``python -m flintmq.plugins.spark.pipeline`` does the same under ``spark-submit``.

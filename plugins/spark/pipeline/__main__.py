@@ -1,6 +1,6 @@
-"""``python -m flintmq.plugins.spark.pipeline orders.yaml``: what ``flintmq pipeline run orders.yaml`` does.
+"""Runs ``python -m flintmq.plugins.spark.pipeline orders.yaml`` like ``flintmq pipeline run orders.yaml``.
 
-``spark-submit`` takes this file as the application; the session is then the one it was started for.
+``spark-submit`` takes this file as the application. The pipeline then uses the session that ``spark-submit`` started.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How bodies are decoded by Python in Spark's workers: an Arrow array of bodies in, an Arrow array of structs out.
+"""Decodes bodies with Python in Spark's workers: from an Arrow array of bodies to an Arrow array of structs.
 
-Spark's own ``from_avro`` and ``from_protobuf`` need jars that no wheel holds; this needs fastavro or protobuf and nothing else.
-A body that cannot be decoded becomes null; what that means is decided in SQL (``on_error``).
+Spark's own ``from_avro`` and ``from_protobuf`` need jars that no wheel contains; this needs only fastavro or protobuf. A body
+that cannot be decoded becomes null; the pipeline's ``on_error`` decides what happens to it.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
 BodyDecoder = Callable[[bytes], Any]
-"""Makes a value of a body. Raises one of ``ValueError``, ``TypeError``, ``EOFError``, ``LookupError``, ``OverflowError``
-where the body is none."""
+"""Function from a body to its value. Raises ``ValueError``, ``TypeError``, ``EOFError``, ``LookupError`` or ``OverflowError``
+for a body that it cannot decode."""
 
 BAD_BODY: tuple[type[Exception], ...] = (ValueError, TypeError, EOFError, LookupError, OverflowError, ArithmeticError)
-"""What decoders raise for bodies that are no such value; anything else is a fault of ours and fails the query."""
+"""Errors that mean a body cannot be decoded. Any other error is a defect and fails the query."""
 
 
 def decoded_column(column: Column, make: Callable[[], BodyDecoder], result: DataType) -> Column:
-    """Return a column decoded in the workers.
+    """Return a column that the workers decode.
 
     Args:
-        column: of bodies.
-        make: makes the decoder, once per task; must pickle.
-        result: what the decoder's values are.
+        column: the column of bodies.
+        make: makes the decoder, once per task; must be picklable.
+        result: the type of the decoder's values.
     """
     from flintmq.plugins.spark.spark_api import arrow_column, to_arrow_type
 
@@ -44,14 +44,14 @@ def decoded_column(column: Column, make: Callable[[], BodyDecoder], result: Data
 
 
 def decode_array(bodies: pyarrow.Array, decode: BodyDecoder, arrow_type: pyarrow.DataType) -> pyarrow.Array:
-    """Decode a batch; null where the body is missing or bad."""
+    """Return the decoded bodies of a batch; null if a body is missing or cannot be decoded."""
     import pyarrow as pa
 
     values = [None if body is None else _value(decode, body) for body in bodies.to_pylist()]
     try:
         return pa.array(values, type=arrow_type)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
-        # One value does not fit its column; which one is only known by trying each.
+        # A value does not fit its column. Only trying each value alone shows which one.
         return pa.concat_arrays([_alone(value, arrow_type) for value in values])
 
 

@@ -1,7 +1,7 @@
-"""Avro bodies: their schema as a Spark type, and their decoder; plain, behind a schema registry's header, or Avro's own.
+"""The Spark type of an Avro schema, and the decoder of Avro bodies: plain, with a schema registry's header, or with Avro's own.
 
-Unions of null and one type are that type; of ``int`` and ``long``, or ``float`` and ``double``, the wider one. Any other union
-has no column type, and a type that contains itself none of finite depth: both are refused by name.
+A union of null and one type becomes that type. A union of ``int`` and ``long``, or ``float`` and ``double``, becomes the wider
+type. Other unions and recursive types have no Spark type; the error names the field.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
 REGISTRY_HEADER_BYTES: Final = 5
-"""A zero and the schema's number."""
+"""Size of the schema registry's header: a zero byte and the schema's number."""
 SINGLE_OBJECT_MAGIC: Final = b"\xc3\x01"
-"""What Avro's single-object header begins with; the fingerprint of the schema follows."""
+"""The first bytes of Avro's single-object header; the fingerprint of the schema follows."""
 
 _PRIMITIVES: Final = {
     "boolean": "BooleanType",
@@ -47,15 +47,15 @@ _LOGICAL: Final = {
     "time-micros": "StringType",
     "uuid": "StringType",
 }
-"""Logical types that fastavro decodes, beside decimals; any other is its plain type."""
+"""Spark types of the logical types that fastavro decodes, besides decimals. Other logical types become their plain type."""
 _WIDER: Final = {frozenset({"int", "long"}): "long", frozenset({"float", "double"}): "double"}
 
 
 def parse_avro(text: str) -> dict[str, Any]:
-    """Return a schema of JSON text; its top level must be a record.
+    """Return the Avro schema in a JSON text. Its top level must be a record.
 
     Raises:
-        ConfigError: it is not such a schema.
+        ConfigError: the text is not such a schema.
     """
     import fastavro
 
@@ -69,16 +69,23 @@ def parse_avro(text: str) -> dict[str, Any]:
 
 
 def avro_type(schema: dict[str, Any]) -> DataType:
-    """Return the Spark type of values of a parsed schema.
+    """Return the Spark type of a parsed schema's values.
 
     Raises:
-        ConfigError: a type has no counterpart; names the field.
+        ConfigError: a type has no Spark counterpart; names the field.
     """
     return _type(schema, "the record", {}, ())
 
 
 def _type(schema: Any, where: str, named: dict[str, Any], inside: tuple[str, ...]) -> DataType:
-    """Return the type of a place in a schema, with the named types met so far, and the records around it."""
+    """Return the Spark type of a part of a schema.
+
+    Args:
+        schema: the part.
+        where: the part's name in errors.
+        named: the named types of the schema up to this part; the part's are added.
+        inside: the names of the records around the part.
+    """
     from pyspark.sql import types as spark
 
     if isinstance(schema, list):
@@ -126,10 +133,10 @@ def _only_arm(arms: list[Any], where: str) -> Any:
 
 @attrs.frozen
 class AvroDecoder:
-    """Makes the decoder of bodies of one schema. A value that pickles."""
+    """Makes the decoder of bodies with one schema. Instances are picklable."""
 
     schema_json: str
-    """The schema the bodies were written with."""
+    """The schema with which the bodies were written."""
     framing: Literal["plain", "confluent", "single_object"] = "plain"
 
     def __call__(self) -> BodyDecoder:
@@ -161,7 +168,7 @@ class AvroDecoder:
 
 
 def fingerprint(schema_json: str) -> bytes:
-    """Return the CRC-64-AVRO of the schema's canonical form, as it stands in a single-object header."""
+    """Return the CRC-64-AVRO of the schema's canonical form, the fingerprint in a single-object header."""
     import fastavro
 
     canonical = fastavro.schema.to_parsing_canonical_form(json.loads(schema_json))
@@ -169,7 +176,7 @@ def fingerprint(schema_json: str) -> bytes:
 
 
 def plain(value: Any) -> Any:
-    """fastavro's value as Arrow takes it: times of day and UUIDs are text in Spark."""
+    """Return fastavro's value in the form that Arrow takes: times of day and UUIDs become text, as Spark has no such types."""
     if isinstance(value, dict):
         return {name: plain(inner) for name, inner in value.items()}
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""From messages to the first view: the body decoded, what cannot be decoded dealt with, the struct flattened."""
+"""Makes a pipeline's first view: decodes the bodies, applies ``on_error``, and flattens the struct."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
 CORRUPT: Final = "_flintmq_corrupt"
-"""Where ``from_json`` puts the text it cannot read."""
+"""The column in which ``from_json`` puts a text that it cannot read."""
 
 
 def decoded(messages: DataFrame, loaded: LoadedPipeline) -> DataFrame:
-    """Return the messages with their bodies decoded as the pipeline says.
+    """Return the messages with their bodies decoded by the pipeline's ``decode`` section.
 
     Raises:
         ConfigError: the schema cannot be read or used, the column is missing, or names would collide; names the line.
@@ -34,7 +34,7 @@ def decoded(messages: DataFrame, loaded: LoadedPipeline) -> DataFrame:
 
 
 def rejected(messages: DataFrame, loaded: LoadedPipeline) -> DataFrame:
-    """Return the messages whose bodies cannot be decoded, as they are. Raises as :func:`decoded`."""
+    """Return the messages whose bodies cannot be decoded, unchanged. Raises like :func:`decoded`."""
     _check_names(messages, loaded)
     body = messages[loaded.pipeline.decode.column]
     return messages.where(body.isNotNull() & _column(messages, loaded).isNull())
@@ -52,13 +52,13 @@ def _check_names(messages: DataFrame, loaded: LoadedPipeline) -> None:
 
 
 def _column(messages: DataFrame, loaded: LoadedPipeline) -> Column:
-    """Return the decoded value; null where the body is none."""
+    """Return the column of decoded values; null for a body that cannot be decoded."""
     section = loaded.pipeline.decode
     body = messages[section.column]
     if section.format == "string":
         from pyspark.sql import functions as sql
 
-        # Bytes that are no UTF-8 make no text; without this check Spark would hand them on as they are.
+        # Without this check Spark would pass on bytes that are not UTF-8.
         return sql.try_validate_utf8(body.cast("string"))
     if section.format == "json":
         return _json(body, loaded)
@@ -91,10 +91,10 @@ def _json(body: Column, loaded: LoadedPipeline) -> Column:
 
 
 def json_schema(loaded: LoadedPipeline) -> StructType:
-    """Return the columns of JSON bodies: written as Spark's DDL, or as the JSON that ``StructType.json()`` makes.
+    """Return the schema of JSON bodies, written as Spark's DDL or as the JSON of ``StructType.json()``.
 
     Raises:
-        ConfigError: the text is neither.
+        ConfigError: the text is neither, or names no columns.
     """
     from pyspark.errors import PySparkException
     from pyspark.sql.types import StructType
@@ -112,7 +112,7 @@ def json_schema(loaded: LoadedPipeline) -> StructType:
 
 
 def _schema(loaded: LoadedPipeline) -> tuple[str, str]:
-    """Return the key that has the schema, and its text."""
+    """Return the key of the schema in the pipeline file, and the schema's text."""
     section = loaded.pipeline.decode
     if section.schema is not None:
         return "decode.schema", section.schema
@@ -138,7 +138,7 @@ def _checked(messages: DataFrame, column: Column, loaded: LoadedPipeline) -> Dat
         column = sql.coalesce(column, sql.when(present, sql.raise_error(complaint)))
     if section.on_error not in ("drop", "reject"):
         return messages.withColumn(section.into, column)
-    # Decided before the body is replaced where 'into' is its own column.
+    # Filtered before the body is replaced, because 'into' may be the body's column.
     marked = messages.select("*", column.alias(CORRUPT)).where(sql.col(CORRUPT).isNotNull() | ~present)
     return marked.withColumn(section.into, sql.col(CORRUPT)).drop(CORRUPT)
 

@@ -1,8 +1,8 @@
-"""Writes Delta tables without a jar: tasks write Parquet files, the driver commits them with delta-rs in one transaction.
+"""Writes Delta tables without a jar: tasks write Parquet files, and the driver commits them with delta-rs in one transaction.
 
-Files that no commit names do not exist for readers, so neither a killed task nor a killed driver leaves rows behind. A stream's
-commit carries the query and the number of its batch (Delta's ``txn`` action): a batch that is run again is recognised and not
-committed again. So streams are exactly-once.
+Readers ignore files that no commit names, so neither a killed task nor a killed driver leaves rows. A stream's commit contains
+the query's id and the batch's number (Delta's ``txn`` action). A batch that runs again is recognized by them and not committed
+again. Streams are therefore exactly-once.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 FORMAT: Final = "flintmq_delta"
 QUERY_ID: Final = "sql.streaming.queryId"
-"""The local property in which Spark tells tasks the streaming query's id; it survives restarts."""
+"""The local property of Spark's tasks with the id of the streaming query; the id survives restarts."""
 NO_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
 PARTITION_TYPES: Final = ("string", "tinyint", "smallint", "int", "bigint", "boolean", "date")
 ROWS_PER_FILE: Final = 5_000_000
@@ -38,26 +38,26 @@ ROWS_PER_GROUP: Final = 131_072
 
 @attrs.frozen
 class WrittenFile:
-    """A Parquet file that a commit may name."""
+    """A Parquet file that a task wrote."""
 
     path: str
-    """Relative to the table's folder."""
+    """Path relative to the table's folder."""
     size_bytes: int
     rows: int
 
 
 @attrs.frozen
 class WrittenFiles(WriterCommitMessage):
-    """What a task has written."""
+    """The files that a task wrote."""
 
     files: tuple[WrittenFile, ...]
     query_id: str | None
-    """The streaming query's id."""
+    """Id of the streaming query; None for a batch."""
 
 
 class DeltaSource(DataSource):
-    """``format("flintmq_delta")``: write only. Options: ``path``, a local or shared folder; ``partitionBy``, column names;
-    ``mergeSchema``."""
+    """``format("flintmq_delta")``: a sink, not a source. Its options are ``path``, a local or shared folder; ``partitionBy``,
+    column names; ``mergeSchema``."""
 
     @classmethod
     def name(cls) -> str:
@@ -75,14 +75,14 @@ class DeltaSource(DataSource):
 
 @attrs.frozen
 class DeltaWriter(DataSourceStreamArrowWriter, DataSourceArrowWriter):
-    """Writes files of one table and commits them: a batch, or each micro-batch, in one commit. A value that pickles."""
+    """Writes the files of a batch or micro-batch and commits them in one transaction. Instances are picklable."""
 
     folder: Path
     schema_json: str
     partition_by: tuple[str, ...] = ()
     overwrite: bool = False
     merge_schema: bool = False
-    """Whether the table gets columns that it lacks, and rows null where they lack one (Delta's ``mergeSchema``)."""
+    """Whether missing columns are added to the table, and missing values are null (Delta's ``mergeSchema``)."""
 
     @property
     def arrow_schema(self) -> pyarrow.Schema:
@@ -90,7 +90,7 @@ class DeltaWriter(DataSourceStreamArrowWriter, DataSourceArrowWriter):
         return to_arrow_schema(StructType.fromJson(json.loads(self.schema_json)))
 
     def check(self) -> None:
-        """Raise ``SchemaError`` where the table that is there has other columns."""
+        """Raise SchemaError if the table exists with other columns or another partitioning."""
         from deltalake import DeltaTable, Schema
 
         if not DeltaTable.is_deltatable(str(self.folder)):
@@ -110,7 +110,7 @@ class DeltaWriter(DataSourceStreamArrowWriter, DataSourceArrowWriter):
             )
 
     def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> WrittenFiles:
-        """Return what a task does: writes its rows, makes them durable, says where they are."""
+        """Write a task's rows to synced files, and return the files. Called by Spark in a worker."""
         import pyarrow as pa
         import pyarrow.dataset as ds
 
@@ -148,7 +148,7 @@ class DeltaWriter(DataSourceStreamArrowWriter, DataSourceArrowWriter):
         return WrittenFiles(tuple(found), TaskContext.get().getLocalProperty(QUERY_ID))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int | None = None) -> None:  # noqa: N803 -- Spark's
-        """Make files part of the table, all at once; those of a batch that is committed already are removed instead."""
+        """Add the tasks' files to the table in one transaction. If the batch is already committed, remove its files instead."""
         from deltalake import CommitProperties, DeltaTable, Field, Schema, Transaction
         from deltalake.transaction import AddAction
 
@@ -190,14 +190,14 @@ class DeltaWriter(DataSourceStreamArrowWriter, DataSourceArrowWriter):
             table.create_write_transaction(actions, mode, schema, list(self.partition_by), commit_properties=properties)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int | None = None) -> None:  # noqa: N803 -- Spark's
-        """Remove files that no commit will name."""
+        """Remove the files of a failed batch."""
         for message in messages:
             for file in message.files if isinstance(message, WrittenFiles) else ():
                 (self.folder / file.path).unlink(missing_ok=True)
 
 
 def partition_values(path: str) -> dict[str, str | None]:
-    """Columns and values out of a file's path, as ``day=2026-01-31/part-….parquet`` has them."""
+    """Return the values of the partition columns in a file's path, such as ``day=2026-01-31/part-….parquet``."""
     found: dict[str, str | None] = {}
     for part in path.split("/")[:-1]:
         name, _, value = part.partition("=")
@@ -206,10 +206,10 @@ def partition_values(path: str) -> dict[str, str | None]:
 
 
 def local_folder(path: str) -> Path:
-    """Return the folder that a path or a ``file:`` address names.
+    """Return the folder of a path or a ``file:`` address.
 
     Raises:
-        OptionError: it is on no file system that this process sees.
+        OptionError: the path is not on a file system of this machine.
     """
     address = urllib.parse.urlsplit(path)
     if address.scheme == "file" and address.netloc in ("", "localhost"):

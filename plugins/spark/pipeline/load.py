@@ -1,4 +1,4 @@
-"""Reads a pipeline's YAML: no Spark is needed, and every error names its line and the key that was probably meant."""
+"""Reads a pipeline's YAML. This needs no Spark, and each error names its line and suggests the nearest known key."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ SINKS: Final[Mapping[str, type[Sink]]] = {
     "console": ConsoleSink,
     "flintmq": TopicSink,
 }
-"""Formats and their models."""
+"""Models of the sinks, keyed by format."""
 
 SCHEMA_FILE_MAX_BYTES: Final = 16 * 1024 * 1024
-"""Descriptor sets with all they import come near a megabyte."""
+"""Most bytes of a schema file. A descriptor set with all its imports has about a megabyte."""
 
 _SECTIONS: Final[Mapping[str, Any]] = {
     "source": Mapping[str, Text],
@@ -49,26 +49,26 @@ _SECTIONS: Final[Mapping[str, Any]] = {
     "stream": StreamSection,
     "spark": SparkSection,
 }
-"""What is bound as it stands."""
+"""Types of the sections that are converted without further checks, keyed by name."""
 _SINK_KEYS: Final = ("format", "name", "from", "output_mode")
 
 
 @attrs.frozen
 class LoadedPipeline:
-    """A pipeline with the place of everything in it. Belongs to one thread."""
+    """A pipeline together with the lines of its keys. Not thread-safe."""
 
     pipeline: Pipeline
-    """The values."""
+    """The pipeline's values."""
     raw: RawMapping = attrs.field(repr=False, eq=False)
-    """As written."""
+    """The YAML as written, with lines."""
     file: Path | None = None
-    """Where it was read from; other files are looked for beside it."""
+    """The pipeline's file; paths in it are relative to the file's folder. None if the pipeline was given as text."""
     redactor: Redactor = attrs.field(factory=Redactor, repr=False, eq=False)
-    """Knows the secrets that were revealed."""
+    """Removes the secrets from texts."""
 
     def origin(self, key: str) -> Origin:
-        """Return where a dotted key such as ``steps[1].sql`` was written; the nearest that was, for one that was
-        not."""
+        """Return the file and line of a dotted key such as ``steps[1].sql``; of the nearest outer key if it is not in the
+        file."""
         node: RawNode | None = self.raw
         origin = self.raw.origin
         for part in re.findall(r"[^.\[\]]+", key):
@@ -79,12 +79,12 @@ class LoadedPipeline:
         return origin
 
     def error(self, key: str, message: str, suggestion: str | None = None) -> ConfigError:
-        """Return a :class:`ConfigError` about a key, with its line and without secrets."""
+        """Return a ConfigError about a key, with the key's line and without secrets."""
         return self.origin(key).error(self.redactor.clean(message), key=key, suggestion=suggestion)
 
     @contextlib.contextmanager
     def placed(self, key: str) -> Iterator[None]:
-        """Give an error that is raised in here without a place the line of a key."""
+        """Add a key's line to a ConfigError without a line that the block raises."""
         try:
             yield
         except ConfigError as error:
@@ -93,7 +93,7 @@ class LoadedPipeline:
             raise self.error(key, f"'{key}': {error.message}", error.suggestion) from error
 
     def revealed(self, key: str, options: Mapping[str, Text]) -> dict[str, str]:
-        """Options with their secrets filled in. Raises ``ConfigError`` with the line of one that is not there."""
+        """Return options with their secrets filled in. Raises ConfigError with the line of a missing secret."""
         found = {}
         for name, value in options.items():
             with self.placed(f"{key}.{name}"):
@@ -101,36 +101,36 @@ class LoadedPipeline:
         return found
 
     def read(self, key: str, path: Path) -> bytes:
-        """Return a file that the pipeline names, relative to its own folder.
+        """Return the content of a file that the pipeline names, relative to the pipeline's folder.
 
         Raises:
-            ConfigError: it cannot be read or is larger than ``SCHEMA_FILE_MAX_BYTES``.
+            ConfigError: the file cannot be read, or is larger than ``SCHEMA_FILE_MAX_BYTES``.
         """
         place = path if self.file is None else self.file.parent / path
         with self.placed(key):
             return read_file(place, SCHEMA_FILE_MAX_BYTES, str(place))
 
     def read_text(self, key: str, path: Path) -> str:
-        """Read a file as text; see :meth:`read`. Raises ``ConfigError`` also where it is not UTF-8."""
+        """Return the text of a file; see :meth:`read`. Raises ConfigError also if it is not UTF-8."""
         with self.placed(key):
             return as_text(self.read(key, path), str(path))
 
 
 def load_pipeline(file: Path, overrides: Sequence[str] = ()) -> LoadedPipeline:
-    """Load a pipeline from a YAML file.
+    """Return the pipeline in a YAML file.
 
     Args:
-        file: the file.
-        overrides: ``key=value`` texts laid over it, for example ``source.path=/data/store``.
+        file: the YAML file.
+        overrides: ``key=value`` texts that override the file, for example ``source.path=/data/store``.
 
     Raises:
-        ConfigError: the file cannot be read, or is not a pipeline; names the line.
+        ConfigError: the file cannot be read or is not a valid pipeline; names the line.
     """
     return _load(parse_yaml(read_limited(file), str(file)), file, file.stem, overrides)
 
 
 def load_pipeline_text(text: str, *, name: str = "pipeline", overrides: Sequence[str] = ()) -> LoadedPipeline:
-    """Load a pipeline from text; see :func:`load_pipeline`. ``name`` is used in errors, and for a pipeline without a name."""
+    """Return the pipeline in a YAML text; see :func:`load_pipeline`. ``name`` stands in errors, and is the default name."""
     return _load(parse_yaml(text, name), None, name, overrides)
 
 
@@ -184,7 +184,7 @@ def _sinks(raw: RawMapping) -> tuple[Sink, ...]:
     formats = [sink.format for sink in sinks if not sink.name]
     named = []
     for place, sink in enumerate(sinks):
-        # Those without a name are called by their format, numbered where there are several.
+        # A sink without a name gets its format as name, with a number if there are several.
         several = formats.count(sink.format) > 1
         named.append(sink if sink.name else attrs.evolve(sink, name=f"{sink.format}{place + 1 if several else ''}"))
     return tuple(named)
@@ -208,13 +208,13 @@ def _sink(node: RawNode, key: str) -> Sink:
     if "view" in node.entries:
         name = f"{key}.view"
         raise node.entries["view"].origin.error(f"unknown key '{name}'", key=name, suggestion=f"{key}.from")
-    # Python does not allow a field of the name 'from'.
+    # 'from' is a Python keyword and cannot be a field's name.
     entries = {"view" if name == "from" else name: child for name, child in node.entries.items()}
     return bind_model(RawMapping(entries, node.origin), model, key)
 
 
 def _check_secrets(node: RawNode, key: str) -> None:
-    """Refuse a secret in plain text, wherever it stands."""
+    """Raise ConfigError for a secret in plain text, anywhere in the pipeline."""
     if isinstance(node, RawMapping):
         for name, child in node.entries.items():
             inner = f"{key}.{name}" if key else name
@@ -249,7 +249,7 @@ def _check_views(loaded: LoadedPipeline) -> None:
 
 
 def _check_modes(loaded: LoadedPipeline) -> None:
-    """Refuse what has a meaning only in batches, or only in streams, in the other mode."""
+    """Raise ConfigError for a key that applies only to batches or only to streams, in the other mode."""
     streaming = loaded.pipeline.is_streaming
     for place, step in enumerate(loaded.pipeline.steps):
         key = f"steps[{place}]"

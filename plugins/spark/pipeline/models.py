@@ -1,7 +1,7 @@
-"""A pipeline as a value: :class:`Pipeline`, frozen, every section with its defaults.
+"""The pipeline as an immutable value: :class:`Pipeline`, with the defaults of every section.
 
-The keys of the file are the fields' names, in snake case; options that are handed on to Spark, or to the source, keep the names
-they have there (``startingOffsets``, ``maxBytesPerTrigger``).
+Keys in the file have the fields' names, in snake case. Options that are passed on to Spark or to the source keep their names
+there (``startingOffsets``, ``maxBytesPerTrigger``).
 """
 
 from __future__ import annotations
@@ -37,43 +37,43 @@ def _named(_instance: object, attribute: attrs.Attribute[str], value: str) -> No
 
 @attrs.frozen(kw_only=True)
 class Watermark:
-    """How late rows may come."""
+    """How late rows may arrive, relative to a timestamp column."""
 
     column: str
-    """The timestamp column the watermark follows, ``storeTimestamp`` for example."""
+    """The timestamp column, for example ``storeTimestamp``."""
     delay_ms: int = option(600_000, unit="ms", minimum=0)
-    """How far behind the latest one a row may be and still count."""
+    """How many ms a row may be older than the newest row and still count."""
 
 
 @attrs.frozen(kw_only=True)
 class DecodeSection:
-    """How bodies become columns."""
+    """How message bodies become columns."""
 
     format: DecodeFormat = "binary"
-    """What bodies are; ``binary`` leaves them as they are."""
+    """The format of the bodies; ``binary`` leaves them unchanged."""
     column: str = _view("body")
-    """The column that is decoded."""
+    """The column to decode."""
     into: str = _view("value")
-    """The column that the decoded body is in: a struct, a text for ``string``."""
+    """The column that gets the decoded body: a struct, or a text for ``string``."""
     view: str = _view(DEFAULT_VIEW)
-    """The name under which SQL steps find the rows."""
+    """The view of the decoded rows for SQL steps."""
     flatten: bool = False
-    """Whether a struct's fields stand beside the message's own columns, instead of in ``into``."""
+    """Whether a struct's fields become columns beside the message's columns, instead of the column ``into``."""
     on_error: Literal["fail", "null", "drop", "reject"] = "fail"
-    """What becomes of a body that cannot be decoded: the run fails and names the message, ``into`` is null, no row, or a row of
-    the view ``rejects``, for a sink of its own."""
+    """The treatment of a body that cannot be decoded: the run fails and names the message, ``into`` is null, the row is
+    dropped, or the row goes to the view ``rejects``."""
     rejects: str = _view("rejects")
-    """The name under which steps and sinks find what was rejected: the messages as they are."""
+    """The view of the rejected messages, which are unchanged, for steps and sinks."""
     schema: str | None = None
-    """JSON: columns as Spark writes them (``id BIGINT, name STRING``). Avro: the schema, as JSON."""
+    """For JSON: columns as Spark's DDL (``id BIGINT, name STRING``). For Avro: the schema as JSON."""
     schema_file: Path | None = None
-    """The schema in a file, looked for beside the pipeline: columns or Avro JSON, or a Protobuf descriptor set."""
+    """File with the schema, relative to the pipeline's folder: columns or Avro JSON, or a Protobuf descriptor set."""
     message: str | None = None
-    """Protobuf: the message type with its package, ``shop.Order``."""
+    """For Protobuf: the message type with its package, such as ``shop.Order``."""
     framing: Literal["plain", "confluent", "single_object"] = "plain"
-    """Avro and Protobuf: what stands before each body: nothing, a schema registry's header, Avro's single-object header."""
+    """For Avro and Protobuf: the header before each body: none, a schema registry's, or Avro's single-object header."""
     options: Mapping[str, str] = attrs.field(factory=dict)
-    """JSON: options of Spark's ``from_json``."""
+    """For JSON: options of Spark's ``from_json``."""
 
     def __attrs_post_init__(self) -> None:
         given = [name for name in ("schema", "schema_file") if getattr(self, name) is not None]
@@ -107,18 +107,18 @@ class DecodeSection:
 
 @attrs.frozen(kw_only=True)
 class StepSection:
-    """One SQL statement and the name of its result."""
+    """A SQL query and the view of its result."""
 
     view: str = attrs.field(validator=_named)
-    """The name under which later steps and sinks find the rows."""
+    """The name of the view for later steps and sinks."""
     sql: str | None = None
-    """A query over the views before it."""
+    """A query over earlier views."""
     sql_file: Path | None = None
-    """The query in a file, looked for beside the pipeline."""
+    """File with the query, relative to the pipeline's folder."""
     watermark: Watermark | None = None
-    """How late rows of this view may come (streaming)."""
+    """How late rows of this view may arrive. For streams only."""
     cache: bool = False
-    """Whether the rows are kept for all sinks that read the view, so that every sink sees the same ones (batch)."""
+    """Whether the rows are kept in memory, so that every sink that reads the view gets the same rows. For batches only."""
 
     def __attrs_post_init__(self) -> None:
         if (self.sql is None) is (self.sql_file is None):
@@ -127,16 +127,16 @@ class StepSection:
 
 @attrs.frozen(kw_only=True)
 class StreamSection:
-    """What makes a pipeline a streaming one."""
+    """The settings of a streaming pipeline."""
 
     checkpoint: str = attrs.field()
-    """The folder that remembers what is done; each sink has its own folder in it."""
+    """The folder of the checkpoints; each sink has a subfolder."""
     trigger: Literal["availableNow", "processingTime"] = "availableNow"
-    """Up to what there is now, then end; or go on until stopped."""
+    """``availableNow`` processes the available messages and ends; ``processingTime`` runs until it is stopped."""
     interval_ms: int = option(0, unit="ms", minimum=0)
-    """With ``processingTime``: from one batch's start to the next one's; 0: at once."""
+    """For ``processingTime``: ms from the start of a batch to the start of the next; 0 for no pause."""
     watermark: Watermark | None = None
-    """How late messages may come."""
+    """How late messages may arrive."""
 
     def __attrs_post_init__(self) -> None:
         if self.interval_ms and self.trigger != "processingTime":
@@ -145,80 +145,80 @@ class StreamSection:
 
 @attrs.frozen(kw_only=True)
 class SparkSection:
-    """The session."""
+    """The settings of the Spark session."""
 
     master: str | None = None
-    """``local[*]``, ``spark://…``, ``k8s://…``, ``yarn``, or ``sc://…`` for Spark Connect."""
+    """Where Spark runs: ``local[*]``, ``spark://…``, ``k8s://…``, ``yarn``, or ``sc://…`` for Spark Connect."""
     conf: Mapping[str, Text] = attrs.field(factory=dict)
-    """Spark's own settings."""
+    """Spark's own settings, keyed by name."""
 
 
 @attrs.frozen(kw_only=True)
 class Sink:
-    """Where rows go: what all sinks have."""
+    """A destination of rows: the keys that all sinks have."""
 
     format: str
     """``parquet``, ``delta``, ``jdbc``, ``console`` or ``flintmq``."""
     name: str = ""
-    """What it is called in progress and in the checkpoint; its format, numbered where there are several."""
+    """The sink's name in progress and in the checkpoint; by default its format, with a number if there are several."""
     view: str = ""
-    """``from`` in the file: the view whose rows it takes; the last step's by default."""
+    """The view whose rows the sink writes (``from`` in the file); by default the last step's."""
     output_mode: OutputMode = "append"
-    """Streaming: new rows, changed rows, or the whole result each time."""
+    """For streams: new rows, changed rows, or the whole result each time."""
 
 
 @attrs.frozen(kw_only=True)
 class FileSink(Sink):
-    """Files: Parquet or Delta."""
+    """A sink that writes Parquet files or a Delta table."""
 
     path: str
-    """The folder."""
+    """The folder of the files or the table."""
     mode: SaveMode = "errorifexists"
-    """Batch: what to do where the folder has rows already."""
+    """For batches: the treatment of existing rows in the folder."""
     partition_by: tuple[str, ...] = ()
-    """Columns that become folders."""
+    """Columns whose values become folders."""
     options: Mapping[str, Text] = attrs.field(factory=dict)
-    """The format's own options."""
+    """Options of the format, keyed by name."""
 
 
 @attrs.frozen(kw_only=True)
 class JdbcSink(Sink):
-    """A table of a database."""
+    """A sink that writes to a table of a database over JDBC."""
 
     url: Text
-    """``jdbc:…``."""
+    """The database's address, ``jdbc:…``."""
     table: str
-    """The table; made when it is not there."""
+    """The table; created if it does not exist."""
     mode: SaveMode = "append"
-    """Batch: what to do where the table exists."""
+    """For batches: the treatment of an existing table."""
     user: Text | None = None
     """The database's user."""
     password: Text | None = None
-    """``{env: NAME}`` or ``{file: PATH}``."""
+    """The user's password: ``{env: NAME}`` or ``{file: PATH}``."""
     driver: str | None = None
-    """The driver's class; its jar comes by ``spark.conf`` (``spark.jars`` or ``spark.jars.packages``)."""
+    """The class of the JDBC driver. ``spark.conf`` names its jar (``spark.jars`` or ``spark.jars.packages``)."""
     batch_column: str | None = None
-    """Streaming: a column that gets the batch's number, so that rows written twice can be distinguished."""
+    """For streams: a column that gets the batch's number, so that repeated rows can be recognized."""
     options: Mapping[str, Text] = attrs.field(factory=dict)
     """Spark's JDBC options: ``batchsize``, ``isolationLevel``, …"""
 
 
 @attrs.frozen(kw_only=True)
 class ConsoleSink(Sink):
-    """The terminal."""
+    """A sink that prints rows on the terminal."""
 
     rows: int = option(20, minimum=1, maximum=10_000)
-    """How many rows are shown, of each batch where it is streaming."""
+    """Number of rows to print; for streams, of each batch."""
     truncate: bool = True
-    """Whether long values are cut."""
+    """Whether long values are shortened."""
 
 
 @attrs.frozen(kw_only=True)
 class TopicSink(Sink):
-    """A topic of any 4.9-compatible broker. Rows have a ``body``, and what else a message has."""
+    """A sink that sends rows to a topic of a broker with RocketMQ 4.9's protocol. The rows need a column ``body``."""
 
     options: Mapping[str, Text] = attrs.field(factory=dict)
-    """The writer's options: ``nameServer``, ``topic``, …"""
+    """The writer's options, such as ``nameServer`` and ``topic``."""
 
 
 @attrs.frozen(kw_only=True)
@@ -226,19 +226,19 @@ class Pipeline:
     """A pipeline. Immutable; safe to share between threads."""
 
     name: str
-    """What it is called: in the session, in query names."""
+    """The name in Spark's session and queries."""
     source: Mapping[str, Text]
-    """Options of ``spark.read.format("flintmq")``; ``path`` or ``nameServer`` is among them."""
+    """Options of ``spark.read.format("flintmq")``; one of ``path``, ``nameServer`` and ``brokerAddr`` is required."""
     decode: DecodeSection = attrs.field(factory=DecodeSection)
-    """How bodies become columns."""
+    """How message bodies become columns."""
     steps: tuple[StepSection, ...] = ()
-    """SQL, in order."""
+    """SQL queries, in order."""
     sinks: tuple[Sink, ...] = ()
-    """Where rows go."""
+    """The destinations of the rows."""
     stream: StreamSection | None = None
-    """How it streams; None: it is a batch."""
+    """The settings of a stream; None for a batch."""
     spark: SparkSection = attrs.field(factory=SparkSection)
-    """The session."""
+    """The settings of the Spark session."""
 
     @property
     def is_streaming(self) -> bool:
@@ -246,6 +246,6 @@ class Pipeline:
 
     @property
     def views(self) -> tuple[str, ...]:
-        """Every view's name, in order."""
+        """The names of all views, in order."""
         rejects = (self.decode.rejects,) if self.decode.on_error == "reject" else ()
         return (*rejects, self.decode.view, *(step.view for step in self.steps))

@@ -1,4 +1,4 @@
-"""A pipeline's session, and its data frames: source, decode, steps. Spark analyses every query here, and nothing is read."""
+"""Makes a pipeline's Spark session and data frames: source, decode, steps. Spark analyzes every query; no message is read."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ if TYPE_CHECKING:
 
 @attrs.frozen
 class PlannedPipeline:
-    """A pipeline that Spark has understood. Belongs to its session's thread."""
+    """A pipeline that Spark has analyzed. For its session's thread only."""
 
     loaded: LoadedPipeline
-    """What was asked for."""
+    """The pipeline as loaded."""
     frames: Mapping[str, DataFrame]
-    """Every view's rows, by name, in order."""
+    """Data frames of all views, keyed by the view's name, in order."""
 
     def frame_of(self, place: int) -> DataFrame:
-        """Return what the sink at a place takes."""
+        """Return the data frame that the sink at an index writes."""
         return self.frames[self.loaded.pipeline.sinks[place].view or self.loaded.pipeline.views[-1]]
 
     @property
     def last(self) -> DataFrame:
-        """The last view."""
+        """The data frame of the last view."""
         return self.frames[self.loaded.pipeline.views[-1]]
 
     def explain(self, place: int) -> str:
-        """Return the plan of what a sink takes, as Spark writes it, without secrets."""
+        """Return Spark's plan for a sink's data frame, without secrets."""
         written = io.StringIO()
         with contextlib.redirect_stdout(written):
             self.frame_of(place).explain(mode="formatted")
@@ -50,10 +50,10 @@ class PlannedPipeline:
 
 
 def check_source(loaded: LoadedPipeline) -> dict[str, str]:
-    """Return the source's options, checked, secrets filled in. Needs no Spark.
+    """Return the checked options of the source, with their secrets. Needs no Spark.
 
     Raises:
-        ConfigError: an option is unknown or has a value that cannot be used; names its line.
+        ConfigError: an option is unknown or has an unusable value; names its line.
     """
     options = loaded.revealed("source", loaded.pipeline.source)
     with source_placed(loaded, options):
@@ -63,7 +63,7 @@ def check_source(loaded: LoadedPipeline) -> dict[str, str]:
 
 @contextlib.contextmanager
 def source_placed(loaded: LoadedPipeline, options: Mapping[str, str]) -> Iterator[None]:
-    """Turn what is wrong with the source in here into a ``ConfigError`` with the line of the option that it names."""
+    """Turn errors about the source in the block into a ConfigError with the line of the option that they name."""
     try:
         yield
     except FlintError as error:
@@ -75,8 +75,8 @@ def source_placed(loaded: LoadedPipeline, options: Mapping[str, str]) -> Iterato
 
 
 def named_option(options: Mapping[str, str], error: str) -> str | None:
-    """Return which of the options an error is about: one that it calls so, else one that it names, else one whose value it
-    begins with."""
+    """Return the option that an error is about: named as an option, named at all, or the option whose value begins the
+    error."""
     for before in (r"\boption ", r"\b"):
         for name in options:
             if re.search(rf"{before}{re.escape(name)}\b", error, re.IGNORECASE):
@@ -85,10 +85,10 @@ def named_option(options: Mapping[str, str], error: str) -> str | None:
 
 
 def plan(spark: SparkSession, loaded: LoadedPipeline) -> PlannedPipeline:
-    """Has Spark analyse a pipeline.
+    """Have Spark analyze a pipeline, and return its data frames.
 
     Args:
-        spark: the session; its temporary views of the pipeline's names are replaced.
+        spark: the session; temporary views with the pipeline's names are replaced.
         loaded: the pipeline.
 
     Raises:
@@ -131,7 +131,7 @@ def _late(frame: DataFrame, watermark: Watermark, loaded: LoadedPipeline, key: s
 
 @contextlib.contextmanager
 def analysed(loaded: LoadedPipeline, key: str) -> Iterator[None]:
-    """Turn what Spark finds wrong in here into a ``ConfigError`` with the line of a key, without secrets."""
+    """Turn Spark's analysis errors in the block into a ConfigError with the line of a key, without secrets."""
     from pyspark.errors import AnalysisException, IllegalArgumentException, ParseException
 
     try:
@@ -142,12 +142,12 @@ def analysed(loaded: LoadedPipeline, key: str) -> Iterator[None]:
 
 
 def first_words(error: BaseException) -> str:
-    """Return what went wrong, of all that Spark says: not the plan, not the stack."""
+    """Return the reason in a Spark error, without the plan and the stack trace."""
     text = str(error)
     for begin in ("\n== SQL", ";\n", "\n\tat ", "\n\nJVM stacktrace"):
         text = text.partition(begin)[0]
     python = re.findall(r"^(?:\w+\.)*\w*(?:Error|Exception): (.+)$", text, re.MULTILINE)
-    # PySpark 4.3 trips over its own variable where a stream's source cannot be made; the reason stands before that.
+    # PySpark 4.3 fails with this second error if a stream's source cannot be created; the real reason comes before it.
     python = [said for said in python if not said.startswith("cannot access local variable")]
     if "Traceback (most recent call last)" in text and python:
         text = python[-1]
@@ -156,10 +156,10 @@ def first_words(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def pipeline_session(loaded: LoadedPipeline, master: str | None = None) -> Iterator[SparkSession]:
-    """Give a Spark session for a pipeline, and end it afterwards.
+    """Yield a Spark session for a pipeline, and stop it afterwards.
 
     Args:
-        loaded: the pipeline, whose ``spark`` section counts where the command line says nothing.
+        loaded: the pipeline; its ``spark`` section applies if the command line gives no master.
         master: see :class:`~flintmq.plugins.spark.pipeline.models.SparkSection`.
 
     Raises:
@@ -174,9 +174,9 @@ def pipeline_session(loaded: LoadedPipeline, master: str | None = None) -> Itera
     chosen = master or loaded.pipeline.spark.master
     conf = loaded.revealed("spark.conf", loaded.pipeline.spark.conf)
     conf = {"spark.app.name": loaded.pipeline.name, "spark.ui.showConsoleProgress": "false", **conf}
-    if loaded.pipeline.is_streaming:  # Spark switches it off itself then, and warns of that for each sink
+    if loaded.pipeline.is_streaming:  # Spark would disable it for streams and log a warning for each sink
         conf = {"spark.sql.adaptive.enabled": "false", **conf}
-    if master is None and "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit says master and settings
+    if master is None and "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit sets the master and settings
         spark = SparkSession.builder.config(map=conf).getOrCreate()
         register(spark)
     else:
@@ -189,7 +189,8 @@ def pipeline_session(loaded: LoadedPipeline, master: str | None = None) -> Itera
 
 
 def _few_partitions(master: str) -> dict[str, str]:
-    """Return as many partitions behind a shuffle as a local session has cores: Spark's 200 cost a stream seconds a batch."""
+    """Return the setting for as many shuffle partitions as a local session has cores. Spark's default of 200 slows each batch
+    down by seconds."""
     found = re.fullmatch(r"local(?:\[(\d+|\*)(?:,\s*\d+)?\])?", master)
     if found is None:
         return {}

@@ -1,7 +1,8 @@
-"""What ``--dry-run`` looks for outside of the file: the source's store or brokers and topics, and the places of sinks.
+"""The checks of ``--dry-run`` outside of the pipeline's file: the source's store or brokers, its topics, and the sinks'
+folders.
 
-Nothing is written, and of the source only its edges are read. Through Spark Connect the places are the server's, which is not
-asked.
+Nothing is written, and only the first and last offsets of the source are read. Through Spark Connect, sinks write on the
+server, which is not checked.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from flintmq.plugins.spark.pipeline.planning import check_source, named_option, 
 
 
 def check_places(loaded: LoadedPipeline) -> None:
-    """Check that the source can be read, and that each sink's place can be written to.
+    """Check that the source can be read and that each sink's destination can be written.
 
     Raises:
         ConfigError: it cannot; names the line of the path, the address or the topic.
@@ -53,7 +54,7 @@ def check_places(loaded: LoadedPipeline) -> None:
 
 
 def _check_folder(loaded: LoadedPipeline, key: str, path: str, *, must_be_empty: bool = False) -> None:
-    """Raise ConfigError where a local folder cannot be written to; another file system's is left to Spark."""
+    """Raise ConfigError if a local folder cannot be written. Folders on other file systems are not checked."""
     address = urlsplit(path)
     if address.scheme not in ("", "file"):
         return
@@ -70,7 +71,8 @@ def _check_folder(loaded: LoadedPipeline, key: str, path: str, *, must_be_empty:
 
 
 def _check_topic(options: WriteOptions) -> None:
-    """Raise SparkPluginError where nobody answers, or the topic is not there and brokers do not make it by themselves."""
+    """Raise SparkPluginError if no broker answers, or if the topic is missing and brokers do not create topics
+    automatically."""
     from flintmq.plugins.spark.wire.client import WireClient, again
 
     topic = options.topic

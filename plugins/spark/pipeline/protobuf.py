@@ -1,7 +1,8 @@
-"""Protobuf bodies by a descriptor set, without generated code: their Spark type, as in ``from_protobuf``, and their decoder.
+"""The Spark type of Protobuf messages, from a descriptor set, and the decoder of Protobuf bodies, without generated code.
 
-``uint32`` is a ``bigint`` and ``uint64`` a ``decimal(20,0)``, because Spark has no unsigned types; enums are their names;
-``google.protobuf.Timestamp`` is a timestamp and ``Duration`` an interval. A message that contains itself has no column type.
+The types are those of ``from_protobuf``. ``uint32`` becomes ``bigint`` and ``uint64`` becomes ``decimal(20,0)``, because Spark
+has no unsigned types. An enum becomes its name, ``google.protobuf.Timestamp`` a timestamp, and ``Duration`` an interval. A
+recursive message has no Spark type.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ if TYPE_CHECKING:
 _VARINT_MAX_BYTES: Final = 10
 
 Convert = Callable[[Any], Any]
-"""Makes what Arrow takes of what protobuf has."""
+"""Function from protobuf's value to Arrow's."""
 
 
 def message_descriptor(descriptor_set: bytes, message: str) -> Any:
-    """Return the descriptor of a message type out of a descriptor set.
+    """Return the descriptor of a message type in a descriptor set.
 
     Args:
-        descriptor_set: what ``protoc --include_imports --descriptor_set_out=FILE`` writes.
+        descriptor_set: the content of the file that ``protoc --include_imports --descriptor_set_out=FILE`` writes.
         message: the type with its package.
 
     Raises:
@@ -56,13 +57,13 @@ def message_descriptor(descriptor_set: bytes, message: str) -> Any:
 
 
 def protobuf_type(descriptor: Any) -> DataType:
-    """Return the Spark type of a message. Raises ``ConfigError`` where it contains itself."""
+    """Return the Spark type of a message. Raises ConfigError if the message is recursive."""
     return _message(descriptor, ())[0]
 
 
 @attrs.frozen
 class ProtobufDecoder:
-    """Makes the decoder of bodies of one message type. A value that pickles."""
+    """Makes the decoder of bodies of one message type. Instances are picklable."""
 
     descriptor_set: bytes
     message: str
@@ -88,8 +89,7 @@ class ProtobufDecoder:
 
 
 def behind_registry_header(body: bytes) -> bytes:
-    """Return what follows a schema registry's header: a zero, the schema's number, the path of the message type in its
-    file."""
+    """Return the body after a schema registry's header: a zero byte, the schema's number, and the path of the message type."""
     if len(body) < 6 or body[0] != 0:
         raise ValueError("no schema registry header")
     count, position = _varint(body, 5)
@@ -99,7 +99,7 @@ def behind_registry_header(body: bytes) -> bytes:
 
 
 def _varint(body: bytes, position: int) -> tuple[int, int]:
-    """Return a zigzag number, never negative here, and where it ends."""
+    """Return the zigzag-coded number at a position, never negative here, and the position after it."""
     value = 0
     for place, byte in enumerate(body[position : position + _VARINT_MAX_BYTES]):
         value |= (byte & 0x7F) << (7 * place)
@@ -109,7 +109,7 @@ def _varint(body: bytes, position: int) -> tuple[int, int]:
 
 
 def _message(descriptor: Any, inside: tuple[str, ...]) -> tuple[DataType, Convert]:
-    """Return a message's type and how its values are made, given the messages around it."""
+    """Return a message's Spark type and the function that converts its values; ``inside`` are the messages around it."""
     from pyspark.sql import types as spark
 
     name = descriptor.full_name

@@ -1,4 +1,4 @@
-"""Secrets of a pipeline: named in the file, found in the environment or in files, never shown."""
+"""Secrets of a pipeline. The file names where they are: in the environment or in files. They are never shown."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from flintmq.config.loading.raw import DEFAULT, Origin
 from flintmq.config.secret import SHOWN
 
 SECRET_FILE_MAX_BYTES: Final = 64 * 1024
-"""A secret is a password or a key, not a disk image."""
+"""The largest secret file in bytes; a secret is a password or a key."""
 
 _SECRET_NAME = re.compile(r"password|passwd|secret|token|credential|private.?key|access.?key", re.IGNORECASE)
 
 
 @attrs.frozen(kw_only=True)
 class Reference:
-    """Where a secret is: ``{env: DB_PASSWORD}`` or ``{file: /run/secrets/db}``."""
+    """The place of a secret: ``{env: DB_PASSWORD}`` or ``{file: /run/secrets/db}``."""
 
     env: str | None = None
-    """The environment variable that holds it."""
+    """The environment variable with the secret."""
     file: Path | None = None
-    """The file that holds it; a line break at its end does not count."""
+    """The file with the secret; a line break at its end is ignored."""
 
     def __attrs_post_init__(self) -> None:
         if (self.env is None) is (self.file is None):
@@ -35,14 +35,14 @@ class Reference:
 
     @property
     def place(self) -> str:
-        """In words, for errors."""
+        """The place in words, for errors."""
         return f"the environment variable {self.env}" if self.env is not None else f"the file {self.file}"
 
     def resolve(self) -> str:
-        """Return the secret itself.
+        """Return the secret.
 
         Raises:
-            ConfigError: the variable or file does not exist, is empty, too large, or not text.
+            ConfigError: the variable or file is missing, empty, too large, or not text.
         """
         if self.env is not None:
             found = os.environ.get(self.env)
@@ -56,8 +56,7 @@ class Reference:
 
 
 def read_file(file: Path, max_bytes: int, what: str) -> bytes:
-    """Return a file's content. Raises ``ConfigError``, which calls it ``what``, where it cannot be read or is
-    larger."""
+    """Return a file's content. Raises ConfigError, with ``what`` as the file's name, if it cannot be read or is too large."""
     try:
         with file.open("rb") as stream:
             content = stream.read(max_bytes + 1)
@@ -69,7 +68,7 @@ def read_file(file: Path, max_bytes: int, what: str) -> bytes:
 
 
 def as_text(content: bytes, what: str) -> str:
-    """Return a file's content as text. Raises ``ConfigError`` where it is not UTF-8."""
+    """Return a file's content as text. Raises ConfigError if it is not UTF-8."""
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -77,22 +76,22 @@ def as_text(content: bytes, what: str) -> str:
 
 
 Text = str | Reference
-"""What an option may be: plain, or a reference to a secret."""
+"""The value of an option: plain text, or a reference to a secret."""
 
 
 def names_a_secret(option: str) -> bool:
-    """Return whether an option of this name holds a secret, and so may not stand in a file in plain text."""
+    """Return whether an option with this name holds a secret, which must not be in plain text in a file."""
     return _SECRET_NAME.search(option) is not None
 
 
 class Redactor:
-    """Takes secrets out of text that is to be shown. Not thread-safe while secrets are still being added."""
+    """Removes secrets from texts. Not thread-safe while secrets are added."""
 
     def __init__(self) -> None:
         self._secrets: set[str] = set()
 
     def reveal(self, text: Text) -> str:
-        """Return the text, or the secret it refers to; from then on the secret is taken out of what is shown.
+        """Return the text, or the secret that it refers to. From then on, :meth:`clean` removes the secret.
 
         Raises:
             ConfigError: see :meth:`Reference.resolve`.
@@ -104,7 +103,7 @@ class Redactor:
         return secret
 
     def clean(self, text: str) -> str:
-        """Return the text with ``***`` for every secret in it."""
+        """Return the text with each secret replaced by ``***``."""
         for secret in sorted(self._secrets, key=len, reverse=True):
             text = text.replace(secret, SHOWN)
         return text
@@ -116,19 +115,19 @@ EXTRAS: Final = {
     "protobuf": ("google.protobuf", ".[protobuf]"),
     "delta": ("deltalake", ".[delta]"),
 }
-"""What for → the module it takes, and what to install."""
+"""Module and pip requirement, keyed by optional feature."""
 
 
 def require(what: str, wanted_by: str, origin: Origin = DEFAULT) -> None:
-    """Make sure that an optional part is there.
+    """Raise ConfigError if an optional package is not installed.
 
     Args:
         what: a key of ``EXTRAS``.
-        wanted_by: what asks for it, for the error.
-        origin: where it asks.
+        wanted_by: the feature that needs the package, for the error.
+        origin: the line of the key that asks for the feature.
 
     Raises:
-        ConfigError: it is not; says what to install.
+        ConfigError: the package is missing; says what to install.
     """
     module, extra = EXTRAS[what]
     try:

@@ -1,4 +1,4 @@
-"""Runs a planned pipeline: one write per sink, or one streaming query per sink, each with a checkpoint of its own."""
+"""Runs a planned pipeline: one write, or one streaming query with its own checkpoint, per sink."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ if TYPE_CHECKING:
 
 POLL_S: Final = 0.25
 ROWS: Final = "flintmq_rows"
-"""The name of the count that every sink's rows are observed by."""
+"""The name of the observed metric that counts each sink's rows."""
 
 
 class PipelineError(FlintError):
-    """A pipeline has failed while it ran; says which sink, and Spark's own first words."""
+    """A pipeline failed while it ran. The text names the sink and Spark's reason."""
 
 
 @attrs.frozen
 class SinkResult:
-    """What became of one sink."""
+    """The result of one sink."""
 
     name: str
     format: str
     rows: int | None
-    """Written in this run; None where nothing tells: on the console, and with ``mode: ignore``."""
+    """Number of rows written in this run; None if it is unknown: on the console, and with ``mode: ignore``."""
     batches: int
-    """How many micro-batches; 1 for a batch, 0 where nothing was written."""
+    """Number of micro-batches; for a batch 1, or 0 if nothing was written."""
     seconds: float
 
 
 @attrs.frozen
 class PipelineResult:
-    """What a run has done."""
+    """The result of a run."""
 
     name: str
     streaming: bool
@@ -52,10 +52,10 @@ class PipelineResult:
 
 
 def bound_sinks(planned: PlannedPipeline, show: ShowRows = print) -> list[BoundSink]:
-    """Return the pipeline's sinks, checked.
+    """Return the pipeline's sinks after checking them.
 
     Raises:
-        ConfigError: one could not be written; names the line.
+        ConfigError: a sink cannot be written; names the line.
     """
     sinks = [BoundSink(planned, place, show) for place in range(len(planned.loaded.pipeline.sinks))]
     for sink in sinks:
@@ -64,17 +64,17 @@ def bound_sinks(planned: PlannedPipeline, show: ShowRows = print) -> list[BoundS
 
 
 def run(planned: PlannedPipeline, *, show: ShowRows = print, bars: Progress | None = None) -> PipelineResult:
-    """Run a pipeline to its end; one with trigger ``processingTime`` until it is stopped.
+    """Run a pipeline to its end, or with trigger ``processingTime`` until it is stopped, and return the result.
 
     Args:
         planned: the pipeline.
-        show: called with what console sinks have.
-        bars: where tasks of batches and rows of streams are shown; None for nowhere.
+        show: called with the name and the table of a console sink.
+        bars: displays the tasks of batches and the rows of streams; None for no display.
 
     Raises:
-        ConfigError: a sink could not be written.
+        ConfigError: a sink cannot be written.
         PipelineError: a sink has failed. Streams into the other sinks are stopped.
-        KeyboardInterrupt: it was interrupted; the streams are stopped, and continue from their checkpoints.
+        KeyboardInterrupt: the run was interrupted. Streams are stopped; the next run continues from their checkpoints.
     """
     sinks = bound_sinks(planned, show)
     pipeline = planned.loaded.pipeline
@@ -98,8 +98,7 @@ def _write(sink: BoundSink, bars: Progress | None) -> SinkResult:
 
     observation = Observation(ROWS)
     begin_s = time.monotonic()
-    # Of the console only the first rows are asked for, and what Spark passes over in silence is never counted: waiting for the
-    # count would last for ever.
+    # The console reads only the first rows, and with mode ignore Spark may not write at all. The count would never arrive then.
     uncounted = sink.sink.format == "console" or getattr(sink.sink, "mode", "") == "ignore"
     frame = sink.frame if uncounted else _observed(sink.frame, observation)
     with _named(sink), _task_bar(sink, bars):
@@ -143,7 +142,7 @@ def _stream(sinks: Sequence[BoundSink], bars: Progress | None) -> list[SinkResul
         _raise_failed(sinks, queries)
     finally:
         if queries and any(query.isActive for query in queries) and not sinks[0].is_remote:
-            # What Spark says of the tasks that it now ends is long, loud, and about nothing that went wrong.
+            # Spark logs long errors about the tasks that it ends now, although nothing failed.
             sinks[0].spark.sparkContext.setLogLevel("OFF")
         for query in queries:
             query.stop()
@@ -164,12 +163,12 @@ def _stream(sinks: Sequence[BoundSink], bars: Progress | None) -> list[SinkResul
 
 @attrs.define
 class StreamCount:
-    """What a stream has done in this run."""
+    """Counts of a stream in this run."""
 
     rows_of: dict[int, int] = attrs.field(factory=dict)
-    """Rows written of each batch that had any input."""
+    """Number of rows written, keyed by batch, for batches with input."""
     rows_per_s: float = 0.0
-    """How fast the last batch was."""
+    """Rows per second in the last batch."""
 
     @property
     def rows(self) -> int:
@@ -179,7 +178,7 @@ class StreamCount:
         return f"{self.rows:,} rows, {len(self.rows_of):,} batches, {self.rows_per_s:,.0f} rows/s"
 
     def look_at(self, query: StreamingQuery) -> None:
-        """Take in what the query says about its latest batches."""
+        """Add the latest batches from the query's progress."""
         for report in query.recentProgress:
             written = _observed_rows(report["observedMetrics"].get(ROWS))
             read = sum(int(source["numInputRows"] or 0) for source in report["sources"])
@@ -189,10 +188,10 @@ class StreamCount:
 
 
 def _observed_rows(observed: Any) -> int:
-    """Return the count out of what Spark says was observed; 0 where it says nothing.
+    """Return the count in an observed metric; 0 if there is none.
 
-    In a session of this process that is a row with the name of the count, through Spark Connect one made of the server's JSON,
-    whose names may be missing, and of older versions a dict. There is one value in any case.
+    Its form depends on the session: a row in this process; a row from the server's JSON, maybe without names, through Spark
+    Connect; and a dict in older versions. It always has one value.
     """
     if observed is None:
         return 0
@@ -212,7 +211,7 @@ def _raise_failed(sinks: Sequence[BoundSink], queries: Sequence[StreamingQuery])
 
 @contextlib.contextmanager
 def _named(sink: BoundSink) -> Iterator[None]:
-    """Report what Spark raises in this block with the sink's name."""
+    """Turn a Spark error in the block into a PipelineError with the sink's name."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 

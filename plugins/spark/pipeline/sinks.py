@@ -1,4 +1,4 @@
-"""Where rows go: each format's way of writing a batch, and of starting a stream."""
+"""Sinks of a pipeline: how each format writes a batch and starts a stream."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ FILE_OPTIONS: Final = {
         "dataChange",
     ),
 }
-"""What writers of files take, by format; and ``parquet.…`` and ``delta.…``, which are the formats' own settings."""
+"""Options that the file formats accept, keyed by format. Options ``parquet.…`` and ``delta.…`` are accepted too."""
 ShowRows = Callable[[str, str], None]
-"""Called with the sink's name and the rows as a table."""
+"""Function that is called with the sink's name and the rows as a text table."""
 
 
 @attrs.frozen
 class BoundSink:
-    """A sink with the rows it takes. Belongs to its session's thread."""
+    """A sink together with the rows that it writes. For its session's thread only."""
 
     planned: PlannedPipeline
     place: int
@@ -77,10 +77,10 @@ class BoundSink:
         return is_remote(self.spark)
 
     def check(self) -> None:
-        """Refuse what could not be written, before anything is.
+        """Check that the sink can be written, before anything is written.
 
         Raises:
-            ConfigError: a column, a package or a secret is missing, or the place is taken; names the line.
+            ConfigError: a column, a package or a secret is missing, or the destination already exists; names the line.
         """
         sink = self.sink
         if isinstance(sink, FileSink):
@@ -105,7 +105,7 @@ class BoundSink:
             frame: :attr:`frame`, or the same rows observed.
 
         Returns:
-            False when nothing was written because ``mode: ignore`` said so.
+            False if ``mode: ignore`` left an existing destination unchanged.
         """
         sink = self.sink
         if isinstance(sink, ConsoleSink):
@@ -117,12 +117,12 @@ class BoundSink:
                 return False
             mode = "overwrite" if mode == "overwrite" else "append"
         with analysed(self.loaded, self.key):
-            # Spark Connect knows this mode by its other name alone.
+            # Spark Connect accepts only this mode's other name.
             self._into(frame.write.mode("error" if mode == "errorifexists" else mode)).save()
         return True
 
     def start(self, frame: DataFrame) -> StreamingQuery:
-        """Start the stream into the sink; ``frame`` as for :meth:`write`."""
+        """Start the stream into the sink. ``frame`` is :attr:`frame`, or the same rows observed."""
         stream = self.loaded.pipeline.stream
         assert stream is not None
         sink = self.sink
@@ -143,13 +143,13 @@ class BoundSink:
             return writer.start()
 
     def _into(self, writer: Any) -> Any:
-        """Return a writer, of a batch or of a stream, with the format, the options and the place of the sink."""
+        """Return a writer of a batch or a stream with the sink's format, options and destination set."""
         sink = self.sink
         if isinstance(sink, JdbcSink):
             return writer.format("jdbc").options(**self._jdbc_options(sink))
         if isinstance(sink, TopicSink):
             return writer.format("flintmq").options(**self.loaded.revealed(self.key, sink.options))
-        if isinstance(sink, ConsoleSink):  # through Spark Connect only the server can show rows as they come
+        if isinstance(sink, ConsoleSink):  # through Spark Connect only the server can print rows
             return writer.format("console").option("numRows", sink.rows).option("truncate", sink.truncate)
         assert isinstance(sink, FileSink)
         if self._is_our_delta:
@@ -170,12 +170,12 @@ class BoundSink:
 
     @property
     def _is_our_delta(self) -> bool:
-        """Whether the sink is a Delta table that is written without a jar: with Delta's own extension, Spark writes it."""
+        """Whether the sink is a Delta table that is written without a jar. With Delta's own extension Spark writes it."""
         own = self.spark.conf.get("spark.sql.extensions", "") or ""
         return self.sink.format == "delta" and NATIVE_DELTA not in own
 
     def _check_delta(self, sink: FileSink) -> bool:
-        """Return whether the table is there; refuse one that may not be."""
+        """Return whether the Delta table exists. Raises ConfigError if it must not exist."""
         from deltalake import DeltaTable
 
         from flintmq.plugins.spark.pipeline.delta_source import local_folder
@@ -210,7 +210,7 @@ class BoundSink:
 
 
 def check_file_options(loaded: LoadedPipeline, key: str, sink: FileSink, *, is_our_delta: bool) -> None:
-    """Refuse an option that the format does not have: Spark passes over it in silence. Raises ConfigError."""
+    """Raise ConfigError for an option that the format does not have; Spark would ignore it silently."""
     known = OUR_DELTA_OPTIONS if is_our_delta else FILE_OPTIONS[sink.format]
     names = {name.casefold() for name in known}
     for name, value in sink.options.items():
@@ -230,7 +230,7 @@ def is_remote(spark: SparkSession) -> bool:
 
 
 def table_text(frame: DataFrame, sink: ConsoleSink) -> str:
-    """Return the first rows as Spark's own table."""
+    """Return the first rows of a data frame as Spark's text table."""
     written = io.StringIO()
     with contextlib.redirect_stdout(written):
         frame.show(sink.rows, truncate=sink.truncate)
@@ -238,7 +238,7 @@ def table_text(frame: DataFrame, sink: ConsoleSink) -> str:
 
 
 def console_batches(sink: ConsoleSink, show: ShowRows) -> Callable[[DataFrame, int], None]:
-    """Show each micro-batch that has rows."""
+    """Return a function that shows each micro-batch with rows."""
 
     def show_batch(frame: DataFrame, batch_id: int) -> None:
         if frame.take(1):
@@ -248,7 +248,7 @@ def console_batches(sink: ConsoleSink, show: ShowRows) -> Callable[[DataFrame, i
 
 
 def jdbc_batches(options: dict[str, str], batch_column: str | None) -> Callable[[DataFrame, int], None]:
-    """Write each micro-batch into a table: at least once."""
+    """Return a function that writes each micro-batch to a table, at least once."""
 
     def write_batch(frame: DataFrame, batch_id: int) -> None:
         if batch_column is not None:

@@ -1,4 +1,4 @@
-"""Where Spark finds the data source by itself: it looks for ``DefaultSource`` in every top-level module named ``pyspark_…``."""
+"""Registers the data source: Spark looks for ``DefaultSource`` in every top-level module named ``pyspark_…``."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Reading a store's files: what is there, how far it may be read, which bytes a task reads, and offsets of it."""
+"""Reads a store's files: which messages exist, how far they may be read, the bytes for each task, and offsets in the store."""

@@ -1,7 +1,7 @@
-"""Which queues a query reads, as its checkpoint keeps it, and up to where the log has been read for which of them.
+"""The queues that a query reads, as recorded in its checkpoint, and the parts of the log that it has read for them.
 
-A place in the log alone does not tell of which topics it is one. A topic that is added to a query has its history read, as over
-the wire; one that was left out for a while goes on where it stopped.
+A position in the log does not show for which topics it was reached. If a topic is added to a query, its history is read, as
+over the network. A topic that was left out for a while continues where it stopped.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from flintmq.plugins.spark.options import ReadOptions
 
 @attrs.frozen
 class Choice:
-    """What ``subscribe``, ``subscribePattern``, ``queues`` and ``includeSystemTopics`` say."""
+    """The topics and queues that the options ``subscribe``, ``subscribePattern``, ``queues`` and ``includeSystemTopics``
+    choose."""
 
     topics: tuple[str, ...] | None = None
     pattern: str | None = None
@@ -28,7 +29,7 @@ class Choice:
 
     @classmethod
     def of(cls, options: ReadOptions) -> Choice:
-        """Return the choice of a read."""
+        """Return the choice of a read's options."""
         return cls(
             None if options.subscribe is None else tuple(sorted(options.subscribe)),
             None if options.subscribe_pattern is None else options.subscribe_pattern.pattern,
@@ -37,7 +38,7 @@ class Choice:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return the form in which an offset keeps it."""
+        """Return the form in which an offset contains the choice."""
         found: dict[str, Any] = {}
         if self.topics is not None:
             found["topics"] = list(self.topics)
@@ -51,7 +52,7 @@ class Choice:
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Choice:
-        """Read it back. Raises CheckpointError."""
+        """Return the choice in an offset. Raises CheckpointError if it is not valid."""
         try:
             topics, queues = found.get("topics"), found.get("queues", {})
             return cls(
@@ -64,7 +65,7 @@ class Choice:
             raise CheckpointError(f"the checkpoint's choice of topics is none: {str(found)[:200]}") from error
 
     def rows(self) -> RowFilter:
-        """Return the filter that lets through what is chosen. Raises CheckpointError."""
+        """Return the filter that accepts the chosen topics and queues. Raises CheckpointError if the pattern is not valid."""
         try:
             pattern = None if self.pattern is None else re.compile(self.pattern)
         except re.error as error:
@@ -77,7 +78,7 @@ class Choice:
         )
 
     def holds(self, other: Choice) -> bool:
-        """Return whether it surely has all that another has."""
+        """Return whether this choice certainly includes all queues of another one."""
         if self == other:
             return True
         if self.topics is None or other.topics is None:
@@ -92,13 +93,13 @@ class Choice:
 
 @attrs.frozen
 class Stretch:
-    """A part of the log up to a physical offset, which has been read for some choices."""
+    """A part of the log that has been read for some choices. It begins at the previous part's end."""
 
     end: int
     choices: tuple[Choice, ...]
 
     def holds(self, choice: Choice) -> bool:
-        """Return whether all was read that a choice has."""
+        """Return whether the part has been read for all queues of a choice."""
         if any(one.holds(choice) for one in self.choices):
             return True
         topics = choice.topics
@@ -107,13 +108,13 @@ class Stretch:
         )
 
     def read_for(self, choice: Choice) -> Stretch:
-        """Return the stretch, read for one more choice."""
+        """Return this part with one more choice for which it has been read."""
         left = tuple(one for one in self.choices if not choice.holds(one))
         return Stretch(self.end, (*left, choice))
 
 
 def joined(stretches: Iterable[Stretch]) -> tuple[Stretch, ...]:
-    """Return stretches in order, without empty ones; those side by side with the same choices as one."""
+    """Return the parts without empty ones; neighbors with the same choices are merged."""
     found: list[Stretch] = []
     for one in stretches:
         if one.end <= (found[-1].end if found else 0):
@@ -126,18 +127,18 @@ def joined(stretches: Iterable[Stretch]) -> tuple[Stretch, ...]:
 
 @attrs.frozen
 class Unread:
-    """A part of the log in which messages of a choice were not read yet."""
+    """A part of the log that has unread messages of a choice."""
 
     start: int
     end: int
     read: tuple[Choice, ...]
-    """Whose messages were."""
+    """The choices for which this part has been read."""
     known: tuple[Choice, ...] = ()
-    """What was read of the log before it: the queues of which the query has a place."""
+    """The choices for which the log before this part has been read. The query has positions in their queues."""
 
 
 def unread(stretches: Sequence[Stretch], choice: Choice) -> list[Unread]:
-    """Return what is to be read of a part of the log for a choice."""
+    """Return the parts of the log that are unread for a choice."""
     found = []
     start = 0
     known: set[Choice] = set()
@@ -150,7 +151,7 @@ def unread(stretches: Sequence[Stretch], choice: Choice) -> list[Unread]:
 
 
 def read_up_to(stretches: Sequence[Stretch], place: int, choice: Choice) -> tuple[Stretch, ...]:
-    """Return what has been read when all before a place has been for a choice."""
+    """Return the read parts of the log after everything before a position is also read for a choice."""
     found: list[Stretch] = []
     start = 0
     for one in stretches:
@@ -165,7 +166,7 @@ def read_up_to(stretches: Sequence[Stretch], place: int, choice: Choice) -> tupl
 
 
 def newly_read(before: Sequence[Stretch], after: Sequence[Stretch], end: int) -> list[Unread]:
-    """Return the parts of the log before a place that were read for one more choice between two offsets."""
+    """Return the parts of the log before ``end`` that one more choice was read for between two offsets."""
     found = []
     ends = sorted({min(one.end, end) for one in (*before, *after)})
     start = 0

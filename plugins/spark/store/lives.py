@@ -1,4 +1,4 @@
-"""Where in the log the messages begin that topics have now: before it lie those that were deleted with a topic.
+"""Finds where the messages of recreated topics begin in the log; earlier messages were deleted with the topic.
 
 See :mod:`flintmq.core.record.topic_lives`.
 """
@@ -28,15 +28,15 @@ _TOPIC_FIELD: Final = bytes((len(DELETED_TOPIC),)) + DELETED_TOPIC.encode()
 def lives(
     root: Path, log: LogFiles, end: int, units_complete_to: int, rows: RowFilter | None = None
 ) -> tuple[Life, ...]:
-    """Return the lives that topics and queues have now, where an earlier one may lie in the log.
+    """Return where the messages of topics and queues begin that may have been deleted and recreated.
 
     Args:
         root: the store.
         log: its commit log.
-        end: physical offset up to which the log may be read.
-        units_complete_to: physical offset up to which each message has its consume queue unit; behind it the log is searched
+        end: the physical offset up to which the log may be read.
+        units_complete_to: the physical offset up to which each message has its consume queue unit; the log after it is searched
             for deletions.
-        rows: which topics and queues are meant; None for all.
+        rows: the filter for topics and queues; None for all.
 
     Raises:
         StoreError: a file cannot be read.
@@ -47,7 +47,7 @@ def lives(
 
 
 def _deletions(root: Path, log: LogFiles, end: int, units_complete_to: int) -> Iterator[tuple[int, str]]:
-    """Yield the place of each deletion and the topic that it names, in the order of the log."""
+    """Yield the physical offset and the topic of each topic deletion, in the order of the log."""
     queue = QueueUnits(*DELETIONS, queue_folder(root / "consumequeue", *DELETIONS))
     units = queue.within(log.start, min(end, max(units_complete_to, log.start)))
     places = units.position.tolist()
@@ -58,7 +58,7 @@ def _deletions(root: Path, log: LogFiles, end: int, units_complete_to: int) -> I
 
 
 def _searched(log: LogFiles, start: int, end: int) -> Iterator[int]:
-    """Yield places where a deletion may lie in a part of the log that queues do not tell of."""
+    """Yield the positions in a part of the log at which a topic deletion may lie, found by searching its bytes."""
     for file in log.between(start, end):
         data = map_file(file.path)
         mapped: Any = data.base if data is not None else None
@@ -71,7 +71,7 @@ def _searched(log: LogFiles, start: int, end: int) -> Iterator[int]:
 
 
 def _named_at(log: LogFiles, position: int) -> str:
-    """Return the topic that the record at a place says is deleted; empty where no such record lies."""
+    """Return the topic that the record at a position declares deleted; empty if it is no such record."""
     file = log.holding(position)
     data = map_file(file.path) if file is not None else None
     if file is None or data is None:
@@ -84,7 +84,10 @@ def _named_at(log: LogFiles, position: int) -> str:
 
 
 def _made_again(root: Path, log: LogFiles, units_complete_to: int, rows: RowFilter | None) -> Iterator[Life]:
-    """Yield where queues begin with queue offset 0: logs of RocketMQ say nothing else of it. Of few queues only."""
+    """Yield where queues with queue offset 0 begin. A log from RocketMQ shows a recreated topic only in this way.
+
+    Yields nothing for a store with many queues.
+    """
     queues: Sequence[QueueUnits] = [*islice(list_queues(root, rows), _ASKED_MAX + 1)] if units_complete_to else ()
     for queue in queues if len(queues) <= _ASKED_MAX else ():
         unit = queue.unit(0) if queue.files and not queue.first_unit else None

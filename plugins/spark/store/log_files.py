@@ -1,4 +1,4 @@
-"""The files of the commit log, as they lie there now; mapped read-only, and kept mapped in a process that reads on."""
+"""The current files of the commit log, mapped read-only. The maps are kept for further reads."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ Bytes = npt.NDArray[np.uint8]
 
 @attrs.frozen
 class LogFile:
-    """One file of a stream."""
+    """A file of a commit log or consume queue."""
 
     path: str
     start: int
-    """Where it begins in its stream, in bytes."""
+    """Position of the file's first byte in the log or queue, in bytes."""
     size: int
 
     @property
@@ -39,10 +39,10 @@ class LogFile:
 
 
 def list_files(folder: str | Path) -> list[LogFile]:
-    """Return the files of a log or queue, in order; empty when the folder does not exist.
+    """Return the files of a log or queue, in order; an empty list if the folder does not exist.
 
     Raises:
-        StoreError: it cannot be read.
+        StoreError: the folder cannot be read.
     """
     found: list[LogFile] = []
     with reading(Path(folder)), contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
@@ -56,17 +56,17 @@ def list_files(folder: str | Path) -> list[LogFile]:
 
 
 _maps: OrderedDict[str, tuple[tuple[int, int, int], Bytes]] = OrderedDict()
-"""Path to (device, inode, size) and the mapped bytes; of this process, oldest use first."""
+"""(device, inode, size) and mapped bytes, keyed by path; least recently used first."""
 
 
 def map_file(path: str) -> Bytes | None:
-    """Return all of a file; None when it is gone.
+    """Return the bytes of a file; None if the file does not exist.
 
-    A map outlives the file's deletion, but a file of the same name may have come in its place: the inode tells. Files of a log
-    never become shorter (that would be a signal, not an error).
+    A map stays valid after the file's deletion. A new file of the same name is recognized by its inode. A log's files never
+    become shorter; reading past the end of a shortened file would kill the process.
 
     Raises:
-        StoreError: it cannot be read.
+        StoreError: the file cannot be read.
     """
     try:
         stat = Path(path).stat()
@@ -88,7 +88,7 @@ def map_file(path: str) -> Bytes | None:
 
 
 class LogFiles:
-    """The files of the commit log that are there now. Raises StoreError when a folder cannot be read."""
+    """The current files of the commit log. Raises StoreError if a folder cannot be read."""
 
     def __init__(self, folders: Sequence[str | Path]) -> None:
         self.files = sorted((file for folder in folders for file in list_files(folder)), key=lambda file: file.start)
@@ -96,21 +96,21 @@ class LogFiles:
 
     @property
     def start(self) -> int:
-        """Where the oldest file begins; 0 without any."""
+        """Physical offset of the oldest file's first byte; 0 if there is no file."""
         return self.files[0].start if self.files else 0
 
     @property
     def end(self) -> int:
-        """Where the newest file ends, used or not; 0 without any."""
+        """Physical offset of the newest file's end, including unused bytes; 0 if there is no file."""
         return self.files[-1].end if self.files else 0
 
     def holding(self, position: int) -> LogFile | None:
-        """Return the file with the byte at a position."""
+        """Return the file that contains a physical offset; None if there is none."""
         index = bisect_right(self._starts, position) - 1
         return self.files[index] if index >= 0 and position < self.files[index].end else None
 
     def bytes_at(self, position: int, size: int) -> memoryview | None:
-        """Return the bytes at a position; None where the log has not so many there. Raises StoreError."""
+        """Return the bytes at a physical offset; None if one file does not contain them all. Raises StoreError."""
         file = self.holding(position)
         if file is None or position + size > file.end:
             return None
@@ -118,7 +118,7 @@ class LogFiles:
         return data.data[position - file.start : position - file.start + size] if data is not None else None
 
     def has_record(self, position: int, size: int) -> bool:
-        """Return whether a record of that size that names this place lies there, going by its head."""
+        """Return whether the head of a record with this size and this physical offset lies at a position."""
         record = self.bytes_at(position, size) if size >= RECORD_MIN_BYTES else None
         return (
             record is not None
@@ -128,7 +128,7 @@ class LogFiles:
         )
 
     def has_whole_record(self, position: int, size: int) -> bool:
-        """Return whether a record lies at a place, with every length and the CRC of its body checked."""
+        """Return whether a valid record lies at a position, checking every length and the CRC of its body."""
         record = self.bytes_at(position, size) if self.has_record(position, size) else None
         if record is None:
             return False
@@ -139,5 +139,5 @@ class LogFiles:
         return True
 
     def between(self, start: int, end: int) -> list[LogFile]:
-        """Return the files with bytes of [start, end)."""
+        """Return the files that contain bytes of [start, end)."""
         return [file for file in self.files if file.start < end and file.end > start]

@@ -1,6 +1,7 @@
-"""The last messages of a log, found in its newest file instead of in every consume queue: a store may have tens of thousands.
+"""Finds the last messages of a log in its newest files instead of in all its consume queues, of which there may be thousands.
 
-The records at the end say which queues to ask: where the queue of a record names it, all messages before it are dispatched.
+The records at the end name the queues to check. If a queue has the unit of a record, all messages before that record are
+dispatched.
 """
 
 from __future__ import annotations
@@ -26,18 +27,18 @@ _STEPS_BACK_MAX: Final = 10_000
 
 @attrs.frozen
 class LogTail:
-    """The records of the newest files of a log, enough of them to hold what may be on its way to the queues."""
+    """The records of a log's newest files, enough to contain all messages that may not be dispatched yet."""
 
     log: LogFiles
     starts: Ints
-    """Where they begin; physical offsets, ascending."""
+    """Physical offsets of the records, ascending."""
     end: int
-    """Where the last of them ends."""
+    """Physical offset of the last record's end."""
     is_whole: bool
-    """Whether nothing follows them."""
+    """Whether nothing follows the last record."""
 
     def last_named(self, root: Path) -> tuple[int, int] | None:
-        """Return the place and the end of the last record that its consume queue names; None where none of the last ones is.
+        """Return start and end of the last record with a consume queue unit; None if none of the last records has one.
 
         Raises:
             StoreError: a queue cannot be read.
@@ -59,12 +60,13 @@ class LogTail:
         return None
 
     def before(self, end: int, count: int) -> int:
-        """Return the place of the record that so many others follow up to ``end``; 0 where there are not so many."""
+        """Return the physical offset of the record that ``count`` records follow up to ``end``; 0 if there are fewer
+        records."""
         index = int(np.searchsorted(self.starts, end)) - count - 1
         return int(self.starts[index]) if index >= 0 else 0
 
     def has_bad_body(self, count: int) -> bool:
-        """Return whether one of the last records is not whole: a torn end is never far from the end."""
+        """Return whether one of the last records is damaged. An incomplete end is always among them."""
         return any(
             self._record(position) is None for position in self.starts[max(0, len(self.starts) - count) :].tolist()
         )
@@ -81,7 +83,7 @@ class LogTail:
 
 
 def walked_tail(log: LogFiles, count: int) -> LogTail | None:
-    """Return the end of a log, with that many records at least where it has them; None for a log without any.
+    """Return the end of a log with at least ``count`` records, if it has so many; None if it has no records.
 
     Raises:
         StoreError: a file cannot be read.
@@ -98,7 +100,7 @@ def walked_tail(log: LogFiles, count: int) -> LogTail | None:
 
 
 def _walked_back(log: LogFiles) -> Iterator[tuple[int, chain.Chain, bool]]:
-    """Yield where a file begins, its records, and whether anything follows them; the newest file first."""
+    """Yield each file's start, its records, and whether other bytes follow them; the newest file first."""
     for file in reversed(log.files):
         data = map_file(file.path)
         if data is None:

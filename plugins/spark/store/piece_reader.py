@@ -1,4 +1,4 @@
-"""What a worker does with a piece: find where its records begin, and decode them batch by batch."""
+"""Reads a piece in a worker: finds the beginnings of its records and decodes them in batches."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from flintmq.plugins.spark.store.unit_rows import Span, UnitRows, told_by_units
 log = event_log("flintmq.spark")
 
 ASKED_FROM_BYTES: Final = 4 * 1024 * 1024
-"""Less than this is walked sooner than queues are asked."""
+"""Smallest piece in bytes for which consume queues are used; walking a smaller piece is faster."""
 _ASKED_MAX: Final = 256
 _GAPS_MAX: Final = 1_000
 
 
 class PieceReader:
-    """Reads pieces of one store. No state but caches; one thread."""
+    """Reads pieces of one store. Keeps only caches. Not thread-safe."""
 
     def __init__(self, root: Path, options: ReadOptions, decoder: Decoder) -> None:
         self._root = root
@@ -44,11 +44,11 @@ class PieceReader:
         self._units: dict[bool, UnitRows | None] = {}
 
     def read(self, piece: Piece) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a piece, in the order of the log; no empty batches.
+        """Yield the rows of a piece in the order of the log; no batch is empty.
 
         Raises:
             DataLossError: the file is gone, unless ``failOnDataLoss`` is off.
-            BadRecordError: something there is not a record, unless ``badRecords`` is ``skip``.
+            BadRecordError: there is no record where one must be, unless ``badRecords`` is ``skip``.
             StoreError: the file cannot be read.
         """
         data = map_file(piece.path)
@@ -69,7 +69,7 @@ class PieceReader:
                 yield found
 
     def _unit_rows(self, piece: Piece) -> UnitRows | None:
-        """Return what reads the piece without the log; None where the log must be read."""
+        """Return the reader that makes the piece's rows from consume queues; None if the log must be read."""
         options, rows = self._options, self._decoder.rows
         if not told_by_units(options.columns, rows, verify_crc=options.verify_crc):
             return None
@@ -82,7 +82,7 @@ class PieceReader:
         return self._units[piece.by_units]
 
     def _from_log(self, data: npt.NDArray[np.uint8], piece: Piece) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a piece, from its records."""
+        """Yield the rows of a piece from its records in the log."""
         starts = self._named(piece) if piece.by_units else self._all(data, piece)
         for some in chain.in_batches(starts, self._options.batch_rows, self._options.batch_bytes):
             for batch, _ in self._decoder.batches(data, some, piece.path, piece.file_start, self._options.batch_bytes):
@@ -90,7 +90,7 @@ class PieceReader:
                     yield batch
 
     def _named(self, piece: Piece) -> Ints:
-        """Return where the messages begin that the consume queues name."""
+        """Return the positions in the file of the messages that the consume queues name."""
         rows = self._decoder.rows
         codes = None if rows.tags is None else np.array(sorted({tags_hash(tag) for tag in rows.tags}), np.int64)
         found = [
@@ -100,11 +100,10 @@ class PieceReader:
         return in_log_order(found).position - piece.file_start
 
     def _all(self, data: npt.NDArray[np.uint8], piece: Piece) -> Ints:
-        """Return where all records of the piece begin: as the consume queues say, and found by walking where they say
-        nothing.
+        """Return the positions in the file of all records of the piece.
 
-        Asking them is several times as fast as looking at all the bytes. Where what they name lies end to end, nothing is
-        between; hidden messages, deleted topics and units that are missing leave gaps, and those are walked.
+        Consume queues are read first, which is several times as fast as walking the log. Hidden messages, deleted topics and
+        missing units leave gaps between the messages that they name; only the gaps are walked.
         """
         queues = self._few_queues() if piece.size >= ASKED_FROM_BYTES else None
         if queues is None:
@@ -134,7 +133,7 @@ class PieceReader:
         return self._queues
 
     def _few_queues(self) -> list[QueueUnits] | None:
-        """Return every queue of the store, where they are few enough to ask them all."""
+        """Return all queues of the store; None if there are too many to read them all."""
         if self._asked is None:
             if len(list_topics(self._root)) > _ASKED_MAX:
                 return None
@@ -142,7 +141,7 @@ class PieceReader:
         return self._asked if len(self._asked) <= _ASKED_MAX else None
 
     def _walked(self, data: npt.NDArray[np.uint8], piece: Piece) -> Ints:
-        """Return where all records of the piece begin, found by walking."""
+        """Return the positions in the file of all records of the piece, found by walking."""
         found: list[Ints] = []
         at, end = piece.start - piece.file_start, piece.end - piece.file_start
         while True:

@@ -1,4 +1,4 @@
-"""What is read: where a micro-batch ends, and which stretches of log files tasks read, cut where records are known to begin."""
+"""Divides the log into parts for tasks, at positions where records are known to begin, and finds where micro-batches end."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from flintmq.plugins.spark.store.log_files import LogFile, LogFiles, map_file
 from flintmq.plugins.spark.store.queue_units import STEP_UNITS, Ints, QueueUnits, merged
 
 _SMALL_BYTES = 8 * 1024 * 1024
-"""Less than this is not worth a task of its own (docs/spark.md)."""
+"""Smallest size of a task in bytes, if there is a choice (docs/spark.md)."""
 _SLACK = 32
-"""A part may be larger by so small a share: what little is left at the end of a log is not worth a task either."""
+"""A part may exceed its size by 1/32, because a small rest at the end of a log is not worth a task."""
 
 
 @attrs.frozen
 class Piece:
-    """A stretch of one file of the log. A small value that pickles."""
+    """A part of one file of the log. Instances are small and picklable."""
 
     path: str
     file_start: int
-    """Physical offset with which the file begins."""
+    """Physical offset of the file's first byte."""
     start: int
-    """Physical offset with which a record begins."""
+    """Physical offset of the first record."""
     end: int
-    """Physical offset behind the last record, or behind the blank that ends the file."""
+    """Physical offset just past the last record, or just past the blank record that ends the file."""
     by_units: bool = False
-    """Whether the records are those that consume queues name; else all that the log holds there."""
+    """Whether only the records are read that consume queues name; else all records."""
 
     @property
     def size(self) -> int:
@@ -46,17 +46,17 @@ class Piece:
 
 @attrs.frozen
 class StorePart:
-    """What one task reads, in the order of the log."""
+    """The input of one task, in the order of the log."""
 
     pieces: tuple[Piece, ...]
     rows: RowFilter = attrs.field(factory=RowFilter)
-    """Which messages of them become rows."""
+    """Chooses the messages that become rows."""
 
 
 def whole_pieces(log: LogFiles, start: int, end: int, *, by_units_to: int) -> list[Piece]:
-    """[start, end) as one piece per file; two where consume queues are complete up to the middle of one.
+    """Return [start, end) as one piece per file; as two if consume queues are complete only up to the middle of the file.
 
-    ``start``, ``end`` and ``by_units_to`` are places at which records begin or end.
+    A record begins or ends at each of ``start``, ``end`` and ``by_units_to``.
     """
     found = []
     for file in log.between(start, end):
@@ -72,7 +72,8 @@ def whole_pieces(log: LogFiles, start: int, end: int, *, by_units_to: int) -> li
 def parted(
     log: LogFiles, splitters: list[QueueUnits], pieces: Sequence[Piece], target_bytes: int
 ) -> list[tuple[Piece, ...]]:
-    """Pieces in parts of about a size: small files go together, and large ones are cut where consume queues name a place."""
+    """Return the pieces in parts of about ``target_bytes``. Small files are combined, and large ones are divided where a
+    consume queue names a record."""
     parts: list[list[Piece]] = [[]]
     slack = target_bytes // _SLACK
     room = target_bytes
@@ -97,8 +98,8 @@ def parted(
 
 
 def target_bytes(total_bytes: int, max_partition_bytes: int, min_partitions: int | None) -> int:
-    """Return how large a part shall be: as large as allowed, smaller where cores would stand idle or more parts are
-    asked for."""
+    """Return the size of a part in bytes: as large as allowed, but smaller if processors would be idle or more parts are
+    wanted."""
     cores = os.cpu_count() or 1
     rounds = max(1, -(-total_bytes // (max_partition_bytes * cores)))
     wanted = max(-(-total_bytes // (rounds * cores)), min(_SMALL_BYTES, max_partition_bytes))
@@ -108,15 +109,16 @@ def target_bytes(total_bytes: int, max_partition_bytes: int, min_partitions: int
 
 
 _SAMPLES = 64
-"""How many messages of a part are looked at to find where it ends …"""
+"""Number of messages per part that are examined to find the part's end."""
 _SAMPLES_MAX = 1_000_000
-"""… and how many of all."""
+"""Most messages that are examined for all parts together."""
 
 
 def even_parts(
     log: LogFiles, queues: Sequence[QueueUnits], pieces: Sequence[Piece], count: int
 ) -> list[tuple[Piece, ...]]:
-    """Pieces in so many parts with about as many messages of some queues in each; fewer where there are not so many messages.
+    """Return the pieces in ``count`` parts with about the same number of messages of some queues; fewer if there are few
+    messages.
 
     Raises:
         StoreError: a file cannot be read.
@@ -150,7 +152,7 @@ _STEP_BYTES = 16 * 1024 * 1024
 
 
 def always_fits(start: int, end: int, limit: Limit) -> bool:
-    """Return whether what lies in [start, end) keeps within a limit whatever it is."""
+    """Return whether the messages in [start, end) are within a limit, judging only by the size of the range."""
     size = end - start
     fits_bytes = limit.max_bytes is None or size <= limit.max_bytes
     return fits_bytes and (limit.max_rows is None or size < limit.max_rows * RECORD_MIN_BYTES)
@@ -158,22 +160,23 @@ def always_fits(start: int, end: int, limit: Limit) -> bool:
 
 @attrs.frozen
 class Told:
-    """Counts messages: by the consume queues, and by the log where they do not tell all (a copy of a log alone, a store whose
-    broker has crashed, or is just writing them)."""
+    """Counts messages with consume queues, and with the log where the queues are incomplete.
+
+    They are incomplete in a copy of only a log, in a store after its broker's crash, and while a broker writes them.
+    """
 
     log: LogFiles
     queues: Sequence[QueueUnits]
-    """Those that are read."""
+    """The queues to read."""
     units_complete_to: int
-    """Up to this physical offset their units name every message."""
+    """Physical offset up to which the queues' units name every message."""
     rows: RowFilter
-    """Chooses the messages that they do not name."""
+    """Chooses the messages in the rest of the log."""
 
     def cut(self, start: int, end: int, limit: Limit) -> int:
-        """Return the furthest place in (start, end] that keeps within a limit: ``end``, or the place of a message that
-        is read.
+        """Return the furthest position in (start, end] that is within a limit: ``end``, or the position of a message.
 
-        At least one message is let through.
+        At least one message lies before it.
         """
         rows = size = 0
         for position, sizes in self._messages(start, end, limit.max_rows):
@@ -191,7 +194,7 @@ class Told:
         return end
 
     def count(self, start: int, end: int, enough: int) -> int:
-        """Return how many messages that are read lie in [start, end); stops counting at ``enough``."""
+        """Return the number of messages to read in [start, end). Counting stops at ``enough``."""
         border = self._border(start, end)
         total = sum(max(0, queue.first_at(border) - queue.first_at(start)) for queue in self.queues)
         for position, _sizes in self._walked(border, end) if total < enough else ():
@@ -201,30 +204,30 @@ class Told:
         return total
 
     def is_countable(self, start: int, end: int, walked_max_bytes: int) -> bool:
-        """Return whether the messages in [start, end) can be counted without walking through more of the log than a limit."""
+        """Return whether the messages in [start, end) can be counted by walking at most ``walked_max_bytes`` of the log."""
         return end - self._border(start, end) <= walked_max_bytes
 
     def first(self, start: int, end: int) -> int | None:
-        """Return the place of the first message in [start, end) that is read; None without one."""
+        """Return the position of the first message to read in [start, end); None if there is none."""
         return next((int(position[0]) for position, _sizes in self._messages(start, end, 1) if len(position)), None)
 
     def _border(self, start: int, end: int) -> int:
-        """Before it, the queues name every message."""
+        """Return the position in [start, end] before which the queues name every message."""
         return min(max(start, self.units_complete_to), end)
 
     def _messages(self, start: int, end: int, max_rows: int | None) -> Iterator[tuple[Ints, Ints]]:
-        """Places and sizes of the messages in [start, end)."""
+        """Yield positions and sizes of the messages in [start, end)."""
         border = self._border(start, end)
         for step in merged(self.queues, start, border, None if max_rows is None else min(max_rows + 1, STEP_UNITS)):
             position = step.units.position
-            first = np.diff(position, prepend=-1) > 0  # a place that two queues name counts once
+            first = np.diff(position, prepend=-1) > 0  # a position that two queues name counts once
             yield position[first], step.units.size[first]
         yield from self._walked(border, end)
 
     def _walked(self, start: int, end: int) -> Iterator[tuple[Ints, Ints]]:
-        """Places and sizes of messages that become rows, going by their heads.
+        """Yield positions and sizes of the messages that become rows, judging by their heads.
 
-        Where no record is found, the next file follows: reading reports the damage, or leaves it out.
+        After damaged bytes it continues with the next file. Reading the damaged part later reports or skips them.
         """
         for file in self.log.between(start, end):
             data = map_file(file.path)
@@ -243,7 +246,7 @@ class Told:
                 elif at + step >= stop:
                     break
                 else:
-                    step = stop - at  # a record that is larger
+                    step = stop - at  # the record is larger than the step
                 if found.why in ("blank", "zero"):
                     break
                 at = found.end
@@ -253,13 +256,13 @@ _SPLITTERS_MAX = 16
 
 
 def splitters(queues: list[QueueUnits]) -> list[QueueUnits]:
-    """Return the queues whose units are looked at for places to split: the fullest ones."""
+    """Return the queues with the most messages, whose units are used to find positions for division."""
     return sorted(queues, key=lambda queue: queue.end_unit - queue.first_unit, reverse=True)[:_SPLITTERS_MAX]
 
 
 def first_place(log: LogFiles, queues: list[QueueUnits], position: int) -> int | None:
-    """Return the first place from a position on at which a unit says that a record begins, and it does; None without
-    any."""
+    """Return the first position from ``position`` on at which a unit names a record and the record exists; None if there is
+    none."""
     found = None
     for queue in queues:
         unit = queue.unit(queue.first_at(position))
@@ -269,12 +272,18 @@ def first_place(log: LogFiles, queues: list[QueueUnits], position: int) -> int |
 
 
 def first_place_from(log: LogFiles, splitters: list[QueueUnits], timestamp_ms: int, end: int) -> int | None:
-    """Return the place of the first message that was stored at a time or later; None where there is none before
-    ``end``.
+    """Return the position of the first message stored at or after a time; None if there is none before ``end``.
 
-    Store times grow along the log, so the files' first records lead to the right file.
+    Store times grow along the log, so the first records of the files show which file to search.
 
-    ``splitters`` are queues whose units may be asked to come near. Raises StoreError.
+    Args:
+        log: the log.
+        splitters: queues whose units narrow the search.
+        timestamp_ms: the store time in ms.
+        end: the physical offset at which the search ends.
+
+    Raises:
+        StoreError: a file cannot be read.
     """
     files = log.between(log.start, end)
     late = bisect_left(files, True, key=lambda file: not _is_before(log, file.start, timestamp_ms))
@@ -287,13 +296,13 @@ def first_place_from(log: LogFiles, splitters: list[QueueUnits], timestamp_ms: i
 
 
 def _is_before(log: LogFiles, position: int, timestamp_ms: int) -> bool:
-    """Return whether a record lies at a place that was stored before a time."""
+    """Return whether the record at a position was stored before a time."""
     record = log.bytes_at(position, RECORD_MIN_BYTES)
     return record is not None and store_timestamp_at(record, 0) < timestamp_ms
 
 
 def _nearer(log: LogFiles, splitters: list[QueueUnits], file: LogFile, timestamp_ms: int, end: int) -> int:
-    """Return the end of the last message of a file that queues know of and that was stored before a time."""
+    """Return the end of a file's last message that a queue names and that was stored before a time."""
     best = file.start
     limit = min(end, file.end)
 

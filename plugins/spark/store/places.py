@@ -1,4 +1,4 @@
-"""Where a read begins and ends: what the options say in words, times, queue offsets or positions, as a place in the log."""
+"""Turns the options for a read's begin and end (words, times, queue offsets, positions) into positions in the log."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ log = event_log("flintmq.spark")
 
 @attrs.frozen
 class Places:
-    """The places that the options of a read name in a store as it is now."""
+    """Finds the positions that a read's options name in the current store."""
 
     root: Path
     options: ReadOptions
     view: StoreView
     rows: RowFilter
-    """Which queues are read."""
+    """Chooses the queues to read."""
 
     def start(self, default: Literal["earliest", "latest"]) -> StoreOffset:
-        """Return where a read begins. Raises OptionError, DataLossError."""
+        """Return the offset at which a read begins. Raises OptionError, DataLossError."""
         options = self.options
         if options.starting_timestamp_ms is not None:
             return self._from_timestamp(options.starting_timestamp_ms)
@@ -51,7 +51,7 @@ class Places:
         return StoreOffset.at(start, self.view.epochs)
 
     def end(self) -> StoreOffset:
-        """Return where a batch read ends. Raises OptionError, DataLossError."""
+        """Return the offset at which a batch read ends. Raises OptionError, DataLossError."""
         options = self.options
         if options.ending_timestamp_ms is not None:
             end = self._first_from(options.ending_timestamp_ms)
@@ -81,7 +81,7 @@ class Places:
         return StoreOffset.at(start, self.view.epochs)
 
     def _last_rows(self, rows: int) -> Place:
-        """Return the places of the last messages of each queue that is read."""
+        """Return the queue offsets of the last ``rows`` messages of each queue."""
         name = self.options.broker_name or ""
         places = {}
         for queue in list_queues(self.root, self.rows):
@@ -90,9 +90,9 @@ class Places:
         return Place("queues", queue_offsets=places)
 
     def at_queues(self, place: Place, default: Literal["earliest", "latest"]) -> StoreOffset:
-        """Return the first of all places at which a queue begins; queues that are not named begin as without the option.
+        """Return the offset of the first message among all queues' beginnings. Queues that are not named begin at the default.
 
-        Where each queue begins goes along up to the end that the log has now: what lies behind is read of all.
+        The offset records where each queue begins, up to the current end of the log. After that end all queues are read.
         """
         resolved = self._resolved(place, "startingOffsets")
         start = end = self.view.end.end
@@ -112,7 +112,7 @@ class Places:
         return attrs.evolve(StoreOffset.at(start, self.view.epochs, limits), starts_until=end)
 
     def _resolved(self, place: Place, option: str) -> dict[tuple[str, int], int]:
-        """Queue offsets of a place, with earliest and latest found out."""
+        """Return the queue offsets of a place by topic and queue id, with earliest and latest resolved."""
         queues = {(queue.topic, queue.queue_id): queue for queue in list_queues(self.root, self.rows)}
         found = {}
         for (topic, broker, queue_id), queue_offset in place.queue_offsets.items():
@@ -172,7 +172,7 @@ class Places:
         return position
 
     def _is_boundary(self, position: int) -> bool:
-        """Return whether a record begins there: only its consume queue, or the start of a file, can vouch for it."""
+        """Return whether a record begins at a position: a consume queue must name it, or a file must begin there."""
         file = self.view.log.holding(position)
         if file is not None and file.start == position:
             return True
@@ -180,7 +180,7 @@ class Places:
 
 
 def queue_ranges(starts: QueueLimits, last: StoreOffset) -> tuple[tuple[str, int, Range], ...]:
-    """Return the queue offsets of queues that begin or end at ones of their own."""
+    """Return the range of queue offsets to read, for each queue with its own begin or end."""
     found: dict[tuple[str, int], Range] = {}
     for topic, queues in starts.items():
         for queue_id, low in queues.items():
@@ -199,14 +199,14 @@ _INT64_MAX: Final = 2**63 - 1
 
 @attrs.frozen
 class StoreOffset:
-    """The offset of a store's files: a place in the commit log, and in which history of which store it is one.
+    """The offset of a read of a store's files: a position in the commit log, with the store's id and the epoch of its log.
 
     ::
 
         {"v": 1, "transport": "store", "store": "<32 hex>", "epoch": "<16 hex>", "phys": 617789557}
 
-    Store id and epoch are those of ``flint/epochs`` (:mod:`flintmq.core.log.epochs`): the epoch that holds the last byte before
-    the place. A crash may cut the log's end and other messages may be written there; then the epoch tells that what was read
+    Store id and epoch come from ``flint/epochs`` (:mod:`flintmq.core.log.epochs`). The epoch is that of the last byte before
+    the position. A crash may cut the log's end and other messages may be written there; then the epoch tells that what was read
     is not what lies there now. Stores that the Java broker wrote have neither. ``"queues"``, where a query began at queue
     offsets of its own, holds them: ``{"topic": {"0": 23}}``, and ``"queuesTo"`` the end of the log at that time. ``"of"`` is
     what the query reads, and ``"read"``, where that was changed, what was read of which part of the log. Where a batch reads
@@ -215,21 +215,21 @@ class StoreOffset:
 
     physical_offset: int
     store_id: str | None = None
-    """None for a store without ``flint/epochs``."""
+    """The store's id; None for a store without ``flint/epochs``."""
     epoch_id: str | None = None
     queue_starts: QueueLimits = attrs.field(factory=dict)
-    """Topic to queue id to the queue offset with which this query began; goes along from batch to batch."""
+    """First queue offset of the query, keyed by topic and queue id; copied from batch to batch."""
     queue_ends: QueueLimits = attrs.field(factory=dict)
-    """Topic to queue id to the queue offset with which a batch read ends."""
+    """Queue offset at which a batch read ends, keyed by topic and queue id."""
     starts_until: int = _INT64_MAX
-    """Physical offset from which on :attr:`queue_starts` say nothing: the topics may have other messages of these offsets
-    there, as they may have been deleted and made again."""
+    """Physical offset from which on :attr:`queue_starts` no longer apply. A recreated topic could have the same queue offsets
+    there."""
     choice: Choice | None = None
-    """What the query reads; None in offsets that are no stream's, and of an earlier FlintMQ."""
+    """The queues that the query reads; None if the offset is not a stream's, or was written by an earlier FlintMQ."""
     read: tuple[Stretch, ...] = ()
-    """What was read of which part of the log, where that is not all the same choice."""
+    """The choices for which each part of the log was read; empty if the choice never changed."""
     history_from: int | None = None
-    """At the end of a batch that reads what was left out before: the physical offset with which that begins."""
+    """For a batch that reads previously excluded messages: the physical offset at which it begins."""
 
     @classmethod
     def at(
@@ -239,7 +239,7 @@ class StoreOffset:
         queue_starts: QueueLimits | None = None,
         queue_ends: QueueLimits | None = None,
     ) -> StoreOffset:
-        """Return the offset of a place in a store with those epochs."""
+        """Return the offset of a position in a store with the given epochs."""
         limits = queue_starts or {}, queue_ends or {}
         if epochs is None:
             return cls(physical_offset, None, None, *limits)
@@ -247,7 +247,7 @@ class StoreOffset:
         return cls(physical_offset, epochs.store_id, epoch.id, *limits)
 
     def to_json(self) -> Offset:
-        """Return the form in which Spark keeps it."""
+        """Return the offset as JSON for Spark's checkpoint."""
         found: Offset = {"v": OFFSET_VERSION, "transport": "store", "phys": self.physical_offset}
         if self.store_id is not None:
             found |= {"store": self.store_id, "epoch": self.epoch_id}
@@ -266,10 +266,10 @@ class StoreOffset:
 
     @classmethod
     def from_json(cls, offset: Mapping[str, Any]) -> StoreOffset:
-        """Read it back.
+        """Return the offset in a checkpoint's JSON.
 
         Raises:
-            CheckpointError: it is another transport's, of a later version, or no offset.
+            CheckpointError: the offset is another transport's, of a later version, or not valid.
         """
         check_offset(offset, "store")
         place = offset.get("phys")
@@ -294,25 +294,25 @@ class StoreOffset:
 
     @property
     def stretches(self) -> tuple[Stretch, ...]:
-        """What has been read of which part of the log before its place."""
+        """The parts of the log before the position, with the choices for which they were read."""
         if self.read or self.choice is None:
             return self.read
         return joined([Stretch(self.physical_offset, (self.choice,))])
 
     def of(self, choice: Choice) -> StoreOffset:
-        """Return the offset of a query that reads something else from now on."""
+        """Return the offset of a query that reads other queues from now on."""
         if self.choice is None or self.choice == choice:
             return attrs.evolve(self, choice=choice)
         return attrs.evolve(self, choice=choice, read=self.stretches)
 
     def read_up_to(self, physical_offset: int, history_from: int) -> StoreOffset:
-        """Return the offset when what is read now has been read from one place to another, both before its own."""
+        """Return the offset after the current choice was read between two positions before the offset's own."""
         assert self.choice is not None
         found = self._with(read_up_to(self.stretches, physical_offset, self.choice))
         return attrs.evolve(found, history_from=history_from)
 
     def _with(self, stretches: tuple[Stretch, ...]) -> StoreOffset:
-        """Return the offset with what has been read, in the shortest form."""
+        """Return the offset with the given read parts, in the shortest form."""
         assert self.choice is not None
         plain = len(stretches) <= 1 and all(one.choices == (self.choice,) for one in stretches)
         return attrs.evolve(self, read=() if plain else stretches)
@@ -328,7 +328,7 @@ class StoreOffset:
 
 
 def check_reached(offset: StoreOffset, end: int, where: object) -> None:
-    """Check that the log goes as far as an offset. Raises CheckpointError."""
+    """Raise CheckpointError if the log ends before an offset."""
     if offset.physical_offset > end:
         raise CheckpointError(
             f"{where}: the checkpoint stands at {offset.physical_offset}, the log ends at {end}: it is another store's, or the "
@@ -337,10 +337,10 @@ def check_reached(offset: StoreOffset, end: int, where: object) -> None:
 
 
 def check_history(offset: StoreOffset, epochs: Epochs | None, where: object) -> None:
-    """Check that what lay before an offset out of a checkpoint is what lies there now.
+    """Check that the log before an offset in a checkpoint still holds the same messages.
 
     Raises:
-        CheckpointError: it belongs to another store, or to a history of this one that was cut.
+        CheckpointError: the offset belongs to another store, or to a part of this store's log that was truncated.
     """
     if offset.store_id is None:
         return
@@ -352,7 +352,7 @@ def check_history(offset: StoreOffset, epochs: Epochs | None, where: object) -> 
     epoch = next((one for one in epochs.entries if one.id == offset.epoch_id), None)
     if epoch is None:
         if offset.physical_offset <= epochs.entries[0].start_offset_bytes:
-            return  # forgotten with its messages: what is missing is found out by the caller
+            return  # the epoch was deleted with its messages; the caller reports missing messages
         raise CheckpointError(
             f"{where}: the checkpoint stands at {offset.physical_offset} in an epoch of the log that is gone: a crash cut "
             f"it off, and what this query has read of it is not in the log. {_WAY_OUT}"

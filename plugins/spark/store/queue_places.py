@@ -1,4 +1,4 @@
-"""Places in a store's log as offsets of its queues, and back: what moves a query between files and wire."""
+"""Converts positions in a store's log to queue offsets and back, to move a query between files and brokers."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from flintmq.plugins.spark.store.transport import StoreTransport
 
 
 def queues_at(transport: StoreTransport, offset: Offset) -> dict[MessageQueue, int]:
-    """Return the next queue offset of each queue that is read, at an offset of a store's files.
+    """Return the next queue offset of each queue that a query reads, from an offset in a store's files.
 
     Raises:
-        CheckpointError: the store does not tell its broker's name, or the offset is another store's.
+        CheckpointError: the store does not record its broker's name, or the offset is another store's.
     """
     name = broker_name_of(transport.root, transport.options)
     if name is None:
@@ -39,10 +39,10 @@ def queues_at(transport: StoreTransport, offset: Offset) -> dict[MessageQueue, i
 
 
 def offset_at(transport: StoreTransport, queues: Mapping[MessageQueue, int]) -> Offset:
-    """Return the offset of a store's files from which each queue goes on at a queue offset.
+    """Return the offset in a store's files from which each queue continues at its queue offset.
 
     Raises:
-        CheckpointError: a queue is another broker's, or not in this store.
+        CheckpointError: a queue belongs to another broker, or does not exist in this store.
     """
     name = broker_name_of(transport.root, transport.options)
     others = sorted({queue.broker_name for queue in queues} - {name})

@@ -1,7 +1,7 @@
-"""Consume queues, read for two purposes: which records are a queue's, and where records begin at all.
+"""Reads consume queues, to find a queue's messages and to find where records begin in the log.
 
-A unit is ``physicalOffset 8 | size 4 | tagsCode 8``. Files are as long as they will ever be; what is not used yet is zero, and
-units of messages that are not there (fillers) have position 0 and the largest size.
+A unit is ``physicalOffset 8 | size 4 | tagsCode 8``. Files have their full size from the start; unused units are zero. Units
+without a message (fillers) have position 0 and the largest size.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from flintmq.plugins.spark.store.log_files import Bytes, LogFile, list_files, ma
 
 Ints = npt.NDArray[np.int64]
 STEP_UNITS: Final = 262_144
-"""How many units are merged at once, about …"""
+"""Number of units that :func:`merged` reads for all queues in a step."""
 _LEAST_STEP_UNITS: Final = 1_024
-"""… and how many of one queue are read at least."""
+"""Least number of units that it reads of one queue in a step."""
 _ON_DISK: Final = np.dtype([("position", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
 _QUEUE_NAME: Final = re.compile(r"0|[1-9][0-9]{0,9}")
 
 
 @attrs.frozen
 class Units:
-    """Units of messages, in the order of their queue or of the log; fillers are left out."""
+    """Units of messages in the order of their queue or of the log, without fillers."""
 
     position: Ints
     size: Ints
@@ -43,7 +43,7 @@ class Units:
         return len(self.position)
 
     def chosen(self, which: Any) -> Units:
-        """Return the units that a mask, slice or index chooses."""
+        """Return the units that a mask, slice or index selects."""
         return Units(self.position[which], self.size[which], self.queue_offset[which])
 
     @classmethod
@@ -62,13 +62,13 @@ _NONE: Final = Units(*[np.empty(0, np.int64)] * 3)
 
 
 def in_log_order(several: Sequence[Units]) -> Units:
-    """Units of several queues in the order of the log; a place that comes twice counts once."""
+    """Return the units of several queues in the order of the log; units with the same position count once."""
     units = Units.joined(several)
     return units if len(several) == 1 else units.chosen(np.unique(units.position, return_index=True)[1])
 
 
 class QueueUnits:
-    """One queue's units, as its files hold them now."""
+    """The units in the current files of one queue."""
 
     def __init__(self, topic: str, queue_id: int, folder: Path) -> None:
         self.topic = topic
@@ -88,26 +88,26 @@ class QueueUnits:
 
     @property
     def end_unit(self) -> int:
-        """The queue offset behind the last unit; searched once."""
+        """The queue offset just past the last unit; searched once."""
         if self._used is None:
             self._used = next((self._end(file) for file in reversed(self.files) if self._end(file)), 0)
         return self._used
 
     @property
     def first_unit(self) -> int:
-        """The queue offset with which the oldest file begins."""
+        """The queue offset of the oldest file's first unit."""
         return self.files[0].start // UNIT_BYTES if self.files else 0
 
     def _end(self, file: LogFile) -> int:
-        """Return the queue offset behind a file's last used unit; 0 when none is used. Used ones come first: binary
-        search."""
+        """Return the queue offset just past a file's last used unit; 0 if none is used. Uses a binary search, as used units
+        come first."""
         data = self._map(file).data
         units = range(file.size // UNIT_BYTES)
         used = bisect_left(units, True, key=lambda unit: UNIT.unpack_from(data, unit * UNIT_BYTES)[1] <= 0)
         return file.start // UNIT_BYTES + used if used else 0
 
     def unit(self, queue_offset: int) -> tuple[int, int, int] | None:
-        """Return position, size and tags code; None when the unit does not exist."""
+        """Return position, size and tags code of a unit; None if the unit does not exist."""
         at = queue_offset * UNIT_BYTES
         for file in reversed(self.files):
             if file.start <= at:
@@ -118,11 +118,11 @@ class QueueUnits:
         return None
 
     def behind_fillers(self, queue_offset: int, limit: int) -> int:
-        """Return the first queue offset from one on that has a message; the limit when there is none."""
+        """Return the first queue offset in [queue_offset, limit) that has a message; ``limit`` if there is none."""
         return self._real_from(queue_offset, limit)[0]
 
     def _real_from(self, queue_offset: int, limit: int) -> tuple[int, tuple[int, int, int] | None]:
-        """Return the first queue offset that has a message, and its unit; None for a unit that is missing."""
+        """Return the first queue offset in [queue_offset, limit) that is no filler, with its unit; None for a missing unit."""
         while queue_offset < limit:
             unit = self.unit(queue_offset)
             if unit is None or not (unit[0] == 0 and unit[1] == FILLER_SIZE):
@@ -131,12 +131,14 @@ class QueueUnits:
         return queue_offset, None
 
     def first_at(self, position: int) -> int:
-        """Return the first queue offset whose message lies at a position of the log or behind; the end when there is
-        none."""
+        """Return the first queue offset whose message lies at or after a position of the log; the end if there is none."""
         return self.first_where(lambda unit_position: unit_position >= position)
 
     def first_where(self, is_behind: Callable[[int], bool]) -> int:
-        """Return the first queue offset whose message's position is behind something; never says no behind a yes."""
+        """Return the first queue offset whose message's position fulfills a condition.
+
+        The condition must be false for smaller positions and true for all larger ones.
+        """
         low, high = self.first_unit, self.end_unit
         while low < high:
             middle = (low + high) // 2
@@ -148,7 +150,7 @@ class QueueUnits:
         return self.behind_fillers(low, self.end_unit)
 
     def may_have_had(self, start: int, end: int) -> bool:
-        """Return whether messages of it may lie in [start, end) of the log, also if their units are gone."""
+        """Return whether the queue may have had messages in [start, end) of the log, even if their units are deleted."""
         first = self.first_at(start)
         if first < self.first_at(end):
             return True
@@ -156,8 +158,8 @@ class QueueUnits:
         return first <= oldest and oldest > 0
 
     def range(self, first: int, end: int, tags_codes: Ints | None = None) -> Units:
-        """Return the messages of queue offsets [first, end); with tags codes, without those that surely have
-        another."""
+        """Return the messages with queue offsets in [first, end). With tags codes, messages that certainly have other tags are
+        left out."""
         found = []
         for file in self.files:
             low = max(first * UNIT_BYTES, file.start)
@@ -168,25 +170,25 @@ class QueueUnits:
                 units = Units(raw["position"].astype(np.int64), raw["size"].astype(np.int64), queue_offset)
                 wanted = (units.size > 0) & (units.size != FILLER_SIZE)
                 if tags_codes is not None:
-                    # An address leads to a consume queue extension, where the tag's hash is.
+                    # The code may be the address of a consume queue extension entry, which holds the tag's hash.
                     wanted &= np.isin(raw["tags_code"], tags_codes) | (raw["tags_code"] <= MAX_ADDRESS)
                 found.append(units if wanted.all() else units.chosen(wanted))
         return Units.joined(found)
 
     def within(self, start: int, end: int, tags_codes: Ints | None = None) -> Units:
-        """Return the messages in [start, end) of the log; see :meth:`range`."""
+        """Return the messages that lie in [start, end) of the log; see :meth:`range`."""
         return self.range(self.first_at(start), self.first_at(end), tags_codes)
 
 
 @attrs.frozen
 class Step:
-    """Messages of several queues in the order of the log."""
+    """Messages of several queues, in the order of the log."""
 
     units: Units
     queue: npt.NDArray[np.intp]
-    """Which of the queues."""
+    """Index of each message's queue."""
     tips: npt.NDArray[np.intp]
-    """Indices of each queue's first and last message."""
+    """Indices of the first and last message of each queue."""
 
     def __len__(self) -> int:
         return len(self.units)
@@ -197,7 +199,7 @@ class Step:
 
 @attrs.define
 class _Cursor:
-    """How far one queue has been read."""
+    """The read position in one queue."""
 
     queue: QueueUnits
     at: int
@@ -206,23 +208,23 @@ class _Cursor:
     units: Units = _NONE
 
     def fill(self, count: int) -> None:
-        """Read on until so many are there."""
+        """Read more units until ``count`` are buffered."""
         while len(self.units) < count and self.at < self.end:
             until = min(self.end, self.at + count - len(self.units))
             self.units = Units.joined([self.units, self.queue.range(self.at, until)])
             self.at = until
 
     def taken(self, last: int) -> Units:
-        """Return what lies up to a position of the log."""
+        """Remove and return the units up to a position of the log."""
         count = int(np.searchsorted(self.units.position, last, side="right"))
         units, self.units = self.units.chosen(slice(count)), self.units.chosen(slice(count, None))
         return units
 
 
 def merged(queues: Sequence[QueueUnits], start: int, end: int, step_units: int | None = None) -> Iterator[Step]:
-    """Yield the messages that queues name in [start, end) of the log, in its order.
+    """Yield the messages that queues name in [start, end) of the log, in the log's order.
 
-    A step has ``step_units`` of them or fewer, about; :data:`STEP_UNITS` where nothing else is asked for.
+    A step has about ``step_units`` of them, by default :data:`STEP_UNITS`.
     """
     cursors = [_Cursor(queue, queue.first_at(start), queue.first_at(end)) for queue in queues]
     numbers = [number for number, cursor in enumerate(cursors) if cursor.at < cursor.end]
@@ -234,7 +236,7 @@ def merged(queues: Sequence[QueueUnits], start: int, end: int, step_units: int |
         if not numbers:
             return
         open_ends = [cursor for number in numbers if (cursor := cursors[number]).at < cursor.end]
-        # Up to here, what every queue has is known.
+        # Up to here the units of every queue are buffered.
         last = min((int(cursor.units.position[-1]) for cursor in open_ends), default=end - 1)
         yield _step([cursors[number].taken(last) for number in numbers], np.asarray(numbers, np.intp))
 
@@ -242,7 +244,7 @@ def merged(queues: Sequence[QueueUnits], start: int, end: int, step_units: int |
 def _step(taken: list[Units], numbers: npt.NDArray[np.intp]) -> Step:
     counts = np.array([len(units) for units in taken])
     units = Units.joined(taken)
-    order = np.argsort(units.position, kind="stable")  # runs that are sorted: merged, which is three times as fast
+    order = np.argsort(units.position, kind="stable")  # merges sorted runs, which is three times as fast
     place = np.empty(len(order), np.intp)
     place[order] = np.arange(len(order))
     ends = np.cumsum(counts)
@@ -251,7 +253,7 @@ def _step(taken: list[Units], numbers: npt.NDArray[np.intp]) -> Step:
 
 
 def list_queues(root: Path, rows: RowFilter | None = None) -> Iterator[QueueUnits]:
-    """Yield the queues of a store, of all topics or of those whose messages can become rows; no folder of another is opened.
+    """Yield the queues of a store, or only those whose messages can become rows. Folders of other topics are not opened.
 
     Raises:
         StoreError: a folder cannot be read.
@@ -269,7 +271,7 @@ def list_queues(root: Path, rows: RowFilter | None = None) -> Iterator[QueueUnit
 
 
 def list_topics(root: Path) -> list[str]:
-    """Return the topics that have consume queues."""
+    """Return the topics that have consume queues, sorted."""
     folder = root / "consumequeue"
     with reading(folder), contextlib.suppress(FileNotFoundError):
         return sorted(path.name for path in folder.iterdir())

@@ -1,4 +1,4 @@
-"""What a store's configuration says of its topics: ``config/topics.json``, of FlintMQ and of the Java broker alike."""
+"""Reads a store's topics from ``config/topics.json``, which FlintMQ and the Java broker write alike."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from flintmq.plugins.spark.options import ReadOptions
 
 
 def topic_table(root: Path) -> Mapping[str, Any]:
-    """Return the topics that were created, with or without messages; none of a store without its configuration."""
+    """Return the configurations of the created topics, keyed by name; empty if the store has no such file."""
     try:
         table = fastjson.loads((root / "config" / "topics.json").read_bytes())["topicConfigTable"]
     except (OSError, JsonSyntaxError, KeyError, TypeError):
-        return {}  # a copy of a store need not have it
+        return {}  # a copy of a store may lack it
     return table if isinstance(table, dict) else {}
 
 
 def broker_name_of(root: Path, options: ReadOptions) -> str | None:
-    """Return the name of the broker that wrote a store: what the option says, else the store; None where it is not certain.
+    """Return the name of the broker that wrote a store, from the option or else from the store; None if it is not certain.
 
-    Every broker has a topic of its own name, with one queue and the permission to be inherited (TopicConfigManager); its
-    cluster's name has 16 queues. A store whose broker was renamed has two of them.
+    Every broker has a topic with its own name, one queue, and the permission to be inherited (TopicConfigManager). The topic
+    with its cluster's name has 16 queues. After a broker was renamed, its store has two such topics.
     """
     if options.broker_name is not None:
         return options.broker_name

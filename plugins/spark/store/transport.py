@@ -1,4 +1,4 @@
-"""The store transport: reads the files of a store that runs, is stopped, or was written by the Java broker."""
+"""The store transport: reads the files of a running or stopped store, also one that the Java broker wrote."""
 
 from __future__ import annotations
 
@@ -46,18 +46,18 @@ if TYPE_CHECKING:
 log = event_log("flintmq.spark")
 
 _QUEUES_BY_UNITS_MAX: Final = 4_096
-"""Beyond this many queues reading all of the log is cheaper than asking each queue."""
+"""Most queues that are read to find messages; with more, reading the whole log is faster."""
 BY_UNITS_FROM_BYTES: Final = 4 * 1024 * 1024
-"""Less of the log than this is read sooner than its queues are asked: a stream's small batches."""
+"""Smallest range of the log in bytes for which queues are read; reading a smaller range of the log itself is faster."""
 QUIET_MAX_BYTES: Final = 1024 * 1024 * 1024
-"""A stream of which no message comes stays where it is, until so many bytes of other messages have come."""
+"""Bytes of other topics' messages after which a stream moves its offset although it has no new message."""
 COUNTED_MAX_BYTES: Final = 64 * 1024 * 1024
-"""Of a log whose queues do not tell all, so much at most is walked through to count what is unread."""
+"""Most bytes of the log that are walked to count unread messages, if the queues are incomplete."""
 _ALL: Final = 2**63 - 1
 _SPARSE: Final = 4
-"""How much larger a part may be when only some of the messages in it are read …"""
+"""Factor by which a part may be larger if only some of its messages are read."""
 _UNITS_ALONE: Final = 16
-"""… and when its messages' units are, 20 bytes each."""
+"""Factor by which a part may be larger if only its messages' units are read, 20 bytes each."""
 
 
 @attrs.define
@@ -70,7 +70,7 @@ class StoreTransport:
     # where to begin and end
 
     def initial(self, default: Literal["earliest", "latest"]) -> Offset:
-        self._view()  # says first what is wrong with the folder, of which no topic can be told
+        self._view()  # reports an unusable folder first, before missing topics
         self._check_topics()
         return self.places().start(default).of(Choice.of(self.options)).to_json()
 
@@ -85,7 +85,7 @@ class StoreTransport:
         return self.latest()
 
     def reported(self, start: Offset, end: Offset) -> Offset:
-        """``bytes`` are those of the log, other topics' included; the contact is the last write of the feed."""
+        """Return an end with the lag behind it. ``bytes`` includes other topics; ``contactAgeMs`` is the age of the feed."""
         view = self._view()
         first, last = StoreOffset.from_json(start).physical_offset, StoreOffset.from_json(end).physical_offset
         first = max(first, view.log.start)
@@ -108,7 +108,8 @@ class StoreTransport:
     # a stream's batches
 
     def limited(self, start: Offset, end: Offset, limit: Limit) -> Offset:
-        """Empty batches come once in :data:`QUIET_MAX_BYTES` of other messages only."""
+        """Return the furthest offset within a limit. An empty batch comes only once per :data:`QUIET_MAX_BYTES` of other
+        messages."""
         first = StoreOffset.from_json(start).of(Choice.of(self.options))
         last = StoreOffset.from_json(end).physical_offset
         view = self._view()
@@ -116,14 +117,14 @@ class StoreTransport:
         for part in unread(first.stretches, Choice.of(self.options)):
             told = self._told(view, part.read)
             low = min(max(part.start, view.log.start), part.end)
-            # What is gone of it is planned too: planning its tasks tells the loss.
+            # Deleted messages are planned too: planning their tasks reports the loss.
             lacks = self._lacks(part, view)
             if lacks or told.count(low, part.end, 1):
                 place = told.cut(low, part.end, limit)
                 return first.read_up_to(place, history_from=part.start if lacks else low).to_json()
         here = first.physical_offset
         if here >= last:
-            return start  # also when a broker that starts again does not show yet how far its log goes
+            return start  # also if a restarting broker does not show yet how far its log goes
         told = self._told(view)
         if last - here < QUIET_MAX_BYTES and not told.count(here, last, 1):
             return start
@@ -144,7 +145,7 @@ class StoreTransport:
         check_history(found, view.epochs, self.root)
         check_reached(found, view.end.end, self.root)
         self._check_topics(found)
-        found = found.of(Choice.of(self.options))  # what is passed over now counts for what is read now alone
+        found = found.of(Choice.of(self.options))  # messages that are left out now no longer count
         for part in unread(found.stretches, Choice.of(self.options)):
             if self._lacks(part, view):
                 self.options.lost(
@@ -162,10 +163,10 @@ class StoreTransport:
         return offset
 
     def commit(self, end: Offset) -> None:
-        """Do nothing: the broker keeps no offsets of readers of its files."""
+        """Do nothing: a broker keeps no offsets for readers of its files."""
 
     def close(self) -> None:
-        """Do nothing: nothing is kept open."""
+        """Do nothing: the transport keeps no file open."""
 
     # tasks
 
@@ -183,7 +184,7 @@ class StoreTransport:
         parts: list[StorePart] = []
         for part in newly_read(first.stretches, last.of(choice).stretches, first.physical_offset):
             rows = self._rows(choice, part.read)
-            # Offsets of an earlier FlintMQ do not say where the history of an added topic began.
+            # Offsets of an earlier FlintMQ do not record where the history of an added topic began.
             oldest = 0 if part.start else view.log.start
             low = max(part.start, oldest if last.history_from is None else last.history_from)
             if low < part.end:
@@ -218,7 +219,7 @@ class StoreTransport:
     def _parted(self, view: StoreView, pieces: Sequence[Piece], rows: RowFilter) -> list[tuple[Piece, ...]]:
         wanted = self._target_bytes(pieces)
         several = sum(piece.size for piece in pieces) > wanted
-        # Where the whole log is walked, any queue may say where a part of it begins.
+        # If the whole log is walked, any queue may name a position to divide it.
         all_by_units = all(piece.by_units for piece in pieces)
         queues = list_queues(self.root, rows if all_by_units else None) if several else ()
         parts = parted(view.log, splitters(list(queues)), pieces, wanted)
@@ -239,7 +240,8 @@ class StoreTransport:
         return wanted
 
     def _without_gone(self, view: StoreView, low: int, high: int, rows: RowFilter) -> int:
-        """Return where to begin when the oldest part is gone. Raises DataLossError unless ``failOnDataLoss`` is off."""
+        """Return the position from which messages exist, if the oldest part is deleted. Raises DataLossError unless
+        ``failOnDataLoss`` is off."""
         files = view.log.between(low, high)
         borders = [low, *(file.end for file in files)]
         holes = [(end, file.start) for end, file in zip(borders, files, strict=False) if file.start > end]
@@ -255,7 +257,7 @@ class StoreTransport:
         return max(low, files[0].start) if files else high
 
     def _within_bounds(self, view: StoreView, low: int, high: int) -> tuple[int, int]:
-        """[low, high) without what the query's own filters rule out, as far as that is cheap to find."""
+        """Return [low, high) without the ends that the query's filters exclude, as far as they are quick to find."""
         physical, stored = self.bounds.physical_offset, self.bounds.store_timestamp_ms
         queues = list(list_queues(self.root, self._rows())) if physical != ANY or stored != ANY else []
         if physical.low > low:
@@ -283,11 +285,11 @@ class StoreTransport:
         return open_view(self.root, self.options)
 
     def places(self) -> Places:
-        """Return what finds places in the store as it is now. Raises SparkPluginError."""
+        """Return an object that finds positions in the current store. Raises SparkPluginError."""
         return Places(self.root, self.options, self._view(), self._rows())
 
     def _rows(self, choice: Choice | None = None, read: tuple[Choice, ...] = ()) -> RowFilter:
-        """Return which messages become rows: those of a choice, else of the options, without those that were read."""
+        """Return the filter for rows: those of a choice or else of the options, without those that were already read."""
         options = self.options
         rows = (Choice.of(options) if choice is None else choice).rows()
         return attrs.evolve(
@@ -298,9 +300,9 @@ class StoreTransport:
         ).narrowed(self.bounds)
 
     def _lacks(self, part: Unread, view: StoreView) -> bool:
-        """Return whether messages of a part that is unread are gone of queues that the query had begun to read before it.
+        """Return whether an unread part lost messages of queues that the query already read before that part.
 
-        The history of a queue that is new to the query begins with the oldest message there is.
+        A queue that is new to the query begins with its oldest existing message, so it loses nothing.
         """
         end = min(part.end, view.log.start)
         if part.start >= end or not part.known:
@@ -319,10 +321,10 @@ class StoreTransport:
         return Told(view.log, list(list_queues(self.root, rows)), view.end.units_complete_to, rows)
 
     def _check_topics(self, offset: StoreOffset | None = None) -> None:
-        """Check that every topic exists that was asked for by name, but for those that an offset knows.
+        """Check that each topic exists that the options name, except for topics that an offset contains.
 
         Raises:
-            UnknownTopicError: one does not.
+            UnknownTopicError: a topic does not exist.
         """
         asked = [
             (option, name)
@@ -344,18 +346,19 @@ class StoreTransport:
 
 
 def _may_hold(root: Path, start: int, end: int, rows: RowFilter) -> bool:
-    """Return whether a part of the log that is gone may have held messages that are read, as far as queues tell."""
+    """Return whether a deleted part of the log may have contained messages to read, judging by the queues."""
     queues = list(list_queues(root, rows))
     return not queues or any(queue.may_have_had(start, end) for queue in queues)
 
 
 def _lives(view: StoreView, root: Path, rows: RowFilter) -> tuple[Life, ...]:
-    """Return where messages begin that the topics have now which can become rows."""
+    """Return where the messages of recreated topics begin, for topics whose messages can become rows."""
     return lives(root, view.log, view.end.end, view.end.units_complete_to, rows)
 
 
 def _place_before(view: StoreView, queues: list[QueueUnits], position: int, least: int) -> int:
-    """Return the last place at or before a position that a queue vouches for."""
+    """Return the last position at or before ``position`` at which a queue or a file's start shows a record; at least
+    ``least``."""
     best = least
     file = view.log.holding(position)
     if file is not None:
@@ -368,7 +371,7 @@ def _place_before(view: StoreView, queues: list[QueueUnits], position: int, leas
 
 
 def _reads_by_units(root: Path, rows: RowFilter) -> bool:
-    """Return whether asking the consume queues leaves out enough to be worth it."""
+    """Return whether reading consume queues avoids enough of the log to be worthwhile."""
     chosen = rows.topics is not None or rows.topic_pattern is not None or rows.queues or rows.tags is not None
     if not chosen:
         return False

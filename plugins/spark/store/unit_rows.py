@@ -1,14 +1,13 @@
-"""Rows out of consume queues alone: a unit has 20 bytes, a record hundreds, and a unit tells its message's topic, queue, queue
-offset, place and size.
+"""Makes rows from consume queues alone. A unit has 20 bytes and contains topic, queue, queue offset, position and size.
 
-The units of all queues are merged into the order of the log, some at a time. They stand for the log only while they agree with
-it. What disagrees is handed back as a :class:`Span`, to be read from the log:
+The units of all queues are merged into the order of the log, a step at a time. They are used only while they agree with the
+log. Where they do not, a :class:`Span` is returned, which is then read from the log:
 
-* Where every message's unit is asked for, each message must end where the next begins. Hidden messages, deleted topics, units
-  that are missing and the blank at a file's end leave gaps; a gap is a span, and units count again behind it.
-* A unit that lies in the message before it (a place that two queues name, a wrong size) makes a span of all that follows.
-* The first and the last unit of each queue in a step, those beside a gap, and each :data:`SAMPLED` th of all are compared with
-  their records' heads. One that differs makes a span of all that follows, too.
+* If all messages are read, each message must end where the next one begins. Hidden messages, deleted topics, missing units and
+  the blank record at a file's end leave gaps. Each gap becomes a span; after it units are used again.
+* If a unit lies inside the previous message (two queues name one position, or a size is wrong), all that follows is one span. *
+The first and last unit of each queue in a step, the units beside a gap, and every :data:`SAMPLED` th unit are compared with
+  their records' heads. If one differs, all that follows is one span.
 """
 
 from __future__ import annotations
@@ -34,29 +33,26 @@ from flintmq.plugins.spark.store.queue_units import Ints, QueueUnits, Step, merg
 SAMPLED: Final = 1_024
 _GAPS_MAX: Final = 1_000
 _LMQ_PREFIX: Final = "%LMQ%"
-"""Queues of names that messages of other topics carry (docs/internals/store-format.md, Special topics)."""
+"""Prefix of queues that messages of other topics name (docs/internals/store-format.md, Special topics)."""
 
 _COLUMNS: Final = frozenset({"topic", "brokerName", "queueId", "queueOffset", "physicalOffset", "storeSize"})
 
 
 def told_by_units(columns: Sequence[str], rows: RowFilter, *, verify_crc: bool) -> bool:
-    """Return whether units tell all of what is asked for, and which messages it is asked of."""
+    """Return whether units contain all requested columns and all data that the filter needs."""
     return _COLUMNS.issuperset(columns) and rows.tags is None and rows.store_timestamp_ms == ANY and not verify_crc
 
 
 @attrs.frozen
 class Span:
-    """A stretch of the log that units do not tell of; physical offsets."""
+    """A range of the log that must be read from the log itself, in physical offsets."""
 
     start: int
     end: int
 
 
 class UnitRows:
-    """Makes rows from the units of some queues.
-
-    The queues are those whose messages are read, or all of the store; see :meth:`read`.
-    """
+    """Makes rows from the units of some queues: those whose messages are read, or all queues of the store (:meth:`read`)."""
 
     def __init__(self, queues: Sequence[QueueUnits], decoder: Decoder, batch_rows: int) -> None:
         self._queues = queues
@@ -74,13 +70,13 @@ class UnitRows:
 
     @property
     def tells_topics(self) -> bool:
-        """Whether the messages of each queue are of its topic."""
+        """Whether each queue contains only messages of its own topic."""
         return not any(queue.topic.startswith(_LMQ_PREFIX) for queue in self._queues)
 
     def read(self, data: Bytes, piece: Piece, *, complete: bool) -> Iterator[pa.RecordBatch | Span]:
         """Yield the rows of a piece and the spans between them, in the order of the log.
 
-        ``complete`` says whether the queues are all of the store's, so that they should name every message of the file.
+        ``complete`` says whether the queues are all queues of the store, and so should name every message of the file.
         """
         at = piece.start
         gaps = 0
@@ -111,7 +107,7 @@ class UnitRows:
             yield Span(at, piece.end)
 
     def _agrees(self, data: Bytes, piece: Piece, step: Step, index: Ints) -> bool:
-        """Return whether the records say of themselves what their units do: those at some indices, and some more."""
+        """Return whether the records' heads agree with their units, at some indices and at regular samples."""
         index = np.union1d(index, np.arange(0, len(step), SAMPLED))
         units = step.units.chosen(index)
         starts = units.position - piece.file_start

@@ -1,6 +1,6 @@
-"""How far a store may be read now, and up to where its consume queues say everything (docs/spark-feed.md).
+"""Finds how far a store may be read, and up to where its consume queues are complete (docs/spark-feed.md).
 
-A running broker that feeds Spark writes it into ``flint/feed``. Other brokers do not, so it is found out:
+A running broker that feeds Spark writes both into ``flint/feed``. For other stores they are determined like this:
 
 ========================  =====================================  ================================================
 the store                 is read up to                          consume queues are complete
@@ -11,8 +11,8 @@ stopped                   the end of the last whole record       up to the last 
 crashed                   the same, if nothing torn follows      not to be relied on: a crash may have lost some
 ========================  =====================================  ================================================
 
-Where the queues are not complete the log itself is walked. A live log is never walked beyond the end: a half-written record
-may lie there.
+Where the queues are not complete, the log itself is walked. The log of a running broker is never walked beyond the end, because
+it may end in an incomplete record.
 """
 
 from __future__ import annotations
@@ -43,43 +43,43 @@ from flintmq.plugins.spark.store.log_tail import walked_tail
 from flintmq.plugins.spark.store.queue_units import QueueUnits, list_queues, list_topics
 
 IN_FLIGHT: Final = 2_048
-"""FlintMQ hands so many messages at most to its dispatchers at once, and writes their units queue by queue."""
+"""Most messages that FlintMQ passes to its dispatchers at once; their units are written queue by queue."""
 _FEED_MAX_AGE_MS: Final = 30_000
-"""A broker writes its feed once a second; one that is older was left behind. Clocks of two machines may differ a little."""
+"""Age in ms from which on a feed counts as left behind. A broker writes it once a second; clocks may differ a little."""
 _STEPS_BACK_MAX: Final = 10_000
 TOPICS_ASKED_MAX: Final = 64
-"""The queues of more topics than this are not all asked where the log ends; instead its newest file is walked through."""
+"""Most topics whose queues are all read to find the log's end. With more topics the newest log file is walked instead."""
 
 State = Literal["fed", "written", "stopped", "crashed"]
 
 
 @attrs.frozen
 class VisibleEnd:
-    """How far the store may be read."""
+    """The end up to which a store may be read."""
 
     state: State
     end: int
-    """Physical offset behind the last message."""
+    """Physical offset just past the last message."""
     units_complete_to: int
-    """Up to this physical offset each message has its consume queue unit."""
+    """Physical offset up to which each message has its consume queue unit."""
     epoch_number: int | None = None
-    """Of the log, when the feed says it."""
+    """The number of the log's epoch from the feed; None without a feed."""
 
 
 def visible_end(
     root: Path, log: LogFiles, visibility: Visibility | None, *, reads_torn: bool, now_ms: int | None = None
 ) -> VisibleEnd:
-    """Find it out.
+    """Return the end up to which a store may be read.
 
     Args:
         root: the store.
-        log: its commit log.
-        visibility: what was asked for; None for the best the store can tell.
-        reads_torn: whether to read up to something torn instead of refusing (``badRecords=skip``).
-        now_ms: the wall clock.
+        log: the store's commit log.
+        visibility: the option ``visibility``; None for the safest mark that the store records.
+        reads_torn: whether to read up to an incomplete record instead of raising an error (``badRecords=skip``).
+        now_ms: the wall-clock time.
 
     Raises:
-        UnsettledStoreError: nothing tells, or the log ends in something torn. Names the option to change.
+        UnsettledStoreError: the end is not known, or the log ends in an incomplete record. Names the option to change.
         StoreError: a file cannot be read.
     """
     feed = live_feed(root, int(time.time() * 1000) if now_ms is None else now_ms)
@@ -104,15 +104,15 @@ def visible_end(
 
 
 def _end_by_log(root: Path, log: LogFiles, *, written: bool) -> VisibleEnd | None:
-    """Return the end as the newest file of the log tells it; None where only all consume queues together can.
+    """Return the end from the newest files of the log; None if only all consume queues together show it.
 
-    What it costs does not depend on how many queues there are.
+    The cost does not depend on the number of queues.
     """
     tail = walked_tail(log, IN_FLIGHT + 1)
     last = tail.last_named(root) if tail is not None else None
     if tail is None or last is None:
         return None
-    if written:  # behind it a record may be half written
+    if written:  # an incomplete record may follow
         return VisibleEnd("written", last[1], tail.before(last[1], IN_FLIGHT))
     if not tail.is_whole or tail.has_bad_body(IN_FLIGHT if (root / "abort").exists() else 0):
         return None
@@ -122,7 +122,7 @@ def _end_by_log(root: Path, log: LogFiles, *, written: bool) -> VisibleEnd | Non
 
 
 def live_feed(root: Path, now_ms: int) -> FeedMarks | None:
-    """Return the feed, if a broker keeps it up to date. Raises StoreError when it cannot be read."""
+    """Return the feed if a running broker keeps it up to date; else None. Raises StoreError if it cannot be read."""
     with reading(feed_path(root)):
         feed = read_feed(feed_path(root))
     if feed is None or feed.state is not FeedState.RUNNING or feed.age_ms(now_ms) > _FEED_MAX_AGE_MS:
@@ -131,8 +131,10 @@ def live_feed(root: Path, now_ms: int) -> FeedMarks | None:
 
 
 def _last_message(log: LogFiles, queues: list[QueueUnits]) -> tuple[int, int]:
-    """Return where the last whole message ends that queues name, and where the last one they name at all lies; -1
-    without any."""
+    """Return the end of the last valid message that a queue names, and the position of the last named message at all.
+
+    The position is -1 if no queue names a message.
+    """
     claimed = -1
     units = heapq.merge(*map(_backwards, queues), reverse=True)
     for position, size in itertools.islice(units, _STEPS_BACK_MAX):
@@ -143,7 +145,7 @@ def _last_message(log: LogFiles, queues: list[QueueUnits]) -> tuple[int, int]:
 
 
 def _backwards(queue: QueueUnits) -> Iterator[tuple[int, int]]:
-    """Position and size of a queue's messages, the last one first."""
+    """Yield position and size of a queue's messages, the last one first."""
     for queue_offset in range(queue.end_unit - 1, queue.first_unit - 1, -1):
         unit = queue.unit(queue_offset)
         if unit is not None and (unit[0] > 0 or unit[1] != FILLER_SIZE):
@@ -151,7 +153,7 @@ def _backwards(queue: QueueUnits) -> Iterator[tuple[int, int]]:
 
 
 def _settled(queues: list[QueueUnits], end: int) -> int:
-    """Return a position below which no unit is missing: before the last batch that may be under way."""
+    """Return a position below which no unit is missing: it lies before the last batch that may be incomplete."""
     newest = [queue.range(max(queue.first_unit, queue.end_unit - IN_FLIGHT - 1), queue.end_unit) for queue in queues]
     ends = np.sort(np.concatenate([units.position + units.size for units in newest] or [np.empty(0, np.int64)]))
     ends = ends[ends <= end]
@@ -173,7 +175,7 @@ def _static_end(root: Path, log: LogFiles, queues: list[QueueUnits], *, reads_to
 
 
 def _walked_to_end(log: LogFiles, position: int, *, check_bodies: bool) -> tuple[int, bool]:
-    """Return where the records that follow a place end, and whether nothing else follows them."""
+    """Return the end of the records that follow a position, and whether nothing else follows them."""
     while (file := log.holding(position)) is not None:
         data = map_file(file.path)
         if data is None:
@@ -190,7 +192,7 @@ def _walked_to_end(log: LogFiles, position: int, *, check_bodies: bool) -> tuple
 
 
 def _first_bad_body(data: chain.Bytes, found: chain.Chain) -> int | None:
-    """Return the first of the last records found that is not whole: a torn end is never far from the end."""
+    """Return the position of the first damaged record among the last ones; an incomplete end is always among them."""
     for start in found.starts[-IN_FLIGHT:].tolist():
         try:
             decode_record(data.data, start)
@@ -200,8 +202,8 @@ def _first_bad_body(data: chain.Bytes, found: chain.Chain) -> int | None:
 
 
 def _is_anything(log: LogFiles, position: int) -> bool:
-    """Return whether something lies at a place where no record begins, within what one append may have left out of
-    order."""
+    """Return whether bytes other than zero lie at a position without a record, within the largest gap that an append can
+    leave."""
     file = log.holding(position)
     found = log.bytes_at(position, min(4096, file.end - position)) if file is not None else None
     return found is not None and any(found)
@@ -212,7 +214,7 @@ _TRIES: Final = 10
 
 @attrs.frozen
 class StoreView:
-    """The store as it is at one moment."""
+    """A store's log, its end and its epochs at one moment."""
 
     log: LogFiles
     end: VisibleEnd
@@ -220,19 +222,19 @@ class StoreView:
 
 
 def root_of(options: ReadOptions) -> Path:
-    """Return the store's folder; Spark may have made a ``file:`` address of it."""
+    """Return the store's folder, also if Spark made a ``file:`` address of it."""
     assert options.path is not None
     path = options.path
     return Path(unquote(urlsplit(path).path) if path.startswith("file:") else path)
 
 
 def open_view(root: Path, options: ReadOptions) -> StoreView:
-    """Log, end and epochs that belong together.
+    """Return the log, its end and its epochs, as they belong together.
 
     Raises:
-        OptionError: no store lies there.
-        UnsettledStoreError: nothing tells how far it may be read.
-        StoreError: a file of it cannot be read.
+        OptionError: there is no store in the folder.
+        UnsettledStoreError: the end is not known.
+        StoreError: a file of the store cannot be read.
     """
     folders = options.commit_log_path or (root / "commitlog",)
     _check_store(root, folders)
@@ -245,7 +247,7 @@ def open_view(root: Path, options: ReadOptions) -> StoreView:
     if end.end > log_files.end:
         log_files = LogFiles(folders)  # a file was added meanwhile
     if end.epoch_number is not None and epochs is not None and epochs.current.number > end.epoch_number:
-        # A broker has just started, and its feed is not written again yet: what it may have cut is not read.
+        # A broker has just started and has not rewritten its feed: the part that it may have truncated is not read.
         start = next(one.start_offset_bytes for one in epochs.entries if one.number > end.epoch_number)
         end = attrs.evolve(end, end=min(end.end, start), units_complete_to=min(end.units_complete_to, start))
     return StoreView(log_files, end, epochs)
@@ -270,7 +272,7 @@ _NEAR_MAX: Final = 100
 
 
 def _near(root: Path) -> Iterator[Path]:
-    """Yield the folders that may be meant: the one above, as of somebody who names the log, and those below."""
+    """Yield folders that the user may have meant: the parent, if the log itself was named, and the subfolders."""
     yield root.parent
     with contextlib.suppress(OSError):
         yield from sorted(one for one in itertools.islice(root.iterdir(), _NEAR_MAX) if one.is_dir())

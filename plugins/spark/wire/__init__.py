@@ -1,6 +1,6 @@
-"""The wire to brokers, FlintMQ's or any other of RocketMQ 4.9: which queues there are, what a task pulls, how rows are sent.
+"""Reads from and sends to brokers with RocketMQ 4.9's protocol: finds queues, pulls messages, sends rows.
 
-:mod:`flintmq.plugins.spark.wire_transport` and :mod:`flintmq.plugins.spark.writer` are what Spark's readers and writers see.
+Spark's readers and writers use it through :mod:`flintmq.plugins.spark.wire_transport` and :mod:`flintmq.plugins.spark.writer`.
 """
 
 from __future__ import annotations

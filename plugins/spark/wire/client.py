@@ -1,7 +1,7 @@
 """A client of brokers for processes without an event loop: Spark's planners and workers.
 
-The loop runs in a thread of its own, so that answers come in while Spark takes the rows before them; closing the client ends
-both. Nothing of it is pickled, and nothing is left when a task ends.
+The event loop runs in a separate thread, so that answers arrive while Spark takes earlier rows. Closing the client ends the
+thread. A client is never pickled, and a task leaves none behind.
 """
 
 from __future__ import annotations
@@ -37,38 +37,38 @@ from flintmq.remoting.wire.headers_route import LEFT_BROKERS, GetRouteInfoReques
 T = TypeVar("T")
 
 DEFAULT_GROUP: Final = "FLINTMQ_SPARK"
-"""The group pulls are made for. It commits nothing, so all may share it."""
+"""The consumer group for pulls. It commits no offsets, so all reads may share it."""
 ATTEMPTS: Final = 4
 PAUSE_S: Final = 0.25
-"""Before the second attempt; twice as long before each further one …"""
+"""Seconds before the second attempt. The pause doubles before each further attempt."""
 PAUSE_MAX_S: Final = 4.0
-"""… but no longer than this."""
+"""The longest pause between attempts, in seconds."""
 PASSING_CODES: Final = frozenset({ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE})
-"""Refusals of a broker that has too much to do just now."""
+"""Refusal codes of a broker that is too busy at the moment."""
 
 
 @attrs.frozen
 class TopicBounds:
-    """What brokers say of a topic's queues."""
+    """The offsets of a topic's queues, as brokers report them."""
 
     queues: Mapping[MessageQueue, TopicOffset]
-    """Of the brokers that answered."""
+    """First and last queue offsets, keyed by queue, of the brokers that answered."""
     answered: frozenset[str]
-    """Their names."""
+    """Names of the brokers that answered."""
     silent: Mapping[str, str]
-    """Names of the others that should have it, and why they did not answer."""
+    """Error texts, keyed by name, of the brokers that should have the topic but did not answer."""
 
 
 class WireClient:
-    """One client. Its methods may be called from any thread; to be closed.
+    """A client of brokers. Its methods may be called from any thread. Call :meth:`close` at the end.
 
     Args:
-        name_server: addresses of name servers, or None.
-        broker_addr: the address of one broker, asked without a name server, or None.
+        name_server: the addresses of name servers, or None.
+        broker_addr: the address of a broker to use without a name server, or None.
         group: the consumer group.
 
     Raises:
-        OptionError: an address is none, or the environment's credentials do not go together.
+        OptionError: an address is not valid, or the credentials in the environment conflict.
     """
 
     def __init__(self, name_server: str | None, broker_addr: str | None = None, group: str = DEFAULT_GROUP) -> None:
@@ -93,7 +93,7 @@ class WireClient:
         return instance
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine of this client and wait.
+        """Run a coroutine on the client's loop and return its result.
 
         Raises:
             SparkPluginError: a broker or name server refused, or did not answer; names it.
@@ -101,11 +101,11 @@ class WireClient:
         return self.result(self.start(work))
 
     def start(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
-        """Begin a coroutine of this client."""
+        """Start a coroutine on the client's loop."""
         return self._thread.start(work)
 
     def result(self, future: concurrent.futures.Future[T]) -> T:
-        """Return what a coroutine gave. Raises as :meth:`run`."""
+        """Return a coroutine's result. Raises like :meth:`run`."""
         try:
             return future.result()
         except SparkPluginError:
@@ -118,7 +118,7 @@ class WireClient:
             raise SparkPluginError(f"{self.where}: {error}") from error
 
     def _check_kind(self, refused: RefusedError) -> None:
-        """Raise OptionError where the address is a broker's that should be a name server's, or the other way round."""
+        """Raise OptionError if a broker's address was given as a name server's, or the other way round."""
         routes = self.instance.routes
         if isinstance(routes, DirectRoutes):
             address, meant, option = routes.address, "a name server", "nameServer"
@@ -129,28 +129,28 @@ class WireClient:
         try:
             self._thread.run(self.instance.ask(address, question))
         except FlintError:
-            return  # it is what the option says, and does not know the request
+            return  # the address has the right kind, and the server does not know the request
         raise OptionError(f"{self.where}: this is the address of {meant}: give it as option {option}") from refused
 
-    # --- questions, all of them safe to ask again ---
+    # --- requests, all of which may be repeated ---
 
     async def topics(self) -> list[str]:
-        """Return every topic there is."""
+        """Return the names of all topics."""
         routes = self.instance.routes
         if isinstance(routes, DirectRoutes):
             return await again(routes.topics)
         return await again(self.admin.topic_list)
 
     async def bounds(self, topic: str, away: Collection[str] = ()) -> TopicBounds:
-        """Return first and last offsets of the topic's queues that may be read.
+        """Return the first and last offsets of a topic's readable queues.
 
         Args:
             topic: the topic.
-            away: brokers that did not answer last time: they are asked once, so that others do not wait for them.
+            away: brokers that did not answer last time. They get only one attempt, so that other brokers do not wait for them.
 
         Raises:
             RefusedError: the topic does not exist.
-            RemotingError: nobody tells which brokers have it.
+            RemotingError: no name server answers with the topic's brokers.
         """
         attempts = 1 if away else ATTEMPTS
         route = await again(lambda: self.instance.routes.route(topic, max_age_s=0), attempts)
@@ -181,8 +181,8 @@ class WireClient:
         return TopicBounds({queue: found.get(queue, TopicOffset()) for queue in queues}, answered, silent)
 
     async def left(self, topic: str) -> list[str]:
-        """Return the brokers that had the topic and are registered no more, as far as the name server knows: RocketMQ's does
-        not. Raises RemotingError."""
+        """Return the brokers that had the topic and are no longer registered. Only FlintMQ's name server knows them, RocketMQ's
+        does not. Raises RemotingError."""
         if isinstance(self.instance.routes, DirectRoutes):
             return []
         header = GetRouteInfoRequestHeader(topic=topic, accept_standard_json_only=True)
@@ -190,7 +190,7 @@ class WireClient:
         return [name for name in (answer.ext_fields or {}).get(LEFT_BROKERS, "").split(";") if name]
 
     async def earliest_ms(self, queue: MessageQueue) -> int:
-        """Return when the first message of a queue was stored, in ms; -1 without any. Raises RemotingError, RefusedError."""
+        """Return the store time of a queue's first message in ms; -1 if it has none. Raises RemotingError, RefusedError."""
         route = await self.instance.routes.route(queue.topic)
         header = QueueRequestHeader(topic=queue.topic, queue_id=queue.queue_id, broker_name=queue.broker_name)
         asked = request(RequestCode.GET_EARLIEST_MSG_STORETIME, header)
@@ -198,16 +198,17 @@ class WireClient:
         return decode_header(GetEarliestMsgStoretimeResponseHeader, answer.ext_fields).timestamp_ms
 
     async def registered(self) -> frozenset[str]:
-        """Return the names of the brokers that are there. Raises RemotingError, RefusedError."""
+        """Return the names of the registered brokers. Raises RemotingError, RefusedError."""
         if isinstance(self.instance.routes, DirectRoutes):
             return self.instance.routes.broker_names
         return frozenset((await again(self.admin.cluster_info)).broker_addr_table)
 
     async def is_gone(self, queue: MessageQueue) -> bool:
-        """Return whether a queue was deleted, or its topic: its broker is there and does not have it. Raises as above."""
+        """Return whether a queue or its topic was deleted: its broker is registered and lacks it. Raises like
+        :meth:`registered`."""
         if not await self._lacks(queue) or queue.broker_name not in await self.registered():
             return False
-        return await self._lacks(queue)  # it may have registered a moment ago, with the queue
+        return await self._lacks(queue)  # the broker may just have registered with the queue
 
     async def _lacks(self, queue: MessageQueue) -> bool:
         """Return whether a queue is in no route, or its broker does not know the topic."""
@@ -220,7 +221,7 @@ class WireClient:
         return queue not in route.read_queues or await self._is_unknown(queue.topic, route.address(queue.broker_name))
 
     async def _is_unknown(self, topic: str, address: str) -> bool:
-        """Return whether a broker says that it has no such topic, whatever its name server still says."""
+        """Return whether a broker answers that it lacks a topic, even if its name server still has a route."""
         try:
             await again(lambda: self.admin.topic_stats_at(topic, address))
         except RefusedError as refused:
@@ -228,23 +229,23 @@ class WireClient:
         return False
 
     def close(self) -> None:
-        """Close connections and end the thread. Idempotent."""
+        """Close the connections and end the thread. Idempotent."""
         if not self._thread.is_stopped:
             self._thread.run(self.instance.close())
             self._thread.stop()
 
 
 async def again(ask: Callable[[], Awaitable[T]], attempts: int = ATTEMPTS, patience_ms: int = 0) -> T:
-    """Ask until there is an answer, some times: a connection may have been idle for too long, a broker be busy or restart.
+    """Repeat a request until it is answered. A connection may have been idle too long; a broker may be busy or restarting.
 
     Args:
         ask: makes one attempt.
-        attempts: how often at most, …
-        patience_ms: … but further attempts are made for so long.
+        attempts: the number of attempts.
+        patience_ms: further attempts are made until this time has passed.
 
     Raises:
-        RemotingError: the last attempt's.
-        RefusedError: likewise, or a refusal that asking again would not change.
+        RemotingError: the last attempt's error.
+        RefusedError: the last attempt's error, or a refusal that would not change.
     """
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + patience_ms / 1000
@@ -263,7 +264,7 @@ async def again(ask: Callable[[], Awaitable[T]], attempts: int = ATTEMPTS, patie
 
 
 class DirectRoutes(RouteCache):
-    """Asks one broker for its topics, as if it were all there is. Loop thread only."""
+    """A route cache that asks a single broker for its topics, in place of a name server. Loop thread only."""
 
     def __init__(self, instance: ClientInstance, address: str) -> None:
         super().__init__(instance.remoting, (), instance.clock)
@@ -273,17 +274,19 @@ class DirectRoutes(RouteCache):
 
     @property
     def broker_names(self) -> frozenset[str]:
-        """The broker's name, once it has told it."""
+        """The broker's name, once it is known."""
         return frozenset() if self._broker_name is None else frozenset({self._broker_name})
 
     async def topics(self) -> list[str]:
-        """Return every topic of the broker."""
+        """Return the names of all topics of the broker, sorted."""
         return sorted((await self._admin.topic_configs(self.address)).topic_config_table)
 
     async def fetch(self, topic: str, *, timeout_ms: float | None = None) -> TopicRouteData:
-        """Return the topic as the broker has it, within the usual time of each request.
+        """Return the route of a topic to the broker. Each request has the usual timeout.
 
-        Raises ``RefusedError`` where it has none, ``RemotingError``.
+        Raises:
+            RefusedError: the broker does not have the topic.
+            RemotingError: the broker does not answer.
         """
         if self._broker_name is None:
             self._broker_name = (await self._admin.broker_config(self.address)).get("brokerName", "")

@@ -1,4 +1,4 @@
-"""Which brokers a read over the wire knows, when each of them answered last, and which of them are away."""
+"""Remembers which brokers a read knows, when each last answered, and which are away."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from flintmq.plugins.spark.options import ReadOptions
 
 @attrs.define
 class Contacts:
-    """Remembers brokers as long as the query's planner lives. Not to be used by two threads at once.
+    """The brokers that a query's planner knows. Not thread-safe.
 
-    A broker that stops takes its topics out of the name server's routes: without this memory its queues would be as good as
-    deleted. What a checkpoint knows goes in by :meth:`know`.
+    When a broker stops, its topics leave the name server's routes. Without this memory its queues would look deleted.
+    :meth:`know` adds the queues of a checkpoint.
     """
 
     options: ReadOptions
     clock: Callable[[], float] = time.monotonic
-    """Seconds, of which only differences count."""
+    """Clock in seconds; only differences count."""
     _topics: dict[str, set[str]] = attrs.field(factory=dict)
-    """Topic to the names of the brokers that had it."""
+    """Names of the brokers that had a topic, keyed by topic."""
     _contact_s: dict[str, float] = attrs.field(factory=dict)
-    """Broker name to when it answered last; when it was first heard of, for one that has not answered yet."""
+    """Time of each broker's last answer, or of its first mention if it has not answered, keyed by name."""
     _away: dict[str, str] = attrs.field(factory=dict)
-    """Broker name to what was wrong at the last try."""
+    """Error text of the last attempt, keyed by the name of a broker that is away."""
 
     @property
     def away(self) -> Mapping[str, str]:
-        """Brokers that were away when they were asked last, and why."""
+        """Error texts, keyed by broker name, of the brokers that did not answer at the last attempt."""
         return self._away
 
     @property
@@ -41,37 +41,37 @@ class Contacts:
         return [topic for topic, names in self._topics.items() if names]
 
     def know(self, queues: Iterable[MessageQueue]) -> None:
-        """Remember which brokers have which topics."""
+        """Record which brokers have which topics."""
         for queue in queues:
             self.know_brokers(queue.topic, (queue.broker_name,))
 
     def know_brokers(self, topic: str, broker_names: Iterable[str]) -> None:
-        """Remember that brokers have a topic."""
+        """Record that brokers have a topic."""
         for name in broker_names:
             self._topics.setdefault(topic, set()).add(name)
             self._contact_s.setdefault(name, self.clock())
 
     def forget(self, topic: str, broker_names: Iterable[str]) -> None:
-        """Forget that brokers have a topic: it was deleted there."""
+        """Record that brokers no longer have a topic, because it was deleted."""
         self._topics.get(topic, set()).difference_update(broker_names)
 
     def brokers_of(self, topic: str) -> frozenset[str]:
-        """Return the brokers that are known to have a topic."""
+        """Return the names of the brokers that are known to have a topic."""
         return frozenset(self._topics.get(topic, ()))
 
     def answered(self, broker_names: Iterable[str]) -> None:
-        """Note that brokers have just answered."""
+        """Record that brokers have just answered."""
         now_s = self.clock()
         for name in broker_names:
             self._contact_s[name] = now_s
             self._away.pop(name, None)
 
     def silent(self, found: Mapping[str, str]) -> None:
-        """Note that brokers do not answer, and why.
+        """Record that brokers do not answer, with the error text of each.
 
         Raises:
-            BrokerAwayError: one has been away for longer than the option ``maxBrokerAway`` says; a warning with
-                ``failOnDataLoss`` switched off.
+            BrokerAwayError: a broker has been away for longer than the option ``maxBrokerAway``. With ``failOnDataLoss`` off
+                this is only a warning.
         """
         for name, why in sorted(found.items()):
             self._contact_s.setdefault(name, self.clock())
@@ -87,11 +87,11 @@ class Contacts:
                 )
 
     def is_waited_for(self) -> bool:
-        """Return whether a broker is away, and not for too long yet."""
+        """Return whether a broker is away, but not longer than ``maxBrokerAway`` yet."""
         limit_ms, ages_ms = self.options.max_broker_away_ms or 0, self.ages_ms()
         return any(ages_ms[name] < limit_ms for name in self._away)
 
     def ages_ms(self) -> dict[str, int]:
-        """Return how long ago each broker answered, in ms; for one that has not yet, how long it is known."""
+        """Return the ms since each broker's last answer, or since its first mention if it has not answered, keyed by name."""
         now_s = self.clock()
         return {name: int((now_s - at_s) * 1000) for name, at_s in sorted(self._contact_s.items())}

@@ -1,4 +1,4 @@
-"""How far a read over the wire is behind: in messages, bytes and time, and when each broker answered last."""
+"""The lag of a read from brokers, in messages, bytes and time, and the age of each broker's last answer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from flintmq.plugins.spark.wire.pulling import Puller, batches
 from flintmq.plugins.spark.wire.ranges import QueueRange
 
 LOOKED_AT: Final = 8
-"""So many queues, those with the most unread messages, are asked how old their first unread one is."""
+"""Number of queues, those with the most unread messages, whose oldest unread message is fetched to find its age."""
 
 
 def lag_of(
@@ -23,13 +23,13 @@ def lag_of(
     client: WireClient,
     contacts: Contacts,
 ) -> dict[str, Any]:
-    """Return ``lag`` and ``brokers``, as :meth:`MessageTransport.reported` has them.
+    """Return ``lag`` and ``brokers`` for :meth:`MessageTransport.reported`.
 
     Args:
-        unread: of each queue what is not read yet.
-        message_bytes: how large a record of such ranges is, on average.
-        client: asks for the first messages.
-        contacts: when brokers answered.
+        unread: the unread range of each queue.
+        message_bytes: returns the average size of a record in some ranges.
+        client: fetches the first messages.
+        contacts: the brokers' last answers.
     """
     messages = sum(one.rows for one in unread)
     return {
@@ -43,7 +43,7 @@ def lag_of(
 
 
 def _waited_ms(unread: Sequence[QueueRange], client: WireClient, contacts: Contacts) -> int | None:
-    """Return how long the oldest unread message has waited; None when no broker tells."""
+    """Return the age in ms of the oldest unread message; None if no broker answers."""
     here = sorted((one for one in unread if one.queue.broker_name not in contacts.away), key=lambda one: -one.rows)
     first = [QueueRange(one.queue, one.start, one.start + 1) for one in here[:LOOKED_AT]]
     puller = Puller(client, fail_on_data_loss=False)

@@ -1,8 +1,8 @@
-"""What a checkpoint knows of queues that are read over the wire: where each of them stands, and what it was seen to hold.
+"""The offset of a read from brokers, as recorded in a checkpoint: the next message of each queue, and what queues held then.
 
-Queue offsets alone do not tell whether a queue is still the one that was read: a topic that was deleted and made again begins
-at 0, and may have more messages by now than were read of it. Brokers say when a queue's first message was stored: one that was
-stored after all that the query has seen belongs to another life of the topic.
+Queue offsets alone do not show whether a queue is still the same. A topic that was deleted and recreated begins at 0 and may
+already have more messages than were read. Brokers report when a queue's first message was stored. If that is later than every
+message that the query saw, the topic was recreated.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from flintmq.plugins.spark.wire.ranges import QueueRange, offset_of, queue_numbe
 from flintmq.remoting.wire.bodies import TopicOffset
 
 Edges = Mapping[MessageQueue, TopicOffset]
-"""Queues with their first and last offsets."""
+"""First and last offsets, keyed by queue."""
 SeenMs = Mapping[tuple[str, str], int]
-"""Topic and broker to the store time of the newest message that was known there, in ms."""
+"""Store time in ms of the newest known message, keyed by topic and broker name."""
 
 
 @attrs.frozen
 class WireOffset:
-    """An offset of a read over the wire.
+    """The offset of a read from brokers.
 
     ::
 
@@ -34,16 +34,17 @@ class WireOffset:
     """
 
     queues: Mapping[MessageQueue, int]
-    """The queue offset of each queue's next message. A queue that is not there any more keeps its place: it may come back."""
+    """Queue offset of each queue's next message. A queue that no longer exists stays here, because it may come back."""
     began: Mapping[MessageQueue, int] = attrs.field(factory=dict)
-    """Where queues begin in the batch that ends here, if that is not where the batch before it ended: those that are new."""
+    """First queue offset in the batch that ends here, for queues that do not begin at the previous batch's end, such as new
+    ones."""
     waiting: Mapping[MessageQueue, int] = attrs.field(factory=dict)
-    """Where queues ended that had more messages than were read by then."""
+    """End of each queue that had more messages than were read."""
     seen_ms: SeenMs | None = None
-    """None in a checkpoint of an earlier FlintMQ."""
+    """Store times of the newest known messages; None in a checkpoint of an earlier FlintMQ."""
 
     def to_json(self) -> Offset:
-        """Return the form in which Spark keeps it."""
+        """Return the offset as JSON for Spark's checkpoint."""
         found = offset_of(self.queues)
         found |= {
             name: offset_of(queues)["queues"]
@@ -59,10 +60,10 @@ class WireOffset:
 
     @classmethod
     def from_json(cls, offset: Mapping[str, Any]) -> WireOffset:
-        """Read it back.
+        """Return the offset in a checkpoint's JSON.
 
         Raises:
-            CheckpointError: it is another transport's, of a later version, or no offset.
+            CheckpointError: the offset is another transport's, of a later version, or not valid.
         """
         check_offset(offset, "broker")
         return cls(
@@ -74,30 +75,29 @@ class WireOffset:
 
     @classmethod
     def at(cls, queues: Mapping[MessageQueue, int], edges: Edges) -> WireOffset:
-        """Return the offset of some places, and of what is known of their queues now."""
+        """Return the offset with some queue positions and the current state of the queues."""
         return WireOffset({}).moved(queues, edges)
 
     def moved(
         self, queues: Mapping[MessageQueue, int], edges: Edges, began: Mapping[MessageQueue, int] | None = None
     ) -> WireOffset:
-        """Return the offset of the same query with some queues at other places, and with what is known of them now."""
+        """Return the offset of the same query with some queues moved, and with the current state of the queues."""
         places = {**self.queues, **queues}
         ends = {**self.waiting, **{queue: edge.max_queue_offset for queue, edge in edges.items()}}
         waiting = {queue: end for queue, end in ends.items() if queue in places and places[queue] < end}
         return WireOffset(places, began or {}, waiting, {**(self.seen_ms or {}), **newest_ms(edges)})
 
     def ranges_to(self, end: WireOffset, first: Mapping[MessageQueue, int]) -> list[QueueRange]:
-        """Return every queue's messages up to an offset; a queue that is new begins at its ``first``."""
+        """Return the messages of each queue up to another offset. A queue that is new begins at its position in ``first``."""
         return ranges_between({**self.queues, **end.began}, end.queues, first)
 
     def has_seen_ms(self, queue: MessageQueue) -> int | None:
-        """Return the store time of the newest message that was known of a queue's topic at its broker; None if there is
-        none."""
+        """Return the store time in ms of the newest known message of a queue's topic at its broker; None if none is known."""
         return (self.seen_ms or {}).get((queue.topic, queue.broker_name))
 
 
 def newest_ms(edges: Edges) -> dict[tuple[str, str], int]:
-    """Return when the newest message was stored of each topic at each broker."""
+    """Return the store time in ms of the newest message, keyed by topic and broker name."""
     found: dict[tuple[str, str], int] = {}
     for queue, edge in edges.items():
         if edge.last_update_timestamp_ms > 0:

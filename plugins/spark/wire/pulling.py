@@ -1,8 +1,8 @@
-"""Pulls ranges of queues: several requests under way, records in order, and nothing missing unnoticed.
+"""Pulls ranges of queues with several requests at a time, returns records in order, and reports missing messages.
 
-A range is cut into stretches that are pulled at the same time, because the next pull's offset is known only when the one before
-has come; what comes is handed on in the order of the ranges. How much is held in memory is bounded: a stretch that has become
-large hands over what it has and continues later.
+The offset of the next pull is known only when the previous answer has arrived. Ranges are therefore cut into parts that are
+pulled at the same time, and their records are returned in the order of the ranges. Memory is bounded: a part with much data
+returns it early and continues later.
 """
 
 from __future__ import annotations
@@ -38,25 +38,25 @@ log = event_log("flintmq.spark")
 STRETCH_ROWS: Final = 2_048
 STRETCH_BYTES: Final = 4 * 1024 * 1024
 QUEUE_OFFSET_AT: Final = 20
-"""Where the queue offset stands in a record (docs/internals/store-format.md, Commit log record)."""
+"""Position of the queue offset in a record (docs/internals/store-format.md, Commit log record)."""
 PATIENCE: Final = 8
-"""How often a queue is asked again that has not what it said it has: a broker that restarts reads its log first."""
+"""Attempts for a queue that lacks announced messages. A broker that restarts reads its log first."""
 PATIENCE_PAUSE_S: Final = 0.5
 
 
 @attrs.frozen
 class Pulled:
-    """Records of one queue."""
+    """Records of one queue from one answer."""
 
     queue: MessageQueue
     records: bytes
     starts: Ints
-    """Where in them the wanted ones begin."""
+    """Positions of the wanted records in :attr:`records`."""
 
 
 @attrs.frozen
 class _Stretch:
-    """What a coroutine of its own pulls."""
+    """A part of a range that one coroutine pulls, and the records found."""
 
     wanted: QueueRange
     found: tuple[Pulled, ...] = ()
@@ -64,27 +64,27 @@ class _Stretch:
 
 @attrs.frozen
 class Puller:
-    """How ranges are pulled."""
+    """Pulls ranges of queues."""
 
     client: WireClient
     tags: tuple[str, ...] = ()
-    """Chosen by the broker, by their hashes; empty for all."""
+    """Tags that the broker filters by, using their hashes; empty for all messages."""
     pull_batch_size: int = 256
     timeout_ms: int = 3_000
-    """For each answer."""
+    """Timeout in ms of each answer."""
     pipeline: int = 4
-    """Requests under way."""
+    """Number of requests that wait for an answer at the same time."""
     fail_on_data_loss: bool = True
-    """Whether messages that are gone are an error, or logged and passed over."""
+    """Whether missing messages are an error; else they are logged and skipped."""
     patience_ms: int = 0
-    """How long a broker that is away is waited for."""
+    """Time in ms to wait for a broker that is away."""
 
     def pull(self, ranges: Sequence[QueueRange]) -> Iterator[Pulled]:
-        """Yield every message of the ranges, in their order; those of another tag left out where the hashes differ.
+        """Yield all messages of the ranges, in order. Messages of other tags are left out if their hashes differ.
 
         Raises:
             DataLossError: messages are gone.
-            BadRecordError: a broker answers with bytes that are no records.
+            BadRecordError: a broker's answer contains bytes that are no records.
             SparkPluginError: a broker refuses, or does not answer.
         """
         waiting = collections.deque(_stretches(ranges, max(STRETCH_ROWS, self.pull_batch_size)))
@@ -94,7 +94,7 @@ class Puller:
                 while waiting and len(under_way) < self.pipeline:
                     under_way.append(self.client.start(self._pull_stretch(waiting.popleft())))
                 done = self.client.result(under_way.popleft())
-                if done.wanted.rows:  # it has become large: what is left comes next
+                if done.wanted.rows:  # it returned early; the rest comes next
                     under_way.appendleft(self.client.start(self._pull_stretch(done.wanted)))
                 yield from done.found
         finally:
@@ -102,7 +102,7 @@ class Puller:
                 future.cancel()
 
     async def _pull_stretch(self, wanted: QueueRange) -> _Stretch:
-        """Pull until a range is complete or much has come; say what is left of it."""
+        """Pull until a range is complete or much data has arrived; return the data and the rest of the range."""
         subscription = build_subscription(wanted.queue.topic, "||".join(self.tags) or "*")
         found: list[Pulled] = []
         size_bytes = 0
@@ -155,10 +155,10 @@ class Puller:
             raise RefusedError(refused.code, hint, reason=refused.reason) from refused
 
     def _check(self, answer: PulledRecords, wanted: QueueRange, pulled: Pulled) -> None:
-        """Check that a broker passed over no messages that should be there."""
+        """Check that a broker did not skip messages that should exist."""
         behind = min(answer.next_begin_queue_offset, wanted.end)
         if behind <= wanted.start:
-            # Neither messages nor a way on: asked again it would say the same for ever.
+            # An answer with neither messages nor a next offset would be repeated forever.
             raise BadRecordError(f"{_place(wanted)}: the broker answers {answer.status.name} and no next offset")
         if wanted.start < answer.min_queue_offset:
             self._lost(wanted, min(answer.min_queue_offset, behind), f"the queue begins at {answer.min_queue_offset}")
@@ -177,7 +177,7 @@ class Puller:
 
 
 def _ends_before(answer: PulledRecords, wanted: QueueRange) -> bool:
-    """Return whether the queue has no message at a place or behind it: it lost its end, or was made again."""
+    """Return whether the queue has no message at or after a position: it lost its end, or was recreated."""
     if answer.status is PullStatus.OFFSET_ILLEGAL:
         return answer.max_queue_offset < wanted.start and answer.next_begin_queue_offset <= wanted.start
     return answer.status is PullStatus.NO_NEW_MESSAGE
@@ -210,9 +210,10 @@ def _place(wanted: QueueRange) -> str:
 def batches(
     pulled: Iterable[Pulled], decoder: Decoder, batch_rows: int, batch_bytes: int
 ) -> Iterator[pyarrow.RecordBatch]:
-    """Decode what is pulled, in batches of ``batch_rows`` or ``batch_bytes``, whichever comes first, and one answer more.
+    """Yield decoded batches of pulled records. A batch ends at ``batch_rows`` or ``batch_bytes`` and may exceed them by one
+    answer.
 
-    The bytes are those of the records, and those of the bodies when they are decompressed.
+    The bytes are those of the records, or of the decompressed bodies.
 
     Raises:
         BadRecordError: see :meth:`Decoder.decode`.

@@ -1,4 +1,4 @@
-"""The queues that a read is about, with their first and last offsets, and the offsets that options name in them."""
+"""The first and last offsets of the queues that a read uses, and the queue offsets that options name."""
 
 from __future__ import annotations
 
@@ -27,31 +27,32 @@ from flintmq.remoting.wire.bodies import TopicOffset
 log = event_log("flintmq.spark")
 
 SETTLE_PAUSE_S: Final = 1.0
-"""Between two looks at brokers that are away, where a query ends with what they have."""
+"""Seconds between two requests to brokers that are away, if a query ends with their messages."""
 LOOKED_AT_ROWS: Final = 256
-"""So many messages at once are looked at for the first one of a time: many may have been stored in one millisecond."""
+"""Messages that are read at once to find the first one of a time; many may have the same millisecond."""
 
 
 class QueueEdges:
-    """Asks brokers for the edges of queues. Not to be used by two threads at once."""
+    """Asks brokers for the first and last offsets of queues. Not thread-safe."""
 
     def __init__(self, options: ReadOptions, client: Callable[[], WireClient]) -> None:
         self._options = options
         self._client = client
         self.contacts = Contacts(options)
         self._last: dict[MessageQueue, TopicOffset] = {}
-        """The edges that were known last."""
+        """The last known offsets of each queue."""
 
     def edges(self, topics: Sequence[str] | None = None, *, remembered: bool = False) -> Edges:
-        """Return the queues that are read, with their first and last offsets.
+        """Return the first and last offsets of the queues to read.
 
         Args:
-            topics: the topics, of which missing ones are skipped; None for those that the options name.
-            remembered: whether queues of brokers that are away have the edges that were known last; else they are left out.
+            topics: the topics, of which missing ones are skipped; None for the topics of the options.
+            remembered: whether queues of brokers that are away are returned with their last known offsets; else they are left
+                out.
 
         Raises:
-            UnknownTopicError: a topic that the options name is missing.
-            BrokerAwayError: a broker has been away for too long; until then its queues are left out.
+            UnknownTopicError: a topic of the options does not exist.
+            BrokerAwayError: a broker has been away for too long. Until then its queues are left out.
         """
         client = self._client()
         wanted = self._topics() if topics is None else topics
@@ -108,9 +109,9 @@ class QueueEdges:
         return edges
 
     def complete(self) -> Edges:
-        """Return the edges of every queue that the options name, of brokers that are away as well: for a read that ends there.
+        """Return the offsets of all queues of the options, including brokers that are away, for a read that ends there.
 
-        Waits for brokers that are away as long as the option ``maxBrokerAway`` says. Raises as :meth:`edges`.
+        Waits up to the option ``maxBrokerAway`` for brokers that are away. Raises like :meth:`edges`.
         """
         edges = self.edges()
         client = self._client()
@@ -129,9 +130,9 @@ class QueueEdges:
         return edges
 
     def _unregistered(self, missing: Mapping[str, frozenset[str]]) -> dict[str, str]:
-        """Return which brokers are away, of those that had a topic and whose route says no more that they have it, and why.
+        """Return the brokers that had a topic but are not registered now, with a reason, among those whose routes lack it.
 
-        Of the others the topic was deleted, or they have registered a moment ago: the next look finds them.
+        At the other brokers the topic was deleted, or they have just registered; the next call finds them.
         """
         if not any(missing.values()):
             return {}
@@ -168,10 +169,10 @@ class QueueEdges:
         return found
 
     def check_names(self, known: Container[str]) -> None:
-        """Check that every topic exists that the option subscribe names, but for those that were known once.
+        """Check that each topic of the option ``subscribe`` exists, except for known ones.
 
         Raises:
-            UnknownTopicError: one does not.
+            UnknownTopicError: a topic does not exist.
         """
         new = [topic for topic in self._options.subscribe or () if topic not in known]
         if not new:
@@ -183,11 +184,11 @@ class QueueEdges:
                 raise UnknownTopicError(f"{client.where}: there is no topic {topic}; see the option subscribe")
 
     def read_of(self, topics: Iterable[str]) -> list[str]:
-        """Return those of some topics that the options name."""
+        """Return the topics that the options choose, sorted."""
         return sorted(topic for topic in topics if self._reads_topic(topic))
 
     def reads(self, queue: MessageQueue) -> bool:
-        """Return whether the options name a queue."""
+        """Return whether the options choose a queue."""
         return self._reads_topic(queue.topic) and self._wants(queue)
 
     def _reads_topic(self, topic: str) -> bool:
@@ -203,13 +204,13 @@ class QueueEdges:
         return chosen is None or queue.queue_id in chosen.get(queue.topic, ())
 
     def since(self, edges: Edges, timestamp_ms: int) -> dict[MessageQueue, int]:
-        """Return the first offsets of messages stored since a time; the decoder drops earlier ones that may be among them.
+        """Return the first offsets of messages stored since a time. The decoder drops earlier messages that may be among them.
 
-        Brokers answer with the nearest message, and with any of several that were stored in the same millisecond. For the
-        millisecond before, they answer with a message before all those wanted, or with the first of these.
+        Brokers answer with the nearest message, and with any of several messages of the same millisecond. So the previous
+        millisecond is asked for. The answer is then a message before the wanted ones, or the first of them.
 
         Raises:
-            OptionError: nothing was stored since then, and the option says that this is an error.
+            OptionError: nothing was stored since then, and the options make this an error.
         """
         found = self._searched(edges, timestamp_ms - 1)
         if any(found[queue] < edges[queue].max_queue_offset - 1 for queue in edges):
@@ -222,7 +223,7 @@ class QueueEdges:
         )
 
     def _any_since(self, edges: Edges, timestamp_ms: int) -> bool:
-        """Return whether the last message of one of the queues was stored since a time."""
+        """Return whether the last message of a queue was stored since a time."""
         last = [
             QueueRange(queue, edge.max_queue_offset - 1, edge.max_queue_offset)
             for queue, edge in edges.items()
@@ -233,7 +234,7 @@ class QueueEdges:
         return any(batch.num_rows for batch in batches(puller.pull(last), decoder, 1_000, 1 << 20))
 
     def first_since(self, edges: Edges, timestamp_ms: int) -> dict[MessageQueue, int]:
-        """Return the first offsets of messages stored since a time, exactly: nothing drops earlier ones later on."""
+        """Return the exact first offsets of messages stored since a time; for reads that do not drop earlier messages."""
         found = self._searched(edges, timestamp_ms - 1)
         decoder = Decoder(
             ("topic", "brokerName", "queueId", "queueOffset"),
@@ -256,7 +257,8 @@ class QueueEdges:
         return found
 
     def before(self, edges: Edges, timestamp_ms: int) -> dict[MessageQueue, int]:
-        """Return the offsets behind messages stored before a time; the decoder drops a later one that may be among them."""
+        """Return the offsets just past the messages stored before a time. The decoder drops a later message that may be among
+        them."""
         found = self._searched(edges, timestamp_ms)
         return {queue: min(place + 1, edges[queue].max_queue_offset) for queue, place in found.items()}
 
@@ -283,9 +285,8 @@ def placed(
     """Return the queue offsets that an option names; other queues are at ``unnamed``.
 
     Raises:
-        OptionError: it names a queue that is not read.
-        OutOfRangeError: it names an offset that a queue does not hold; with ``failOnDataLoss`` switched off the nearest one
-            counts.
+        OptionError: the option names a queue that is not read.
+        OutOfRangeError: the option names an offset outside a queue. With ``failOnDataLoss`` off the nearest offset is used.
     """
     if place.kind == "physical":
         raise OptionError(f"option {option}: places in the commit log only go with load('/data/store')")
@@ -309,5 +310,5 @@ def placed(
 
 
 def queue_name(queue: MessageQueue) -> str:
-    """Return the name of a queue in errors."""
+    """Return a queue's description for errors."""
     return f"queue {queue.queue_id} of topic {queue.topic} at broker {queue.broker_name}"

@@ -1,7 +1,7 @@
-"""Whether the queues of a checkpoint are still those that were read: topics are deleted, made again, shrunk, and lose messages.
+"""Checks whether the queues of a checkpoint are still the same: topics may be deleted, recreated, reduced, or lose messages.
 
-One rule holds for all of it: a place is never dropped, messages that are known to have waited and are gone are a loss, and a
-queue that was read to its end is none.
+Three rules apply: a queue's position is never dropped; unread messages that were known and are gone are a loss; a missing queue
+that was read to its end is not.
 """
 
 from __future__ import annotations
@@ -24,26 +24,25 @@ log = event_log("flintmq.spark")
 
 
 class QueueLives:
-    """Compares offsets with what brokers have. Not to be used by two threads at once."""
+    """Compares offsets with the brokers' queues. Not thread-safe."""
 
     def __init__(self, options: ReadOptions, client: Callable[[], WireClient]) -> None:
         self._options = options
         self._client = client
 
     def settled(self, offset: WireOffset, edges: Edges) -> WireOffset:
-        """Return an offset with places that the queues have: a queue of a topic that was made again begins at its first
-        message.
+        """Return an offset whose positions exist in the queues. A queue of a recreated topic begins at its first message.
 
-        With ``failOnDataLoss`` switched off, what is gone is passed over.
+        With ``failOnDataLoss`` off, missing messages are skipped.
 
         Raises:
-            CheckpointError: a queue ends before its place, and it is not known to be another one.
-            DataLossError: messages that follow a place are gone.
+            CheckpointError: a queue ends before its position, and is not known to be recreated.
+            DataLossError: messages that follow a position are gone.
         """
         known = [queue for queue in ordered(offset.queues) if queue in edges]
         read_and_empty = [queue for queue in known if offset.queues[queue] and not edges[queue].max_queue_offset]
         ends = self._ask(read_and_empty, lambda client, queue: client.api.max_offset(queue))
-        # Brokers leave queues out of a topic's numbers that are written no more and have no message.
+        # Brokers leave empty queues that are no longer written out of a topic's numbers.
         known = [queue for queue in known if not ends.get(queue)]
         remade = self._remade(offset, {queue: edges[queue] for queue in known})
         moved: dict[MessageQueue, int] = {}
@@ -68,12 +67,12 @@ class QueueLives:
         return offset.moved(moved, edges, moved) if moved else offset
 
     def check_missing(self, offset: WireOffset, queues: Collection[MessageQueue], edges: Edges) -> None:
-        """Check that nothing was waiting in queues that are not there any more; they keep their places.
+        """Check that queues that no longer exist had no unread messages. Their positions are kept.
 
-        A queue whose broker is away has lost nothing.
+        A queue whose broker is away has not lost messages.
 
         Raises:
-            CheckpointError: messages were waiting, or the checkpoint does not say it.
+            CheckpointError: messages were unread, or the checkpoint does not record whether they were.
         """
         missing = [queue for queue in ordered(offset.queues) if queue in queues and queue not in edges]
         if not missing:
@@ -98,10 +97,10 @@ class QueueLives:
                 )
 
     def still_there(self, ranges: Sequence[QueueRange], end: WireOffset) -> list[QueueRange]:
-        """Return the ranges of a planned batch without those whose messages are gone, as queues were made again since.
+        """Return the ranges of a planned batch without those whose messages are gone because their queues were recreated since.
 
         Raises:
-            DataLossError: one is, unless ``failOnDataLoss`` is off.
+            DataLossError: messages are gone, unless ``failOnDataLoss`` is off.
         """
         earliest_ms = self._earliest_ms([one.queue for one in ranges if end.has_seen_ms(one.queue) is not None])
         found = []
@@ -130,7 +129,7 @@ class QueueLives:
         )
 
     def _remade(self, offset: WireOffset, edges: Edges) -> set[MessageQueue]:
-        """Return the queues that are not those that were read, but others of the same name."""
+        """Return the queues that were recreated under the same name since they were read."""
         read = {queue: edge for queue, edge in edges.items() if offset.queues[queue] > 0}
         suspects = [
             queue for queue, edge in read.items() if edge.max_queue_offset and _has_changed(offset, queue, edge)
@@ -140,13 +139,13 @@ class QueueLives:
         return emptied | {queue for queue in suspects if earliest_ms.get(queue, 0) > (offset.has_seen_ms(queue) or 0)}
 
     def _earliest_ms(self, queues: Sequence[MessageQueue]) -> dict[MessageQueue, int]:
-        """Return when the first message of queues was stored, in ms; of those whose broker says it."""
+        """Return the store time in ms of each queue's first message, for the queues whose broker answers."""
         return self._ask(queues, lambda client, queue: client.earliest_ms(queue))
 
     def _ask(
         self, queues: Sequence[MessageQueue], what: Callable[[WireClient, MessageQueue], Awaitable[int]]
     ) -> dict[MessageQueue, int]:
-        """Return a number that brokers say of each of some queues, without those of which they do not say it."""
+        """Return a broker's number for each queue, without the queues whose broker does not answer."""
         if not queues:
             return {}
         client = self._client()
@@ -156,7 +155,7 @@ class QueueLives:
             try:
                 found[queue] = await again(lambda: what(client, queue))
             except FlintError as error:
-                # Not known, then; what follows asks for its messages, and tells what is wrong.
+                # The number stays unknown; the pull that follows reports the error.
                 log.warning(
                     "spark.unanswered",
                     "%(queue)s: its broker does not answer a question: %(error)s",
@@ -172,7 +171,7 @@ class QueueLives:
 
 
 def _has_changed(offset: WireOffset, queue: MessageQueue, edge: TopicOffset) -> bool:
-    """Return whether a queue that has been read has had messages since, or fewer: where not, it is the same one."""
+    """Return whether a queue has new or fewer messages since it was read. If not, it is the same queue."""
     seen_ms = offset.has_seen_ms(queue)
     if seen_ms is None:
         return False

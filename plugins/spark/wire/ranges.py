@@ -1,4 +1,4 @@
-"""What tasks pull: ranges of queues, cut and packed into few parts of equal size. Pure."""
+"""Ranges of queues that tasks pull, cut and packed into few parts of equal size. Pure functions."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from flintmq.plugins.spark.ports import OFFSET_VERSION, Bounds, Offset, check_of
 
 _INT64_MAX: Final = 2**63 - 1
 SMALL_BYTES: Final = 8 * 1024 * 1024
-"""Less than this is not worth a task of its own (docs/spark.md)."""
+"""Smallest size of a task in bytes, if there is a choice (docs/spark.md)."""
 
 
 @attrs.frozen
 class QueueRange:
-    """Messages of one queue."""
+    """Consecutive messages of one queue."""
 
     queue: MessageQueue
     start: int
-    """Queue offset of the first."""
+    """Queue offset of the first message."""
     end: int
-    """Queue offset behind the last."""
+    """Queue offset just past the last message."""
 
     @property
     def rows(self) -> int:
@@ -34,14 +34,14 @@ class QueueRange:
 def ranges_between(
     start: Mapping[MessageQueue, int], end: Mapping[MessageQueue, int], first: Mapping[MessageQueue, int]
 ) -> list[QueueRange]:
-    """Return every queue's messages between two offsets; a queue that ``start`` does not know begins at its
+    """Return the messages of each queue between two offsets. A queue that ``start`` lacks begins at its position in
     ``first``."""
     found = (QueueRange(queue, start.get(queue, first.get(queue, 0)), end[queue]) for queue in ordered(end))
     return [one for one in found if one.rows > 0]
 
 
 def narrowed(ranges: Iterable[QueueRange], bounds: Bounds) -> list[QueueRange]:
-    """Return what of ranges can lie within bounds."""
+    """Return the parts of ranges that can contain messages within bounds."""
     found = []
     for one in ranges:
         if bounds.topics is not None and one.queue.topic not in bounds.topics:
@@ -55,17 +55,17 @@ def narrowed(ranges: Iterable[QueueRange], bounds: Bounds) -> list[QueueRange]:
 
 
 def parts_wanted(total_bytes: int, max_partition_bytes: int, min_partitions: int | None, cores: int) -> int:
-    """Return how many tasks: as few as ``max_partition_bytes`` lets, more where cores would stand idle or more are
-    asked for."""
+    """Return the number of tasks: as few as ``max_partition_bytes`` allows, more if processors would be idle or more are
+    wanted."""
     least = -(-total_bytes // max_partition_bytes)
     if least > cores:
-        least = -(-least // cores) * cores  # the last ones, too, keep all cores busy
+        least = -(-least // cores) * cores  # so that all processors stay busy to the end
     busy = min(cores, -(-total_bytes // SMALL_BYTES))
     return max(1, least, busy, min_partitions or 1)
 
 
 def packed(ranges: Sequence[QueueRange], count: int) -> list[tuple[QueueRange, ...]]:
-    """Ranges cut into at most ``count`` parts with the same number of messages, but for one."""
+    """Return the ranges cut into at most ``count`` parts. All parts but the last have the same number of messages."""
     total = sum(one.rows for one in ranges)
     share = -(-total // count) if total else 1
     parts: list[list[QueueRange]] = []
@@ -84,10 +84,10 @@ def packed(ranges: Sequence[QueueRange], count: int) -> list[tuple[QueueRange, .
 
 
 def limited_rows(ranges: Sequence[QueueRange], max_rows: int) -> dict[MessageQueue, int]:
-    """Return where each queue's range ends when all together have at most ``max_rows``, which is at least 1.
+    """Return the end of each queue's range if all ranges together may have at most ``max_rows`` messages, which is at least 1.
 
-    Every queue gets one message, so that none starves, and of what is left its share. Where there are more queues than
-    messages, those with the most get one.
+    Every queue gets one message, and its share of the rest. If there are more queues than ``max_rows``, only the longest ranges
+    get one message each.
     """
     if sum(one.rows for one in ranges) <= max_rows:
         return {one.queue: one.end for one in ranges}
@@ -99,7 +99,7 @@ def limited_rows(ranges: Sequence[QueueRange], max_rows: int) -> dict[MessageQue
 
 
 def offset_of(queues: Mapping[MessageQueue, int]) -> Offset:
-    """Return the offset of a read over the wire: for each queue, the queue offset of its next message.
+    """Return the JSON offset of a read from brokers: the queue offset of each queue's next message.
 
     ::
 
@@ -112,17 +112,17 @@ def offset_of(queues: Mapping[MessageQueue, int]) -> Offset:
 
 
 def queues_of(offset: Mapping[str, Any]) -> dict[MessageQueue, int]:
-    """Read :func:`offset_of` back.
+    """Return the queue offsets in a JSON offset of :func:`offset_of`.
 
     Raises:
-        CheckpointError: it is another transport's, of a later version, or no offset.
+        CheckpointError: the offset is another transport's, of a later version, or not valid.
     """
     check_offset(offset, "broker")
     return queue_numbers(offset.get("queues"))
 
 
 def queue_numbers(topics: Any) -> dict[MessageQueue, int]:
-    """Read a number for each queue: topic to broker to queue id to number. Raises CheckpointError."""
+    """Return the number of each queue in JSON by topic, broker and queue id. Raises CheckpointError."""
     queues = {}
     try:
         for topic, brokers in topics.items():
@@ -137,5 +137,5 @@ def queue_numbers(topics: Any) -> dict[MessageQueue, int]:
 
 
 def ordered(queues: Mapping[MessageQueue, int]) -> list[MessageQueue]:
-    """Queues by topic, broker and number."""
+    """Return the queues sorted by topic, broker and queue id."""
     return sorted(queues, key=lambda queue: (queue.topic, queue.broker_name, queue.queue_id))

@@ -1,4 +1,5 @@
-"""Sends messages in requests of many, some requests at a time, each again until a broker has it or it is hopeless."""
+"""Sends messages in batches, several requests at a time. Each request is repeated until it is acknowledged or cannot
+succeed."""
 
 from __future__ import annotations
 
@@ -29,20 +30,20 @@ if TYPE_CHECKING:
 log = event_log("flintmq.spark")
 
 ITEM_BYTES: Final = 512
-"""What a message takes in a request besides body and properties, more than enough."""
+"""Assumed bytes of a message in a request besides body and properties; an upper bound."""
 REQUEST_BYTES: Final = 1024 * 1024
-"""A request is sent when it has become so large: larger ones are no faster."""
+"""Size in bytes at which a request is sent; larger ones are not faster."""
 NOT_DURABLE: Final = (SendStatus.FLUSH_DISK_TIMEOUT, SendStatus.FLUSH_SLAVE_TIMEOUT)
-"""The message is stored, but not as safely as the broker's settings ask for."""
+"""Send results of messages that are stored less durably than the broker's settings require."""
 
 _Lane = tuple[str, MessageQueue | None]
-"""A topic, and the queue that a sharding key chose."""
+"""A topic and the queue for a sharding key, if there is one."""
 
 SPARK_TXN: Final = "SPARK_TXN"
-"""The property that tells the same row, sent twice, from two rows."""
+"""The property that identifies a row that was sent twice."""
 
 OWN_COLUMNS: Final = {props.TAGS: "tags", props.KEYS: "keys"}
-"""Properties that have a column, which counts where there is one."""
+"""Properties that have a column. A value in the column overrides the property."""
 NOT_COPIED: Final = frozenset(
     {
         props.WAIT,
@@ -66,25 +67,30 @@ NOT_COPIED: Final = frozenset(
         SPARK_TXN,
     }
 )
-"""What brokers and clients write into the properties of a message that was read: of that message, not of the new one."""
+"""Properties that brokers and clients set on a message; a message that was read does not pass them on to the new one."""
 
 
 @attrs.frozen
 class RowMessage:
-    """A message and where in its topic it belongs."""
+    """A message made from a row, with its sharding key."""
 
     message: Message
     sharding_key: str | None = None
-    """Messages of the same key go to the same queue."""
+    """Messages with the same key go to the same queue."""
 
 
 def row_messages(
     batches: Iterable[pyarrow.RecordBatch], options: WriteOptions, transaction: str
 ) -> Iterator[RowMessage]:
-    """Make a message of each row; ``transaction`` is the beginning of its ``SPARK_TXN``. Columns of no meaning are passed over.
+    """Yield a message for each row. Unknown columns are ignored.
+
+    Args:
+        batches: the rows.
+        options: the options of the write.
+        transaction: the beginning of the messages' ``SPARK_TXN``.
 
     Raises:
-        RowError: a row has no body or no topic, or a body that is larger than ``maxMessageSize``.
+        RowError: a row has no body or no topic, or its body is larger than ``maxMessageSize``.
     """
     number = 0
     for batch in batches:
@@ -106,7 +112,7 @@ def _message(row: Mapping[str, Any], options: WriteOptions, transaction: str) ->
             f"row {transaction}: a body of {len(body)} bytes, at most {options.max_message_size_bytes} are sent: raise the "
             "brokers' maxMessageSize and the option maxMessageSize, or set compressOver"
         )
-    topic = options.topic or row.get("topic")  # rows of a read have a column with the topic that they came from
+    topic = options.topic or row.get("topic")  # rows of a read have a column with their original topic
     if topic is None:
         raise RowError(f"row {transaction}: topic is null, and there is no option topic")
     given = dict(row.get("properties") or ())
@@ -129,14 +135,15 @@ def _message(row: Mapping[str, Any], options: WriteOptions, transaction: str) ->
 
 @attrs.define
 class _Request:
-    """Messages that will be sent together."""
+    """Messages that are sent together, and their size."""
 
     messages: list[Message] = attrs.field(factory=list)
     size_bytes: int = 0
 
 
 class Sender:
-    """Sends the messages of one task. Not thread-safe; to be closed. Raises OptionError as :class:`WireClient` does."""
+    """Sends the messages of one task. Not thread-safe. Call :meth:`close` at the end. Raises OptionError like
+    :class:`WireClient`."""
 
     def __init__(self, options: WriteOptions) -> None:
         self._options = options
@@ -156,18 +163,18 @@ class Sender:
         self.repeated = 0
 
     def send(self, row: RowMessage) -> None:
-        """Take a message; it is sent with others, at the latest by :meth:`flush`.
+        """Add a message to a request. It is sent when the request is full, or by :meth:`flush`.
 
         Raises:
             RowError: a message cannot be sent.
-            SparkPluginError: one before it could not be sent.
+            SparkPluginError: an earlier message could not be sent.
         """
         message = row.message
         lane = (message.topic, self._queue_of(message.topic, row.sharding_key))
         self.rows += 1
         over_bytes = self._options.compress_over_bytes
         compressed = over_bytes is not None and len(message.body) >= over_bytes
-        if message.delay_level or message.topic.startswith("%") or compressed:  # alone
+        if message.delay_level or message.topic.startswith("%") or compressed:  # sent alone
             self._submit(lane, [message])
             return
         pairs_bytes = sum(3 * (len(name) + len(value)) + 2 for name, value in message.properties.items())
@@ -186,7 +193,7 @@ class Sender:
             self._submit(lane, self._open.pop(lane).messages)
 
     def flush(self) -> None:
-        """Send what is waiting, and wait until brokers have acknowledged everything. Raises as :meth:`send`."""
+        """Send all waiting messages, and wait until brokers have acknowledged everything. Raises like :meth:`send`."""
         for lane, request in list(self._open.items()):
             self._submit(lane, request.messages)
         self._open.clear()
@@ -194,7 +201,7 @@ class Sender:
             self._take_answer()
 
     def close(self) -> None:
-        """End the connections. Idempotent."""
+        """Close the connections. Idempotent."""
         for _, future in self._under_way:
             future.cancel()
         self._under_way.clear()
@@ -213,7 +220,7 @@ class Sender:
         return queues[zlib.crc32(sharding_key.encode()) % len(queues)]
 
     def _submit(self, lane: _Lane, messages: list[Message]) -> None:
-        # What belongs to one queue in order waits for what goes there before it.
+        # To keep the order, a request to one queue waits for earlier requests to that queue.
         while lane[1] is not None and any(other == lane for other, _ in self._under_way):
             self._take_answer()
         while len(self._under_way) >= self._options.send_pipeline:
