@@ -1,4 +1,7 @@
-"""Makes a class of :mod:`flintmq.client.sync` of an asynchronous one: calls run on the shared loop and are waited for."""
+"""The base class and decorators that make a blocking class of :mod:`flintmq.client.sync` from an asynchronous class.
+
+A blocking call runs the asynchronous method on the shared event loop and waits for its result.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ _SELF: Final = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
 def blocking(
     method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[Blocking[InstanceUser], P], T]:
-    """Return the method of a class here that waits for what the asynchronous method returns: same name, same parameters."""
+    """Return a blocking method with the name and parameters of an asynchronous method; it waits for the result."""
 
     def call(self: Blocking[InstanceUser], /, *args: P.args, **kwargs: P.kwargs) -> T:
         work: Coroutine[Any, Any, T] = getattr(self._inner, method.__name__)(*args, **kwargs)
@@ -33,12 +36,12 @@ def blocking(
 
 
 async def returned(work: Callable[[], T]) -> T:
-    """Return what a function returns that waits for nothing, called on the loop's thread."""
+    """Call a function that does not block, and return its result; as a coroutine, it can run on the loop's thread."""
     return work()
 
 
 def direct(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Blocking[InstanceUser], P], T]:
-    """Return the method of a class here that calls one of the asynchronous class which waits for nothing."""
+    """Return a method that calls a plain, non-blocking method of the asynchronous class in the caller's thread."""
 
     def call(self: Blocking[InstanceUser], /, *args: P.args, **kwargs: P.kwargs) -> T:
         found: T = getattr(self._inner, method.__name__)(*args, **kwargs)
@@ -51,7 +54,10 @@ def direct(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Blo
 def made_of(
     made: Callable[P, C],
 ) -> Callable[[Callable[[S, C], None]], Callable[Concatenate[S, P], None]]:
-    """Have ``__init__`` take what the asynchronous class takes, and hand it an object of that class."""
+    """Return a decorator that gives ``__init__`` the parameters of an asynchronous class.
+
+    The decorated ``__init__`` creates an object of that class from its arguments and passes it to the original ``__init__``.
+    """
 
     def decorate(init: Callable[[S, C], None]) -> Callable[Concatenate[S, P], None]:
         def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> None:
@@ -66,9 +72,9 @@ def made_of(
 
 
 class Blocking(Generic[C_co]):
-    """A client whose calls wait. Thread-safe; use it in a ``with`` statement, or call :meth:`close` in the end.
+    """The base class of clients whose calls block. Thread-safe; use it in a ``with`` statement, or call :meth:`close`.
 
-    Calls are ``Final``: what a type checker infers of the asynchronous method is then the declared type.
+    Subclasses declare their calls ``Final``, so that a type checker infers each type from the asynchronous method.
     """
 
     _inner: C_co
@@ -82,15 +88,15 @@ class Blocking(Generic[C_co]):
     def close(self) -> None:
         """Close the connections, unless they are shared; see the asynchronous class. Idempotent.
 
-        In a process that was forked from the one that made it nothing happens: the connections are that one's, and a child
-        that ends by ``sys.exit`` inside a ``with`` statement ends as it says.
+        In a forked child of the process that created the client, this does nothing: the connections belong to the parent. A
+        child can therefore call ``sys.exit`` inside a ``with`` statement.
         """
         if not self._loop.is_of_parent:
             self._wait(self._inner.close())
 
     @property
     def client(self) -> ClientInstance:
-        """The instance behind it, which other clients of this module may share: ``Consumer(..., client=other.client)``."""
+        """The client instance, which other clients of this module can share: ``Consumer(..., client=other.client)``."""
         return self._inner.client
 
     def __enter__(self) -> Self:
@@ -101,10 +107,10 @@ class Blocking(Generic[C_co]):
         self.close()
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
-        """Wait for work that the loop does.
+        """Run a coroutine on the shared loop, and return its result.
 
         Raises:
-            RuntimeError: this thread runs an event loop, which would stand still meanwhile.
+            RuntimeError: this thread runs an event loop, which the call would block.
         """
         if running_loop() is None:
             return self._loop.run(work)

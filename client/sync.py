@@ -1,4 +1,4 @@
-"""The client library for programs without an event loop: the classes of :mod:`flintmq.client`, each call of which waits.
+"""The client library for programs without an event loop: the classes of :mod:`flintmq.client`, with calls that block.
 
 ::
 
@@ -7,10 +7,10 @@
     with Producer("shop", "127.0.0.1:9876") as producer:
         print(producer.send(Message("Orders", b"hello")).msg_id)
 
-The work is done by the asynchronous classes, on one event loop in a daemon thread that all clients of the process share. Every
-object here may be used by any number of threads. A call that is interrupted (Ctrl-C) is cancelled. A call from inside a running
-event loop, which it would block, raises ``RuntimeError``. What a method does, returns and raises is told where it is defined:
-by the asynchronous class of the same name. docs/client.md is the guide.
+The asynchronous classes do the work, on one event loop in a daemon thread that all clients of the process share. Every object
+here can be used by any number of threads. A call that is interrupted (Ctrl-C) is cancelled. A call from inside a running event
+loop raises ``RuntimeError``, because it would block that loop. The asynchronous class of the same name documents what each
+method does, returns and raises. docs/client.md is the guide.
 """
 
 from __future__ import annotations
@@ -62,11 +62,11 @@ from flintmq.remoting.client.producer import SEND_TIMEOUT_MS, ProducerOptions
 from flintmq.remoting.client.route import NameServers
 
 _CHECKS_MAX: Final = 8
-"""Checks of one transaction producer that run at a time."""
+"""Maximum number of transaction checks that one producer runs at the same time."""
 
 __all__ = []
 __all__ += aio.__all__
-__all__.remove("ClientInstance")  # both live on a loop
+__all__.remove("ClientInstance")  # ClientInstance and RemotingClient work only on an event loop
 __all__.remove("RemotingClient")
 
 
@@ -95,8 +95,8 @@ class TransactionProducer(Producer):
     """Sends messages in transactions; see :class:`flintmq.remoting.client.transaction_producer.TransactionProducer`.
 
     Args:
-        group, name_servers, options: as for the asynchronous one.
-        check: a plain function; it is called in a thread of its own.
+        group, name_servers, options: as in the asynchronous class.
+        check: a plain function, called on a thread of this producer's pool.
     """
 
     _inner: aio.TransactionProducer
@@ -110,7 +110,8 @@ class TransactionProducer(Producer):
         **options: Unpack[ProducerOptions],
     ) -> None:
 
-        threads = DaemonThreads(f"{group}-check", _CHECKS_MAX)  # the loop's own also look up addresses, for all clients
+        # not the loop's default executor: it also resolves host names for all clients, which slow checks would delay
+        threads = DaemonThreads(f"{group}-check", _CHECKS_MAX)
 
         async def check_in_thread(message: MessageExt) -> TransactionState:
             state: TransactionState = result_of(
@@ -122,7 +123,7 @@ class TransactionProducer(Producer):
         Blocking.__init__(self, aio.TransactionProducer(group, name_servers, check=check_in_thread, **options))
 
     def close(self) -> None:
-        """Leave the group and close the connections, unless they are shared. A check that has begun goes on. Idempotent."""
+        """Leave the group and close the connections, unless they are shared. A running check is not stopped. Idempotent."""
         super().close()
         self._threads.shutdown()
 
@@ -134,12 +135,12 @@ class TransactionProducer(Producer):
         *,
         timeout_ms: int = SEND_TIMEOUT_MS,
     ) -> TransactionResult:
-        """Store a half message, do the local part in this thread, and tell the broker what came of it.
+        """Send a half message, call ``local`` in this thread, and send its result (commit or rollback) to the broker.
 
         See :meth:`flintmq.remoting.client.transaction_producer.TransactionProducer.send_in_transaction`.
         """
         sent = self.send_half(message, queue, timeout_ms=timeout_ms)
-        is_stored = sent.status is SendStatus.SEND_OK  # else nothing local must depend on it
+        is_stored = sent.status is SendStatus.SEND_OK  # if the half message may be lost, the local part must not run
         return self.end(sent, local(message, sent.msg_id) if is_stored else TransactionState.ROLLBACK)
 
     send_half: Final = blocking(aio.TransactionProducer.send_half)
@@ -149,7 +150,7 @@ class TransactionProducer(Producer):
 class Consumer(Blocking[aio.Consumer]):
     """A member of a consumer group; see :class:`flintmq.remoting.client.consumer.Consumer`.
 
-    A listener is a plain function, called in threads: as many as ``ConsumerSettings.concurrency`` says. Without one, iterate::
+    A listener is a plain function, called on up to ``ConsumerSettings.concurrency`` threads. Without a listener, iterate::
 
         with Consumer("billing", "127.0.0.1:9876") as consumer:
             consumer.subscribe("Orders", "new || paid")
@@ -165,7 +166,7 @@ class Consumer(Blocking[aio.Consumer]):
         """Leave the group and close the connections; see :meth:`flintmq.remoting.client.consumer.Consumer.close`.
 
         Raises:
-            RuntimeError: called by its own listener, for whose end it would wait.
+            RuntimeError: called by this consumer's own listener; the call would wait for that listener to end.
         """
         refuse_own_callers([self._inner])
         super().close()
@@ -177,22 +178,22 @@ class Consumer(Blocking[aio.Consumer]):
 
     @property
     def settings(self) -> ConsumerSettings:
-        """The settings it was made with."""
+        """The settings that were passed when this consumer was created."""
         return self._inner.settings
 
     @property
     def subscriptions(self) -> Mapping[str, SubscriptionData]:
-        """The subscriptions by topic, as they are now."""
+        """The current subscriptions, keyed by topic."""
         return self._wait(returned(lambda: dict(self._inner.subscriptions)))
 
     @property
     def is_started(self) -> bool:
-        """Whether it is a member of its group now."""
+        """Whether this consumer is currently a member of its group."""
         return self._inner.is_started
 
     @property
     def troubles(self) -> Mapping[str, str]:
-        """What keeps this member from consuming now, each with the reason; see the asynchronous class."""
+        """The current obstacles to consuming, each with its reason; see the asynchronous class."""
         return self._wait(returned(lambda: self._inner.troubles))
 
     subscribe: Final = blocking(aio.Consumer.subscribe)
@@ -200,11 +201,11 @@ class Consumer(Blocking[aio.Consumer]):
     rebalance: Final = blocking(aio.Consumer.rebalance)
 
     def suspend(self) -> None:
-        """Pull nothing more until :meth:`resume`; what was pulled is consumed, and the group is not left."""
+        """Stop pulling until :meth:`resume`. Messages already pulled are consumed, and the consumer stays in its group."""
         self._wait(returned(self._inner.suspend))
 
     def resume(self) -> None:
-        """Pull again after :meth:`suspend`."""
+        """Start pulling again after :meth:`suspend`."""
         self._wait(returned(self._inner.resume))
 
     commit: Final = blocking(aio.Consumer.commit)
@@ -213,16 +214,16 @@ class Consumer(Blocking[aio.Consumer]):
         return self.messages()
 
     def messages(self, timeout_ms: int | None = None) -> Iterator[MessageExt]:
-        """Iterate over the messages; one counts as consumed when the next one is asked for.
+        """Iterate over the messages. A message counts as consumed when the next one is requested.
 
-        The message that ended a loop, by ``break`` or by an exception, comes again in the next loop.
+        If a ``break`` or an exception ends the loop, the current message is delivered again in the next loop.
 
         Args:
-            timeout_ms: the iteration ends when no message came for so long; None: only when the consumer is closed.
+            timeout_ms: the iteration ends when no message arrives for this long; None: only when the consumer is closed.
 
         Raises:
-            TypeError: there is a listener.
-            RuntimeError: the consumer is not started, or was closed: no message would ever come.
+            TypeError: the consumer has a listener.
+            RuntimeError: the consumer is not started, or is closed, so no message can arrive.
         """
         if not self._inner.is_started:
             raise RuntimeError(f"consumer of {self.group} is not started: use it in a with statement, or call start()")
@@ -231,12 +232,12 @@ class Consumer(Blocking[aio.Consumer]):
             while (message := self._wait(loop.next_message())) is not None:
                 yield message
         finally:
-            with contextlib.suppress(RuntimeError):  # the program ends, and the loop with it
+            with contextlib.suppress(RuntimeError):  # at the end of the program the loop has already stopped
                 self._wait(returned(loop.end))
 
 
 class Consumers(Blocking[aio.Consumers]):
-    """Consumers of any number of groups, each declared with its plain function, which is called in threads.
+    """Consumers of any number of groups, each declared by decorating a plain function, which is called on threads.
 
     See :class:`flintmq.remoting.client.handlers.Consumers`::
 
@@ -256,7 +257,7 @@ class Consumers(Blocking[aio.Consumers]):
         """Leave every group, commit, and close the connections; see :meth:`flintmq.remoting.client.handlers.Consumers.close`.
 
         Raises:
-            RuntimeError: called by one of the functions, for whose end it would wait.
+            RuntimeError: called by one of the decorated functions; the call would wait for that function to end.
         """
         refuse_own_callers(self._inner._consumers)
         super().close()
@@ -275,12 +276,12 @@ class PullConsumer(Blocking[aio.PullConsumer]):
 
     @property
     def group(self) -> str:
-        """The group whose offsets are read and stored."""
+        """The consumer group whose committed offsets this consumer reads and stores."""
         return self._inner.group
 
     @property
     def positions(self) -> Mapping[MessageQueue, int]:
-        """The assigned queues, each with the queue offset of the next message that :meth:`poll` returns of it."""
+        """The assigned queues, each with the queue offset of the next message that :meth:`poll` returns from it."""
         return self._wait(returned(lambda: self._inner.positions))
 
     queues: Final = blocking(aio.PullConsumer.queues)
@@ -297,7 +298,7 @@ class PullConsumer(Blocking[aio.PullConsumer]):
 
 
 class AdminClient(Blocking[aio.AdminClient]):
-    """Asks name servers and brokers; see :class:`flintmq.remoting.client.admin.AdminClient`."""
+    """Queries and administers name servers and brokers; see :class:`flintmq.remoting.client.admin.AdminClient`."""
 
     @made_of(aio.AdminClient)
     def __init__(self, inner: aio.AdminClient) -> None:
