@@ -70,7 +70,7 @@ class SparkFeedPlugin:
 def _write_topics(api: BrokerApi) -> None:
     """Write the table of topics, by which readers of the files know the broker's name; else it comes with the next change."""
     try:
-        api.topics.persist()
+        api.topics.file.persist()
     except StoreError as error:
         log.warning(
             "spark.name_not_written",

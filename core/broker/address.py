@@ -15,7 +15,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -122,28 +122,27 @@ class BrokerAddress(msgspec.Struct, frozen=True):
         """Return :attr:`packed` as message ids hold it."""
         return self.packed.hex().upper()
 
-    @classmethod
-    def of(
-        cls,
-        host: str,
-        port: int,
-        ip: str | None = None,
-        advertised: Advertised | None = None,
-        *,
-        listening_port: int | None = None,
-    ) -> Self:
-        """Return the address of a host, given by its name or address.
 
-        Args:
-            host: the host that clients get.
-            port: the port that clients get.
-            ip: the host's address, where it is a name.
-            advertised: other addresses that clients get, by network.
-            listening_port: the port that the broker listens on, where it is another one.
-        """
-        listening = port if listening_port is None else listening_port
-        told = advertised if advertised is not None else Advertised()
-        return cls(host_port(host, port), pack_host(ip or host, port), listening, told)
+def address_of(
+    host: str,
+    port: int,
+    ip: str | None = None,
+    advertised: Advertised | None = None,
+    *,
+    listening_port: int | None = None,
+) -> BrokerAddress:
+    """Return the address of a broker on a host, given by its name or address.
+
+    Args:
+        host: the host that clients get.
+        port: the port that clients get.
+        ip: the host's address, where it is a name.
+        advertised: other addresses that clients get, by network.
+        listening_port: the port that the broker listens on, where it is another one.
+    """
+    listening = port if listening_port is None else listening_port
+    others = advertised if advertised is not None else Advertised()
+    return BrokerAddress(host_port(host, port), pack_host(ip or host, port), listening, others)
 
 
 def ha_port(replication: SupportsReplication | None, configured: int | None, address: BrokerAddress) -> int:

@@ -39,7 +39,7 @@ def positions(api: BrokerApi, group: str, topic: str) -> Iterator[QueuePosition]
     config = api.topics.select(topic)
     if config is None:
         return
-    reader, offsets = api.outlet, api.offsets
+    reader, offsets = api.log.reader, api.offsets
     for queue_id in api.topics.widths.queue_ids(topic):
         consumer_offset = max(0, offsets.query(topic, group, queue_id))
         if queue_id >= config.read_queue_nums:

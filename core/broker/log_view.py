@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from flintmq.core.log.slow import SlowOperation
     from flintmq.core.log.watermarks import Watermarks
     from flintmq.core.record.dispatch_request import DispatchRequest
-    from flintmq.core.record.record import Record
     from flintmq.core.record.record_batch import RecordBatch
     from flintmq.core.recovery.start_walk import Recovered
     from flintmq.core.store.message_reader import MessageReader
@@ -34,12 +33,10 @@ class HasStore(Protocol):
 class LogView:
     """The log and its queues, to be read. Loop thread, if nothing else is said. Messages are put with ``BrokerApi.put``."""
 
-    __slots__ = ("_owner", "dispatch", "dispatch_soon", "health")
+    __slots__ = ("_owner", "dispatch_soon", "health")
 
     def __init__(self, owner: HasStore) -> None:
         self._owner: Final = owner
-        self.dispatch: Final = owner.dispatch
-        """Make what was appended visible as far as it is durable: queues, index, held pulls."""
         self.dispatch_soon: Final = owner.dispatch_soon
         """Make what is readable visible in the next iteration of the loop."""
         self.health: Final = StoreHealth(owner)
@@ -74,10 +71,6 @@ class LogView:
         """Return when the record at a position was stored, in ms since 1970."""
         return self._owner.store.commit_log.store_timestamp_ms(commit_log_offset_bytes)
 
-    def record(self, commit_log_offset_bytes: int, size_bytes: int) -> Record | None:
-        """Return the record at a position; None if it is not there any more."""
-        return self._owner.store.commit_log.record(commit_log_offset_bytes, size_bytes)
-
     def slice(self, commit_log_offset_bytes: int, size_bytes: int) -> memoryview | None:
         """Return bytes of the log, which are not copied; None if they are not there any more."""
         return self._owner.store.commit_log.slice(commit_log_offset_bytes, size_bytes)
@@ -86,12 +79,9 @@ class LogView:
         """Yield what dispatchers are given of the records between two positions."""
         return self._owner.store.commit_log.requests(begin_bytes, end_bytes)
 
-    def queue(self, topic: str, queue_id: int) -> QueueReader | None:
-        """Return a consume queue to read; None if there is none."""
-        return self._owner.store.consume_queues.find(topic, queue_id)
-
+    @property
     def queues(self) -> Mapping[tuple[str, int], QueueReader]:
-        """Return the consume queues to read, by topic and queue id."""
+        """The consume queues to read, by topic and queue id."""
         return self._owner.store.consume_queues.queues
 
     def check_writeable(self) -> None:
@@ -112,9 +102,17 @@ class LogView:
         """Note in the log that a topic is deleted, and with it its queues; return what is done when that is durable."""
         return self._owner.store.delete_topic(topic)
 
-    def dispatch_all(self) -> None:
-        """Dispatch everything that is readable, before this returns."""
-        self._owner.store.reput.run_all()
+    def dispatch(self, *, everything: bool = False) -> None:
+        """Make what was appended visible as far as it is durable: queues, index, held pulls.
+
+        Args:
+            everything: whether all of it is dispatched before this returns; else what is more than a slice follows with the
+                next iterations of the loop.
+        """
+        if everything:
+            self._owner.store.reput.run_all()
+        else:
+            self._owner.dispatch()
 
 
 class StoreHealth:

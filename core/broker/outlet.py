@@ -149,7 +149,7 @@ class MessageOutlet:
         self._filters = SubscriptionFilters(state)
         self.held = PullRequestHoldService(
             state.clock,
-            self.max_queue_offset,
+            self._end,
             held_max=state.config.pull.held_max,
             held_per_connection_max=state.config.pull.held_per_connection_max,
         )
@@ -242,7 +242,7 @@ class MessageOutlet:
             RefusedError: SYSTEM_BUSY; too many pulls wait already.
         """
         wait_ms = max(0, min(timeout_ms, _HOLD_MAX_MS))
-        end = self.max_queue_offset(topic, ANY_QUEUE)
+        end = self._end(topic, ANY_QUEUE)
         return self.held.hold(topic, ANY_QUEUE, end, peer, wait_ms, wake, message_filter)
 
     def cancel(self, held: HeldPull) -> None:
@@ -266,19 +266,12 @@ class MessageOutlet:
         result = self._state.store.reader.get_message(topic, queue_id, queue_offset, count, message_filter)
         return _pulled(result, queue_offset, 0)
 
-    def message_at(self, commit_log_offset_bytes: int) -> Record | None:
-        """Return the message at a physical offset, or None if no whole record begins there."""
-        return self._state.store.reader.message_at(commit_log_offset_bytes)
+    def message_at(self, commit_log_offset_bytes: int, size_bytes: int | None = None) -> Record | None:
+        """Return the message at a physical offset, or None if no whole record begins there, or one of another size."""
+        return self._state.store.reader.message_at(commit_log_offset_bytes, size_bytes)
 
-    def min_queue_offset(self, topic: str, queue_id: int) -> int:
-        """Return the offset of a queue's oldest message; 0 for a queue that does not exist."""
-        return self._state.store.reader.min_queue_offset(topic, queue_id)
-
-    def max_queue_offset(self, topic: str, queue_id: int) -> int:
-        """Return the offset that a queue's next message will have; 0 for a queue that does not exist.
-
-        For :data:`~flintmq.core.broker.hold.ANY_QUEUE`: the sum over the queues that the topic has.
-        """
+    def _end(self, topic: str, queue_id: int) -> int:
+        """Return the queue offset that a queue's next message will have; for ``ANY_QUEUE`` the sum over a topic's queues."""
         end = self._state.store.reader.max_queue_offset
         if queue_id != ANY_QUEUE:
             return end(topic, queue_id)

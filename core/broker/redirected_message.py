@@ -102,7 +102,7 @@ class RedirectedMessageStore:
         self, topic: str, queue_id: int, queue_offset: int, max_units: int
     ) -> Iterable[tuple[int, int, int]]:
         """Entries from an offset on: (commit log offset in bytes, size in bytes, tags code)."""
-        queue = self._log.queue(topic, queue_id)
+        queue = self._log.queues.get((topic, queue_id))
         if queue is None:
             return ()
         return self._with_times(queue.units(queue_offset, max_units))
@@ -117,7 +117,7 @@ class RedirectedMessageStore:
 
     def look_message(self, commit_log_offset_bytes: int, size_bytes: int) -> Record | None:
         """Return the record at a place of the log; None when there is none any more."""
-        return self._log.record(commit_log_offset_bytes, size_bytes)
+        return self._log.reader.message_at(commit_log_offset_bytes, size_bytes)
 
     def put_messages(
         self, messages: Sequence[MessageExtBrokerInner], topic: str, queue_id: int

@@ -2,14 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec
 
 if TYPE_CHECKING:
     from flintmq.core.broker.groups import SubscriptionGroupConfig
     from flintmq.core.broker.state import BrokerState
     from flintmq.core.broker.topic_config import TopicConfig
-    from flintmq.core.io.config_manager import DataVersion
+    from flintmq.core.io.config_manager import DataVersion, NotedFile, VersionedTable
+
+P = ParamSpec("P")
+
+
+class TableFile(Generic[P]):
+    """A table as a whole. Loop thread.
+
+    Args:
+        table: the table.
+        encoded: returns the table as a body, in pieces.
+    """
+
+    __slots__ = ("durable", "encoded", "persist")
+
+    def __init__(self, table: NotedFile, encoded: Callable[P, Iterator[bytes]]) -> None:
+        self.encoded: Final = encoded
+        """Returns the table as the body of a response, in pieces."""
+        self.durable: Final = table.durable
+        """Returns when everything that was changed before survives a power cut."""
+        self.persist: Final = table.persist
+        """Writes the file now, which blocks."""
+
+
+class VersionedFile(TableFile[P]):
+    """A table as a whole, with its version. Loop thread.
+
+    Args:
+        table: the table.
+        encoded: returns the table as a body, in pieces.
+    """
+
+    __slots__ = ("_versioned",)
+
+    def __init__(self, table: VersionedTable[Any], encoded: Callable[P, Iterator[bytes]]) -> None:
+        super().__init__(table, encoded)
+        self._versioned: Final = table
+
+    @property
+    def data_version(self) -> DataVersion:
+        """The version by which name servers and slaves see that the table changed."""
+        return self._versioned.data_version
 
 
 class Topics:
@@ -18,16 +59,13 @@ class Topics:
     __slots__ = (
         "_table",
         "changed",
-        "check_not_system",
         "create_in_send_back",
         "delete",
         "deleted",
-        "durable",
-        "encoded",
+        "file",
         "holding_topics",
         "is_system_topic",
         "keeping_topics",
-        "persist",
         "put",
         "queue_inside",
         "select",
@@ -40,27 +78,20 @@ class Topics:
         self._table: Final = state.topics
         table = state.topics
         self.changed: Final = table.changed
-        self.check_not_system: Final = table.check_not_system
         self.create_in_send_back: Final = table.create_in_send_back
         self.delete: Final = table.delete
         self.deleted: Final = table.deleted
-        self.durable: Final = table.durable
-        self.encoded: Final = table.encoded
+        self.file: Final = VersionedFile(table, table.encoded)
+        """The table as a whole: its file, its version, and its body on the wire."""
         self.holding_topics: Final = table.holding_topics
         self.is_system_topic: Final = table.is_system_topic
         self.keeping_topics: Final = table.keeping_topics
-        self.persist: Final = table.persist
         self.put: Final = table.put
         self.queue_inside: Final = table.queue_inside
         self.select: Final = table.select
         self.system_topics: Final = table.system_topics
         self.update_order_topics: Final = table.update_order_topics
         self.widths: Final = table.widths
-
-    @property
-    def data_version(self) -> DataVersion:
-        """The version by which name servers and slaves see that the table changed."""
-        return self._table.data_version
 
     def __len__(self) -> int:
         return len(self._table)
@@ -76,23 +107,18 @@ class Groups:
     """The table of subscription groups. Loop thread. Each name is what
     :class:`~flintmq.core.broker.groups.SubscriptionGroupManager` calls so."""
 
-    __slots__ = ("_table", "delete", "deleted", "durable", "encoded", "find", "put", "select")
+    __slots__ = ("_table", "delete", "deleted", "file", "find", "put", "select")
 
     def __init__(self, state: BrokerState) -> None:
         self._table: Final = state.groups
         table = state.groups
         self.delete: Final = table.delete
         self.deleted: Final = table.deleted
-        self.durable: Final = table.durable
-        self.encoded: Final = table.encoded
+        self.file: Final = VersionedFile(table, table.encoded)
+        """The table as a whole: its file, its version, and its body on the wire."""
         self.find: Final = table.find
         self.put: Final = table.put
         self.select: Final = table.select
-
-    @property
-    def data_version(self) -> DataVersion:
-        """The version by which slaves see that the table changed."""
-        return self._table.data_version
 
     def __len__(self) -> int:
         return len(self._table)
@@ -112,8 +138,7 @@ class Offsets:
         "_table",
         "clone",
         "commit",
-        "durable",
-        "encoded",
+        "file",
         "min_offset_in_all_groups",
         "put",
         "query",
@@ -131,8 +156,8 @@ class Offsets:
         table = state.offsets
         self.clone: Final = table.clone
         self.commit: Final = table.commit
-        self.durable: Final = table.durable
-        self.encoded: Final = table.encoded
+        self.file: Final = TableFile(table, table.encoded)
+        """The table as a whole: its file, and its body on the wire."""
         self.min_offset_in_all_groups: Final = table.min_offset_in_all_groups
         self.put: Final = table.put
         self.query: Final = table.query
@@ -145,10 +170,9 @@ class Offsets:
         self.which_group_by_topic: Final = table.which_group_by_topic
         self.which_topic_by_consumer: Final = table.which_topic_by_consumer
 
-    @property
-    def entries(self) -> int:
-        """How many offsets there are: of each group in each queue."""
-        return self._table.entries
+    def __bool__(self) -> bool:
+        """Return whether there is any offset."""
+        return self._table.entries > 0
 
 
 class Clients:

@@ -162,18 +162,8 @@ class TopicConfigManager(VersionedTable[TopicConfig]):
         self._change({})
 
     def is_system_topic(self, topic: str) -> bool:
+        """Return whether a topic is the broker's own: administration neither creates nor deletes it."""
         return topic in self.system_topics or topic.startswith(names.SYSTEM_TOPIC_PREFIX)
-
-    def check_not_system(self, topic: str) -> None:
-        """Refuse to create or delete a system topic.
-
-        Raises:
-            RefusedError: SYSTEM_ERROR in the words of RocketMQ.
-        """
-        if self.is_system_topic(topic):
-            raise RefusedError(
-                ResponseCode.SYSTEM_ERROR, f"The topic[{topic}] is conflict with system topic.", reason="topic.system"
-            )
 
     def check_not_forbidden(self, topic: str) -> None:
         """Refuse sends to topics that only the broker writes to.

@@ -25,7 +25,7 @@ def waiting_messages(api: BrokerApi, topic: str, queue_id: int) -> dict[str, int
 
     Where no group has ever read the queue, all of them wait for :data:`NOBODY`.
     """
-    reader, offsets = api.outlet, api.offsets
+    reader, offsets = api.log.reader, api.offsets
     first, end = reader.min_queue_offset(topic, queue_id), reader.max_queue_offset(topic, queue_id)
     if end <= max(0, first):
         return {}

@@ -98,9 +98,9 @@ class MessageReader:
         unit = queue.unit(queue_offset) if queue is not None else None
         return unit is None or self.is_in_memory(unit[0])
 
-    def message_at(self, commit_log_offset_bytes: int) -> rec.Record | None:
-        """Return the record at a physical offset, or None when no whole record begins there."""
-        return self._commit_log.record(commit_log_offset_bytes)
+    def message_at(self, commit_log_offset_bytes: int, size_bytes: int | None = None) -> rec.Record | None:
+        """Return the record at a physical offset, or None when no whole record begins there, or one of another size."""
+        return self._commit_log.record(commit_log_offset_bytes, size_bytes)
 
     def query_message(
         self, topic: str, key: str, max_num: int, begin_timestamp_ms: int, end_timestamp_ms: int

@@ -67,7 +67,7 @@ class GroupAlarms:
         """Do nothing: the timer has ended."""
 
     def _rest_s(self) -> float:
-        return 0.0 if self._api.offsets.entries or len(self._api.clients.consumers) or len(self._watch) else math.inf
+        return 0.0 if self._api.offsets or len(self._api.clients.consumers) or len(self._watch) else math.inf
 
     def tick(self) -> float:
         """Do a slice of the round under way, or begin one; return the seconds until the next call."""

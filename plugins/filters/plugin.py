@@ -117,7 +117,7 @@ class FilterService:
     def _forget_unwanted(self) -> None:
         """Remove what is not wanted any more where that can have changed: a slave's tables are replaced as a whole."""
         api = self._api
-        seen = api.settings.current.pull.property_filter, api.topics.data_version, api.groups.data_version
+        seen = api.settings.current.pull.property_filter, api.topics.file.data_version, api.groups.file.data_version
         if seen != self._seen:
             self._seen = seen
             self.table.forget_unwanted()

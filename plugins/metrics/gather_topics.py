@@ -53,7 +53,7 @@ def gather_topics(api: BrokerApi, samples: Samples) -> Iterator[None]:
         elif name == DEAD_LETTERS:
             topic, _, group = key.partition("@")
             samples.add("rocketmq_send_to_dlq_messages_total", total, group, topic, is_system(api, topic, group))
-    end = api.outlet.max_queue_offset
+    end = api.log.reader.max_queue_offset
     for number, config in enumerate(api.topics):
         if number % _EACH == 0:
             yield

@@ -232,7 +232,7 @@ class Registration:
     async def _body(self) -> tuple[bytes, int]:
         """Return a :class:`~flintmq.remoting.wire.bodies.RegisterBrokerBody` of all topics, without filter servers, and its
         checksum. Other clients are served while it is made."""
-        topics = self._api.topics.encoded(self._api.settings.current.broker.permission)
+        topics = self._api.topics.file.encoded(self._api.settings.current.broker.permission)
         head = b'{"filterServerList":[],"topicConfigSerializeWrapper":'
         pieces, crc32 = [], 0
         async for piece in sliced(itertools.chain((head,), topics, (b"}",))):

@@ -191,7 +191,7 @@ class SlaveSynchronize:
         api, tables = self._api, self._tables
         end_before_bytes = api.log.marks.wrote
         topics = await self._ask(address, RequestCode.GET_ALL_TOPIC_CONFIG)
-        if topics is not None and (tables.topics.learned or _version_of(topics) != api.topics.data_version):
+        if topics is not None and (tables.topics.learned or _version_of(topics) != api.topics.file.data_version):
             tables.topics.replace(topics)
             await tables.topics.compact()
             api.topics.changed.publish()
@@ -207,7 +207,7 @@ class SlaveSynchronize:
             self._held = _Offsets(await self._log_end(address), offsets, delays)
         self._take_over_reached()
         groups = await self._ask(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
-        if groups is not None and _version_of(groups) != api.groups.data_version:
+        if groups is not None and _version_of(groups) != api.groups.file.data_version:
             tables.groups.replace(groups)
             await tables.groups.compact()
 
@@ -221,7 +221,7 @@ class SlaveSynchronize:
         Args:
             end_before_bytes: that end.
         """
-        api, queues = self._api, self._api.log.queues()
+        api, queues = self._api, self._api.log.queues
         self._may_be_left = False
         removed: Counter[str] = Counter()
         async for key in sliced(list(queues)):

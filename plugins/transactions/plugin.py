@@ -181,7 +181,7 @@ class TransactionsService:
         for (topic, is_commit), count in self.transactions.ended.items():
             name = f"rocketmq_{'commit' if is_commit else 'rollback'}_messages_total"
             yield Measurement(name, count, {"topic": topic}, "counter")
-        end = self._api.outlet.max_queue_offset(TRANS_HALF_TOPIC, 0)
+        end = self._api.log.reader.max_queue_offset(TRANS_HALF_TOPIC, 0)
         if ends_transactions(self._api.role):
             open_messages = self.transactions.table.open_before(end)
         else:

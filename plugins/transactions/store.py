@@ -38,28 +38,28 @@ class TransactionStore:
         return self._log.marks.flushed
 
     def min_queue_offset(self, topic: str) -> int:
-        return self._api.outlet.min_queue_offset(topic, HALF_QUEUE_ID)
+        return self._log.reader.min_queue_offset(topic, HALF_QUEUE_ID)
 
     def max_queue_offset(self, topic: str) -> int:
-        return self._api.outlet.max_queue_offset(topic, HALF_QUEUE_ID)
+        return self._log.reader.max_queue_offset(topic, HALF_QUEUE_ID)
 
     def record(self, topic: str, queue_offset: int) -> Record | None:
         """Return the message at a queue offset, None when there is none any more."""
-        queue = self._log.queue(topic, HALF_QUEUE_ID)
+        queue = self._log.queues.get((topic, HALF_QUEUE_ID))
         unit = queue.unit(queue_offset) if queue is not None and queue_offset >= queue.min_queue_offset else None
-        return self._log.record(unit[0], unit[1]) if unit is not None else None
+        return self._api.outlet.message_at(unit[0], unit[1]) if unit is not None else None
 
     def record_at(self, commit_log_offset_bytes: int) -> Record | None:
         return self._api.outlet.message_at(commit_log_offset_bytes)
 
     def last_record(self) -> Record | None:
         """Return the newest record that is in a queue."""
-        queues = list(self._log.queues().values())
+        queues = list(self._log.queues.values())
         newest = max(queues, key=lambda queue: queue.max_physical_offset_bytes, default=None)
         if newest is None:
             return None
         unit = newest.unit(newest.max_queue_offset - 1)
-        return self._log.record(unit[0], unit[1]) if unit is not None else None
+        return self._api.outlet.message_at(unit[0], unit[1]) if unit is not None else None
 
     def append(self, messages: Sequence[MessageExtBrokerInner]) -> list[DispatchRequest]:
         """Append messages as consecutive records, all or none. Does not wait for durability.

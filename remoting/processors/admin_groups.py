@@ -56,7 +56,7 @@ class AdminGroupProcessor(StateProcessor):
         """Create a consumer group or change its settings; both survive a power cut when the answer leaves."""
         check_not_slave(self._api)
         self._api.groups.put(decode_request_body(request.body, SubscriptionGroupConfig))
-        await self._api.groups.durable()
+        await self._api.groups.file.durable()
         return Response()
 
     @handles(
@@ -71,15 +71,15 @@ class AdminGroupProcessor(StateProcessor):
         if header.remove_offset:
             self._api.offsets.remove_group(header.group_name)
             await (
-                self._api.offsets.durable()
+                self._api.offsets.file.durable()
             )  # a power cut must not give them to a group of that name that is made then
-        await self._api.groups.durable()
+        await self._api.groups.file.durable()
         return Response()
 
     @handles(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, needs=ADMIN)
     async def all_groups(self, _request: Request) -> Response:
         """Return the settings of every consumer group."""
-        return Response(body=await joined(self._api.groups.encoded()))
+        return Response(body=await joined(self._api.groups.file.encoded()))
 
     @handles(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, header=GroupRequestHeader, needs=needs.group("group"))
     def group_config(self, request: Request) -> Response:
@@ -93,7 +93,7 @@ class AdminGroupProcessor(StateProcessor):
     @handles(RequestCode.GET_ALL_CONSUMER_OFFSET, needs=ADMIN)
     async def all_offsets(self, request: Request) -> Response:
         """Return every consumer offset of every group."""
-        pieces = self._api.offsets.encoded(standard=wants_standard_json(request))
+        pieces = self._api.offsets.file.encoded(standard=wants_standard_json(request))
         return Response(body=await joined(pieces))
 
     @handles(RequestCode.LOCK_BATCH_MQ, needs=needs.body(_lock_needs))

@@ -51,7 +51,7 @@ class AdminTopicProcessor(StateProcessor):
         check_not_slave(self._api)
         header = request.header(CreateTopicRequestHeader)
         check_topic_name(header.topic)
-        self._api.topics.check_not_system(header.topic)
+        self._check_not_system(header.topic)
         self._api.topics.put(
             TopicConfig(
                 topic_name=header.topic,
@@ -63,7 +63,7 @@ class AdminTopicProcessor(StateProcessor):
                 order=header.order,
             )
         )
-        await self._api.topics.durable()
+        await self._api.topics.file.durable()
         return Response()
 
     @handles(RequestCode.DELETE_TOPIC_IN_BROKER, header=TopicRequestHeader, needs=ADMIN, audited=True)
@@ -76,20 +76,23 @@ class AdminTopicProcessor(StateProcessor):
         topic = request.header(TopicRequestHeader).topic
         if topic not in self._api.topics:  # the retry topic of a long group has a name that no new topic may have
             check_topic_name(topic)
-        self._api.topics.check_not_system(topic)
+        self._check_not_system(topic)
         # A longer name has no queues, and no record can name it.
         waiter = self._api.log.delete_topic(topic) if len(topic) <= TOPIC_MAX_BYTES else DONE
         self._api.topics.delete(topic)
         self._forget(topic)  # it may be in no table, and have left something behind
-        await self._api.topics.durable()
-        await (
-            self._api.offsets.durable()
-        )  # a power cut must not give its offsets to a topic of that name that is made then
+        await self._api.topics.file.durable()
+        await self._api.offsets.file.durable()  # a power cut must not give its offsets to a new topic of that name
         await acknowledge(waiter, strict=False)
-        self._api.log.dispatch_all()  # what became readable with it, so that its queues are gone
+        self._api.log.dispatch(everything=True)  # what became readable with it, so that its queues are gone
         for directory in self._api.parts(MasterDirectory):  # type: ignore[type-abstract]
             await directory.settle()
         return Response()
+
+    def _check_not_system(self, topic: str) -> None:
+        """Refuse to create or delete a system topic, in the words of RocketMQ."""
+        if self._api.topics.is_system_topic(topic):
+            raise system_error(f"The topic[{topic}] is conflict with system topic.", reason="topic.system")
 
     def _forget(self, topic: str) -> None:
         """Drop the offsets and the counters of a topic."""
@@ -99,7 +102,7 @@ class AdminTopicProcessor(StateProcessor):
     @handles(RequestCode.GET_ALL_TOPIC_CONFIG, needs=ADMIN)
     async def all_topics(self, _request: Request) -> Response:
         """Return the settings of every topic."""
-        return Response(body=await joined(self._api.topics.encoded()))
+        return Response(body=await joined(self._api.topics.file.encoded()))
 
     @handles(RequestCode.GET_TOPIC_CONFIG, header=TopicRequestHeader, needs=_ANY_RIGHT)
     def topic_config(self, request: Request) -> Response:
@@ -186,7 +189,7 @@ class AdminTopicProcessor(StateProcessor):
         """Return entries of a consume queue as they are on disk."""
         header = request.header(QueryConsumeQueueRequestHeader)
         topic = header.topic or ""
-        queue = self._api.log.queue(topic, header.queue_id)
+        queue = self._api.log.queues.get((topic, header.queue_id))
         if queue is None:
             raise system_error(f"{header.queue_id}@{topic} is not exist!", reason="queue.missing")
         body = bodies.QueryConsumeQueueResponseBody(
@@ -231,5 +234,5 @@ class AdminTopicProcessor(StateProcessor):
                 self._forget(topic)
         for waiter in waiters:
             await acknowledge(waiter, strict=False)
-        api.log.dispatch_all()
+        api.log.dispatch(everything=True)
         return Response()

@@ -9,7 +9,7 @@ import socket
 from typing import TYPE_CHECKING, Final
 
 from flintmq.config.errors import ConfigError
-from flintmq.core.broker.address import CLIENT, Advertised, BrokerAddress
+from flintmq.core.broker.address import CLIENT, Advertised, BrokerAddress, address_of
 from flintmq.core.log_events import event_log
 from flintmq.core.record.host import pack_ip
 
@@ -40,7 +40,7 @@ async def broker_address(listen: ListenSection, host: str, port: int) -> BrokerA
     as_client = told == CLIENT and host in EVERY_INTERFACE
     if told is None or told == CLIENT:
         told = reachable_host(host)
-    return BrokerAddress.of(
+    return address_of(
         told,
         listen.advertised_port or port,
         await _ip_of(told) or reachable_host(host),

@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 
 from flintmq.config.sections.models import BrokerConfig
-from flintmq.core.broker.address import BrokerAddress
+from flintmq.core.broker.address import address_of
 from flintmq.core.broker.groups import SubscriptionGroupManager
 from flintmq.core.broker.offsets import ConsumerOffsetManager
 from flintmq.core.broker.role import Role
@@ -63,7 +63,7 @@ def state_of(config: BrokerConfig | None = None, clock: Clock | None = None, **p
     boot = boot_topics(cluster="DefaultCluster", broker_name="broker-a")
     defaults: dict[str, Any] = {
         "loop": None,
-        "address": BrokerAddress.of("127.0.0.1", 10911),
+        "address": address_of("127.0.0.1", 10911),
         "store": SimpleNamespace(
             reader=SimpleNamespace(max_queue_offset=lambda _topic, _queue_id: 0), dispatch=lambda: False
         ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flintmq.core.broker.address import HERE, Advertised, BrokerAddress, Viewpoint, host_port, is_address
+from flintmq.core.broker.address import HERE, Advertised, Viewpoint, address_of, host_port, is_address
 from flintmq.core.broker.topic_config import TopicConfig
 from flintmq.core.io.config_manager import DataVersion
 from flintmq.core.record.host import pack_host
@@ -15,7 +15,7 @@ from flintmq.testing.processor_kit import RecordingChannel
 
 def test_clients_are_told_a_name_and_records_hold_the_address_behind_it() -> None:
     """A record has four bytes for a host, and a container's name is not its address."""
-    address = BrokerAddress.of("mq.example", 10911, "10.0.0.7", listening_port=20911)
+    address = address_of("mq.example", 10911, "10.0.0.7", listening_port=20911)
     assert address.host_port == "mq.example:10911"
     assert address.packed == pack_host("10.0.0.7", 10911)
     assert address.listening_port == 20911
@@ -23,7 +23,7 @@ def test_clients_are_told_a_name_and_records_hold_the_address_behind_it() -> Non
 
 def test_the_port_that_is_told_is_the_one_listened_on_where_nothing_else_is_said() -> None:
     """Only behind a proxy are there two ports."""
-    assert BrokerAddress.of("127.0.0.1", 10911).listening_port == 10911
+    assert address_of("127.0.0.1", 10911).listening_port == 10911
 
 
 REGISTERED = "172.17.0.2:10911"

@@ -17,8 +17,7 @@ from flintmq.core.broker.api import BrokerApi
 
 ROOT: Final = Path(__file__).parents[3]
 MEMBERS_MAX: Final = 20
-NAMES_MAX: Final = 124
-"""To be lowered to 110; it may only shrink."""
+NAMES_MAX: Final = 110
 NAMES_OF_ONE_MAX: Final = 20
 OUTSIDE: Final = ("plugins", "dispatchers", "remoting/processors", "examples")
 """Where code is that is given the api. The assembly is not: it is the broker."""

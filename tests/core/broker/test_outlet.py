@@ -488,10 +488,6 @@ def test_a_message_is_read_by_its_place_in_the_log(at: Outlet) -> None:
     assert isinstance(found, Found)
     (record,) = found.messages()
     assert at.outlet.message_at(record.commit_log_offset_bytes) == record
+    assert at.outlet.message_at(record.commit_log_offset_bytes, record.size_bytes) == record
+    assert at.outlet.message_at(record.commit_log_offset_bytes, record.size_bytes + 1) is None
     assert at.outlet.message_at(record.commit_log_offset_bytes + 1) is None
-
-
-def test_the_edges_of_queues_are_told(at: Outlet) -> None:
-    at.put("one", "two", queue_id=1)
-    assert (at.outlet.min_queue_offset("T", 1), at.outlet.max_queue_offset("T", 1)) == (0, 2)
-    assert (at.outlet.min_queue_offset("T", 9), at.outlet.max_queue_offset("T", 9)) == (0, 0)

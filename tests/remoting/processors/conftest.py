@@ -58,7 +58,6 @@ class FakeStore:
         self.watermarks = SimpleNamespace(wrote=2048, committed=2048, flushed=1149)
         self.reput = SimpleNamespace(behind_bytes=7, run_all=lambda: None)
         self.trouble: RefusedError | None = None
-        self.consume_queues = self
         self.reader = self
         self.commit_log = SimpleNamespace(
             min_offset_bytes=0,
@@ -104,10 +103,12 @@ class FakeStore:
             del self.queues[key]
         return self.promised
 
-    def find(self, topic: str, queue_id: int) -> Any:
-        entries = self.queues.get((topic, queue_id))
-        if entries is None:
-            return None
+    @property
+    def consume_queues(self) -> Any:
+        return SimpleNamespace(queues={key: self._queue(*key) for key in self.queues})
+
+    def _queue(self, topic: str, queue_id: int) -> Any:
+        entries = self.queues[topic, queue_id]
 
         def units(start: int, count: int) -> Iterator[tuple[int, int, int]]:
             for n, (_, tags_code) in enumerate(entries[start : start + count], start):

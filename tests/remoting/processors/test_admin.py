@@ -65,7 +65,9 @@ def test_topics_are_made_changed_and_deleted(bench: Any, ask: Any) -> None:
     assert bench.state.topics.select("T") is None
     assert bench.store.reader.topics() == set()
     assert bench.state.offsets.query("T", "g", 0) == -1
-    assert ask(handlers, bench.request(Code.DELETE_TOPIC_IN_BROKER, {"topic": "TBW102"})).code == 1
+    assert ask(handlers, bench.request(Code.DELETE_TOPIC_IN_BROKER, {"topic": "TBW102"})).remark == (
+        "The topic[TBW102] is conflict with system topic. [topic.system]"
+    )
     assert (
         "TBW102"
         in fastjson.loads(ask(handlers, bench.request(Code.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)).body)["topicList"]
