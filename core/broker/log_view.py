@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 from flintmq.core.kernel.ports import SupportsFlushSoon
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from flintmq.core.errors import RefusedError
     from flintmq.core.event import Event
     from flintmq.core.histogram import Histogram
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from flintmq.core.log.watermarks import Watermarks
     from flintmq.core.record.dispatch_request import DispatchRequest
     from flintmq.core.record.record_batch import RecordBatch
+    from flintmq.core.recovery.plan import RecoveryPlan
     from flintmq.core.recovery.start_walk import Recovered
     from flintmq.core.store.message_reader import MessageReader
     from flintmq.core.store.message_store import MessageStore
@@ -172,6 +175,21 @@ class StoreHealth:
     def recovery_s(self) -> float:
         """How long the recovery took."""
         return self._owner.store.recovery_s
+
+    @property
+    def catch_up_s(self) -> float:
+        """How long it took at the start to dispatch what had not been dispatched before."""
+        return self._owner.store.catch_up_s
+
+    @property
+    def recovery_plan(self) -> RecoveryPlan:
+        """Where the recovery began, and why."""
+        return self._owner.store.recovery_plan
+
+    @property
+    def quarantine(self) -> Path:
+        """The folder of what was taken out of the log; it need not exist."""
+        return self._owner.store.quarantine
 
     @property
     def recovered(self) -> Recovered | None:

@@ -152,7 +152,6 @@ class BrokerState:
 
     def _parts(self) -> Iterator[object]:
         yield from self.services()
-        yield self
         yield MasterTables(self.topics, self.groups, self.offsets)
         yield LogCopy(self.store)
         yield LogFiles(self.store)

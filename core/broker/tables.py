@@ -22,15 +22,23 @@ class TableFile(Generic[P]):
         encoded: returns the table as a body, in pieces.
     """
 
-    __slots__ = ("durable", "encoded", "persist")
+    __slots__ = ("_table", "compact", "durable", "encoded", "persist")
 
     def __init__(self, table: NotedFile, encoded: Callable[P, Iterator[bytes]]) -> None:
+        self._table: Final = table
         self.encoded: Final = encoded
         """Returns the table as the body of a response, in pieces."""
         self.durable: Final = table.durable
         """Returns when everything that was changed before survives a power cut."""
         self.persist: Final = table.persist
         """Writes the file now, which blocks."""
+        self.compact: Final = table.compact
+        """Writes the file in a thread."""
+
+    @property
+    def is_dirty(self) -> bool:
+        """Whether the file lacks something."""
+        return self._table.is_dirty
 
 
 class VersionedFile(TableFile[P]):
@@ -46,6 +54,14 @@ class VersionedFile(TableFile[P]):
     def __init__(self, table: VersionedTable[Any], encoded: Callable[P, Iterator[bytes]]) -> None:
         super().__init__(table, encoded)
         self._versioned: Final = table
+
+    def __len__(self) -> int:
+        return len(self._versioned)
+
+    @property
+    def noted(self) -> int:
+        """Changes that are noted, and not in the file yet."""
+        return self._versioned.noted
 
     @property
     def data_version(self) -> DataVersion:

@@ -89,6 +89,11 @@ class NotedFile(ABC):
         """Changes that are noted, and not in the file yet."""
         return self._journal.notes if self._journal is not None else 0
 
+    @property
+    def is_dirty(self) -> bool:
+        """Whether the file lacks something."""
+        return self.noted > 0
+
     @abstractmethod
     def _pieces(self) -> Iterator[bytes]:
         """Return the content of the file, in pieces; any thread."""

@@ -9,7 +9,6 @@ import attrs
 
 from flintmq.config.loading.schema import KEYS
 from flintmq.config.loading.show import rows
-from flintmq.core.broker.state import BrokerState
 from flintmq.core.errors import StoreError
 from flintmq.core.kernel.ports.access import ADMIN
 from flintmq.core.kernel.ports.processor import DeclaredProcessor, Request, Response, handles
@@ -28,8 +27,8 @@ if TYPE_CHECKING:
 
     from flintmq.config import BrokerConfig, LoadedConfig
     from flintmq.core.broker.api import BrokerApi
+    from flintmq.core.broker.log_view import StoreHealth
     from flintmq.core.io.disk import Disk
-    from flintmq.core.store.message_store import MessageStore
 
 FILES_MAX: Final = 50
 """Files of the quarantine, and holes, that are told one by one."""
@@ -49,25 +48,25 @@ class BrokerReportProcessor(DeclaredProcessor):
     """
 
     def __init__(self, api: BrokerApi) -> None:
-        self._state = api.part(BrokerState)
+        self._api = api
         self._settings: tuple[BrokerConfig, list[ReportedSetting]] | None = None
         """Of which configuration, and as they are told: they take two milliseconds, and seldom change."""
 
     @handles(RequestCode.GET_BROKER_REPORT, needs=ADMIN)
     def report(self, _request: Request) -> Response:
         """Return how the last start went, what the quarantine holds, and where each setting comes from, without secrets."""
-        store = self._state.store
-        start = start_report(store)
-        config = self._state.config
+        api, health = self._api, self._api.log.health
+        start = start_report(health)
+        config = api.settings.current
         if self._settings is None or self._settings[0] is not config:
-            self._settings = config, settings_of(self._state.loaded, config)
-        body = BrokerReport(start, quarantine_of(store.disk, store.quarantine, start), self._settings[1])
+            self._settings = config, settings_of(api.settings.start, config)
+        body = BrokerReport(start, quarantine_of(api.folder.disk, health.quarantine, start), self._settings[1])
         return Response(body=body.encode())
 
 
-def start_report(store: MessageStore) -> StartReport:
+def start_report(health: StoreHealth) -> StartReport:
     """Return what the start of a store found and did."""
-    plan, walked = store.recovery_plan, store.recovered
+    plan, walked = health.recovery_plan, health.recovered
     report = StartReport(
         last_stop=plan.last_stop.value,
         walked_from_offset_bytes=plan.walked_from_offset_bytes,
@@ -75,8 +74,8 @@ def start_report(store: MessageStore) -> StartReport:
         rewritten_from_offset_bytes=plan.rewritten_from_offset_bytes,
         dispatched_from_offset_bytes=plan.dispatched_from_offset_bytes,
         indexed_from_offset_bytes=plan.indexed_from_offset_bytes,
-        recovery_ms=round(store.recovery_s * 1000),
-        catch_up_ms=round(store.catch_up_s * 1000),
+        recovery_ms=round(health.recovery_s * 1000),
+        catch_up_ms=round(health.catch_up_s * 1000),
     )
     if walked is None:
         return report

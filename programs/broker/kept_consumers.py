@@ -6,7 +6,6 @@ import asyncio
 import math
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from flintmq.core.broker.kept_registrations import KEPT_S, KeptGroup, decode_kept, encode_kept
@@ -16,7 +15,7 @@ from flintmq.core.limits import KEPT_REGISTRATIONS_MAX_BYTES
 from flintmq.core.log_events import event_log
 
 if TYPE_CHECKING:
-    from flintmq.core.broker.state import BrokerState
+    from flintmq.core.broker.api import BrokerApi
 
 log = event_log("flintmq.broker")
 
@@ -37,9 +36,9 @@ class KeptConsumers:
         api: the broker.
     """
 
-    def __init__(self, api: BrokerState) -> None:
+    def __init__(self, api: BrokerApi) -> None:
         self._api = api
-        self._path = Path(api.config.store.path) / "flint" / "consumers"
+        self._path = api.folder.path / "flint" / "consumers"
         self._written = (0, 0)
         """The changes of the tables that the file has."""
         self._left_out = 0
@@ -50,7 +49,7 @@ class KeptConsumers:
 
     def start(self) -> None:
         """Count who was registered before; a file that cannot be read is reported, and changes nothing."""
-        api = self._api
+        clients = self._api.clients
         try:
             groups = self._read()
         except (OSError, StoreError) as error:
@@ -63,10 +62,10 @@ class KeptConsumers:
             groups = []
         for group in groups:
             if group.client_ids:
-                api.consumers.keep(group)
+                clients.consumers.keep(group)
             for client_id, queues in group.locks.items():
                 try:
-                    api.locks.keep(group.group_name, client_id, queues, KEPT_S)
+                    clients.locks.keep(group.group_name, client_id, queues, KEPT_S)
                 except RefusedError as error:  # the locks are renewed, or asked for, within 20 s
                     log.warning(
                         "consumers.locks_not_known",
@@ -77,7 +76,7 @@ class KeptConsumers:
         self._written = self._changes() if groups else (0, 0)
 
     def _read(self) -> list[KeptGroup]:
-        disk = self._api.store.disk
+        disk = self._api.folder.disk
         if not disk.exists(self._path):
             return []
         size_bytes = disk.size(self._path)
@@ -87,11 +86,12 @@ class KeptConsumers:
 
     def ready(self) -> None:
         """Begin to write changes, and to drop who does not come back: clients can reach the broker from now on."""
-        self._api.timers.every(_LOOK_S, self._look, "registrations", self._rest_s)
-        self._api.timers.every(KEPT_S, self._drop, "kept consumers")
+        self._api.work.every(_LOOK_S, self._look, "registrations", self._rest_s)
+        self._api.work.every(KEPT_S, self._drop, "kept consumers")
 
     def _changes(self) -> tuple[int, int]:
-        return self._api.consumers.changes, self._api.locks.changes
+        clients = self._api.clients
+        return clients.consumers.changes, clients.locks.changes
 
     def _rest_s(self) -> float:
         return 0.0 if self._changes() != self._written else math.inf
@@ -105,7 +105,7 @@ class KeptConsumers:
         changes = self._changes()
         begin_s = time.perf_counter()
         try:
-            left_out = await asyncio.to_thread(self._save)
+            left_out = await self._api.work.background(self._save)
         except (OSError, StoreError) as error:  # it is tried again; the file has what it had
             if not self._is_failing:
                 log.error(
@@ -127,7 +127,7 @@ class KeptConsumers:
     def _save(self) -> int:
         """Replace the file; return how many groups are left out. In a thread. Raises OSError and StoreError."""
         data, left_out = encode_kept(self._groups())
-        disk = self._api.store.disk
+        disk = self._api.folder.disk
         temporary = self._path.with_name(self._path.name + ".tmp")
         disk.make_folder(self._path.parent)
         disk.write_file(temporary, data)
@@ -136,8 +136,8 @@ class KeptConsumers:
 
     def _groups(self) -> Iterator[KeptGroup]:
         """Yield what is registered. The loop's thread goes on meanwhile: each table is copied by one call."""
-        locks = self._api.locks.held()
-        for info in self._api.consumers:
+        locks = self._api.clients.locks.held()
+        for info in self._api.clients.consumers:
             yield KeptGroup(
                 group_name=info.group_name,
                 client_ids=info.client_ids,
@@ -151,7 +151,7 @@ class KeptConsumers:
             yield KeptGroup(group_name=group_name, locks=of_group)
 
     def _drop(self) -> None:
-        dropped = self._api.consumers.drop_kept()
+        dropped = self._api.clients.consumers.drop_kept()
         if dropped:
             names = [f"{client_id} of {group}" for group, client_ids in dropped.items() for client_id in client_ids]
             more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""

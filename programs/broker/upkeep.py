@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
-from flintmq.core.broker.state import BrokerState
 from flintmq.core.broker.stats_table import SAMPLE_INTERVAL_S
 from flintmq.core.errors import StoreError
 from flintmq.core.io.config_manager import PERSIST_INTERVAL_S
@@ -21,7 +19,6 @@ if TYPE_CHECKING:
 
     from flintmq.core.broker.api import BrokerApi
     from flintmq.core.io.clock import Clock
-    from flintmq.core.kernel.ports import Service
 
 log = event_log("flintmq.broker")
 
@@ -45,15 +42,10 @@ class UpkeepPlugin:
     @hookimpl
     def flintmq_services(self, register: RegisterService) -> None:
         for name, made in (("tables", TableKeeper), ("clients", ClientExpiry), ("held_pulls", HeldPulls)):
-            register(name, partial(_of_state, made))
+            register(name, made)
         # Its file is written before held pulls are answered, and come again.
-        register("kept_consumers", partial(_of_state, KeptConsumers))
-        register("statistics", partial(_of_state, Statistics))
-
-
-def _of_state(made: Callable[[BrokerState], Service], api: BrokerApi) -> Service:
-    """Make a service of the assembly, which keeps the broker's own tables."""
-    return made(api.part(BrokerState))
+        register("kept_consumers", KeptConsumers)
+        register("statistics", Statistics)
 
 
 class _Table(Protocol):
@@ -128,22 +120,22 @@ class TableKeeper:
         api: the broker.
     """
 
-    def __init__(self, api: BrokerState) -> None:
+    def __init__(self, api: BrokerApi) -> None:
         self._api = api
         self._noted: NotedTables | None = None
         self._writing: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Begin to write the tables."""
-        api = self._api
-        api.timers.pace(api.config.offsets.flush_interval_ms / 1000, self._write_offsets, "consumer offsets")
+        api, faults = self._api, self._api.figures.counts.faults
+        api.work.pace(api.settings.current.offsets.flush_interval_ms / 1000, self._write_offsets, "consumer offsets")
         self._noted = NotedTables(
             api.clock,
-            lambda: (("topics", api.topics), ("groups", api.groups)),
-            api.stats.faults.not_written,
-            api.stats.faults.written,
+            lambda: (("topics", api.topics.file), ("groups", api.groups.file)),
+            faults.not_written,
+            faults.written,
         )
-        api.timers.every(PERSIST_INTERVAL_S, self._noted.look, "topics and groups")
+        api.work.every(PERSIST_INTERVAL_S, self._noted.look, "topics and groups")
 
     async def stop(self) -> None:
         """Wait for a table that is being written."""
@@ -155,21 +147,19 @@ class TableKeeper:
     def persist(self) -> None:
         """Write every table. A failure of one is logged; what was written last still counts."""
         api = self._api
-        if api.topics.noted:
-            _persist("topics", api.topics)
-        if api.groups.noted:
-            _persist("groups", api.groups)
-        _persist("consumer offsets", api.offsets)
+        for what, table in (("topics", api.topics), ("groups", api.groups), ("consumer offsets", api.offsets)):
+            if table.file.is_dirty:
+                _persist(what, table.file)
 
     def _write_offsets(self) -> float:
-        if self._api.offsets.is_dirty and (self._writing is None or self._writing.done()):
+        if self._api.offsets.file.is_dirty and (self._writing is None or self._writing.done()):
             self._writing = asyncio.get_running_loop().create_task(self._compact_offsets())
-        return self._api.config.offsets.flush_interval_ms / 1000
+        return self._api.settings.current.offsets.flush_interval_ms / 1000
 
     async def _compact_offsets(self) -> None:
-        faults = self._api.stats.faults
+        faults = self._api.figures.counts.faults
         try:
-            await self._api.offsets.compact()
+            await self._api.offsets.file.compact()
         except StoreError as error:  # a full disk: the offsets stay in memory, and it is tried again
             faults.not_written("consumer offsets", error)
         else:
@@ -186,7 +176,7 @@ def _persist(what: str, table: _Table) -> None:
 class _Timed:
     """A service of a broker that does its work with timers."""
 
-    def __init__(self, api: BrokerState) -> None:
+    def __init__(self, api: BrokerApi) -> None:
         self._api = api
 
     def stop(self) -> None:
@@ -198,11 +188,12 @@ class ClientExpiry(_Timed):
 
     def start(self) -> None:
         """Begin to look for what has expired."""
-        self._api.timers.every(_CLIENT_SCAN_S, self._scan, "client expiry")
-        self._api.timers.every(_LOCK_SCAN_S, self._api.locks.remove_expired, "queue locks")
+        self._api.work.every(_CLIENT_SCAN_S, self._scan, "client expiry")
+        self._api.work.every(_LOCK_SCAN_S, self._api.clients.locks.remove_expired, "queue locks")
 
     def _scan(self) -> None:
-        for channel in (*self._api.consumers.remove_expired(), *self._api.producers.remove_expired()):
+        clients = self._api.clients
+        for channel in (*clients.consumers.remove_expired(), *clients.producers.remove_expired()):
             channel.close("no heartbeat for too long")
 
 
@@ -213,10 +204,10 @@ class HeldPulls(_Timed):
         """Begin to look for pulls whose time is up, and for messages that nothing else made visible."""
         api = self._api
         held = api.outlet.held
-        check_s = api.config.pull.hold_check_interval_ms / 1000
-        api.timers.every(check_s, held.check, "held pulls", lambda: 0.0 if len(held) else math.inf)
-        api.timers.pace(_HOLD_TICK_S, self._expire, "held pulls' deadlines", self._until_deadline_s)
-        api.timers.every(_DISPATCH_S, api.dispatch, "dispatch", self._until_dispatch_s)
+        check_s = api.settings.current.pull.hold_check_interval_ms / 1000
+        api.work.every(check_s, held.check, "held pulls", lambda: 0.0 if len(held) else math.inf)
+        api.work.pace(_HOLD_TICK_S, self._expire, "held pulls' deadlines", self._until_deadline_s)
+        api.work.every(_DISPATCH_S, api.log.dispatch, "dispatch", self._until_dispatch_s)
 
     def withdraw(self) -> None:
         """Answer every held pull while the broker still listens."""
@@ -231,7 +222,7 @@ class HeldPulls(_Timed):
         return math.inf if deadline_s is None else deadline_s - self._api.clock.monotonic_s()
 
     def _until_dispatch_s(self) -> float:
-        marks = self._api.store.watermarks
+        marks = self._api.log.marks
         return 0.0 if marks.dispatched < marks.readable else math.inf
 
 
@@ -240,6 +231,6 @@ class Statistics(_Timed):
 
     def start(self) -> None:
         """Begin to sample."""
-        stats = self._api.stats
-        self._api.timers.every(SAMPLE_INTERVAL_S, stats.sample, "statistics")
-        self._api.timers.every(_PUT_TIMES_S, stats.roll_put_times, "times of appends")
+        stats = self._api.figures.counts
+        self._api.work.every(SAMPLE_INTERVAL_S, stats.sample, "statistics")
+        self._api.work.every(_PUT_TIMES_S, stats.roll_put_times, "times of appends")

@@ -14,6 +14,7 @@ import pytest
 
 import flintmq
 from flintmq.core.broker.api import BrokerApi
+from flintmq.core.broker.state import BrokerState
 
 ROOT: Final = Path(__file__).parents[3]
 MEMBERS_MAX: Final = 20
@@ -66,6 +67,18 @@ def test_every_member_is_explained() -> None:
         ):
             explained.add(first.target.attr)
     assert set(public(BrokerApi)) <= explained
+
+
+def test_nobody_gets_the_state_behind_it(tmp_path: Path) -> None:
+    """What a feature needs of the broker is a verb of the api, which says what it does."""
+
+    async def live() -> None:
+        config = flintmq.load_config(None, [f"store.path={tmp_path}", "listen.enable=false"], {})
+        async with flintmq.Broker(config) as broker:
+            with pytest.raises(LookupError, match="there is no part BrokerState"):
+                broker.api.part(BrokerState)
+
+    asyncio.run(live())
 
 
 @attrs.frozen

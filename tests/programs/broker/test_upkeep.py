@@ -19,8 +19,9 @@ from flintmq.testing.clock import ManualClock
 class Table:
     """A table that notes what is asked of it."""
 
-    def __init__(self, *, noted: int = 1, fails: bool = False) -> None:
-        self.noted, self.fails, self.written = noted, fails, 0
+    def __init__(self, *, is_dirty: bool = True, fails: bool = False) -> None:
+        self.is_dirty, self.fails, self.written = is_dirty, fails, 0
+        self.file = self
 
     def persist(self) -> None:
         if self.fails:
@@ -34,7 +35,7 @@ def api(**parts: Any) -> BrokerApi:
 
 def test_every_table_is_written_at_the_stop_though_one_cannot_be(caplog: pytest.LogCaptureFixture) -> None:
     """A full disk loses one table at most; topics without notes are as they are on disk."""
-    topics, groups, offsets = Table(noted=0), Table(fails=True), Table()
+    topics, groups, offsets = Table(is_dirty=False), Table(fails=True), Table()
     with caplog.at_level(logging.ERROR, "flintmq.broker"):
         TableKeeper(api(topics=topics, groups=groups, offsets=offsets)).persist()
     assert (topics.written, groups.written, offsets.written) == (0, 0, 1)
@@ -59,7 +60,7 @@ def test_clients_without_heartbeats_lose_their_connections() -> None:
     channel = SimpleNamespace(close=closed.append)
     timers = Timers()
     table = SimpleNamespace(remove_expired=lambda: [channel])
-    ClientExpiry(api(timers=timers, consumers=table, producers=table, locks=table)).start()
+    ClientExpiry(api(work=timers, clients=SimpleNamespace(consumers=table, producers=table, locks=table))).start()
     timers.work["client expiry"]()
     assert closed == ["no heartbeat for too long"] * 2
 
@@ -83,9 +84,9 @@ def test_looks_rest_while_there_is_nothing_to_look_for() -> None:
     timers = SimpleNamespace(every=lambda _s, _work, name, rest_s: rests.__setitem__(name, rest_s))
     timers.pace = timers.every
     hold, marks = Hold(), SimpleNamespace(dispatched=7, readable=7)
-    outlet, store = SimpleNamespace(held=hold), SimpleNamespace(watermarks=marks)
-    parts = {"outlet": outlet, "store": store, "timers": timers, "dispatch": None}
-    HeldPulls(api(**parts, config=BrokerConfig(), clock=ManualClock())).start()
+    outlet, log = SimpleNamespace(held=hold), SimpleNamespace(marks=marks, dispatch=None)
+    settings = SimpleNamespace(current=BrokerConfig())
+    HeldPulls(api(outlet=outlet, log=log, work=timers, settings=settings, clock=ManualClock())).start()
     assert {name: rest_s() for name, rest_s in rests.items()} == dict.fromkeys(rests, math.inf)
     hold.append("a pull")
     hold.next_deadline_s = ManualClock().monotonic_s() + 15.0
