@@ -57,6 +57,8 @@ class FieldSpec:
     """What joins the elements of a list in RocketMQ's properties."""
     secret: bool = False
     """Never shown."""
+    feature: str = ""
+    """The plugin that does what the key says; empty where every broker does it, or its section's class has a ``FEATURE``."""
 
     def problem(self, value: Any) -> str | None:
         """Return why ``value`` (typed, in ``unit``) is not allowed; None when it is."""
@@ -124,6 +126,7 @@ def option(
     separators: str = ",",
     rocketmq_separator: str = ";",
     secret: bool = False,
+    feature: str = "",
     converter: Callable[[Any], T] | None = None,
 ) -> T:
     """Declare a setting: an attrs field that carries a :class:`FieldSpec` and is checked by it on construction.
@@ -147,6 +150,7 @@ def option(
         separators=separators,
         rocketmq_separator=rocketmq_separator,
         secret=secret,
+        feature=feature,
     )
     field: Any = attrs.field(default=default, metadata={SPEC: spec}, validator=_validate, converter=converter)
     return field  # type: ignore[no-any-return]

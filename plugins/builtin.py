@@ -133,9 +133,11 @@ BUILTIN_PLUGINS: tuple[object, ...] = (
 )
 """The built-in plugins of a broker, for ``Kernel.assemble(builtins=...)``."""
 
-BROKER_ONLY: Final = frozenset(getattr(plugin, "plugin_name", "") for plugin in BUILTIN_PLUGINS) - {
-    AclPlugin.plugin_name
-}
+_SHARED: Final = tuple(plugin for plugin in BUILTIN_PLUGINS if getattr(plugin, "serves_name_servers", False))
+
+BROKER_ONLY: Final = frozenset(
+    getattr(plugin, "plugin_name", "") for plugin in BUILTIN_PLUGINS if plugin not in _SHARED
+)
 """Names of built-in plugins that a name server does not have, although ``disabled_plugins`` may name them for its broker."""
 
 
@@ -143,4 +145,4 @@ def name_server_plugins() -> tuple[object, ...]:
     """Return the built-in plugins of a name server, which a broker alone does not import."""
     from flintmq.programs.name_server.processors import NamesrvProcessorsPlugin
 
-    return (NamesrvProcessorsPlugin(), AclPlugin())
+    return (NamesrvProcessorsPlugin(), *_SHARED)

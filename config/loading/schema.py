@@ -52,6 +52,11 @@ class Key:
         """Return the docstring under the field; empty where the source is not at hand."""
         return field_docs(self.model).get(self.field.name, "")  # type: ignore[arg-type]  # a class is hashable
 
+    @property
+    def feature(self) -> str:
+        """Return the name of the plugin that does what the key says; empty for a key that every broker has."""
+        return self.spec.feature or getattr(self.model, "FEATURE", "")
+
     def value_of(self, config: BrokerConfig) -> Any:
         """Return the key's value."""
         return functools.reduce(getattr, self.name.split("."), config)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import attrs
 
 from flintmq.config.errors import ConfigError
@@ -12,6 +14,8 @@ from flintmq.config.fields import option
 class ConsoleSection:
     """``console:`` — web pages that show and change the cluster, served by a process of their own (docs/console.md). Needs the
     extra ``console``."""
+
+    FEATURE: ClassVar = "console"
 
     enable: bool = option(False)
     """Starts the console with the broker, and ends it with the broker."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import attrs
 
 from flintmq.config.fields import option
@@ -11,6 +13,8 @@ from flintmq.config.units import DAY_MS
 @attrs.frozen(kw_only=True)
 class MetricsSection:
     """``metrics:`` — figures for monitoring systems, and whether the broker lives and is ready, over HTTP."""
+
+    FEATURE: ClassVar = "metrics"
 
     enable: bool = option(False)
     """Answers ``/metrics``, ``/healthz`` and ``/readyz``. Needs ``pip install '.[metrics]'``."""
@@ -39,6 +43,8 @@ class MetricsSection:
 @attrs.frozen(kw_only=True)
 class TracingSection:
     """``tracing:`` — spans of OpenTelemetry for the way of messages through the broker."""
+
+    FEATURE: ClassVar = "tracing"
 
     otlp_endpoint: str | None = option(
         None, pattern=r"https?://[^\s/]+(/\S*)?", expects="a URL such as http://127.0.0.1:4318/v1/traces"

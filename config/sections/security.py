@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import ClassVar, Final
 
 import attrs
 
@@ -48,6 +48,8 @@ class AclAccount:
 @attrs.frozen(kw_only=True)
 class AclSection:
     """``acl:`` — access control. Off until ``acl.enable`` or ``authenticators: [acl]`` switches it on."""
+
+    FEATURE: ClassVar = "acl"
 
     enable: bool = option(False, rocketmq="aclEnable")
     """Every request must be signed by an account that may make it; the same as ``acl`` among the authenticators."""

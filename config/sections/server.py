@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import ClassVar, Final
 
 import attrs
 
@@ -38,6 +38,7 @@ class BrokerSection:
         choices=ROLES,
         also=tuple(role.upper() for role in ROLES),
         converter=_role,
+        feature="replication",
     )
     """A ``sync_master`` acknowledges only what a slave holds; a ``slave`` copies its master and takes no messages."""
     region: str = option("DefaultRegion", rocketmq="regionId")
@@ -124,12 +125,21 @@ class NamesrvSection:
     """``namesrv:`` — the name servers this broker registers with."""
 
     addresses: tuple[str, ...] = option(
-        (), rocketmq="namesrvAddr", separators=";,", pattern=ADDRESS, expects="a list of host:port"
+        (),
+        rocketmq="namesrvAddr",
+        separators=";,",
+        pattern=ADDRESS,
+        expects="a list of host:port",
+        feature="registration",
     )
     """``host:port`` of each name server; empty registers with none."""
-    register_interval_ms: int = option(30_000, rocketmq="registerNameServerPeriod", minimum=1_000, maximum=DAY_MS)
+    register_interval_ms: int = option(
+        30_000, rocketmq="registerNameServerPeriod", minimum=1_000, maximum=DAY_MS, feature="registration"
+    )
     """How often the broker registers again. RocketMQ itself keeps this within 10 s and 60 s."""
-    register_timeout_ms: int = option(6_000, rocketmq="registerBrokerTimeoutMills", minimum=1, maximum=DAY_MS)
+    register_timeout_ms: int = option(
+        6_000, rocketmq="registerBrokerTimeoutMills", minimum=1, maximum=DAY_MS, feature="registration"
+    )
     """How long one registration may take."""
     access_key: str | None = option(None)
     """The account that registrations are signed with, where the name servers ask for one; it must be an administrator's."""
@@ -184,6 +194,8 @@ SECRET_MIN_LENGTH: Final = 16
 @attrs.frozen(kw_only=True)
 class HaSection:
     """``ha:`` — replication. ``broker.role`` says which end a broker is; the master's port is ``listen.ha_port``."""
+
+    FEATURE: ClassVar = "replication"
 
     enable: bool = option(False)
     """Lets slaves follow an ``async_master``; a ``sync_master`` and a ``slave`` replicate anyway."""

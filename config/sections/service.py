@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import attrs
 
@@ -64,25 +64,31 @@ class OffsetsSection:
 class DelaySection:
     """``delay:`` — messages delivered later."""
 
-    enable: bool = option(True)
+    enable: bool = option(True, feature="delay")
     """Delivers delayed messages."""
     levels: str = option(
         "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
         rocketmq="messageDelayLevel",
         pattern=r"\d{1,9}[smhd]( \d{1,9}[smhd])*",
         expects="delays such as '1s 5s 10m 2h' with one blank between",
+        feature="delay",
     )
     """The delay of level 1, 2, … separated by blanks; units s, m, h, d."""
     flush_interval_ms: int = option(10_000, rocketmq="flushDelayOffsetInterval", minimum=10, maximum=DAY_MS)
     """How often the delivery offsets are written to disk."""
-    timer_enable: bool = option(True, rocketmq="timerWheelEnable")
+    timer_enable: bool = option(True, rocketmq="timerWheelEnable", feature="timer")
     """Delivers messages at the time they name (TIMER_DELIVER_MS, TIMER_DELAY_MS, TIMER_DELAY_SEC), as RocketMQ 5 does;
     false ignores these properties, as RocketMQ 4.9 does."""
     timer_max_delay_ms: int = option(
-        3 * DAY_MS, rocketmq="timerMaxDelaySec", rocketmq_unit="s", minimum=1_000, maximum=365 * DAY_MS
+        3 * DAY_MS,
+        rocketmq="timerMaxDelaySec",
+        rocketmq_unit="s",
+        minimum=1_000,
+        maximum=365 * DAY_MS,
+        feature="timer",
     )
     """How far ahead that may be, at most as long as ``store.file_reserved_hours`` keeps the log; else MESSAGE_ILLEGAL."""
-    timer_minute_max: int = option(500_000, minimum=1, maximum=QUEUE_MAX)
+    timer_minute_max: int = option(500_000, minimum=1, maximum=QUEUE_MAX, feature="timer")
     """Messages that may be due within one minute, which are in memory then (about 70 bytes each); more are SYSTEM_BUSY."""
 
 
@@ -103,20 +109,24 @@ class PullSection:
     """Pulls that may wait for a message (about 1.3 KB each). Further ones are SYSTEM_BUSY, which clients try again later."""
     held_per_connection_max: int = option(20_000, minimum=1, maximum=QUEUE_MAX)
     """Of one connection: a client has one for each queue of each of its groups."""
-    property_filter: bool = option(False, rocketmq="enablePropertyFilter")
+    property_filter: bool = option(False, rocketmq="enablePropertyFilter", feature="filters")
     """Allows SQL92 expressions in subscriptions."""
-    calc_filter_bitmap: bool = option(False, rocketmq="enableCalcFilterBitMap")
+    calc_filter_bitmap: bool = option(False, rocketmq="enableCalcFilterBitMap", feature="filters")
     """Notes with each message, when it is stored, which groups' SQL92 expressions it fits, so that the others' pulls need not
     read it. Needs ``store.consume_queue_ext_enable``."""
-    expect_consumer_num: int = option(32, rocketmq="expectConsumerNumUseFilter", minimum=1, maximum=10_000)
+    expect_consumer_num: int = option(
+        32, rocketmq="expectConsumerNumUseFilter", minimum=1, maximum=10_000, feature="filters"
+    )
     """Groups of one topic that filter by SQL92, for the size of that bit map; with more, more is read in vain."""
-    max_error_rate: int = option(20, rocketmq="maxErrorRateOfBloomFilter", minimum=1, maximum=99)
+    max_error_rate: int = option(20, rocketmq="maxErrorRateOfBloomFilter", minimum=1, maximum=99, feature="filters")
     """Percent of messages that do not fit and are read all the same."""
 
 
 @attrs.frozen(kw_only=True)
 class TransactionsSection:
     """``transactions:``"""
+
+    FEATURE: ClassVar = "transactions"
 
     timeout_ms: int = option(6_000, rocketmq="transactionTimeOut", minimum=1, maximum=30 * DAY_MS)
     """How old a half message is before its producer is first asked."""
@@ -168,16 +178,16 @@ class AdmissionSection:
 class AlarmsSection:
     """``alarms:`` — what ``flintmq status``, consoles and metrics show as wrong (docs/alarms.md)."""
 
-    lag_messages: int = option(10_000, minimum=0, maximum=2**60)
+    lag_messages: int = option(10_000, minimum=0, maximum=2**60, feature="alarms")
     """Messages in a topic that a group has not consumed, from which on a lag that grows is an alarm; 0 never is."""
-    lag_window_ms: int = option(5 * 60_000, minimum=10_000, maximum=DAY_MS)
+    lag_window_ms: int = option(5 * 60_000, minimum=10_000, maximum=DAY_MS, feature="alarms")
     """How long a lag is looked at: it must have been above ``lag_messages`` all the time, never below what it was at the
     beginning, and have grown by a tenth, or by ``lag_messages``."""
-    dispatch_behind_bytes: int = option(64 * MIB, minimum=1, maximum=2**60)
+    dispatch_behind_bytes: int = option(64 * MIB, minimum=1, maximum=2**60, feature="alarms")
     """So much of the log that is durable, and that no consumer sees yet, is an alarm."""
-    dispatch_still_ms: int = option(30_000, minimum=1_000, maximum=DAY_MS)
+    dispatch_still_ms: int = option(30_000, minimum=1_000, maximum=DAY_MS, feature="alarms")
     """How long messages may stay invisible, while none becomes visible, until that is an alarm."""
-    slave_gone_ms: int = option(30_000, minimum=1_000, maximum=DAY_MS)
+    slave_gone_ms: int = option(30_000, minimum=1_000, maximum=DAY_MS, feature="replication")
     """How long a slave may be gone, or a slave may not follow its master, until that is an alarm."""
     slow_shown_ms: int = option(5 * 60_000, minimum=1_000, maximum=DAY_MS)
     """How long a slow append, flush or commit, and an event loop that stood still, are shown after the last time."""

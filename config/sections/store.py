@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import ClassVar
 
 import attrs
 
@@ -123,46 +124,54 @@ class StoreSection:
     warm: bool = option(False, rocketmq="warmMapedFileEnable")
     """Fills a new commit log file with zeros before it is used, in the background: its syncs then write no metadata."""
     disk_max_used_ratio: int = option(
-        75, rocketmq="diskMaxUsedSpaceRatio", minimum=10, maximum=95, converter=_within_10_and_95
+        75,
+        rocketmq="diskMaxUsedSpaceRatio",
+        minimum=10,
+        maximum=95,
+        converter=_within_10_and_95,
+        feature="retention",
     )
     """Percent of the disk in use above which expired files are deleted at any hour. Taken as 10 to 95, as RocketMQ does."""
-    disk_forcible_ratio: int = option(85, minimum=35, maximum=100)
+    disk_forcible_ratio: int = option(85, minimum=35, maximum=100, feature="retention")
     """Percent of the disk in use above which old files are deleted though they have not expired
     (RocketMQ: the system property rocketmq.broker.diskSpaceCleanForciblyRatio)."""
-    disk_full_ratio: int = option(90, minimum=35, maximum=100)
+    disk_full_ratio: int = option(90, minimum=35, maximum=100, feature="retention")
     """Percent of the disk in use above which writes are refused; 100 leaves it to ``disk_min_free_bytes``
     (RocketMQ: the system property rocketmq.broker.diskSpaceWarningLevelRatio)."""
-    disk_min_free_bytes: int = option(64 * MIB, minimum=0, maximum=2**60)
+    disk_min_free_bytes: int = option(64 * MIB, minimum=0, maximum=2**60, feature="retention")
     """With less free than this writes are refused and old files deleted, whatever the ratios say; 0 is off."""
-    disk_enough_free_bytes: int = option(4 * GIB, minimum=0, maximum=2**60)
+    disk_enough_free_bytes: int = option(4 * GIB, minimum=0, maximum=2**60, feature="retention")
     """With this much free a disk is neither full nor nearly full, whatever the ratios say: nine tenths of a large shared disk
     may be other people's. 0 is off, as in RocketMQ; it is off when ``compat`` is strict."""
-    clean_forcibly: bool = option(True, rocketmq="cleanFileForciblyEnable")
+    clean_forcibly: bool = option(True, rocketmq="cleanFileForciblyEnable", feature="retention")
     """Lets a nearly full disk delete files that have not expired."""
-    file_reserved_hours: int = option(72, rocketmq="fileReservedTime", minimum=1, maximum=876_000)
+    file_reserved_hours: int = option(72, rocketmq="fileReservedTime", minimum=1, maximum=876_000, feature="retention")
     """How long a message is kept; its file goes when the newest one in it is older (``compat: strict``: by the file's
     modification time)."""
-    retention_bytes: int = option(0, minimum=0, maximum=2**60)
+    retention_bytes: int = option(0, minimum=0, maximum=2**60, feature="retention")
     """How much of the log is kept at least; older files go at any hour, expired or not. 0 is off."""
     topic_retention: tuple[str, ...] = option(
         (),
         pattern=r"[%|a-zA-Z0-9_-]{1,127}=\d{1,12}(ms|s|m|h|d)",
         expects="a topic and a duration such as 'orders=24h'",
         converter=_topic_retention,
+        feature="retention",
     )
     """Topics whose messages are kept for less than the log's files: ``orders=24h``. They can no longer be consumed then;
     their bytes go with the files."""
-    hold_until_consumed: bool = option(False)
+    hold_until_consumed: bool = option(False, feature="retention")
     """Keeps files in which a group, by its stored offsets, has unread messages, up to ``hold_max_bytes``. A group reads the
     topics in which it has stored an offset, and those that its connected members subscribe to; a queue without an offset
     counts from its beginning. What waits for a delay, a time or the end of a transaction is unread, too. What no group reads is
     not kept."""
-    hold_max_bytes: int = option(64 * GIB, minimum=0, maximum=2**60)
+    hold_max_bytes: int = option(64 * GIB, minimum=0, maximum=2**60, feature="retention")
     """How much of the log ``hold_until_consumed`` may keep; beyond it the oldest file goes, unread or not."""
-    keep_for_groups: tuple[str, ...] = option((), pattern=r"[%|a-zA-Z0-9_-]{1,255}", expects="a group's name")
+    keep_for_groups: tuple[str, ...] = option(
+        (), pattern=r"[%|a-zA-Z0-9_-]{1,255}", expects="a group's name", feature="retention"
+    )
     """Groups for which files are kept that they have not consumed, by their stored offsets; until ``keep_at_most_hours``, or
     until the disk is nearly full. Empty is off."""
-    keep_at_most_hours: int = option(168, minimum=1, maximum=876_000)
+    keep_at_most_hours: int = option(168, minimum=1, maximum=876_000, feature="retention")
     """How long files are kept for ``keep_for_groups``, by their newest message; then they go, unread or not, with a warning. At
     least ``file_reserved_hours``."""
     delete_when: str = option(
@@ -174,9 +183,12 @@ class StoreSection:
         written=r"[\s;]*([01]?\d|2[0-3])(\s*;[\s;]*([01]?\d|2[0-3]))*[\s;]*",
         minimum=0,
         maximum=23,
+        feature="retention",
     )
     """Hours of the day, local time, at which expired files are deleted."""
-    clean_resource_interval_ms: int = option(10_000, rocketmq="cleanResourceInterval", minimum=10, maximum=DAY_MS)
+    clean_resource_interval_ms: int = option(
+        10_000, rocketmq="cleanResourceInterval", minimum=10, maximum=DAY_MS, feature="retention"
+    )
     """How often the store looks at the disk, and for files to delete."""
 
     @property
@@ -268,6 +280,8 @@ class FlushSection:
 @attrs.frozen(kw_only=True)
 class LandingSection:
     """``spark_feed.landing:`` — copies messages into a folder that Spark, pandas and others read. Off without a ``path``."""
+
+    FEATURE: ClassVar = "spark_feed"
 
     path: str | None = option(None, pattern=r".+", expects="a path")
     """The landing zone's folder, on a POSIX file system; null is off."""

@@ -47,6 +47,7 @@ class AclPlugin:
     """Registers accounts, signatures and permissions, which ``acl.enable`` switches on."""
 
     plugin_name = NAME
+    serves_name_servers = True
 
     @hookimpl
     def flintmq_authenticators(self, register: RegisterAuthenticator) -> None:

@@ -48,7 +48,8 @@ class Authenticators:
             except PluginError as error:
                 if name != ACL:
                     raise
-                raise ConfigError(f"access control ('{acl_key}') is missing: {error}", key=acl_key) from error
+                text = f"access control ('{acl_key}') is missing: {error}; see 'disabled_plugins'"
+                raise ConfigError(text, key=acl_key) from error
             own = config if kernel.registries.section_for(entry) is None else settings.of(entry)
             one = kernel.guarded(entry, entry.value)(own)
             made.append(one if entry.owner.built_in else _Noted(one, kernel.account(entry)))

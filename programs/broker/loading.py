@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from flintmq.config import BrokerConfig, LoadedConfig, load_config
 from flintmq.config.errors import ConfigError
+from flintmq.config.loading.schema import KEYS
 from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
 from flintmq.core.kernel.accounts import Ledger
 from flintmq.core.kernel.blame import Blame
@@ -78,28 +79,18 @@ def load_plugins(
 
 
 def check_required(config: BrokerConfig, kernel: Kernel) -> None:
-    """Check that the services that the configuration asks for are there.
+    """Check that a plugin does what each setting asks for that differs from its default.
 
     Raises:
-        ConfigError: a setting asks for a service that no plugin has; names the setting and the plugin.
+        ConfigError: a setting asks for a feature that no plugin has; names the setting and the plugin.
     """
-    asked = (
-        ("broker.role", config.broker.role != "async_master", "replication"),
-        ("ha.enable", config.ha.enable, "replication"),
-        ("namesrv.addresses", bool(config.namesrv.addresses), "registration"),
-        ("metrics.enable", config.metrics.enable, "metrics"),
-        ("metrics.otlp_endpoint", config.metrics.otlp_endpoint is not None, "metrics"),
-        ("tracing.otlp_endpoint", config.tracing.otlp_endpoint is not None, "tracing"),
-        ("console.enable", config.console.enable, "console"),
-        ("pull.property_filter", config.pull.property_filter, "filters"),
-        ("pull.calc_filter_bitmap", config.pull.calc_filter_bitmap, "filters"),
-    )
-    known = {entry.name for entry in kernel.registries.services.all()}
-    for key, is_asked, service in asked:
-        if is_asked and service not in known:
-            raise ConfigError(
-                f"'{key}' needs the plugin '{service}', which is not loaded: see 'disabled_plugins'", key=key
-            )
+    registries = kernel.registries
+    known = {info.name for info in kernel.describe() if info.enabled}
+    known |= {entry.name for registry in (registries.services, registries.authenticators) for entry in registry.all()}
+    for name, key in KEYS.items():
+        if key.feature and key.feature not in known and key.value_of(config) != key.field.default:
+            text = f"'{name}' needs the plugin '{key.feature}', which is not loaded: see 'disabled_plugins'"
+            raise ConfigError(text, key=name)
 
 
 class PluginSettings:

@@ -67,6 +67,7 @@ def commanded(*arguments: str) -> Iterator[str]:
 def refused(root: Path, feature: str, setting: str) -> Iterator[str]:
     """Start the servers with a setting of the feature, which must be refused with the remedy."""
     from flintmq.config import ConfigError
+    from flintmq.core.errors import PluginError
 
     key, _, value = setting.partition("=")
     secret = ("ha.secret=0123456789abcdef",) if feature == "replication" and key != "ha.secret" else ()
@@ -79,6 +80,9 @@ def refused(root: Path, feature: str, setting: str) -> Iterator[str]:
             yield f"{key}: the error does not name the feature and the key: {error}"
         elif "disabled_plugins" not in str(error):
             yield f"{key}: the error names no remedy: {error}"
+    except PluginError as error:  # a list of names, which parts of any plugin may have
+        if key not in str(error) or "there are: " not in str(error):
+            yield f"{key}: the error does not name the key and what there is: {error}"
 
 
 def main() -> None:

@@ -85,11 +85,11 @@ def test_a_lag_that_grows_is_an_alarm_until_it_is_worked_off(alarms: Alarms) -> 
         assert alarms(broker) == {}
 
 
-@pytest.mark.parametrize("settings", [("alarms.lag_messages=0",), ("disabled_plugins=alarms",)])
+@pytest.mark.parametrize("settings", [(*SETTINGS, "alarms.lag_messages=0"), ("disabled_plugins=alarms",)])
 def test_it_can_be_switched_off(alarms: Alarms, settings: tuple[str, ...]) -> None:
     """A cluster whose groups are meant to lag."""
     clock = VirtualClock()
-    with EmbeddedBroker(settings=[*SETTINGS, *settings], clock=clock) as broker:
+    with EmbeddedBroker(settings=settings, clock=clock) as broker:
         broker.create_topic("T")
         put(broker, 10)
         consume(broker, 10)
