@@ -18,8 +18,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from flintmq.config import BrokerConfig as BrokerConfig
+    from flintmq.config import ConfigError as ConfigError
+    from flintmq.config import LoadedConfig as LoadedConfig
     from flintmq.config import load_config as load_config
+    from flintmq.config import option as option
+    from flintmq.core.io.clock import Clock as Clock
     from flintmq.core.kernel.hookspecs import hookimpl as hookimpl
+    from flintmq.flush.group_commit import GroupCommit as GroupCommit
+    from flintmq.flush.transient_store_pool import AnonymousBufferPool as AnonymousBufferPool
     from flintmq.programs.broker.broker import Broker as Broker
     from flintmq.programs.name_server.name_server import NameServer as NameServer
     from flintmq.remoting.client import *  # noqa: F403
@@ -27,16 +33,22 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "AnonymousBufferPool": "flintmq.flush.transient_store_pool",
     "Broker": "flintmq.programs.broker.broker",
     "BrokerConfig": "flintmq.config",
+    "Clock": "flintmq.core.io.clock",
+    "ConfigError": "flintmq.config",
+    "GroupCommit": "flintmq.flush.group_commit",
+    "LoadedConfig": "flintmq.config",
     "NameServer": "flintmq.programs.name_server.name_server",
     "hookimpl": "flintmq.core.kernel.hookspecs",
     "load_config": "flintmq.config",
+    "option": "flintmq.config",
 }
 """Of the names that are not the client library's."""
 _CLIENT = "flintmq.remoting.client"
 _SUBPACKAGES = frozenset(
-    {"client", "config", "core", "dispatchers", "flush", "plugins", "programs", "remoting", "testing"}
+    {"client", "config", "core", "dispatchers", "flush", "plugins", "programs", "protocol", "remoting", "testing"}
 )
 
 

@@ -15,7 +15,8 @@ import attrs
 
 from flintmq.config.units import parse_duration
 from flintmq.core.event import Event
-from flintmq.core.io.clock import SYSTEM_CLOCK, Scheduled, SystemClock
+from flintmq.core.io.clock import SYSTEM_CLOCK as SYSTEM_CLOCK
+from flintmq.core.io.clock import Scheduled, SystemClock
 from flintmq.core.running_loop import running_loop
 
 _NEVER_MS: Final = 1 << 62

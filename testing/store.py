@@ -37,7 +37,7 @@ from flintmq.core.record.host import pack_host
 from flintmq.core.record.properties import AlikeProperties, properties_to_string
 from flintmq.core.record.record import MessageExtBrokerInner
 from flintmq.core.store import message_store
-from flintmq.core.store.message_store import MessageStore
+from flintmq.core.store.message_store import MessageStore as MessageStore
 from flintmq.core.store.opened_store import StoreSpec
 from flintmq.core.waiters import DONE, FENCED, CompletedWaiter
 from flintmq.dispatchers.consume_queue.consume_queue_table import make_consume_queues

@@ -7,7 +7,7 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-CODE = ("client", "config", "core", "dispatchers", "flush", "plugins", "programs", "remoting", "testing")
+CODE = ("client", "config", "core", "dispatchers", "flush", "plugins", "programs", "protocol", "remoting", "testing")
 
 
 def test_the_default_installation_is_the_one_that_was_measured() -> None:

@@ -1,17 +1,17 @@
-"""What docs, examples and new plugins import is public, or stands in a list that may only shrink."""
+"""What docs, examples and new plugins import is public."""
 
 from __future__ import annotations
 
 import re
-import tomllib
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+import flintmq.protocol
+
 ROOT = Path(__file__).resolve().parent.parent
-LIST = ROOT / "tests" / "not_yet_public.toml"
 
 IMPORT = re.compile(
     r"^[ \t]*(?:>>> )?from (flintmq(?:\.\w+)*) import (\([^)]*\)|[^\n(#]+)|^[ \t]*(?:>>> )?import (flintmq(?:\.\w+)*)\b",
@@ -26,15 +26,16 @@ def public() -> dict[str, set[str]]:
     rows = {module: set(re.findall(r"`(\w+)`", names)) for module, names in ROW.findall(page("compatibility.md"))}
     rows["flintmq"] |= rows["flintmq.client"]
     rows["flintmq.client.sync"] = rows["flintmq.client"] - {"ClientInstance", "RemotingClient"}
-    kits: dict[str, set[str]] = {f"flintmq.testing.{kit}": set() for kit in rows["flintmq.testing"]}
+    tools: dict[str, set[str]] = {f"flintmq.testing.{module}": set() for module in rows["flintmq.testing"]}
     # The names of these are in their own __all__, or on pages of their own.
     return (
         rows
-        | kits
+        | tools
         | {
             name: set()
             for name in ("flintmq.core.kernel.hookspecs", "flintmq.core.kernel.ports", "flintmq.plugins.spark")
         }
+        | {"flintmq.protocol": set(flintmq.protocol.__all__)}
     )
 
 
@@ -83,20 +84,10 @@ def private() -> dict[str, set[str]]:
     return dict(found)
 
 
-def listed() -> set[str]:
-    """Return what is allowed to for now."""
-    return set(tomllib.loads(LIST.read_text())["not_yet_public"])
-
-
-def test_nothing_more_that_is_private_is_shown_to_be_imported() -> None:
+def test_nothing_that_is_private_is_shown_to_be_imported() -> None:
     """compatibility.md lets every other module change with any version, and with it the programs that copied the import."""
-    more = {name: sorted(places) for name, places in private().items() if name not in listed()}
-    assert more == {}, "import it from a public module, or make it public in docs/compatibility.md"
-
-
-def test_the_list_shrinks() -> None:
-    """What is public by now, or is imported no more, is taken out of tests/not_yet_public.toml."""
-    assert sorted(listed() - private().keys()) == []
+    found = {name: sorted(places) for name, places in private().items()}
+    assert found == {}, "import it from a public module, or make it public in docs/compatibility.md"
 
 
 @pytest.mark.parametrize(

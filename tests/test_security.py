@@ -20,7 +20,7 @@ from flintmq.remoting.wire.signature import add_signature
 from flintmq.tests.support.blocking_client import blocking_client
 
 ROOT = Path(str(flintmq.__file__)).parent
-SERVERS = ("client", "config", "core", "dispatchers", "flush", "remoting", "plugins", "programs", "testing")
+SERVERS = ("client", "config", "core", "dispatchers", "flush", "remoting", "plugins", "programs", "protocol", "testing")
 TOOLS = ("testing", "programs/cli", "programs/bench", "plugins/spark/session.py",
          "plugins/spark/worker_python.py")  # fmt: skip
 """Run by people, never by a server: ``session.py`` starts Spark for a program that asks for a session, ``worker_python.py``

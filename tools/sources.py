@@ -12,7 +12,18 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-FOLDERS: Final = ("client", "config", "core", "dispatchers", "flush", "remoting", "plugins", "programs", "testing")
+FOLDERS: Final = (
+    "client",
+    "config",
+    "core",
+    "dispatchers",
+    "flush",
+    "remoting",
+    "plugins",
+    "programs",
+    "protocol",
+    "testing",
+)
 """The folders whose modules are installed."""
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 

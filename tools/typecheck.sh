@@ -6,6 +6,6 @@ mkdir -p .overlay
 ln -sfn .. .overlay/flintmq
 cd .overlay
 python -m mypy --config-file ../pyproject.toml -m flintmq -m flintmq.__main__ \
-  -p flintmq.client -p flintmq.config -p flintmq.testing -p flintmq.core -p flintmq.dispatchers -p flintmq.flush -p flintmq.remoting -p flintmq.plugins -p flintmq.programs -p flintmq.tests.support
+  -p flintmq.client -p flintmq.config -p flintmq.testing -p flintmq.core -p flintmq.dispatchers -p flintmq.flush -p flintmq.remoting -p flintmq.plugins -p flintmq.programs -p flintmq.protocol -p flintmq.tests.support
 cd ..
 python tools/public_types.py

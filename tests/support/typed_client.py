@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import assert_type
 
+import attrs
+
 import flintmq
 from flintmq import client as aio
 from flintmq.client import sync
@@ -189,13 +191,35 @@ def failures() -> None:
 
 def embedded() -> None:
     """Say the types of what the root gives out beside the client library."""
-    config = flintmq.load_config(None, ["listen.port=0"], {})
+    try:
+        config = flintmq.load_config(None, ["listen.port=0"], {})
+    except flintmq.ConfigError as mistake:
+        assert_type(mistake, flintmq.ConfigError)
+        raise
+    assert_type(config, flintmq.LoadedConfig)
     assert_type(config.config, flintmq.BrokerConfig)
     with flintmq.NameServer(config) as server, flintmq.Broker(config) as broker:
         assert_type(server.address, str)
         assert_type(broker, flintmq.Broker)
         assert_type(broker.put([flintmq.Message("T", b"")])[0].message_id, str)
     assert_type(flintmq.Producer("p"), aio.Producer)
+    assert_type(flintmq.AnonymousBufferPool(2, 4096).borrow(), memoryview | None)
+
+
+@attrs.frozen
+class Settings:
+    """The section of a plugin."""
+
+    wait_ms: int = flintmq.option(5, minimum=1)
+
+
+class Strategy(flintmq.GroupCommit):
+    """A strategy that is made of a built-in one."""
+
+
+def now_s(clock: flintmq.Clock) -> float:
+    """Return the time of a clock."""
+    return clock.monotonic_s()
 
 
 class Plugin:

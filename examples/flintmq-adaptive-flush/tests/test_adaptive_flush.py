@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from flintmq_adaptive_flush.service import AdaptiveGroupCommit, AdaptiveGroupCommitSection
 
-from flintmq.core.io.clock import Clock
+from flintmq import Clock
 from flintmq.core.kernel.ports import FlushContext
 from flintmq.testing.clock import ManualClock
 from flintmq.testing.fake_log import FakeLog

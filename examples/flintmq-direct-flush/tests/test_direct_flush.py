@@ -12,12 +12,11 @@ import pytest
 from flintmq_direct_flush.service import DirectFlush, DirectFlushSection
 from flintmq_direct_flush.writer import PAGE_BYTES, Mode, SyncedWriter
 
-from flintmq.core.io.clock import SYSTEM_CLOCK
+from flintmq import AnonymousBufferPool
 from flintmq.core.kernel.ports import FlushStatus, FlushStrategy, FlushWaiter
-from flintmq.core.store.message_store import MessageStore
-from flintmq.flush.transient_store_pool import AnonymousBufferPool
+from flintmq.testing.clock import SYSTEM_CLOCK
 from flintmq.testing.flush_kit import check_flush_service
-from flintmq.testing.store import message, open_store
+from flintmq.testing.store import MessageStore, message, open_store
 
 STRATEGY = FlushStrategy("direct_flush", DirectFlush, DirectFlushSection, synchronous=True, uses_pool=True)
 FILE_BYTES = 16 * PAGE_BYTES

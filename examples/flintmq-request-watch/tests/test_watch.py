@@ -11,10 +11,8 @@ from flintmq_request_watch.command import print_counts
 from flintmq_request_watch.watch import COUNTS, Watch
 
 import flintmq
-from flintmq.config import load_config
-from flintmq.core.kernel.ports.processor import declared_by
-from flintmq.remoting.client.transport import RemotingClient
-from flintmq.remoting.wire.command import request
+from flintmq.client import RemotingClient
+from flintmq.protocol import declared_by, request
 from flintmq.testing.processor_kit import Sample, check_request_processor
 
 
@@ -28,7 +26,7 @@ def test_a_broker_is_watched(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     """Requests, answers and connections are counted; a refused code says which key refuses it."""
     text = "listen: {port: 0, vip: false}\nrequest_watch: {refused_codes: [28]}\n"
     (tmp_path / "broker.yaml").write_text(text + f"store: {{path: {tmp_path / 'store'}}}\n", encoding="utf-8")
-    loaded = load_config(tmp_path / "broker.yaml", [], {})
+    loaded = flintmq.load_config(tmp_path / "broker.yaml", [], {})
 
     async def live() -> None:
         async with flintmq.Broker(loaded) as broker:  # found by its entry point

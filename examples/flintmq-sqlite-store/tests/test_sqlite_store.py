@@ -9,8 +9,7 @@ from flintmq_sqlite_store.index import SqliteIndex
 from flintmq_sqlite_store.queues import SqliteConsumeQueues
 
 from flintmq.core.kernel.ports import DispatchRequest, RecordBatch
-from flintmq.core.record.sys_flag import indexed, queued
-from flintmq.core.record.topic_lives import deletion
+from flintmq.protocol import deletion, indexed, queued
 from flintmq.testing.dispatcher_kit import check_dispatcher, sample_batch, sample_requests
 from flintmq.testing.index_kit import check_index_builder
 

@@ -9,8 +9,7 @@ import pytest
 from flintmq_topic_quota.quota import Quota, QuotaService, QuotaStep
 
 import flintmq
-from flintmq.config import load_config
-from flintmq.core.errors import RefusedError
+from flintmq.protocol import RefusedError
 from flintmq.testing.intake_kit import IntakeSample, check_intake_step
 from flintmq.testing.service_kit import check_service
 from flintmq.testing.store import message
@@ -40,7 +39,7 @@ def test_a_broker_refuses_what_is_too_much(tmp_path: Path) -> None:
     """Other topics pass, and request 28 has the figure."""
     text = "listen: {port: 0, vip: false}\ntopic_quota: {max_bytes: 10}\n"
     (tmp_path / "broker.yaml").write_text(text + f"store: {{path: {tmp_path / 'store'}}}\n", encoding="utf-8")
-    loaded = load_config(tmp_path / "broker.yaml", [], {})
+    loaded = flintmq.load_config(tmp_path / "broker.yaml", [], {})
 
     async def live() -> None:
         async with flintmq.Broker(loaded) as broker:  # found by its entry point

@@ -6,8 +6,8 @@ from typing import Final
 
 import attrs
 
+from flintmq import GroupCommit
 from flintmq.core.kernel.ports import FlushContext
-from flintmq.flush.group_commit import GroupCommit
 
 _WEIGHT: Final = 0.2
 """Of the newest sync in the moving average: some five syncs until a disk's new pace is known."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import attrs
 
+from flintmq import GroupCommit
 from flintmq.core.kernel.ports import FileWriter, FlushableLog, FlushContext
-from flintmq.flush.group_commit import GroupCommit
 from flintmq_direct_flush.writer import Mode, SyncedWriter
 
 

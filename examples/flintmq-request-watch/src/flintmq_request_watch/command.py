@@ -7,8 +7,8 @@ import json
 
 import click
 
-from flintmq.remoting.client.transport import RemotingClient
-from flintmq.remoting.wire.command import request
+from flintmq.client import RemotingClient
+from flintmq.protocol import request
 from flintmq_request_watch.watch import COUNTS
 
 

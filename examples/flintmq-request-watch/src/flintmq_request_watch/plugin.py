@@ -16,7 +16,7 @@ from flintmq.core.kernel.hookspecs import (
     RegisterServerPart,
     hookimpl,
 )
-from flintmq.core.kernel.ports.processor import declared_by
+from flintmq.protocol import declared_by
 from flintmq_request_watch.command import request_counts
 from flintmq_request_watch.watch import Watch
 

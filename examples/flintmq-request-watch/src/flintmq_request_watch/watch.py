@@ -8,10 +8,7 @@ from typing import Any
 
 import msgspec
 
-from flintmq.core.errors import RefusedError
-from flintmq.core.kernel.ports.access import ACCOUNT
-from flintmq.core.kernel.ports.processor import DeclaredProcessor, Request, Response, handles
-from flintmq.core.response_code import ResponseCode
+from flintmq.protocol import ACCOUNT, DeclaredProcessor, RefusedError, Request, Response, ResponseCode, handles
 
 COUNTS: int = 25_000
 """The request code that is answered with the counts."""

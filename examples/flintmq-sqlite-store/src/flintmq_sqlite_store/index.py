@@ -6,7 +6,7 @@ import sqlite3
 from typing import Final
 
 from flintmq.core.kernel.ports import RecordBatch
-from flintmq.core.record.sys_flag import indexed
+from flintmq.protocol import indexed
 
 _TABLES: Final = """
 CREATE TABLE IF NOT EXISTS keys (

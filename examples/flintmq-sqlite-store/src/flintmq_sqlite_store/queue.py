@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Callable, Iterator
 
 from flintmq.core.kernel.ports import MessageFilter
-from flintmq.core.record.queue_unit import UNIT, Unit, is_filler
+from flintmq.protocol import UNIT, Unit, is_filler
 
 
 class SqliteQueue:

@@ -8,10 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from flintmq.core.kernel.ports import DispatchRequest, RecordBatch
-from flintmq.core.record.queue_unit import FILLER_SIZE
-from flintmq.core.record.record import RECORD_MIN_BYTES
-from flintmq.core.record.sys_flag import queued
-from flintmq.core.record.topic_lives import begins_again, deleted_topic
+from flintmq.protocol import FILLER_SIZE, RECORD_MIN_BYTES, begins_again, deleted_topic, queued
 from flintmq_sqlite_store.queue import SqliteQueue
 
 _TABLES: Final = """

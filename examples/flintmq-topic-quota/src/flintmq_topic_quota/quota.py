@@ -6,11 +6,8 @@ from collections import Counter
 from collections.abc import Mapping
 
 from flintmq.core.broker.api import PeriodicTimers
-from flintmq.core.errors import RefusedError
 from flintmq.core.kernel.ports import Sent
-from flintmq.core.record.batch import MessageBatch
-from flintmq.core.record.record import MessageExtBrokerInner
-from flintmq.core.response_code import ResponseCode
+from flintmq.protocol import MessageBatch, MessageExtBrokerInner, RefusedError, ResponseCode
 
 
 class Quota:
