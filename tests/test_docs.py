@@ -122,6 +122,22 @@ def test_the_index_names_every_page() -> None:
     assert sorted(set(docs.rglob("*.md")) - named - {docs / "index.md"}) == []
 
 
+def test_the_readme_is_short_and_begins_with_the_kernel_and_its_hooks() -> None:
+    """A visitor decides on the first screens; what is behind them has pages."""
+    lines = (ROOT / "README.md").read_text().splitlines()
+    assert len(lines) <= 150
+    first = "\n".join(lines[:50])
+    for named in (
+        "CommitLogDispatcher",
+        "FlushCommitLogService",
+        "IndexService",
+        "NettyRequestProcessor",
+        "| core |",
+        "| optional",
+    ):
+        assert named in first
+
+
 def test_the_site_shows_four_groups_in_the_order_of_reading() -> None:
     """A reader learns first, then has a task, then looks something up, and then asks why."""
     groups = re.findall(r"^  - ([^:\n]+):$", (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2], re.MULTILINE)
