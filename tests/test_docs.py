@@ -95,8 +95,9 @@ def test_the_defaults_of_the_client_are_those_that_its_page_tells() -> None:
     """A program is written by the page: retries, what is cached, how long a listener may take."""
     producer = inspect.signature(flintmq.client.Producer.__init__).parameters
     consumer = attrs.fields_dict(ConsumerSettings)
-    told = re.findall(r"`([a-z_]+)` \(([\d,]+)(?: (MiB|KiB|minutes))?\)", (ROOT / "docs" / "client.md").read_text())
-    told += re.findall(r"\*\*`([a-z_]+)`\*\* \(([\d,]+)()\)", (ROOT / "docs" / "client.md").read_text())
+    pages = "".join((ROOT / "docs" / name).read_text() for name in ("client.md", "client-advanced.md"))
+    told = re.findall(r"`([a-z_]+)` \(([\d,]+)(?: (MiB|KiB|minutes))?\)", pages)
+    told += re.findall(r"\*\*`([a-z_]+)`\*\* \(([\d,]+)()\)", pages)
     for name, number, unit in told:
         default = consumer[name].default if name in consumer else producer[name].default
         assert int(number.replace(",", "")) * {"MiB": 2**20, "KiB": 2**10, "minutes": 60, "": 1}[unit] == default, name
@@ -144,6 +145,17 @@ def test_the_site_shows_four_groups_in_the_order_of_reading() -> None:
     assert groups == ["Tutorial", "How-to", "Reference", "Explanation"]
     headings = re.findall(r"^## (.+)$", (ROOT / "docs" / "index.md").read_text(), re.MULTILINE)
     assert headings == ["Tutorials", "How-to guides", "Reference", "Explanation"]
+
+
+def test_no_page_is_long_but_those_of_the_reference() -> None:
+    """A page of more than 3,000 words is not read to its end; what is looked up may be long."""
+    reference = (ROOT / "mkdocs.yml").read_text().partition("  - Reference:\n")[2].partition("  - Explanation:\n")[0]
+    looked_up = {name.removeprefix("project/") for name in re.findall(r"[\w/-]+\.md", reference)}
+    pages = {page.relative_to(ROOT / "docs").as_posix(): page for page in (ROOT / "docs").rglob("*.md")}
+    pages |= {page.name: page for page in ROOT.glob("*.md")}
+    assert [
+        name for name, page in pages.items() if len(page.read_text().split()) > 3_000 and name not in looked_up
+    ] == []
 
 
 def test_there_is_a_tutorial_for_each_of_the_four_uses_and_it_is_run() -> None:

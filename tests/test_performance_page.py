@@ -1,4 +1,4 @@
-"""What docs/performance.md and docs/store-benchmarks.md say of the code, beside their measurements, is what the code has."""
+"""The pages with measurements (performance, performance-compared, store-benchmarks) describe the code as it is."""
 
 from __future__ import annotations
 
@@ -23,7 +23,11 @@ from flintmq.programs.cli.bench_flush import flush
 from flintmq.remoting.processors.answers import SLICE_S
 
 ROOT: Final = Path(str(flintmq.__file__)).resolve().parent
-PAGE: Final = " ".join((ROOT / "docs" / "performance.md").read_text("utf-8").split())
+PAGE: Final = " ".join(
+    " ".join(
+        (ROOT / "docs" / name).read_text("utf-8") for name in ("performance.md", "performance-compared.md")
+    ).split()
+)
 STORES: Final = (ROOT / "docs" / "store-benchmarks.md").read_text("utf-8")
 
 

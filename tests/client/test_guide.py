@@ -1,4 +1,4 @@
-"""Each snippet of docs/client.md runs, in the order of the page, and prints what the page says."""
+"""Each snippet of docs/client.md and docs/client-advanced.md runs, in their order, and prints what the page says."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from pathlib import Path
 
 import flintmq
 
-PAGE = Path(str(flintmq.__file__)).parent / "docs" / "client.md"
+DOCS = Path(str(flintmq.__file__)).parent / "docs"
+PAGES = (DOCS / "client.md", DOCS / "client-advanced.md")
 SNIPPET = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL)
 
 
@@ -20,8 +21,9 @@ def test_every_snippet_does_what_the_page_says(
     """In a process of its own, as a reader would run it: it also has to end by itself."""
     create_topic("Orders", 4)
     create_topic("Prices", 1)
-    snippets = SNIPPET.findall(PAGE.read_text("utf-8"))
-    assert len(snippets) == PAGE.read_text("utf-8").count("```python")
+    text = "\n".join(page.read_text("utf-8") for page in PAGES)
+    snippets = SNIPPET.findall(text)
+    assert len(snippets) == text.count("```python")
     for code, printed in snippets:
         script = code.replace("127.0.0.1:9876", name_server)
         command = [sys.executable, "-W", "error", "-c", script]

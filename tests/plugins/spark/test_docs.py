@@ -8,7 +8,7 @@ import flintmq
 from flintmq.plugins.spark.options import READ_OPTIONS
 from flintmq.plugins.spark.schema import COLUMNS
 
-PAGE = Path(flintmq.__file__).parent / "docs" / "spark.md"
+PAGE = Path(flintmq.__file__).parent / "docs" / "spark-reference.md"
 ONLY = {None: "", "store": "files", "broker": "wire"}
 
 

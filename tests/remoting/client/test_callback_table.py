@@ -1,4 +1,4 @@
-"""Each function of a user raises each kind of exception: the table of docs/client.md says what becomes of it, and it does.
+"""Each function of a user raises each kind of exception, and the result is that of the table in docs/client-advanced.md.
 
 The loop's order, time and threads are simulated: an exception that got out of a callback would end the test.
 """
@@ -31,7 +31,7 @@ from flintmq.remoting.wire.command import encode_command, request
 from flintmq.testing.choices import Choices
 from flintmq.tests.support.fake_cluster import FakeCluster
 
-PAGE = Path(str(flintmq.__file__)).parent / "docs" / "client.md"
+PAGE = Path(str(flintmq.__file__)).parent / "docs" / "client-advanced.md"
 QUEUE = MessageQueue("broker-0", 0, "T")
 
 
@@ -379,7 +379,7 @@ TABLE: dict[str, list[Callable[[Setting], Awaitable[None]]]] = {
     "`after_response` of a hook": [after_response],
     "a handler of `register_processor`": [handler_of_requests],
 }
-"""The first column of the table in docs/client.md → what shows that the row holds."""
+"""The first column of the table in docs/client-advanced.md → what shows that the row holds."""
 CASES = [(row, case, failure) for row, cases in TABLE.items() for case in cases for failure in (*ORDINARY, *ENDING)]
 
 

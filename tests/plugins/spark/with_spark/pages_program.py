@@ -27,7 +27,7 @@ from snippets import ROOT, Snippet, SnippetList, snippets
 from flintmq.plugins.spark import session
 from flintmq.tests.support.snippet_runner import commands, is_printed
 
-PAGES = ("README.md", "docs/spark.md", "docs/spark-feed.md", "docs/pipelines.md")
+PAGES = ("README.md", "docs/spark.md", "docs/spark-reference.md", "docs/spark-feed.md", "docs/pipelines.md")
 COUNT = 60
 """How many messages each topic has."""
 LANDED = 4 * COUNT + 2
@@ -291,7 +291,7 @@ CHECKS: dict[tuple[str, str], Check] = {
     ("README.md", "from flintmq.plugins.spark import"): readme,
     ("docs/spark.md", "from flintmq.plugins.spark import"): first_example,
     ("docs/spark.md", "$ flintmq spark offsets"): offsets,
-    ("docs/spark.md", "CREATE TABLE"): tables,
+    ("docs/spark-reference.md", "CREATE TABLE"): tables,
     ("docs/spark-feed.md", "dispatchers:"): nothing_more,
     ("docs/spark-feed.md", "spark.read.parquet"): zone,
     ("docs/pipelines.md", "$ flintmq pipeline demo"): demo,

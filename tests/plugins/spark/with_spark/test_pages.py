@@ -33,7 +33,7 @@ IS_SAID = "`spark-submit` takes the address of a cluster too. It does not submit
 def test_what_the_pages_show_works_there(
     needs_spark: None, environment: dict[str, str], tmp_path: Path, place: str
 ) -> None:
-    """Each block of the four pages runs, streams included; a command that cannot run there is one of which the page says so."""
+    """Each block of the pages runs, streams included; a command that cannot run there is one of which the page says so."""
     import pyspark
 
     if place == "connect":
