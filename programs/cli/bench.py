@@ -41,16 +41,16 @@ from flintmq.programs.cli.output import print_json
 from flintmq.programs.cli.parser import Command
 
 PRELOAD_COUNT: Final = 200_000
-"""Messages that are stored before consuming is measured, in a broker that is started for it."""
+"""Number of messages that are stored before consuming is measured, if a broker is started for it."""
 
-load_warmup = warmup_option(1.0, "Load before anything is counted.")
+load_warmup = warmup_option(1.0, "Seconds of load before the measurement.")
 count_option = click.option(
-    "--count", type=IntRange(min=1), metavar="N", help="Measure so many messages, however long it takes."
+    "--count", type=IntRange(min=1), metavar="N", help="Measure N messages, in place of --seconds."
 )
 
 
 class Load(Measured):
-    """What the command line says about sending and consuming."""
+    """The options of ``send`` and ``consume``."""
 
     count: int | None
     connections: int
@@ -59,7 +59,7 @@ class Load(Measured):
 
 
 class LatencyLoad(Measured):
-    """What the command line says about sending by the clock."""
+    """The options of ``latency``."""
 
     rate: float
 
@@ -111,7 +111,7 @@ def _once(bench: BenchSettings, target: Target, loop: str) -> BenchResult:
 @click.command(cls=Command)
 @measured_options
 @click.option("--rate", type=FloatRange(0.1, 200_000), default=200.0, metavar="R", help="Messages per second.")
-@warmup_option(1.0, "Messages before any counts.")
+@warmup_option(1.0, "Seconds of sending before the measurement.")
 @size_option(128)
 @topic_options("FlintLatency", 4)
 def latency(**load: Unpack[LatencyLoad]) -> None:
@@ -126,15 +126,18 @@ def latency(**load: Unpack[LatencyLoad]) -> None:
 
 
 @click.command(cls=Command)
-@click.option("--rounds", type=IntRange(min=1), default=5, metavar="N", help="Of each broker, in turn.")
-@seconds_option(3.0, "Of one measurement.")
-@warmup_option(0.5, "Before each measurement.")
+@click.option("--rounds", type=IntRange(min=1), default=5, metavar="N", help="Rounds; each measures every broker once.")
+@seconds_option(3.0, "Seconds of one measurement.")
+@warmup_option(0.5, "Seconds of load before each measurement.")
 @connections_option
 @click.option("--inflight", type=IntRange(min=1, max=65535), default=8, metavar="K")
 @size_option(128)
-@click.option("--landing/--no-landing", default=True, help="Also a broker with a landing zone (needs pyarrow).")
+@click.option("--landing/--no-landing", default=True, help="Also measure a broker with a landing zone (needs pyarrow).")
 @click.option(
-    "--folder", type=options.PATH, metavar="DIR", help="Where the brokers' stores are made; else for temporary files."
+    "--folder",
+    type=options.PATH,
+    metavar="DIR",
+    help="The folder for the brokers' stores; by default the one for temporary files.",
 )
 @options.settings
 @loop_option
@@ -153,10 +156,17 @@ def feed(rounds: int, landing: bool, folder: Path | None, settings: tuple[str, .
 
 @click.command(cls=Command)
 @click.option(
-    "--store", type=options.PATH, required=True, metavar="DIR", help="A store; it is only read, copies are measured."
+    "--store",
+    type=options.PATH,
+    required=True,
+    metavar="DIR",
+    help="The store; it is only read, and copies of it are measured.",
 )
 @click.option(
-    "--work", type=options.PATH, metavar="DIR", help="Where copies are made; else the folder for temporary files."
+    "--work",
+    type=options.PATH,
+    metavar="DIR",
+    help="The folder for the copies; by default the one for temporary files.",
 )
 @options.settings
 def recover(store: Path, work: Path | None, settings: tuple[str, ...]) -> None:

@@ -1,4 +1,4 @@
-"""``flintmq bench flush``: which flush strategy for this disk, this load, and this much to lose; ``report`` compares two."""
+"""``flintmq bench flush`` compares flush strategies on a disk under a load; ``flintmq bench report`` compares two reports."""
 
 from __future__ import annotations
 
@@ -60,24 +60,28 @@ DEFAULT_STRATEGIES = "group_commit,flush_real_time,commit_real_time"
     "-s",
     default=DEFAULT_STRATEGIES,
     metavar="A,B,...",
-    help="Names, each perhaps with settings: group_commit:interval_ms=1",
+    help="Strategies, with settings if needed: group_commit:interval_ms=1",
 )
-@click.option("--threads", type=click.IntRange(min=1, max=10000), default=32, metavar="N", help="Writers that wait.")
+@click.option(
+    "--threads", type=click.IntRange(min=1, max=10000), default=32, metavar="N", help="Writers; each waits for its put."
+)
 @size_option(1024)
 @click.option("--batch", type=click.IntRange(min=1, max=4096), default=1, metavar="K", help="Messages in one put.")
 @seconds_option(2.0, "Measured time of a round.")
-@warmup_option(0.5, "Load before it, per round.")
-@click.option("--rounds", type=click.IntRange(min=1), default=5, metavar="R", help="Of every strategy, in turn.")
+@warmup_option(0.5, "Seconds of load before the measured time, in each round.")
+@click.option(
+    "--rounds", type=click.IntRange(min=1), default=5, metavar="R", help="Rounds; each measures every strategy once."
+)
 @click.option(
     "--quiet",
     "quiet_s",
     type=click.FloatRange(min=0),
     default=0.0,
     metavar="S",
-    help="Wait so long for a quiet machine, before each turn.",
+    help="Wait up to S seconds for a quiet machine before each measurement.",
 )
 @click.option(
-    "--dir", "directory", type=options.PATH, metavar="DIR", help="Make stores here: on the disk to be measured."
+    "--dir", "directory", type=options.PATH, metavar="DIR", help="The folder for stores, on the disk to measure."
 )
 @click.option("--plugin", multiple=True, metavar="MODULE[:OBJECT]", help="A plugin that is not installed.")
 @options.settings
@@ -89,9 +93,9 @@ DEFAULT_STRATEGIES = "group_commit,flush_real_time,commit_real_time"
     metavar="S",
     help="Time on a simulated disk before its power is cut.",
 )
-@click.option("--json", "as_json", is_flag=True, help="One line per strategy, then one of the whole.")
-@click.option("--report", type=options.PATH, metavar="FILE", help="Write everything there, as JSON.")
-@click.option("--plot", type=options.PATH, metavar="FILE.svg", help="Draw it: .svg, .png or .pdf.")
+@click.option("--json", "as_json", is_flag=True, help="Print a line of JSON per strategy, then a summary line.")
+@click.option("--report", type=options.PATH, metavar="FILE", help="Write the full report to this file, as JSON.")
+@click.option("--plot", type=options.PATH, metavar="FILE.svg", help="Draw the figures: .svg, .png or .pdf.")
 @loop_option
 def flush(
     strategies: str,
@@ -125,7 +129,7 @@ def flush(
 
 
 def _plugin(target: str) -> str:
-    """Return a plugin as the configuration names it, ``package.module:object``; a module alone is an object of its package."""
+    """Return a plugin as the configuration names it: ``package.module:object``. A module alone is an object of its package."""
     if ":" in target or "." not in target:
         return target
     try:
@@ -149,7 +153,7 @@ def _contenders(text: str) -> Any:
 
 @contextlib.contextmanager
 def _folder(directory: Path | None) -> Iterator[Path]:
-    """Yield the folder for stores: the one that was named, else a temporary one."""
+    """Yield the folder for stores: the named one, or a temporary one that is removed at the end."""
     if directory is not None:
         if not directory.is_dir():
             raise CommandError(f"--dir: there is no folder {directory}", ExitCode.USAGE)
@@ -161,7 +165,7 @@ def _folder(directory: Path | None) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _progress() -> Iterator[Any]:
-    """Show what happens now on the last line of a terminal; nothing where stderr is not a terminal."""
+    """Yield a function that shows the current step on a terminal's last line. It does nothing if stderr is not a terminal."""
     screen = console(stderr=True)
     if not screen.is_terminal:
         yield lambda _text: None
@@ -171,7 +175,7 @@ def _progress() -> Iterator[Any]:
 
 
 def _check_plot(plot: Path | None) -> None:
-    """Raise for a picture that cannot be drawn, before anything is measured."""
+    """Raise CommandError if a picture cannot be drawn, before anything is measured."""
     if plot is None:
         return
 
@@ -228,7 +232,7 @@ def _print_tables(made: FlushReport) -> None:
 
 
 def _print_estimates(columns: Mapping[str, str], found: Mapping[str, Mapping[str, Estimate]], title: str) -> None:
-    """Print a row for each strategy; columns are headings and figures."""
+    """Print a table with a row for each strategy. ``columns`` maps headings to names of figures."""
     rows = [
         (label, *(plus_minus(figures[name]) if name in figures else "-" for name in columns.values()))
         for label, figures in found.items()
@@ -256,7 +260,7 @@ def _losses(one: FlushSummary) -> tuple[object, ...]:
 
 
 def plus_minus(value: Estimate) -> str:
-    """Return a mean and half its interval, with as many digits as mean something."""
+    """Return a mean and half its confidence interval, rounded to significant digits."""
     if not math.isfinite(value.high):
         return _number(value.mean)
     return f"{_number(value.mean)} ±{_number(value.half_width)}"
@@ -269,8 +273,8 @@ def _number(value: float) -> str:
 
 
 @click.command(cls=Command)
-@click.argument("first", type=options.PATH, metavar="A.json", help="The base.")
-@click.argument("second", type=options.PATH, metavar="B.json", help="What is compared with it.")
+@click.argument("first", type=options.PATH, metavar="A.json", help="The report to compare with.")
+@click.argument("second", type=options.PATH, metavar="B.json", help="The report to compare.")
 @options.as_json
 def report(first: Path, second: Path, as_json: bool) -> None:
     try:

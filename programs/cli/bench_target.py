@@ -1,4 +1,4 @@
-"""What the measurements of ``flintmq bench`` measure: a broker that was named, or one started for the measurement."""
+"""The broker that ``flintmq bench`` measures: the named one, or one that is started for the measurement."""
 
 from __future__ import annotations
 
@@ -27,40 +27,55 @@ F = TypeVar("F", bound=Callable[..., Any])
 R = TypeVar("R", BenchResult, LatencyResult)
 
 Target = tuple[str, int | None]
-"""A name server, and the process of its broker where that is known."""
+"""The name server's address, and the broker's process id if it is known."""
 
 
 def size_option(default: int) -> Callable[[F], F]:
-    """Return the size of a body, as ``size_bytes``."""
+    """Return the option ``--size`` for the size of a body in bytes, ``size_bytes``."""
     return click.option(
-        "--size", "size_bytes", type=IntRange(0, 4 * 1024 * 1024), default=default, metavar="BYTES", help="Of a body."
+        "--size",
+        "size_bytes",
+        type=IntRange(0, 4 * 1024 * 1024),
+        default=default,
+        metavar="BYTES",
+        help="Size of a body.",
     )
 
 
 def warmup_option(default: float, said: str) -> Callable[[F], F]:
-    """Return how long load is made before anything is measured, as ``warmup_s``."""
+    """Return the option ``--warmup`` for the seconds of load before the measurement, ``warmup_s``."""
     return click.option("--warmup", "warmup_s", type=FloatRange(min=0), default=default, metavar="S", help=said)
 
 
 def seconds_option(default: float, said: str) -> Callable[[F], F]:
-    """Return how long is measured."""
+    """Return the option ``--seconds`` for the duration of a measurement."""
     return click.option("--seconds", type=FloatRange(min=0.01), default=default, metavar="S", help=said)
 
 
 def topic_options(topic: str, queues: int) -> Callable[[F], F]:
-    """Return the topic, and how many queues it gets where it has to be created."""
+    """Return the options ``--topic`` and ``--queues``; the latter is the number of queues of a topic that is created."""
 
     def add(command: F) -> F:
         command = click.option(
-            "--queues", type=IntRange(1, 1024), default=queues, metavar="N", help="Of a topic that is created."
+            "--queues",
+            type=IntRange(1, 1024),
+            default=queues,
+            metavar="N",
+            help="Queues of the topic, if it is created.",
         )(command)
-        return click.option("--topic", default=topic, metavar="T", help="Created where it is missing.")(command)
+        return click.option("--topic", default=topic, metavar="T", help="The topic; created if it does not exist.")(
+            command
+        )
 
     return add
 
 
 connections_option = click.option(
-    "--connections", type=IntRange(min=1, max=10_000), default=4, metavar="C", help="To each broker of the topic."
+    "--connections",
+    type=IntRange(min=1, max=10_000),
+    default=4,
+    metavar="C",
+    help="Connections to each broker of the topic.",
 )
 loop_option = click.option(
     "--loop", type=click.Choice(["auto", "asyncio", "uvloop"]), default="auto", help="The client's event loop."
@@ -68,7 +83,7 @@ loop_option = click.option(
 
 
 class Measured(TypedDict):
-    """What the command line says about the brokers to measure, see :func:`measured_options`; the load's own options follow."""
+    """The options of :func:`measured_options`. The options of a measurement are added in subclasses."""
 
     namesrv: str | None
     pid: int | None
@@ -85,29 +100,36 @@ class Measured(TypedDict):
 
 
 _OPTIONS: Final = (
-    click.option("--namesrv", "-n", metavar="HOST:PORT", help="Of the broker to measure; else one that is started."),
+    click.option(
+        "--namesrv",
+        "-n",
+        metavar="HOST:PORT",
+        help="The name server of the broker to measure; by default a broker is started.",
+    ),
     options.access,
-    click.option("--pid", type=int, help="The broker's process: its processor time is measured."),
+    click.option("--pid", type=int, help="The broker's process id, to measure its processor time."),
     click.option("--against", metavar="HOST:PORT", help="Also measure the broker of this name server."),
-    click.option("--against-pid", type=int, help="Likewise, of the other broker."),
-    click.option("--rounds", type=IntRange(1), default=3, metavar="N", help="With --against: runs of each, in turn."),
-    seconds_option(5.0, "How long is measured."),
+    click.option("--against-pid", type=int, help="The process id of the broker of --against."),
+    click.option(
+        "--rounds", type=IntRange(1), default=3, metavar="N", help="With --against: number of runs of each broker."
+    ),
+    seconds_option(5.0, "Seconds of one measurement."),
     options.settings,
     loop_option,
 )
 
 
 def measured_options(command: F) -> F:
-    """Give a command the options that say which brokers are measured, and how often."""
+    """Add the options for the brokers to measure and the number of runs to a command."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
 
 
 def settings_of(bench: Literal["send", "consume"], asked: Measured) -> BenchSettings:
-    """Return how load is made, as the command line says."""
+    """Return the settings of the load from the options."""
     known: dict[str, Any] = {name: value for name, value in asked.items() if name in attrs.fields_dict(BenchSettings)}
-    # Who measures a broker of his own signs as that one asks for.
+    # A broker that is started gets the client credentials from its own settings.
     signing = access() if asked["namesrv"] is not None else access_to_own(asked["settings"])
     return BenchSettings(bench=bench, access=signing, **known)
 
@@ -115,13 +137,13 @@ def settings_of(bench: Literal["send", "consume"], asked: Measured) -> BenchSett
 def measure_in_turn(
     once: Callable[[BenchSettings, Target], R], bench: BenchSettings, target: Target, asked: Measured
 ) -> None:
-    """Measure one broker, or two brokers in turn, and print a line of JSON per run; of two brokers then the ratios.
+    """Measure one broker, or two brokers in turn. Print a line of JSON per run and, for two brokers, the ratios.
 
     Args:
         once: measures a broker once.
-        bench: how load is made; towards the other broker the client signs as the command line says.
+        bench: the settings of the load. For the broker of ``--against`` the credentials are those of the command line.
         target: the broker to measure.
-        asked: what the command line says.
+        asked: the options.
     """
     if asked["against"] is None:
         print_json(once(bench, target).as_json())
@@ -139,10 +161,10 @@ def measure_in_turn(
 
 @contextlib.contextmanager
 def broker_to_measure(namesrv: str | None, pid: int | None, settings: Sequence[str]) -> Iterator[Target]:
-    """Yield the broker that was named, else one started with these settings; its store is removed afterwards.
+    """Yield the named broker, or a new broker with these settings, whose store is removed afterwards.
 
     Raises:
-        CommandError: settings were given for a broker that runs already, or the broker does not start.
+        CommandError: settings are given for a running broker, or the broker does not start.
     """
     if namesrv is not None:
         if settings:
@@ -159,7 +181,7 @@ def broker_to_measure(namesrv: str | None, pid: int | None, settings: Sequence[s
 
 
 def runner(loop: str) -> Callable[[Coroutine[Any, Any, Any]], Any]:
-    """Return a function that runs coroutines on the event loop of this name.
+    """Return a function that runs coroutines on the event loop with this name.
 
     Raises:
         CommandError: the event loop is unknown, or uvloop is not installed.

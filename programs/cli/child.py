@@ -1,4 +1,4 @@
-"""A FlintMQ of one's own in another process: started, waited for, stopped."""
+"""Runs a temporary FlintMQ in another process."""
 
 from __future__ import annotations
 
@@ -19,12 +19,14 @@ STOP_TIMEOUT_S = 30.0
 
 
 class ServedChild:
-    """``flintmq run`` with these arguments, for the length of a ``with`` statement.
+    """Runs ``flintmq run`` in another process for the duration of a ``with`` statement.
 
-    ``start_timeout_s`` bounds the time until READY: recovering a large store takes its time.
+    Args:
+        arguments: the arguments of ``flintmq run``.
+        start_timeout_s: seconds until the READY line; recovering a large store takes long.
 
     Raises:
-        CommandError: it did not start, with what it said and its exit code.
+        CommandError: the process did not start; with its error output and exit code.
     """
 
     def __init__(self, arguments: Sequence[str], *, start_timeout_s: float = START_TIMEOUT_S) -> None:
@@ -32,14 +34,14 @@ class ServedChild:
         self._arguments = [sys.executable, "-m", "flintmq", "run", "--log-level", "warning", *arguments]
         self._running = contextlib.ExitStack()
         self.namesrv = ""
-        """``host:port`` of its name server."""
+        """``host:port`` of the name server."""
         self.broker = ""
-        """``host:port`` of its broker."""
+        """``host:port`` of the broker."""
         self.pid = 0
         self.exit_code: int | None = None
-        """Known once it has been stopped."""
+        """The exit code; None until the process has ended."""
         self.errors = ""
-        """What it wrote to stderr; known once it has been stopped."""
+        """The process's output on stderr; empty until the process has ended."""
 
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as stack:
@@ -53,7 +55,7 @@ class ServedChild:
                 self._running = stack.pop_all()
                 return self
             if line is not None:
-                process.wait(STOP_TIMEOUT_S)  # by itself: its exit code says why
+                process.wait(STOP_TIMEOUT_S)  # it ends by itself, and its exit code is the reason
         if line is None:
             raise CommandError(f"the broker was not ready within {self._start_timeout_s:g} s: {self.errors}")
         said = self.errors.splitlines()[-1:] or [f"it ended with exit code {self.exit_code}"]
@@ -64,7 +66,7 @@ class ServedChild:
         self._running.close()
 
     def _first_line(self, process: subprocess.Popen[bytes]) -> str | None:
-        """Return the first line that it prints; None where none comes in time."""
+        """Return the first line of the process's output; None if it does not arrive in time."""
         assert process.stdout is not None
         deadline_s = time.monotonic() + self._start_timeout_s
         found = b""

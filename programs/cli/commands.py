@@ -1,4 +1,4 @@
-"""Every command of FlintMQ: its name, the module that holds it, and the line that says what it does."""
+"""The table of FlintMQ's commands: name, module and help text."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ COMMANDS: Final[Table] = {
         "Start FlintMQ with each flush strategy, send messages over the wire, consume them and check every one.",
     ),
     "send": ("send:send", "Send messages."),
-    "consume": ("consume:consume", "Print a topic's messages as they come."),
-    "query": ("query:query", "Find messages by key or id. Nothing found is a failure (exit code 1)."),
-    "topics": ("topics:topics", "List, show, create and delete topics. Without a command: list."),
-    "groups": ("groups:groups", "List, show, create, reset and delete groups. Without a command: list."),
+    "consume": ("consume:consume", "Print a topic's messages as they arrive."),
+    "query": ("query:query", "Find messages by key or id. Exit code 1 if none is found."),
+    "topics": ("topics:topics", "List, show, create and delete topics. The default is list."),
+    "groups": ("groups:groups", "List, show, create, reset and delete groups. The default is list."),
     "status": (
         "status:status",
-        "Show clusters, brokers, rates, totals and disks. Ends with 1 when one of its alarms is critical.",
+        "Show clusters, brokers, rates, totals and disks. Exit code 1 if an alarm is critical.",
     ),
     "ping": (
         "ping:ping",
-        "Ask servers whether they are there; any answer will do, a refusal too. Ends with 4 when one does not answer.",
+        "Check whether servers answer; a refusal is an answer too. Exit code 4 if one does not.",
     ),
     "console": ("console:console", "Show and change a cluster in a browser."),
     "top": (
         "top:top",
-        "Show a cluster as it goes: rates, lag, alarms, brokers, topics, groups. "
+        "Show a live view of a cluster: rates, lag, alarms, brokers, topics, groups. "
         "Needs the extra 'top'; --once and --json do not.",
     ),
     "pipeline": (
         {
             "run": (
                 "pipeline:run",
-                "Run a pipeline: source, decode, SQL steps, sinks; in a batch, or streaming with a checkpoint.",
+                "Run a pipeline (source, decode, SQL steps, sinks) as a batch, or as a stream with a checkpoint.",
             ),
             "demo": (
                 "pipeline:demo",
-                "Fill a store with orders, run a pipeline over it, and check that every one came out.",
+                "Fill a store with orders, run a pipeline on it, and check that it writes every order.",
             ),
         },
         "Run pipelines on Spark.",
@@ -50,42 +50,42 @@ COMMANDS: Final[Table] = {
         {
             "offsets": (
                 "spark_offsets:offsets",
-                "Show where a streaming query stands, compare it with what there is, and have it go on elsewhere.",
+                "Show the offset of a streaming query, compare it with the source, or move the query to another offset.",
             ),
         },
-        "Look after streaming queries of Spark.",
+        "Show and move the offsets of Spark's streaming queries.",
     ),
     "bench": (
         {
             "flush": (
                 "bench_flush:flush",
-                "Compare flush strategies: speed, latency, syncs, bytes written, and what a power cut would take.",
+                "Compare flush strategies: speed, latency, syncs, bytes written, and messages lost in a power cut.",
             ),
             "feed": (
                 "bench:feed",
-                "Measure brokers without and with the dispatcher spark_feed, in turn. "
+                "Measure brokers with and without the dispatcher spark_feed, in turn. "
                 "A line of JSON per run, then medians and ratios.",
             ),
             "recover": (
                 "bench:recover",
-                "Measure starts on a store (after a crash, a kill, a stop, without queues and index) and look-ups. "
+                "Measure starts of a broker (after a crash, a kill, a stop, without queues and index) and look-ups. "
                 "One line of JSON.",
             ),
             "send": ("bench:send", "Measure sending. --set configures the broker that is started."),
             "consume": (
                 "bench:consume",
-                "Measure consuming: pulls of what is stored, from the first message again when the last one is reached.",
+                "Measure consuming: pull all stored messages, repeatedly.",
             ),
             "latency": (
                 "bench:latency",
-                "Measure end to end: from the send to a listener that waits. One line of JSON per run, then the ratios.",
+                "Measure the time from sending a message to its listener. One line of JSON per run, then the ratios.",
             ),
             "report": (
                 "bench_flush:report",
-                "Compare two reports that 'bench flush --report' wrote: what was different, and the ratio of each figure.",
+                "Compare two reports of 'bench flush --report': their differences, and the ratio of each figure.",
             ),
         },
-        "Measure a broker: one line of JSON per run. Without -n a FlintMQ of its own is started for it.",
+        "Measure a broker: one line of JSON per run. Without -n a FlintMQ is started for the measurement.",
     ),
     "store": (
         {
@@ -95,80 +95,79 @@ COMMANDS: Final[Table] = {
             ),
             "explain": (
                 "store:explain",
-                "Explain a place, a message or a key; without any of them, what a start would decide.",
+                "Explain a position, a message or a key; without an option, what a broker would do at its start.",
             ),
             "repair": (
                 "store:repair",
-                "Recover the log, then make queues and index again from it; the old ones are kept in STORE/flint/replaced.",
+                "Recover the log, then rebuild queues and index from it. The old ones are kept in STORE/flint/replaced.",
             ),
             "salvage": (
                 "store:salvage",
-                "Copy everything whole, also what lies behind damage, into a new store. The old one is not changed.",
+                "Copy all undamaged records, also after damaged parts, to a new store. The old store is not changed.",
             ),
             "diff": (
                 "store:diff",
-                "Compare two stores: logs record by record, topics, groups and offsets. Differences are exit code 1.",
+                "Compare two stores: logs record by record, topics, groups and offsets. Exit code 1 if they differ.",
             ),
             "backup": (
                 "store_backup:backup",
-                "Back up a store while its broker runs: whole up to the position it states; the next time only what is new.",
+                "Back up a store while its broker runs, complete up to a printed position; later runs copy only new data.",
             ),
             "restore": (
                 "store_backup:restore",
-                "Make a store of a backup, its queues and index from its log; or check a backup (--verify).",
+                "Restore a backup to a new store, with queues and index rebuilt; or check a backup (--verify).",
             ),
-            "cat": ("store:cat", "Print messages as JSON lines, in the log's order, or write them as Parquet."),
+            "cat": ("store:cat", "Print messages as JSON lines in the order of the log, or write them as Parquet."),
             "rebuild": (
                 "store_scale:rebuild",
-                "Make queues and index again from the log of a large, sound store, in parallel; "
-                "see 'repair' for one that is not.",
+                "Rebuild queues and index of a large, sound store in parallel; use 'repair' for a damaged store.",
             ),
-            "export": ("store_scale:export", "Write the messages of a time range into Parquet files."),
+            "export": ("store_scale:export", "Write the messages of a time range to Parquet files."),
             "compact": (
                 "store_scale:compact",
-                "Write the newest message of each key (KEYS) of each topic into Parquet files. The store is not changed.",
+                "Write the newest message of each topic and key (KEYS) to Parquet files. The store is not changed.",
             ),
             "audit": (
                 "store_scale:audit",
-                "Look for holes in queues, changed bodies and messages that are there twice, and count by topic. "
+                "Search for gaps in queues, damaged bodies and duplicate messages, and count by topic. "
                 "Changes nothing.",
             ),
         },
-        "Check, explain, rebuild, save, compare and print stores that no broker runs on, and back up any.\n\n"
+        "Check, explain, rebuild, salvage, compare and print stores of stopped brokers, and back up any store.\n\n"
         "Exit codes: 0 sound, same or done; 1 errors found, or stores differ; 2 usage; 3 the store cannot be opened.",
     ),
     "config": (
         {
-            "show": ("config:show", "Show every setting with where its value comes from, and RocketMQ's name for it."),
+            "show": ("config:show", "Show every setting with its value, the value's origin, and RocketMQ's name."),
             "init": (
                 "config_files:init",
-                "Write a commented configuration to begin with: for development, durable, replicated, or edge.",
+                "Write a commented starting configuration: for development, durable, replicated, or edge.",
             ),
             "schema": (
                 "config_files:schema",
-                "Print a JSON Schema of the configuration, plugins' sections included, for editors and programs.",
+                "Print a JSON Schema of the configuration with plugins' sections, for editors and programs.",
             ),
             "import": (
                 "config:import_",
-                "Translate RocketMQ's broker.conf to YAML; what cannot be taken over is listed on stderr with the reason.",
+                "Translate RocketMQ's broker.conf to YAML; settings without an equivalent are listed on stderr.",
             ),
             "check": (
                 "plugins:check",
-                "Check a configuration, its plugins included, without starting anything. "
-                "Exit code 2 says what is wrong and where.",
+                "Check a configuration and its plugins without starting a server. "
+                "Exit code 2 with the reason and the line if it is not valid.",
             ),
         },
         "Write, show, check and import configurations.",
     ),
-    "plugins": ("plugins:plugins", "List the plugins a broker of this configuration would load."),
+    "plugins": ("plugins:plugins", "List the plugins that a broker with this configuration would load."),
     "plugin": (
         {
             "new": (
                 "plugin_new:new",
-                "Write the project of a new plugin, which installs, works and passes its tests as it is.",
+                "Write a project for a new plugin, which can be installed and passes its tests.",
             ),
         },
-        "Begin a plugin.",
+        "Create plugins.",
     ),
 }
-"""The commands of FlintMQ itself, in the order in which help lists them; those of plugins follow."""
+"""FlintMQ's commands in the order of the help; commands of plugins follow them."""

@@ -22,12 +22,12 @@ from flintmq.programs.cli.parser import Command
 @click.command(cls=Command)
 @options.config_file
 @options.settings
-@click.option("--changed", is_flag=True, help="Only what is not at its default.")
+@click.option("--changed", is_flag=True, help="Show only settings that differ from their default.")
 @click.option(
     "--yaml",
     "as_yaml",
     is_flag=True,
-    help="Print YAML that loads as the same configuration, once the secrets that it names are added.",
+    help="Print YAML of the same configuration, without secrets; a warning names them.",
 )
 @options.role
 @options.as_json
@@ -50,7 +50,9 @@ def show(
 
 @click.command("import", cls=Command)
 @click.argument("file", type=options.PATH, help="RocketMQ's broker.conf or namesrv.conf.")
-@click.option("--output", "-o", type=options.PATH, metavar="FILE", help="Write the YAML here; else to stdout.")
+@click.option(
+    "--output", "-o", type=options.PATH, metavar="FILE", help="Write the YAML to this file; by default to stdout."
+)
 @options.role
 def import_(file: Path, output: Path | None, role: Role) -> None:
     try:
@@ -71,6 +73,6 @@ def import_(file: Path, output: Path | None, role: Role) -> None:
 
 
 def warn_ignored(loaded: LoadedConfig) -> None:
-    """Warn of each line of a RocketMQ file that changes nothing."""
+    """Warn about each line of a RocketMQ file that has no effect."""
     for entry in loaded.ignored:
         warn(str(entry))

@@ -1,4 +1,4 @@
-"""``flintmq config schema`` and ``init``: a schema for editors, and a configuration to begin with."""
+"""``flintmq config schema`` prints a schema for editors; ``flintmq config init`` writes a starting configuration."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ def schema(config: Path | None, role: Role) -> None:
 
 
 @click.command(cls=Command)
-@click.option("--for", "purpose", type=click.Choice(list(PURPOSES)), required=True, help="What the broker is for.")
+@click.option("--for", "purpose", type=click.Choice(list(PURPOSES)), required=True, help="The broker's purpose.")
 @click.option(
     "--output",
     "-o",
     type=options.PATH,
     metavar="FILE",
-    help="Write the YAML here; else to stdout. A file that exists is not touched.",
+    help="Write the YAML to this file; by default to stdout. An existing file is not changed.",
 )
 @click.option(
     "--schema",
     "schema_file",
     type=options.PATH,
     metavar="FILE",
-    help="Also write the JSON Schema here, again for a YAML that exists, and name it in the first line of a new one, where "
-    "editors look for it.",
+    help="Also write the JSON Schema to this file, even if the YAML exists. A new YAML names it in its first line, for "
+    "editors.",
 )
 def init(purpose: str, output: Path | None, schema_file: Path | None) -> None:
     if output is None:
@@ -59,7 +59,7 @@ def init(purpose: str, output: Path | None, schema_file: Path | None) -> None:
         _write_new(output, starting_yaml(purpose), private=private)
     else:
         is_there = output.exists()
-        text = _schema_text(output if is_there else None, "broker")  # fails, if it does, before anything is written
+        text = _schema_text(output if is_there else None, "broker")  # if this fails, nothing has been written
         if not is_there:
             _write_new(output, starting_yaml(purpose, _seen_from(output, schema_file)), private=private)
         _write_schema(schema_file, text)
@@ -69,10 +69,10 @@ def init(purpose: str, output: Path | None, schema_file: Path | None) -> None:
 
 
 def _schema_text(config: Path | None, role: Role) -> str:
-    """Return the schema with the sections of installed plugins, and of those that a configuration names.
+    """Return the schema with the sections of installed plugins and of the plugins in a configuration.
 
     Raises:
-        ConfigError, PluginError: the configuration, or a plugin that it names, is wrong.
+        ConfigError, PluginError: the configuration or one of its plugins is not valid.
     """
     loaded = load_config(config, role=role)
     models = PluginSettings(assembled(loaded, config), loaded).models
@@ -80,13 +80,13 @@ def _schema_text(config: Path | None, role: Role) -> str:
 
 
 def _seen_from(output: Path, schema_file: Path) -> str:
-    """Return the schema's place relative to the folder of the YAML, as a URL: editors read it up to a blank."""
+    """Return the schema's path relative to the folder of the YAML, as a URL. Editors read the URL up to the first blank."""
     place = Path(os.path.relpath(schema_file, output.parent)).as_posix()
     return urllib.parse.quote(place if place.startswith("../") else f"./{place}")
 
 
 def _write_new(file: Path, text: str, *, private: bool) -> None:
-    """Write a file that does not exist yet; a private one can be read by its owner only."""
+    """Write a new file. Only its owner can read a private file. Raises CommandError if the file exists."""
     try:
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if private else 0o666)
     except FileExistsError as error:
@@ -98,7 +98,7 @@ def _write_new(file: Path, text: str, *, private: bool) -> None:
 
 
 def _write_schema(file: Path, text: str) -> None:
-    """Write a schema, and replace an older one, but no other file."""
+    """Write a schema, replacing an older schema but no other file. Raises CommandError."""
     try:
         if file.exists() and not _is_schema(file.read_bytes()):
             raise CommandError(f"{file} exists and is not a JSON Schema: choose another --schema, or remove it")

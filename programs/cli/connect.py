@@ -1,4 +1,4 @@
-"""A client for the length of one command, and the advice when no server answers."""
+"""Runs a command with a client, and says what to do if no server answers."""
 
 from __future__ import annotations
 
@@ -25,31 +25,32 @@ HINT = "is one running? Start one with 'flintmq run', or name another with -n HO
 
 
 def checked_name_servers(text: str) -> str:
-    """Return the name servers to ask. Raises ``CommandError`` for text that does not name an address."""
+    """Return the addresses of name servers after checking them. Raises CommandError for text that is not an address."""
     for address in text.replace(",", ";").split(";"):
         check_address(address.strip(), "-n: ")
     return text
 
 
 def check_address(address: str, option: str = "") -> None:
-    """Check that text names an address. Raises ``CommandError``, which begins with the option that was given."""
+    """Raise CommandError if a text is not an address; the error begins with the option's name."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal() or int(port) > 65535:
         raise CommandError(f"{option}'{address[:80]}' is not HOST:PORT", ExitCode.USAGE)
 
 
 def access() -> Access:
-    """Return how clients of this command sign and encrypt. Raises ``ConfigError``."""
+    """Return the credentials and the TLS settings for this command's clients. Raises ConfigError."""
     return access_of({**os.environ, **given_access})
 
 
 def access_to_own(settings: Sequence[str] = ()) -> Access:
-    """Return how a client signs and encrypts towards a FlintMQ that was started with these settings.
+    """Return the credentials and the TLS settings for a FlintMQ that was started with some settings.
 
-    It encrypts when that one does, and trusts its certificate; it signs as was said, else as that one's broker does.
+    The client uses TLS if the server does, and trusts its certificate. It signs with the credentials of the command line, or
+    else with those of the server's own broker.
 
     Raises:
-        ConfigError: a setting is wrong, or see :func:`access`.
+        ConfigError: a setting is not valid; see also :func:`access`.
     """
     said = access()
     config = load_config(None, settings).config
@@ -66,10 +67,10 @@ def access_to_own(settings: Sequence[str] = ()) -> Access:
 
 
 def with_client(work: Callable[[ClientInstance], Awaitable[T]]) -> T:
-    """Run work with a client of the name servers that the command line or the environment names, and close the client.
+    """Run a function with a client of the name servers in the command line or the environment, and close the client.
 
     Raises:
-        CommandError: no server answers; the message says what to do.
+        CommandError: no server answers; says what to do.
         ConfigError: see :func:`access`.
         RefusedError: a request was refused.
     """
@@ -91,22 +92,23 @@ def with_client(work: Callable[[ClientInstance], Awaitable[T]]) -> T:
 
 
 def with_admin(work: Callable[[AdminClient], Awaitable[T]]) -> T:
-    """Run work with an administration client; see :func:`with_client`."""
+    """Run a function with an administration client; see :func:`with_client`."""
     return with_client(lambda client: work(AdminClient(client=client)))
 
 
 class Silent:
-    """The brokers that did not answer while a command asked several: what the others have is shown. One event loop."""
+    """Collects the brokers that do not answer while a command asks several, so that the answers of others are shown. One event
+    loop."""
 
     def __init__(self) -> None:
         self._reasons: dict[str, RemotingError] = {}
         self._answered = False
 
     async def ask(self, address: str, work: Callable[[], Awaitable[T]]) -> T | None:
-        """Return what a broker answers; None where it does not, or has not before.
+        """Return a broker's answer; None if it does not answer now or did not before.
 
         Raises:
-            RefusedError: it answers, and refuses.
+            RefusedError: the broker refuses.
         """
         if address in self._reasons:
             return None
@@ -119,12 +121,12 @@ class Silent:
         return answer
 
     def check(self) -> None:
-        """Raise the error of the first broker where none has answered."""
+        """Raise the first broker's error if no broker has answered."""
         if self._reasons and not self._answered:
             raise next(iter(self._reasons.values()))
 
     def end(self) -> None:
-        """Warn of those that did not answer, and end the command with exit code 1; do nothing where all have answered."""
+        """Warn about the brokers that did not answer, and exit with code 1. Do nothing if all answered."""
         for address, error in self._reasons.items():
             warn(f"{address} does not answer, so what it has is missing here: {error}")
         if self._reasons:
@@ -132,7 +134,7 @@ class Silent:
 
 
 async def until_first(*work: Coroutine[Any, Any, object]) -> None:
-    """Do work side by side until one part of it has ended; the others are cancelled. Raises what that part raises."""
+    """Run coroutines together until one ends, and cancel the others. Raises that coroutine's error."""
     tasks = [asyncio.ensure_future(part) for part in work]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

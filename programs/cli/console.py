@@ -1,4 +1,4 @@
-"""``flintmq console``: web pages beside any RocketMQ 4.9 cluster."""
+"""``flintmq console``: web pages for any RocketMQ 4.9 cluster."""
 
 from __future__ import annotations
 
@@ -28,14 +28,24 @@ _SIGNS = (ACCESS_KEY, SECRET_KEY, SECRET_KEY_FILE)
 @options.name_servers
 @click.option("--host", default="127.0.0.1", metavar="HOST", help="The address to listen at.")
 @options.port("console.port")
-@click.option("--host-name", "host_names", multiple=True, metavar="NAME", help="A name browsers use. May be repeated.")
-@click.option("--certificate", metavar="FILE", help="Serve HTTPS with this certificate chain (PEM).")
-@click.option("--key", metavar="FILE", help="Its private key; else in the same file.")
-@click.option("--audit", type=options.PATH, metavar="FILE", help="Keep what was changed; else in memory.")
-@click.option("--history", type=options.PATH, metavar="FILE", help="Keep what the last day was like; else in memory.")
 @click.option(
-    "--supervised", is_flag=True, hidden=True, help="Set by the process that started it, whose pipe stdin is."
+    "--host-name", "host_names", multiple=True, metavar="NAME", help="A host name that browsers use. May be repeated."
 )
+@click.option("--certificate", metavar="FILE", help="Serve HTTPS with this certificate chain (PEM).")
+@click.option("--key", metavar="FILE", help="The certificate's private key; by default in the same file.")
+@click.option(
+    "--audit",
+    type=options.PATH,
+    metavar="FILE",
+    help="The file for the log of changes; by default it is kept in memory.",
+)
+@click.option(
+    "--history",
+    type=options.PATH,
+    metavar="FILE",
+    help="The file for the last day's figures; by default they are kept in memory.",
+)
+@click.option("--supervised", is_flag=True, hidden=True, help="Set by the parent process; stdin is its pipe.")
 @options.log_level("info")
 def console(
     host: str,
@@ -49,9 +59,9 @@ def console(
 ) -> None:
     """Show and change a cluster in a browser.
 
-    Prints one line when it serves: READY console=HOST:PORT pid=PID
+    Prints one line when it is ready: READY console=HOST:PORT pid=PID
 
-    Brokers with access control have people log in with their own access key; an account of the command line is not used.
+    If brokers have access control, users log in with their own access keys. The account of the command line is not used.
     """
     try:
         from flintmq.programs.console.server import ConsoleServer

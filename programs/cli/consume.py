@@ -1,4 +1,4 @@
-"""``flintmq consume``: prints messages, with a group as its member, without one as a mere reader that leaves no trace."""
+"""``flintmq consume`` prints messages, as a member of a group or without a group, leaving no offsets."""
 
 from __future__ import annotations
 
@@ -25,28 +25,28 @@ from flintmq.remoting.client.message import MessageExt
 from flintmq.remoting.client.pull_consumer import PullConsumer
 
 READER_GROUP = "TOOLS_CONSUMER"
-"""Named in the requests of a reader: every broker has this group, so none is created."""
+"""The group in the requests of a reader without a group. Every broker has it, so no group is created."""
 SUSPEND_MS = 1_000
 PULL_SIZE = 32
 IN_LOOP_MAX_BYTES = 64 * 1024
-"""Longer messages, and compressed ones, are printed in a thread."""
+"""Messages that are longer or compressed are printed in a thread."""
 
 
 @click.command(cls=Command)
 @click.argument("topic", help="The topic.")
 @options.name_servers
-@click.option("--group", "-g", help="Consume as a member of this group: offsets are kept. Without: just read.")
-@click.option("--tags", default="*", metavar="EXPR", help="Only these: 'A || B'.")
+@click.option("--group", "-g", help="Consume as a member of this group, which stores offsets. Without it, only read.")
+@click.option("--tags", default="*", metavar="EXPR", help="Only messages with these tags: 'A || B'.")
 @click.option(
     "--from",
     "begin",
     default="first",
     metavar="first|last|TIME",
-    help=f"Where to begin (a group: where it has no offset yet). {options.NEAREST_HELP}",
+    help=f"Where to begin; for a group only in queues without an offset. {options.NEAREST_HELP}",
 )
-@click.option("--count", type=click.IntRange(min=1), metavar="N", help="Stop after so many; fewer is a failure.")
-@click.option("--timeout", default="10s", metavar="10s", help="Stop when nothing came for so long; 0: never.")
-@click.option("--broadcast", is_flag=True, help="With --group: get every message, whatever other members get.")
+@click.option("--count", type=click.IntRange(min=1), metavar="N", help="Stop after N messages; fewer are a failure.")
+@click.option("--timeout", default="10s", metavar="10s", help="Stop if no message arrives for this time; 0: never.")
+@click.option("--broadcast", is_flag=True, help="With --group: get every message, independent of other members.")
 @options.as_json
 @options.raw
 def consume(
@@ -60,11 +60,11 @@ def consume(
     as_json: bool,
     raw: bool,
 ) -> None:
-    """Print a topic's messages as they come.
+    """Print a topic's messages as they arrive.
 
-    One line each: broker:queue:offset, id, tags, keys, body; characters that would steer the terminal are escaped, and of a
-    body the first 64 KiB are printed. With --json a JSON object each, with --raw the bodies alone, as they are. A body that
-    cannot be read is printed as it is stored, with the reason.
+    Each message is a line: broker:queue:offset, id, tags, keys, body. Control characters are escaped, and a body is cut after
+    64 KiB. --json prints a JSON object per message, --raw only the unchanged bodies. A body that cannot be read is printed as
+    stored, with the reason.
     """
 
     options.check_form(as_json, raw)
@@ -83,7 +83,7 @@ def consume(
             concurrency=1,
             unreadable="deliver",
         )
-        await client.routes.route(topic)  # a member would wait for the topic; a user at a terminal wants to know
+        await client.routes.route(topic)  # fails now if there is no such topic; a member would wait for it
         consumer = Consumer(group, listener=printer.take_unless_full, settings=settings, client=client)
         await consumer.subscribe(topic, tags)
         async with consumer:
@@ -95,7 +95,7 @@ def consume(
 
 
 class Printer:
-    """Prints messages until there are enough or nothing has come for too long. Loop thread."""
+    """Prints messages until there are enough, or until none arrives for the timeout. Loop thread."""
 
     def __init__(self, count: int | None, timeout_s: float | None, form: str) -> None:
         self._count = count
@@ -107,11 +107,11 @@ class Printer:
 
     @property
     def is_full(self) -> bool:
-        """Return whether as many were printed as were asked for."""
+        """Whether the requested number of messages has been printed."""
         return self._count is not None and self.printed >= self._count
 
     async def take(self, message: MessageExt) -> bool:
-        """Print a message, a long one in a thread; return whether there was still room for it."""
+        """Print a message, in a thread if it is long. Return False, without printing it, if enough were printed."""
         async with self._turn:
             if self.is_full:
                 return False
@@ -124,12 +124,13 @@ class Printer:
             return True
 
     async def take_unless_full(self, message: MessageExt) -> None:
-        """Print a member's message; one too many waits until the consumer is closed, and stays unconsumed."""
+        """Print a member's message. A message beyond the requested number waits until the consumer closes, and stays
+        unconsumed."""
         if not await self.take(message):
             await asyncio.Event().wait()
 
     async def wait(self) -> None:
-        """Wait until it is full, or nothing has come for the timeout."""
+        """Wait until enough messages were printed, or none has arrived for the timeout."""
         while not self.is_full:
             self._came.clear()
             try:
@@ -140,7 +141,7 @@ class Printer:
 
 
 async def _read(reader: PullConsumer, topic: str, tags: str, where: str, timestamp_ms: int, printer: Printer) -> None:
-    """Pull every queue side by side; offsets are not stored anywhere."""
+    """Pull all queues at the same time. No offsets are stored."""
 
     async def follow(queue: MessageQueue) -> None:
         if where == FROM_LAST:

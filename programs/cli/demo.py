@@ -1,4 +1,4 @@
-"""``flintmq demo``: a tour in some seconds: every flush strategy stores messages, and every message is checked."""
+"""``flintmq demo``: sends messages with every flush strategy, consumes them and checks each, in some seconds."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ SETTINGS = (
     "index.max_index_num=400_000",
     "flush.commit_real_time.pool_size=2",
 )
-"""Small files: a demo must not fill anybody's disk."""
+"""Settings for small files, so that a demonstration uses little disk space."""
 TOPIC: Final = "Demo"
 QUEUES: Final = 4
 LANES_PER_QUEUE: Final = 24
-"""Senders of one queue; each sends one message after the other, so that the order of its messages is known."""
+"""Number of senders per queue. Each waits for an answer before it sends again, so the order of its messages is known."""
 PULL_SIZE: Final = 32
 SUSPEND_MS: Final = 3_000
 STALL_S: Final = 15.0
@@ -61,19 +61,27 @@ COLUMNS: Final = {
 }
 
 NEXT = """\
-What to try next:
+Next steps:
   flintmq run --store ./store                     a name server and a broker
-  flintmq send Greetings hello                    a message (another terminal)
-  flintmq consume Greetings                       and back
-  flintmq status                                  how the broker is
-  flintmq bench send                              how fast it is, measured
-  flintmq run --set flush.strategy=group_commit   acknowledged means on disk
+  flintmq send Greetings hello                    send a message in another terminal
+  flintmq consume Greetings                       print the messages
+  flintmq status                                  the broker's state
+  flintmq bench send                              measure its speed
+  flintmq run --set flush.strategy=group_commit   acknowledge after the sync
   flintmq config show                             every setting and its origin"""
 
 
 @click.command(cls=Command)
-@click.option("--store", type=options.PATH, metavar="DIR", help="Keep the stores here; else a folder that is removed.")
-@click.option("--messages", type=click.IntRange(min=1), default=20000, metavar="N", help="Per flush strategy.")
+@click.option(
+    "--store", type=options.PATH, metavar="DIR", help="Keep the stores in this folder; by default a temporary one."
+)
+@click.option(
+    "--messages",
+    type=click.IntRange(min=1),
+    default=20000,
+    metavar="N",
+    help="Number of messages for each flush strategy.",
+)
 @click.option("--keep", is_flag=True, help="Keep the temporary folder.")
 @options.as_json
 def demo(store: Path | None, messages: int, keep: bool, as_json: bool) -> None:
@@ -143,12 +151,12 @@ def _run_one(strategy: str, store: Path, messages: int, progress: OnProgress) ->
 
 
 OnProgress = Callable[[str, int], None]
-"""Called with the phase and the number of messages that were done since the last call."""
+"""Function that is called with the phase and the number of messages done since the last call."""
 
 
 @attrs.define
 class DemoResult:
-    """How one strategy did."""
+    """The result of one strategy."""
 
     strategy: str
     messages: int
@@ -159,12 +167,12 @@ class DemoResult:
     found_by_key: int = 0
     found_by_id: int = 0
     problems: list[str] = attrs.field(factory=list)
-    """What did not verify; empty when all is well."""
+    """Checks that failed; empty if all passed."""
 
 
 @attrs.frozen
 class _Sent:
-    """A message that was acknowledged."""
+    """An acknowledged message."""
 
     number: int
     lane: int
@@ -172,21 +180,21 @@ class _Sent:
 
 
 def body_of(strategy: str, number: int) -> bytes:
-    """Return the body of the n-th message: some 130 bytes that no other message has."""
+    """Return the body of a message: some 130 bytes that no other message has."""
     return f'{{"order": {number}, "strategy": "{strategy}", "check": {number * 2654435761 % 2**32:#010x}}}'.ljust(
         128
     ).encode()
 
 
 def key_of(number: int) -> str:
-    """Return the key of the n-th message."""
+    """Return the key of a message."""
     return f"order-{number}"
 
 
 async def run_strategy(
     strategy: str, name_server: str, messages: int, progress: OnProgress, access: Access = ANYONE
 ) -> DemoResult:
-    """Send, consume, look up and verify; failures are in the result's problems."""
+    """Send, consume, look up and verify messages. Failures are in the result's ``problems``."""
     result = DemoResult(strategy, messages)
     client = ClientInstance(name_server, **access.options())
     try:
@@ -234,7 +242,7 @@ async def _send(
 
 
 async def _queues(producer: Producer) -> tuple[MessageQueue, ...]:
-    """Return the topic's queues; a name server hears of a new topic a moment after its broker."""
+    """Return the topic's queues. A name server learns of a new topic shortly after its broker."""
     for _ in range(50):
         queues = await producer.queues(TOPIC)
         if len(queues) >= QUEUES:
@@ -266,7 +274,8 @@ async def _consume(client: ClientInstance, messages: int, result: DemoResult, pr
 
 
 def verify(strategy: str, sent: list[_Sent], came: list[MessageExt], problems: list[str]) -> None:
-    """Check that no message is lost or doubled, every body, key and place is as acknowledged, and each lane is in order."""
+    """Add a problem for each lost or repeated message, each changed body, key or place, and each message that is out of
+    order."""
     places = {(s.result.queue.queue_id, s.result.queue_offset): s for s in sent}
     if len(places) != len(sent):
         problems.append(f"{len(sent)} messages were acknowledged at {len(places)} places")
@@ -295,7 +304,7 @@ def verify(strategy: str, sent: list[_Sent], came: list[MessageExt], problems: l
 
 
 async def _look_up(admin: AdminClient, strategy: str, sent: list[_Sent], result: DemoResult) -> None:
-    """Look up some messages by key and by id."""
+    """Look up some messages by key and by id, and add problems to the result."""
     for chosen in random.sample(sent, min(LOOK_UPS, len(sent))):
         body = body_of(strategy, chosen.number)
         by_key = await admin.query_by_key(TOPIC, key_of(chosen.number))

@@ -1,6 +1,6 @@
-"""Examples that end the help of each command, and work as they stand.
+"""The examples at the end of each command's help, which can be run as they are.
 
-The folders, files and topics are those of the README; the tests parse every line.
+They use the folders, files and topics of the README. The tests parse every line.
 """
 
 from __future__ import annotations
@@ -127,4 +127,4 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
         "flintmq plugin new flintmq-disk-watch --kind service --dir ./disk-watch --json",
     ),
 }
-"""By the words that name the command."""
+"""Examples, keyed by the words that name the command."""

@@ -1,4 +1,4 @@
-"""Exit codes of ``flintmq``, and the one line on stderr that says what went wrong."""
+"""Exit codes of ``flintmq``, and its error and warning lines on stderr."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from flintmq.core.errors import FlintError, PluginError, RemotingError, StoreErr
 
 
 class ExitCode(enum.IntEnum):
-    """The exit codes of the process."""
+    """The exit codes of the ``flintmq`` command."""
 
     OK = 0
     FAILED = 1
-    """Refused by a broker, not found, fewer messages than asked for."""
+    """A broker refused, nothing was found, or fewer messages arrived than requested."""
     USAGE = 2
-    """The command line, a configuration or a plugin is wrong."""
+    """The command line, a configuration or a plugin is not valid."""
     STORE = 3
-    """Locked by another broker, of another format, full, unreadable."""
+    """The store is locked by another broker, has another format, is full, or cannot be read."""
     NETWORK = 4
     """A port is in use, or no server answers at an address."""
     FENCED = 5
-    """A sync failed, so the broker stopped by itself."""
+    """A sync failed, so the broker stopped itself."""
     INTERRUPTED = 130
-    """Ctrl-C while waiting for something."""
+    """The command was interrupted with Ctrl-C."""
 
 
 _CODES: Final[dict[type[BaseException], ExitCode]] = {
@@ -42,11 +42,11 @@ _CODES: Final[dict[type[BaseException], ExitCode]] = {
     StoreError: ExitCode.STORE,
     RemotingError: ExitCode.NETWORK,
 }
-"""Of the first that fits."""
+"""Exit codes by type of error; the first matching type counts."""
 
 
 class CommandError(Exception):
-    """A command fails with this message and this exit code."""
+    """An error of a command, with its exit code."""
 
     def __init__(self, message: str, code: ExitCode = ExitCode.FAILED) -> None:
         super().__init__(message)
@@ -54,7 +54,7 @@ class CommandError(Exception):
 
 
 def passed_on(code: int | None) -> ExitCode:
-    """Return the exit code with which a command ends whose child process ended with this one before it served."""
+    """Return the exit code of a command whose child process ended with this code before it was ready."""
     return ExitCode(code) if code and code in set(ExitCode) else ExitCode.FAILED
 
 
@@ -66,7 +66,7 @@ def exit_code_of(error: BaseException) -> ExitCode:
 
 
 def report(error: BaseException) -> ExitCode:
-    """Write one line about an error to stderr, with ``--log-level debug`` its traceback before, and return its exit code."""
+    """Write an error to stderr as one line, after its traceback if the log level is debug, and return its exit code."""
     if logging.getLogger("flintmq").isEnabledFor(logging.DEBUG):
         traceback.print_exception(error)
     text = " ".join(str(error).split())
@@ -77,9 +77,11 @@ def report(error: BaseException) -> ExitCode:
 
 
 def finished(work: Callable[[], object], usage: Callable[[Exception], int | None] | None = None) -> int:
-    """Do the work of a command and return its exit code; what it raises is reported.
+    """Run a command's function, report its error, and return the exit code.
 
-    ``usage`` may give another code for an exception, and then has reported what is wrong; None leaves it to be reported.
+    Args:
+        work: the function. An int that it returns is the exit code.
+        usage: returns an exit code for an error that it has reported; None if the error is still to be reported.
     """
     try:
         outcome = work()
@@ -95,7 +97,7 @@ def finished(work: Callable[[], object], usage: Callable[[Exception], int | None
 
 
 def take_any_text() -> None:
-    """Have stdout and stderr write what their encoding lacks as ``\\xNN``, instead of failing."""
+    """Make stdout and stderr write characters that their encoding lacks as ``\\xNN``, instead of failing."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")

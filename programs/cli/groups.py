@@ -1,4 +1,4 @@
-"""``flintmq groups``: consumer groups, their members and how far they have come."""
+"""``flintmq groups``: consumer groups, their members and their progress."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ group_argument = click.argument("group", help="The consumer group.")
 
 @click.command("list", cls=Command)
 @options.name_servers
-@click.option("--all", "all_", is_flag=True, help="Also the system's groups.")
+@click.option("--all", "all_", is_flag=True, help="Also list the system's groups.")
 @options.as_json
 def list_(all_: bool, as_json: bool) -> None:
-    """List the groups that brokers know: whether they are online, how far they are behind, what they read."""
+    """List the groups that brokers know, with their state, lag and topics."""
     silent = Silent()
     found = with_admin(lambda admin: _groups(admin, all_, silent))
     if as_json:
@@ -69,7 +69,7 @@ groups = ListingGroup(list_)
 
 
 def _warn_of_contradictions(row: dict[str, Any]) -> None:
-    """Warn of members that contradict each other: such a group may miss messages."""
+    """Warn of members with conflicting subscriptions: their group may miss messages."""
     for text in row["contradictions"]:
         warn(f"members of {row['group']} contradict each other, so it may miss messages: {text}")
 
@@ -106,16 +106,16 @@ def _listed(row: GroupView, brokers: Sequence[BrokerMemory]) -> dict[str, Any]:
 
 @groups.command()
 @group_argument
-@click.argument("topic", required=False, help="Only this topic; else all that the group reads.")
+@click.argument("topic", required=False, help="Only this topic; by default all topics of the group.")
 @options.name_servers
 @options.as_json
 def show(group: str, topic: str | None, as_json: bool) -> None:
-    """Show how far a group has come in each queue, and how far it lags behind, whether it has members or not."""
+    """Show a group's offset and lag in each queue, whether it has members or not."""
     silent = Silent()
 
     async def work(admin: AdminClient) -> GroupView:
         if topic is not None:
-            await admin.client.routes.route(topic)  # says so where there is no such topic
+            await admin.client.routes.route(topic)  # fails if there is no such topic
         return await known_group(admin, group, silent, topic or "")
 
     found = with_admin(work)
@@ -163,13 +163,13 @@ async def known_group(admin: AdminClient, group: str, silent: Silent, topic: str
     """Return a group with its queues and members, as ``flintmq top`` and the console show it.
 
     Args:
-        admin: asks.
-        group: its name.
-        silent: takes note of brokers that do not answer.
-        topic: only of this topic; empty for all that the group reads.
+        admin: the administration client.
+        group: the group's name.
+        silent: collects brokers that do not answer.
+        topic: the only topic to show; empty for all topics of the group.
 
     Raises:
-        CommandError: no broker that answers has such a group.
+        CommandError: no answering broker has the group.
     """
     brokers = speakers(registered(await admin.cluster_info()))
     for broker in brokers:
@@ -191,11 +191,11 @@ async def known_group(admin: AdminClient, group: str, silent: Silent, topic: str
     "--retries",
     type=click.IntRange(min=0),
     metavar="N",
-    help="Before a dead letter; else as it is, and 16 of a new group.",
+    help="Retries before a dead letter; by default unchanged, and 16 for a new group.",
 )
 @options.as_json
 def create(group: str, retries: int | None, as_json: bool) -> None:
-    """Create a group at every broker, or change one: only what is given."""
+    """Create a group at every broker, or change the given properties of an existing one."""
 
     async def work(admin: AdminClient) -> set[int]:
         masters = await admin.masters()
@@ -219,13 +219,16 @@ def create(group: str, retries: int | None, as_json: bool) -> None:
 @groups.command()
 @group_argument
 @click.argument("topic", help="The topic.")
-@click.option("--to", metavar="first|last|TIME", help=f"Where the group goes on. {options.NEAREST_HELP}")
-@click.option("--queue", metavar="BROKER:QUEUE", help="Move it in this queue only.")
+@click.option("--to", metavar="first|last|TIME", help=f"Where the group continues. {options.NEAREST_HELP}")
+@click.option("--queue", metavar="BROKER:QUEUE", help="Move the group in this queue only.")
 @click.option(
-    "--offset", type=click.IntRange(min=0), metavar="N", help="Where it goes on in that queue, instead of --to."
+    "--offset",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="The offset to continue from in that queue, instead of --to.",
 )
-@click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
-@click.option("--yes", is_flag=True, help="Move it without a question.")
+@click.option("--dry-run", is_flag=True, help="Show the changes without making them.")
+@click.option("--yes", is_flag=True, help="Move the group without asking.")
 @options.name_servers
 @options.as_json
 def reset(
@@ -238,9 +241,9 @@ def reset(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Send a group back or forward in a topic, whether it has members or not.
+    """Move a group back or forward in a topic, whether it has members or not.
 
-    Members that are online are told; else the brokers' offsets are written. What would change is shown first.
+    If members are online, they are notified; else the brokers' offsets are changed. The changes are shown first.
     """
     if (to is None) == (offset is None) or (offset is not None and queue is None):
         raise CommandError("say where the group goes on: --to, or --offset with --queue", ExitCode.USAGE)
@@ -275,7 +278,7 @@ def reset(
 
 
 def _place(topic: str, text: str) -> MessageQueue:
-    """Return the queue that ``BROKER:QUEUE`` names. Raises ``CommandError``."""
+    """Return the queue of a text ``BROKER:QUEUE``. Raises CommandError."""
     broker, _, number = text.rpartition(":")
     if not broker or not (number.isascii() and number.isdecimal() and len(number) < 10):
         raise CommandError(f"--queue '{text[:80]}' is not BROKER:QUEUE, such as broker-a:0", ExitCode.USAGE)
@@ -283,7 +286,7 @@ def _place(topic: str, text: str) -> MessageQueue:
 
 
 def _ask_to_move(known: GroupView, topic: str, moves: Sequence[Move]) -> None:
-    """Show what would change, and ask. Raises ``CommandError`` where the answer is no, or nobody is there to answer."""
+    """Show the changes and ask. Raises CommandError if the answer is no, or if stdin is not a terminal."""
     text = f"{known.name} in {topic}: {_in_words(moves)}"
     if not sys.stdin.isatty():
         raise CommandError(f"{text}; --yes says that this is meant, --dry-run shows each queue", ExitCode.USAGE)
@@ -313,7 +316,7 @@ def _rows(moves: Sequence[Move]) -> list[dict[str, Any]]:
 
 
 def _print_moved(group: str, topic: str, moves: Sequence[Move], moved: Moved, *, dry_run: bool, as_json: bool) -> None:
-    """Print where a group goes on, or would."""
+    """Print the new offsets of a group, or for ``--dry-run`` the planned ones."""
     if dry_run:
         rows, columns, title = _rows(moves), MOVE_COLUMNS, f"{group} in {topic}: {_in_words(moves)}"
     else:
@@ -333,7 +336,7 @@ def _print_moved(group: str, topic: str, moves: Sequence[Move], moved: Moved, *,
 @groups.command()
 @group_argument
 @options.name_servers
-@click.option("--offsets", is_flag=True, help="Also forget how far it has come.")
+@click.option("--offsets", is_flag=True, help="Also delete its offsets.")
 @options.as_json
 def delete(group: str, offsets: bool, as_json: bool) -> None:
     """Delete a group at every broker, with its retries and its dead letters."""

@@ -1,4 +1,4 @@
-"""A log file that is opened again after somebody moved it away: logrotate(8) needs to signal nobody."""
+"""A log file that is reopened after it was moved, so that logrotate(8) need not send a signal."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
 
 
 class LogFile(OwnOutput):
-    """Appends whole lines to a file, so that several processes may write to one. Any thread.
+    """Appends whole lines to a file, so that several processes may write to one file. Any thread.
 
-    Before each write it looks whether its path still names the file that it has open. A line that cannot be written, because
-    the disk is full or the folder is gone, is reported on stderr, and the next one is tried again.
+    Before each write it checks whether its path still names the open file. If a line cannot be written, because the disk is
+    full or the folder is gone, it reports that on stderr, and tries again with the next line.
 
     Raises:
         OSError: the file cannot be opened.
@@ -28,12 +28,12 @@ class LogFile(OwnOutput):
         super().__init__()
         self.file = self._path = file
         self.thread: OutputThread | None = None
-        """Writes the lines; None where the thread that logs them does."""
+        """The thread that writes the lines; None if each logging thread writes its own."""
         self._descriptor: int | None = None
         try:
             self._open(os.O_NONBLOCK)
         except OSError as error:
-            if error.errno != errno.ENXIO:  # a FIFO that nobody reads yet: to open it would wait for a reader
+            if error.errno != errno.ENXIO:  # a FIFO without a reader: opening it would wait for one
                 raise
 
     def _open(self, more_flags: int = 0) -> int:
@@ -53,7 +53,7 @@ class LogFile(OwnOutput):
             self.handleError(record)
 
     def write(self, lines: bytes) -> None:
-        """Append lines; open the file again before where its path names another one. Raises ``OSError``."""
+        """Append lines, after reopening the file if its path names another one. Raises OSError."""
         descriptor = self._descriptor
         if descriptor is not None and self._is_moved(descriptor):
             self._descriptor = None

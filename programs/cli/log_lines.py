@@ -1,4 +1,4 @@
-"""How the lines of a command's log look, wherever they go."""
+"""The format of log lines, for all outputs."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 class OwnOutput(logging.Handler):
-    """A handler that a command set up. The class tells FlintMQ's handlers from others."""
+    """Base class of the log handlers that a command sets up; it distinguishes them from handlers of others."""
 
     is_json = False
     file: Path | None = None
-    """Absolute; None for stderr."""
+    """Absolute path of the log file; None for stderr."""
 
     def name_lines(self, name: str) -> None:
-        """Have lines say whose they are; an empty name is left out."""
+        """Add a process's name to each line; an empty name is left out."""
         if self.is_json:
             from flintmq.core.log_events import JsonFormatter
 
@@ -29,7 +29,7 @@ class OwnOutput(logging.Handler):
 
 
 class _Lines(logging.Formatter):
-    """Escapes lines of libraries, whose loggers do not: asyncio's tell of errors in whose text a peer may have a part."""
+    """Escapes lines of libraries, whose loggers do not escape them. A peer may influence the text of asyncio's errors."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the base class's name
         return escape_all(super().formatMessage(record), "" if record.name.startswith("flintmq") else "\n").replace(

@@ -1,4 +1,4 @@
-"""Where FlintMQ's commands log to: stderr, or a file that may be moved away."""
+"""Sets up the log of FlintMQ's commands: on stderr or in a file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from flintmq.programs.cli.log_lines import OwnOutput
 
 
 class _Stderr(OwnOutput, logging.StreamHandler):  # type: ignore[type-arg]
-    """Writes to what stderr is at the time."""
+    """Writes to the current ``sys.stderr``."""
 
     def __init__(self) -> None:
         logging.Handler.__init__(self)
@@ -24,12 +24,14 @@ class _Stderr(OwnOutput, logging.StreamHandler):  # type: ignore[type-arg]
 
 
 def configure(level: str, *, is_json: bool, file: Path | None) -> None:
-    """Have all loggers write to stderr or a file in FlintMQ's form, those of libraries from WARNING on; the last call counts.
+    """Set up the log of this process: FlintMQ's loggers from ``level`` on, and libraries' from WARNING on.
+
+    Each call replaces the previous setup.
 
     Args:
-        level: of FlintMQ's loggers.
-        is_json: a line of JSON each.
-        file: appended to; None for stderr.
+        level: the level of FlintMQ's loggers.
+        is_json: whether each line is JSON.
+        file: the file to append to; None for stderr.
 
     Raises:
         CommandError: the file cannot be written.
@@ -43,7 +45,7 @@ def configure(level: str, *, is_json: bool, file: Path | None) -> None:
     for logger in (flintmq, logging.getLogger("asyncio")):
         logger.handlers[:] = [one for one in logger.handlers if one not in before]
         logger.addHandler(output)
-    logging.lastResort = output  # Python's own writes bare text to stderr, whatever the format and the file are
+    logging.lastResort = output  # Python's own last resort writes plain text to stderr, regardless of format and file
     for one in before:
         one.close()
 
@@ -62,7 +64,7 @@ def _outputs() -> list[OwnOutput]:
 
 
 def log_arguments() -> list[str]:
-    """Return the options by which another process logs as this one does, to the same place."""
+    """Return the options with which another process logs like this one, to the same place."""
     level = logging.getLevelName(logging.getLogger("flintmq").level).lower()
     found = ["--log-level", level]
     for output in _outputs():
@@ -72,6 +74,6 @@ def log_arguments() -> list[str]:
 
 
 def name_in_log(name: str) -> None:
-    """Have every line of this process's log say whose it is, where several processes write to one log."""
+    """Add this process's name to each log line, for a log that several processes write."""
     for output in _outputs():
         output.name_lines(name)

@@ -1,4 +1,4 @@
-"""The ``flintmq`` command: finds a command, runs it, and turns what it raises into one line and an exit code."""
+"""The ``flintmq`` command: finds a command, runs it, and turns its error into one line and an exit code."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from flintmq.remoting.wire.codes import MQ_VERSION, version_name
 
 PLUGINS_VARIABLE: Final = "FLINTMQ_PLUGINS"
 COMPLETE_VARIABLE: Final = "_FLINTMQ_COMPLETE"
-"""By which a shell asks for completions, as click names it."""
+"""The environment variable with which a shell requests completions; click's name."""
 
 
 class _Flintmq(LazyGroup):
-    """FlintMQ's commands, then those of plugins, for which plugins are loaded."""
+    """FlintMQ's commands and those of plugins. Using the latter loads plugins."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [*super().list_commands(ctx), *_plugin_commands()]
@@ -38,9 +38,9 @@ class _Flintmq(LazyGroup):
 
 @functools.cache
 def _plugin_commands() -> dict[str, click.Command]:
-    """Return the commands that plugins bring: installed plugins', and those named in ``FLINTMQ_PLUGINS``.
+    """Return the commands of installed plugins and of those in ``FLINTMQ_PLUGINS``.
 
-    A plugin that cannot be loaded costs its own commands and a warning, never the command line.
+    A plugin that cannot be loaded causes a warning and lacks its commands; other commands still work.
     """
     import importlib_metadata
 
@@ -76,7 +76,7 @@ def _plugin_commands() -> dict[str, click.Command]:
 @options.log_level("warning")
 @click.pass_context
 def app(ctx: click.Context) -> None:
-    """Print help where no command is named."""
+    """Print the help if no command is named."""
     if ctx.invoked_subcommand is None:
         print_text(ctx.get_help())
 
@@ -85,13 +85,13 @@ def run_command_line(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code (see :mod:`flintmq.programs.cli.exits`).
 
     Args:
-        arguments: without the program's name; None for the process's own.
+        arguments: the command line without the program's name; None for this process's.
     """
     options.given_access.clear()
     exits.take_any_text()
     words = list(sys.argv[1:] if arguments is None else arguments)
     code = exits.finished(lambda: _run(words), _usage)
-    if "flintmq.programs.cli.serving_output" in sys.modules:  # only what serves has imported it
+    if "flintmq.programs.cli.serving_output" in sys.modules:  # only serving commands import it
         from flintmq.programs.cli.serving_output import SERVING_OUTPUT
 
         SERVING_OUTPUT.end()
@@ -128,16 +128,16 @@ def _usage(error: Exception) -> int | None:
 
 
 def main() -> None:
-    """Run the command of this process's command line, or answer the shell that completes one, and exit the process."""
+    """Run the command of this process's command line, or answer a shell's completion request, and exit."""
     asked = os.environ.get(COMPLETE_VARIABLE)
     sys.exit(run_command_line() if asked is None else complete(asked))
 
 
 def complete(asked: str) -> int:
-    """Print the function by which a shell completes command lines, or the words that go on in one; return the exit code.
+    """Print a shell's completion function, or the completions of a command line; return the exit code.
 
     Args:
-        asked: ``bash_source`` and ``bash_complete``, likewise of ``zsh`` and ``fish``: what the variable holds.
+        asked: the variable's value: ``bash_source`` or ``bash_complete``, and the same for ``zsh`` and ``fish``.
     """
     from click.shell_completion import get_completion_class, shell_complete
 

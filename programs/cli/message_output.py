@@ -1,6 +1,7 @@
-"""How commands print messages: a line or a table for people, JSON for programs, or the bare bytes of the body.
+"""Prints messages: as a line or a table for people, as JSON for programs, or only the bytes of the body.
 
-The sender of a message decides what is in it, and how long its compressed body gets: it is unpacked part by part.
+The sender decides about a message's content and how large its compressed body becomes. Bodies are therefore decompressed in
+parts.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from flintmq.remoting.client.compression import CompressionError
 from flintmq.remoting.client.message import PACKED, MessageExt, body_beginning, body_parts
 
 LINE_MAX_BYTES: Final = 64 * 1024
-"""Of a body on a line for people."""
+"""Most bytes of a body that are printed on a line for people."""
 
 
 def message_fields(message: MessageExt) -> dict[str, Any]:
-    """Return what ``--json`` prints of a message beside its body. Times are milliseconds since 1970."""
+    """Return the members of a message's JSON, without the body. Times are in milliseconds since 1970."""
     return {
         "topic": message.topic,
         "broker": message.broker_name,
@@ -43,13 +44,13 @@ def message_fields(message: MessageExt) -> dict[str, Any]:
 
 
 def print_message(message: MessageExt, form: str) -> None:
-    """Print a message whose body is as it is stored. Any thread, one at a time.
+    """Print a message whose body is still compressed. Any thread, but one at a time.
 
-    A long body is unpacked and written part by part: it takes little memory, however long it gets.
+    A long body is decompressed and written in parts, so it takes little memory.
 
     Args:
-        message: of a client whose ``bodies_stay_packed``.
-        form: ``json``: all of it as JSON; ``raw``: the bytes of the body and a line feed; ``text``: a line for people.
+        message: a message of a client with ``bodies_stay_packed``.
+        form: ``json`` for a JSON object, ``raw`` for the bytes of the body and a line feed, ``text`` for a line.
     """
     if form == "raw":
         _print_raw(message)
@@ -73,7 +74,8 @@ def _print_raw(message: MessageExt) -> None:
 
 
 def _message_json(message: MessageExt) -> Iterator[str]:
-    """Yield a message as JSON, with ``body`` where that is UTF-8, else ``body_base64``, and why it cannot be read."""
+    """Yield a message as JSON in parts. The body is ``body`` if it is UTF-8, else ``body_base64``. An unreadable body has a
+    reason."""
     error, is_text = _body_error(message)
     fields = message_fields(message) | ({"body_error": error} if error else {})
     yield from json_with_body(fields, iter([message.body]) if error else body_parts(message), is_text=is_text)
@@ -82,7 +84,7 @@ def _message_json(message: MessageExt) -> Iterator[str]:
 def json_with_body(
     fields: dict[str, Any], parts: Iterator[bytes], *, is_text: bool, in_hex: bool = False
 ) -> Iterator[str]:
-    """Yield fields and a body as a line of JSON, in parts: the body as text, or as ``body_base64`` or ``body_hex``."""
+    """Yield some members and a body as a line of JSON, in parts. The body is text, ``body_base64`` or ``body_hex``."""
     yield json_text(fields)[:-1]
     if is_text:
         yield ', "body": "'
@@ -106,7 +108,7 @@ def json_with_body(
 
 
 def _body_error(message: MessageExt) -> tuple[str, bool]:
-    """Return why a body cannot be read (empty: it can), and whether it is UTF-8. All of it is read for that, and none kept."""
+    """Return why a body cannot be read (empty if it can), and whether it is UTF-8. The body is read in parts."""
     if message.body_error and message.body_error != PACKED:
         return message.body_error, False
     try:
@@ -116,7 +118,7 @@ def _body_error(message: MessageExt) -> tuple[str, bool]:
 
 
 def is_utf8(parts: Iterator[bytes]) -> bool:
-    """Return whether a body is UTF-8; all of its parts are taken."""
+    """Return whether a body is UTF-8. All parts are consumed."""
     decoder = codecs.getincrementaldecoder("utf-8")()
     is_text = True
     for part in parts:
@@ -133,7 +135,7 @@ def _decodes(decoder: codecs.IncrementalDecoder, part: bytes, *, final: bool = F
 
 
 def body_text(message: MessageExt, max_bytes: int) -> tuple[str, str]:
-    """Return the beginning of a body for people, as text or else as ``base64:...``, and why it cannot be read, or nothing."""
+    """Return the beginning of a body as text or as ``base64:...``, and the reason why it cannot be read, if any."""
     error = "" if message.body_error == PACKED else message.body_error
     body, is_whole = message.body[:max_bytes], len(message.body) <= max_bytes
     if not error:
@@ -150,12 +152,12 @@ def body_text(message: MessageExt, max_bytes: int) -> tuple[str, str]:
 
 
 def base64_text(body: bytes) -> str:
-    """Return bytes that are no text, for people."""
+    """Return bytes that are not text in a form for people."""
     return f"base64:{base64.b64encode(body).decode()}"
 
 
 def message_text(message: MessageExt) -> str:
-    """Return a message on one line, for people."""
+    """Return a message as one line for people."""
     text, error = body_text(message, LINE_MAX_BYTES)
     labels = [f"tags={message.tags}"] if message.tags else []
     labels += [f"keys={' '.join(message.keys)}"] if message.keys else []

@@ -1,4 +1,4 @@
-"""Options that several commands have."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DEFAULT_NAME_SERVER: Final = "127.0.0.1:9876"
 PATH: Final = click.Path(path_type=Path)
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
-raw = click.option("--raw", is_flag=True, help="Print bodies alone, byte by byte, a line feed behind each: for pipes.")
+raw = click.option("--raw", is_flag=True, help="Print only the bodies, unchanged, each followed by a line feed.")
 config_file = click.option(
     "--config", "-c", type=PATH, metavar="FILE", help="The configuration: YAML, or RocketMQ's broker.conf."
 )
@@ -33,15 +33,15 @@ settings = click.option(
     cls=FileTextOption,
     multiple=True,
     metavar="KEY=VALUE",
-    help="A setting, by our name or RocketMQ's. May be repeated.",
+    help="A setting, by FlintMQ's or RocketMQ's name. May be repeated.",
 )
 
 
 class SettingOption(FileTextOption):
-    """An option that stands for a setting, whose default help shows.
+    """An option that sets a setting; the help shows the setting's default.
 
     Args:
-        setting: the dotted key; the option itself has no default, so that a file or the environment may set it.
+        setting: the dotted key. The option itself has no default, so that a file or the environment can set the value.
     """
 
     def __init__(self, *names: Any, setting: str, **attributes: Any) -> None:
@@ -49,8 +49,8 @@ class SettingOption(FileTextOption):
         self.setting = setting
 
     def get_help_extra(self, ctx: click.Context) -> click.types.OptionHelpExtra:
-        """Return what help says in brackets: the setting's default among it."""
-        from flintmq.config.loading.schema import KEYS  # only help needs it
+        """Return the text in brackets in the help, which includes the setting's default."""
+        from flintmq.config.loading.schema import KEYS  # only the help needs it
         from flintmq.config.loading.show import display
         from flintmq.config.sections.models import BrokerConfig
 
@@ -62,19 +62,19 @@ store = click.option("--store", cls=SettingOption, setting="store.path", metavar
 
 
 def port(setting: str) -> Callable[[F], F]:
-    """Give a command ``--port``, which stands for a setting."""
+    """Add the option ``--port`` for a setting to a command."""
     return click.option(
         "--port",
         cls=SettingOption,
         setting=setting,
         type=click.IntRange(min=0, max=65535),
         metavar="N",
-        help="0 takes a free port.",
+        help="The port; 0 for a free one.",
     )
 
 
 def host(setting: str) -> Callable[[F], F]:
-    """Give a command ``--host``, which stands for a setting."""
+    """Add the option ``--host`` for a setting to a command."""
     return click.option("--host", cls=SettingOption, setting=setting, metavar="HOST", help="The address to listen at.")
 
 
@@ -82,42 +82,42 @@ role = click.option(
     "--role",
     type=click.Choice(["broker", "namesrv"]),
     default="broker",
-    help="Whose listenPort and the like are meant.",
+    help="The server that names like listenPort refer to.",
 )
 
 ACCESS: Final = {
     "access-key": ("The account that requests are signed with.", "KEY"),
-    "secret-key-file": ("Holds its secret key; or FLINT_SECRET_KEY does.", "FILE"),
+    "secret-key-file": ("File with the secret key, instead of FLINT_SECRET_KEY.", "FILE"),
     "tls": ("Encrypt, and trust the system's authorities.", None),
     "tls-ca": ("Encrypt, and trust these authorities or certificates (PEM).", "FILE"),
-    "tls-certificate": ("Our own certificate, where one is asked for (PEM).", "FILE"),
-    "tls-key": ("Its private key; else in the same file.", "FILE"),
+    "tls-certificate": ("The client's certificate, if the server requires one (PEM).", "FILE"),
+    "tls-key": ("The certificate's private key; by default in the same file.", "FILE"),
     "tls-insecure": ("Encrypt, and accept any certificate.", None),
 }
-"""The options by which a client signs and encrypts. Name → help and metavar; an option without a metavar is a flag."""
+"""Help and metavar of the options for a client's credentials and TLS, keyed by name. An option without a metavar is a flag."""
 
 given_access: Final[dict[str, str]] = {}
-"""What a client's command line says, by the environment variable that says the same: the name servers, and how to sign and
-encrypt (:mod:`flintmq.remoting.client.access`).
+"""The options of a client's command line, keyed by the environment variable with the same meaning: the name servers, the
+credentials and TLS (:mod:`flintmq.remoting.client.access`).
 
-One process runs one command at a time; :func:`flintmq.programs.cli.main.run_command_line` empties it.
+A process runs one command at a time; :func:`flintmq.programs.cli.main.run_command_line` clears it.
 """
 
 
 def access_variable(name: str) -> str:
-    """Return the environment variable that says the same as an access option."""
+    """Return the environment variable with the same meaning as an access option."""
     return f"FLINT_{name.upper().replace('-', '_')}"
 
 
 def note_access(ctx: object, parameter: Any, value: Any) -> None:
-    """Note what the command line says; the environment speaks for itself."""
+    """Store an option's value in :data:`given_access`, unless it comes from the environment."""
     text = "1" if value is True else str(value)
     if value and text != os.environ.get(parameter.envvar):
         given_access[parameter.envvar] = text
 
 
 def access(command: F) -> F:
-    """Give a client's command the options by which it signs and encrypts."""
+    """Add the options for credentials and TLS to a client's command."""
     for name, (text, metavar) in reversed(ACCESS.items()):
         command = click.option(
             f"--{name}",
@@ -134,7 +134,7 @@ def access(command: F) -> F:
 
 
 def name_servers(command: F) -> F:
-    """Give a client's command ``--namesrv``, and the options by which it signs and encrypts."""
+    """Add the option ``--namesrv`` and those for credentials and TLS to a client's command."""
     return click.option(
         "--namesrv",
         "-n",
@@ -148,7 +148,7 @@ def name_servers(command: F) -> F:
 
 
 def log_level(default: str, *, with_file: bool = False) -> Callable[[F], F]:
-    """Give a command ``--log-level``, ``--log-format`` and maybe ``--log-file``, which take effect before the command runs."""
+    """Add ``--log-level``, ``--log-format`` and maybe ``--log-file`` to a command. They take effect before it runs."""
 
     def given(command: F) -> F:
         if with_file:
@@ -159,7 +159,7 @@ def log_level(default: str, *, with_file: bool = False) -> Callable[[F], F]:
                 expose_value=False,
                 is_eager=True,
                 callback=_noted(_FILE_KEY),
-                help="Log there instead of to stderr; a file that is moved away is begun again.",
+                help="Log to this file instead of stderr. After a move of the file a new one is started.",
             )(command)
         for option in (
             click.option(
@@ -167,9 +167,9 @@ def log_level(default: str, *, with_file: bool = False) -> Callable[[F], F]:
                 type=click.Choice(["text", "json"]),
                 default="text",
                 expose_value=False,
-                is_eager=True,  # the level, which sets up the log, is looked at after it
+                is_eager=True,  # handled before the level, whose callback sets up the log
                 callback=_noted(_FORMAT_KEY),
-                help="json: a line of JSON each, with the event's id and fields.",
+                help="json: each line is JSON with the event's id and fields.",
             ),
             click.option(
                 "--log-level",
@@ -177,7 +177,7 @@ def log_level(default: str, *, with_file: bool = False) -> Callable[[F], F]:
                 default=default,
                 expose_value=False,
                 callback=_configure_logging,
-                help="What is logged; debug adds tracebacks.",
+                help="The lowest level that is logged; debug adds tracebacks.",
             ),
         ):
             command = option(command)
@@ -191,7 +191,7 @@ _FILE_KEY: Final = "flintmq.log_file"
 
 
 def _noted(key: str) -> Callable[[click.Context, object, object], None]:
-    """Return what notes an option's value for the one that sets up the log."""
+    """Return a callback that stores an option's value for :func:`_configure_logging`."""
 
     def note(ctx: click.Context, _parameter: object, value: object) -> None:
         ctx.meta[key] = value
@@ -204,12 +204,12 @@ def _configure_logging(ctx: click.Context, _parameter: object, level: str) -> No
 
 
 def as_timestamp_ms(_ctx: object, parameter: click.Parameter, text: str | None) -> int | None:
-    """Return the time that an option names, in milliseconds since 1970; None where it was not given."""
+    """Return an option's time in milliseconds since 1970; None if the option is not given."""
     return timestamp_ms(text, parameter.opts[0]) if text else None
 
 
 def where(text: str, option: str) -> tuple[Where, int]:
-    """Return where consuming begins, and the time in milliseconds since 1970 where it is one. Raises ``CommandError``."""
+    """Return where consuming begins, and the time in milliseconds since 1970 if it begins at a time. Raises CommandError."""
     if text in NAMES and text != FROM_TIMESTAMP:
         return begin_of(text)
     try:
@@ -219,9 +219,10 @@ def where(text: str, option: str) -> tuple[Where, int]:
 
 
 def timestamp_ms(text: str, option: str) -> int:
-    """Return the time that was given to an option, in milliseconds since 1970; warn of one that comes twice.
+    """Return an option's time in milliseconds since 1970, with a warning if the local time occurs twice.
 
-    Raises ``CommandError``: see :func:`flintmq.config.timestamps.parse_timestamp`.
+    Raises:
+        CommandError: the text is not a time; see :func:`flintmq.config.timestamps.parse_timestamp`.
     """
     try:
         found_ms, told = parse_timestamp(text)
@@ -233,17 +234,27 @@ def timestamp_ms(text: str, option: str) -> int:
 
 
 TIME_HELP: Final = "TIME: 2026-01-31, 2026-01-31T12:00, 20260131120000 or ms since 1970."
-NEAREST_HELP: Final = f"{TIME_HELP} In each queue the message stored nearest to it is the first, be it a little older."
+NEAREST_HELP: Final = (
+    f"{TIME_HELP} In each queue the message stored nearest to it is the first; it may be slightly older."
+)
 since = click.option(
-    "--from", "since_ms", metavar="TIME", callback=as_timestamp_ms, help=f"Stored at or after. {TIME_HELP}"
+    "--from",
+    "since_ms",
+    metavar="TIME",
+    callback=as_timestamp_ms,
+    help=f"Only messages stored at or after TIME. {TIME_HELP}",
 )
 until = click.option(
-    "--until", "until_ms", metavar="TIME", callback=as_timestamp_ms, help="Stored before; a TIME as for --from."
+    "--until",
+    "until_ms",
+    metavar="TIME",
+    callback=as_timestamp_ms,
+    help="Only messages stored before TIME; see --from.",
 )
 
 
 def timeout_s(text: str, option: str) -> float | None:
-    """Return the duration that was given to an option, in seconds; None for 0. Raises ``CommandError``."""
+    """Return an option's duration in seconds; None for 0. Raises CommandError."""
     try:
         return parse_duration(text, "ms", plain="s") / 1000 or None
     except ConfigError as error:
@@ -251,6 +262,6 @@ def timeout_s(text: str, option: str) -> float | None:
 
 
 def check_form(as_json: bool, raw: bool) -> None:
-    """Raise ``CommandError`` where messages are to be printed in two forms."""
+    """Raise CommandError if both ``--json`` and ``--raw`` are given."""
     if as_json and raw:
         raise CommandError("give one of: --json, --raw", ExitCode.USAGE)

@@ -1,7 +1,7 @@
-"""What commands print: tables for people, JSON for programs. Results go to stdout, remarks to stderr.
+"""Prints tables for people and JSON for programs. Results go to stdout, warnings and errors to stderr.
 
-Names, properties and bodies come from anybody. :func:`safe` makes of them what a terminal only shows. Everything that is
-printed here goes through it; JSON has such characters as ``\\uXXXX``. ``--raw`` alone prints bodies as they are
+Names, properties and bodies may come from anyone. Everything that is printed here goes through :func:`safe`, so that it cannot
+control a terminal. JSON contains such characters as ``\\uXXXX``. Only ``--raw`` prints bodies unchanged
 (:mod:`.message_output`).
 """
 
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 WIDTH_WITHOUT_TERMINAL = 160
 WIDTH_IN_PIPE_MAX = 1_000
-"""A longer table is made of cards, in a pipe, too."""
+"""Widest table in a pipe, in columns; the rows of a wider one are printed as cards."""
 TEXT_MIN_CHARS = 24
-"""A column is not made narrower than this by breaking its text into lines."""
+"""Least width of a column whose text is broken into lines."""
 
 CELL_MAX_CHARS = 8_000
-"""Of a value in a table: to break longer ones into lines takes seconds."""
+"""Most characters of a value in a table; breaking longer values into lines takes seconds."""
 LINE_MAX_CHARS = 64 * 1024
 
 
@@ -41,7 +41,7 @@ def print_json(value: object) -> None:
 
 
 def json_text(value: object) -> str:
-    """Return a value as JSON that steers no terminal, and that the encoding of stdout can write."""
+    """Return a value as JSON that cannot control a terminal and that stdout's encoding can represent."""
     text = json.dumps(value, ensure_ascii=not _is_utf8())
     return UNPRINTABLE.sub(_json_escape, text)
 
@@ -58,9 +58,9 @@ def _is_utf8() -> bool:
 
 
 def safe(text: object, max_chars: int = CELL_MAX_CHARS) -> str:
-    """Return text on one line, in which what steers a terminal or turns the direction of writing is escaped.
+    """Return text on one line, with characters escaped that control a terminal or change the direction of writing.
 
-    What is behind ``max_chars`` is left out, with a remark.
+    Text beyond ``max_chars`` is replaced by a remark.
     """
     plain = str(text)
     cut = escape_all(plain[:max_chars])
@@ -68,7 +68,7 @@ def safe(text: object, max_chars: int = CELL_MAX_CHARS) -> str:
 
 
 def print_line(text: object, *, file: TextIO | None = None) -> None:
-    """Print text on one line, see :func:`safe`, and flush it; on a terminal that is too narrow, broken between words."""
+    """Print text on one line (see :func:`safe`) and flush it. On a terminal that is too narrow, it is broken between words."""
     line = safe(text, LINE_MAX_CHARS)
     width = terminal_width(stderr=file is sys.stderr)
     if width is not None and width < len(line) <= CELL_MAX_CHARS:
@@ -78,12 +78,12 @@ def print_line(text: object, *, file: TextIO | None = None) -> None:
 
 
 def print_text(text: str, *, file: TextIO | None = None) -> None:
-    """Print text of any length on its own lines, each as :func:`safe` has it, and flush it."""
+    """Print text of any length with its line breaks, otherwise escaped like in :func:`safe`, and flush it."""
     print(escape_all(text, keep="\n"), file=file, end="" if text.endswith("\n") else "\n", flush=True)
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Return where tables go. Without a terminal lines are wide, and no text is taken for markup."""
+    """Return the rich console for tables. Without a terminal its lines are wide, and no text is taken as markup."""
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
@@ -92,7 +92,7 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def terminal_width(*, stderr: bool = False) -> int | None:
-    """Return how many columns the terminal has; None where there is none."""
+    """Return the terminal's number of columns; None without a terminal."""
     stream = sys.stderr if stderr else sys.stdout
     return console(stderr=stderr).width if stream.isatty() else None
 
@@ -100,10 +100,10 @@ def terminal_width(*, stderr: bool = False) -> int | None:
 def print_table(
     columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str = "", stderr: bool = False
 ) -> None:
-    """Print a table; columns whose name ends with ``#`` hold numbers. What looks like markup is text.
+    """Print a table. Columns whose name ends with ``#`` hold numbers. Markup in texts is not interpreted.
 
-    No word of it is cut: where the terminal is too narrow, the longest column alone is broken into lines, between its words;
-    where that does not do, each row is a card of its own, a line for each value. In a pipe lines are as long as they must be.
+    Words are never cut. If a terminal is too narrow, only the longest column is broken into lines, between its words. If that
+    is not enough, each row is a card with a line per value. In a pipe, lines are as long as needed.
     """
     from rich.console import Console
 
@@ -131,7 +131,7 @@ def print_table(
 
 
 def _natural_width(table: Table) -> int:
-    """Return how wide a table is whose cells are not broken."""
+    """Return the width of a table without broken cells."""
     from rich.console import Console
     from rich.measure import Measurement
 
@@ -140,10 +140,8 @@ def _natural_width(table: Table) -> int:
 
 
 def _wrapped(text: str, width: int, indent: str = "") -> list[str]:
-    """Return text in lines that are broken between words, those behind the first one indented.
-
-    A word that is longer than a line is whole all the same.
-    """
+    """Return text as lines that are broken between words; all but the first are indented. A word longer than a line stays
+    whole."""
     import textwrap
 
     if not text:
@@ -152,7 +150,7 @@ def _wrapped(text: str, width: int, indent: str = "") -> list[str]:
 
 
 def _table(columns: Sequence[str], cells: Sequence[Sequence[str]], broken: int | None) -> Table:
-    """Return a table of which one column, or none, may be broken into lines."""
+    """Return a table in which one column, or none, may be broken into lines."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -167,7 +165,7 @@ def _table(columns: Sequence[str], cells: Sequence[Sequence[str]], broken: int |
 
 
 def _print_cards(headings: Sequence[str], rows: Iterable[Sequence[str]], width: int, stream: TextIO) -> None:
-    """Print each row as its first value, and below it a line for each further one that there is."""
+    """Print each row as a card: its first value, and below it a line for each further value that is not empty."""
     label = max(map(len, headings)) + 4
     for row in rows:
         print(f"\n{row[0]}", file=stream)
@@ -186,13 +184,13 @@ def _width(text: str) -> int:
 def print_rows(
     rows: Iterable[Mapping[str, Any]], columns: Mapping[str, str], *, title: str = "", stderr: bool = False
 ) -> None:
-    """Print a table of what ``--json`` prints.
+    """Print the rows of a ``--json`` result as a table.
 
     Args:
-        rows: the values of each row by name.
-        columns: heading → the name of a value, or a text with names of values in braces.
-        title: what stands above the table.
-        stderr: print it there, as what belongs to a question.
+        rows: the values of each row, keyed by name.
+        columns: heading to a value's name, or to a text with names of values in braces.
+        title: the line above the table.
+        stderr: whether to print to stderr, for a table that belongs to a question.
     """
     cells = ([what.format_map(row) if "{" in what else row[what] for what in columns.values()] for row in rows)
     print_table(tuple(columns), cells, title=title, stderr=stderr)
@@ -205,12 +203,12 @@ def _cell(value: object) -> str:
 
 
 def lag_text(lag: int | None) -> str:
-    """Return a lag in messages for people; ``-`` where it is not known."""
+    """Return a lag in messages for people; ``-`` if it is not known."""
     return "-" if lag is None else f"{lag:,}"
 
 
 def print_done(text: str, as_json: bool, **done: object) -> None:
-    """Print what was done, as a sentence or as JSON."""
+    """Print a result as a sentence or as JSON."""
     if as_json:
         print_json(done)
     else:
@@ -218,7 +216,7 @@ def print_done(text: str, as_json: bool, **done: object) -> None:
 
 
 def span_text(seconds: int) -> str:
-    """Return a span of time in its two largest units: ``12s``, ``7m``, ``3h 5m``, ``2d 4h``."""
+    """Return a duration in its two largest units: ``12s``, ``7m``, ``3h 5m``, ``2d 4h``."""
     if seconds < 60:
         return f"{seconds}s"
     minutes, hours, days = seconds // 60, seconds // 3_600, seconds // 86_400
@@ -228,7 +226,7 @@ def span_text(seconds: int) -> str:
 
 
 def when(timestamp_ms: int) -> str:
-    """Return a time for people, local; ``-`` for none."""
+    """Return a local time for people; ``-`` for 0."""
     return f"{datetime.fromtimestamp(timestamp_ms / 1000):%Y-%m-%d %H:%M:%S}" if timestamp_ms > 0 else "-"
 
 
@@ -236,7 +234,7 @@ def when(timestamp_ms: int) -> str:
 def progress_bars(done_column: ProgressColumn) -> Iterator[Callable[[str, int, int], None]]:
     """Show a progress bar for each step on stderr, if stderr is a terminal.
 
-    What is yielded takes a step's name, how much of it is done, and its total. ``done_column`` says how much that is.
+    Yields a function of a step's name, the amount done and the total. ``done_column`` shows the amount.
     """
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -254,7 +252,7 @@ def progress_bars(done_column: ProgressColumn) -> Iterator[Callable[[str, int, i
 
 
 def print_found(found: dict[str, Any], as_json: bool) -> None:
-    """Print a result as JSON, or for people as indented lines in words."""
+    """Print a result as JSON, or for people as indented lines."""
     if as_json:
         print_json(found)
         return
@@ -263,7 +261,7 @@ def print_found(found: dict[str, Any], as_json: bool) -> None:
 
 
 FOREIGN: Final = frozenset({"properties", "topics"})
-"""Members whose keys are names that somebody else gave."""
+"""Members whose keys are names from users, and are printed unchanged."""
 WORDS: Final = {"told_by": "where it ends was told by"}
 VALUES: Final = {
     ("told_by", "queues"): "the queues",
@@ -274,13 +272,13 @@ _NAME: Final = re.compile(r"[a-z]+(_[a-z]+)*")
 
 
 def _heading(key: str) -> str:
-    """Return the name of a member for people: its words."""
+    """Return a member's key as words for people."""
     key = key.removesuffix("_ms") if key.endswith(("_at_ms", "timestamp_ms")) else key
     return WORDS.get(key) or (key.replace("_", " ") if _NAME.fullmatch(key) else key)
 
 
 def _value(key: str, value: Any) -> str:
-    """Return a member's value for people: yes and no, local times."""
+    """Return a member's value for people, with yes and no, and local times."""
     if value in (None, [], {}):
         return "none"
     if isinstance(value, bool):

@@ -1,6 +1,6 @@
-"""Writes lines in a thread of its own, so that an output that nobody reads stops nobody who writes to it.
+"""Writes lines in a separate thread, so that an output without a reader does not block the threads that write to it.
 
-The standard library's ``QueueListener`` waits without a bound when it is stopped, and its queue refuses that where it is full.
+The standard library's ``QueueListener`` does not fit: stopping it may wait forever, and it fails if its queue is full.
 """
 
 from __future__ import annotations
@@ -15,27 +15,26 @@ from queue import Empty, SimpleQueue
 from typing import Final
 
 WAITING_BYTES_MAX: Final = 1 << 20
-"""Lines that wait for one output; some thousands. What comes then is dropped and counted."""
+"""Most bytes of lines that wait for one output, some thousand lines. Further lines are dropped and counted."""
 _LINE_BYTES: Final = 64
-"""What a line occupies beside its text."""
+"""Assumed bytes of a line besides its text."""
 _WRITE_BYTES: Final = select.PIPE_BUF
-"""At most so much is written at once: a pipe takes it as a whole, also where several processes write to it."""
+"""Most bytes of one write. A pipe takes them as a whole, even if several processes write to it."""
 _RETRY_MS: Final = 1_000
 
 
 class OutputThread:
-    """Takes lines from any thread and writes them in their order.
+    """Takes lines from any thread and writes them in order.
 
-    A line that finds no room is dropped. From then on lines are dropped until half of what waits is written, and then
-    ``lost`` is called once with their number.
+    If the buffer is full, lines are dropped until half of it is written. Then ``lost`` is called with their number.
 
-    A process that was forked has no such thread: there, lines are written at once.
+    A forked process has no such thread; it writes lines directly.
 
     Args:
-        name: of the output, for people.
-        write: writes bytes; may block. This thread.
-        lost: called with the number of lines that are lost, and why, as soon as the output takes lines again. This thread.
-        failed: called when a write fails, the first time since one succeeded. This thread.
+        name: the output's name, for people.
+        write: writes bytes; may block. Called on this thread.
+        lost: called with the number of dropped lines and the reason when the output accepts lines again. Called on this thread.
+        failed: called at the first failed write after a successful one. Called on this thread.
     """
 
     def __init__(
@@ -48,27 +47,27 @@ class OutputThread:
     ) -> None:
         self.name = name
         self.lost_lines = 0
-        """Since the beginning."""
+        """Number of lines dropped since the start."""
         self._write, self._lost, self._failed = write, lost, failed
         self._process = os.getpid()
-        self._lock = threading.RLock()  # a collection in the middle of put() may log, too
+        self._lock = threading.RLock()  # garbage collection during put() may log, too
         self._queue: SimpleQueue[bytes | threading.Event | None] = SimpleQueue()
         self._put_bytes = self._taken_bytes = 0
         self._is_full = False
         self._untold, self._reason = 0, ""
         self._since_s: float | None = None
-        """When the write under way began."""
+        """Start time of the current write; None if there is none."""
         self._thread = threading.Thread(target=self._run, name=f"flintmq-output-{name}", daemon=True)
         self._thread.start()
 
     @property
     def blocked_s(self) -> float:
-        """For how long the write under way has not returned; 0 where none is. Any thread."""
+        """Seconds since the current write began; 0 if there is none. Any thread."""
         since_s = self._since_s
         return 0.0 if since_s is None else time.monotonic() - since_s
 
     def put(self, line: bytes) -> None:
-        """Have a line written, or several whole ones. Any thread; never waits."""
+        """Queue one or several whole lines for writing. Any thread; never waits."""
         if os.getpid() != self._process:
             with contextlib.suppress(OSError):
                 self._write(line)
@@ -84,10 +83,10 @@ class OutputThread:
             self._queue.put(line)
 
     def flush(self, timeout_s: float) -> bool:
-        """Wait until everything is written. Any other thread.
+        """Wait until everything is written. Any thread but this one.
 
         Returns:
-            False where that did not happen in time.
+            False if the timeout passed first.
         """
         until_s = time.monotonic() + timeout_s
         while self._thread.is_alive() and os.getpid() == self._process:
@@ -100,7 +99,7 @@ class OutputThread:
         return True
 
     def end(self) -> None:
-        """End the thread after what waits. Any thread; does not wait for it."""
+        """End the thread after it has written the waiting lines. Any thread; does not wait."""
         self._queue.put(None)
 
     def _note_lost(self, lines: int) -> None:
@@ -162,12 +161,12 @@ class OutputThread:
 
 
 def write_all(descriptor: int, data: bytes) -> None:
-    """Write bytes to a descriptor, whether it blocks or not; wait for as long as that takes. Raises ``OSError``."""
+    """Write bytes to a blocking or non-blocking descriptor, waiting as long as needed. Raises OSError."""
     rest = memoryview(data)
     while rest:
         try:
             rest = rest[os.write(descriptor, rest) :]
-        except BlockingIOError:  # another process that shares the descriptor made it so
+        except BlockingIOError:  # another process that shares the descriptor made it non-blocking
             waiting = select.poll()
             waiting.register(descriptor, select.POLLOUT)
             waiting.poll(_RETRY_MS)

@@ -1,7 +1,7 @@
-"""The classes that FlintMQ's commands are made of: click's, with lazily imported members and a section for access options.
+"""click's command classes with lazily imported subcommands and a help section for access options.
 
-A group that is a :class:`LazyGroup` names its members in a table: the module of a command is imported when the command is
-called or its help is asked for, so a command imports at its top whatever it needs.
+A :class:`LazyGroup` names its subcommands in a table. A subcommand's module is imported when the command is called or its help
+is shown, so it can import whatever it needs at its top.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from flintmq.programs.cli.examples import EXAMPLES
 ACCESS_SECTION: Final = "Access control and TLS"
 
 Table = Mapping[str, "tuple[str | Table, str]"]
-"""Name of a command → its place and its help, of which lists show the first line.
+"""Module and help, keyed by the command's name; lists of commands show the help's first line.
 
-The place is ``module:object`` in this package, or for a group the table of its commands.
+The first item is ``module:object`` in this package, or a group's table of subcommands.
 """
 
 
 class AccessOption(click.Option):
-    """An option by which a client signs or encrypts; help lists these in a section of their own."""
+    """An option for a client's credentials or TLS; the help lists these options in a separate section."""
 
 
 class FileTextOption(click.Option):
-    """An option whose text may name a file: bytes that are not UTF-8 stay in it, as the system has them in names."""
+    """An option whose text may name a file. Bytes that are not UTF-8 are kept, as in file names."""
 
 
 class Command(click.Command):
-    """A command whose help lists its access options by themselves, and whose texts are UTF-8 in every locale."""
+    """A command whose help has a section for access options, and whose texts are UTF-8 in every locale."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Call the command. Raises ``UsageError`` for an option's text that is not UTF-8."""
+        """Call the command. Raises UsageError for an option's text that is not UTF-8."""
         for parameter in self.params:
             name = parameter.name
             is_text = isinstance(parameter.type, click.types.StringParamType)
@@ -62,7 +62,7 @@ class Command(click.Command):
 
 
 def _as_typed(value: Any, parameter: click.Parameter, context: click.Context) -> Any:
-    """Return a text that the locale could not decode as the UTF-8 that it is."""
+    """Return text that the locale could not decode, decoded as UTF-8. Raises UsageError if it is not UTF-8."""
     if isinstance(value, tuple):
         return tuple(_as_typed(one, parameter, context) for one in value)
     if not isinstance(value, str) or value.isascii():
@@ -82,7 +82,8 @@ class Group(Command, click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command that a word names. An unknown word's error suggests commands that are not imported yet, too."""
+        """Return the command that a word names. The error for an unknown word suggests commands, also those not imported
+        yet."""
         try:
             return super().resolve_command(ctx, args)
         except click.exceptions.NoSuchCommand as error:
@@ -101,7 +102,7 @@ class Group(Command, click.Group):
 
 
 class ListingGroup(Group):
-    """A group that does what its command ``list`` does, with the same options, where no command is named."""
+    """A group that runs its command ``list``, with the same options, if no command is named."""
 
     def __init__(self, listing: click.Command) -> None:
         super().__init__(params=listing.params, callback=self._list, invoke_without_command=True)
@@ -114,11 +115,11 @@ class ListingGroup(Group):
 
 
 class LazyGroup(Group):
-    """A group whose commands are imported when they are wanted.
+    """A group whose commands are imported at their first use.
 
     Args:
-        table: the commands, in the order in which help lists them.
-        words: the words that name the group on the command line, without the program; empty for the program itself.
+        table: the commands in the order of the help.
+        words: the words of the group on the command line, without the program; empty for the program itself.
     """
 
     def __init__(self, table: Table, words: str = "", **settings: Any) -> None:
@@ -131,7 +132,8 @@ class LazyGroup(Group):
         return list(self._table)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import a command, whose help is its docstring, or else its line; None where there is none of this name."""
+        """Import and return a command; None if there is none with this name. Its help is its docstring or else the table's
+        text."""
         if cmd_name in self._table and cmd_name not in self.commands:
             place, text = self._table[cmd_name]
             words = f"{self._words} {cmd_name}".strip()
@@ -147,17 +149,17 @@ class LazyGroup(Group):
         return self.commands.get(cmd_name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the names and lines of the table; nothing is imported for that."""
+        """Write the names and first lines of the table; nothing is imported."""
         with formatter.section("Commands"):
             formatter.write_dl(self.rows(ctx))
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Return the commands, or the options, that begin so. No command is imported for that."""
+        """Return the completions of a word: commands and options. No command is imported."""
         rows = [CompletionItem(name, help=line) for name, line in self.rows(ctx) if name.startswith(incomplete)]
         return rows + click.Command.shell_complete(self, ctx, incomplete)
 
     def rows(self, ctx: click.Context) -> list[tuple[str, str]]:
-        """Return the names of all commands with the line that says what each does."""
+        """Return the names of all commands, each with the first line of its help."""
         return [(name, text.partition("\n")[0]) for name, (_place, text) in self._table.items()]
 
 
@@ -170,9 +172,9 @@ def _imported(module: str) -> ModuleType:
 
 @contextlib.contextmanager
 def uncollected() -> Iterator[None]:
-    """Keep the garbage collector from running during imports, and from visiting later what they created.
+    """Disable garbage collection during imports, and exclude the imported objects from later collections.
 
-    Nearly all of that stays; the first collections after it would cost a start milliseconds.
+    Nearly all imported objects are permanent; the first collections would slow down a start by milliseconds.
     """
     collects = gc.isenabled()
     gc.disable()
@@ -185,9 +187,9 @@ def uncollected() -> Iterator[None]:
 
 
 def _add_examples(command: click.Command, words: str) -> None:
-    """End the help of a command, and of the commands in its group, with their examples."""
+    """Add examples to the end of the help of a command and of the commands in its group."""
     if words in EXAMPLES:
-        # click leaves the lines of a paragraph alone that begins with a backspace.
+        # click keeps the line breaks of a paragraph that begins with a backspace.
         title = "Examples:" if len(EXAMPLES[words]) > 1 else "Example:"
         command.epilog = "\n".join(("\b", title, *(f"  {line}" for line in EXAMPLES[words])))
     for name, inner in getattr(command, "commands", {}).items():

@@ -1,4 +1,4 @@
-"""``flintmq ping``: whether a server answers; what health checks of containers ask."""
+"""``flintmq ping`` checks whether a server answers; for health checks of containers."""
 
 from __future__ import annotations
 
@@ -25,10 +25,13 @@ from flintmq.remoting.wire.command import request
 
 @click.command(cls=Command)
 @click.argument(
-    "addresses", nargs=-1, metavar="[HOST:PORT]...", help="Brokers or name servers; by default the broker of -c."
+    "addresses",
+    nargs=-1,
+    metavar="[HOST:PORT]...",
+    help="Brokers or name servers; by default the broker of the configuration.",
 )
 @options.config_file
-@click.option("--timeout", "timeout_text", default="3s", metavar="DURATION", help="How long an answer may take.")
+@click.option("--timeout", "timeout_text", default="3s", metavar="DURATION", help="The longest wait for an answer.")
 @options.access
 @options.as_json
 def ping(addresses: tuple[str, ...], config: Path | None, timeout_text: str, as_json: bool) -> None:
@@ -46,7 +49,7 @@ def ping(addresses: tuple[str, ...], config: Path | None, timeout_text: str, as_
 
 
 def _own_broker(config: Path | None) -> str:
-    """Return where a broker of this configuration, and of the environment, is reached from its own machine."""
+    """Return the address at which a broker with this configuration and environment is reached from its own machine."""
     listen = load_config(config).config.listen
     host = "127.0.0.1" if listen.host in EVERY_INTERFACE else listen.host
     return f"{host}:{listen.port}"
@@ -61,7 +64,7 @@ async def _ask(addresses: Sequence[str], timeout_s: float) -> list[dict[str, Any
 
 
 async def _answer(client: RemotingClient, address: str, timeout_s: float) -> dict[str, Any]:
-    """Return when a server answered, whatever it said: a refusal, too, comes from one that lives."""
+    """Return when a server answered. A refusal counts, because it shows that the server runs."""
     began_s = time.perf_counter()
     try:
         await client.invoke(address, request(RequestCode.GET_BROKER_RUNTIME_INFO), timeout_s * 1000)

@@ -1,4 +1,4 @@
-"""``flintmq pipeline``: messages through SQL into sinks, on Spark, as a YAML file says."""
+"""``flintmq pipeline`` runs pipelines on Spark: messages through SQL into sinks, as described in a YAML file."""
 
 from __future__ import annotations
 
@@ -38,28 +38,26 @@ TOPIC: Final = "Orders"
 QUEUES: Final = 4
 CITIES: Final = ("Aachen", "Bergen", "Cádiz", "Dublin", "Évora")
 BROKEN_EVERY: Final = 100
-"""Each hundredth body is not JSON, so that the demonstration shows what a pipeline does with those."""
+"""Every n-th body is not JSON, to show how a pipeline treats such bodies."""
 BATCH: Final = 500
 
 
 @click.command(cls=Command)
 @click.argument("file", type=options.PATH, help="The pipeline, a YAML file (docs/pipelines.md).")
 @click.option("--master", metavar="URL", help="local[*] (the default), spark://…, k8s://…, yarn, sc://… (Connect).")
-@click.option("--explain", is_flag=True, help="Print Spark's plan of each sink; run nothing.")
-@click.option(
-    "--dry-run", is_flag=True, help="Check everything: schemas, SQL, paths and topics; read and write nothing."
-)
+@click.option("--explain", is_flag=True, help="Print Spark's plan for each sink, without running the pipeline.")
+@click.option("--dry-run", is_flag=True, help="Check schemas, SQL, paths and topics, without running the pipeline.")
 @click.option(
     "--set",
     "settings",
     multiple=True,
     metavar="KEY=VALUE",
-    help="Laid over the file: source.path=/data/store. May be repeated.",
+    help="A key that overrides the file: source.path=/data/store. May be repeated.",
 )
 @options.as_json
 def run(file: Path, master: str | None, explain: bool, dry_run: bool, settings: tuple[str, ...], as_json: bool) -> None:
     loaded = load_pipeline(file, settings or ())
-    check_source(loaded)  # before a session is paid for
+    check_source(loaded)  # before a session is started, which takes seconds
     with pipeline_session(loaded, master) as spark:
         planned = plan(spark, loaded)
         if explain or dry_run:
@@ -92,7 +90,7 @@ def _run(planned: PlannedPipeline, *, as_json: bool) -> PipelineResult:
 
 @contextlib.contextmanager
 def _interrupted_by_sigterm() -> Iterator[None]:
-    """Raise KeyboardInterrupt for SIGTERM, so that a stream ends in order: queries stopped, session closed."""
+    """Raise KeyboardInterrupt at SIGTERM, so that a stream's queries and session are stopped properly."""
 
     def interrupt(_number: int, _frame: object) -> None:
         raise KeyboardInterrupt
@@ -148,8 +146,12 @@ def _report(result: PipelineResult, *, as_json: bool) -> None:
 
 
 @click.command(cls=Command)
-@click.option("--folder", type=options.PATH, metavar="DIR", help="Keep everything here; else a folder that is removed.")
-@click.option("--messages", type=click.IntRange(min=100), default=20000, metavar="N", help="Orders in the store.")
+@click.option(
+    "--folder", type=options.PATH, metavar="DIR", help="Keep all files in this folder; by default a temporary one."
+)
+@click.option(
+    "--messages", type=click.IntRange(min=100), default=20000, metavar="N", help="Number of orders in the store."
+)
 @options.as_json
 def demo(folder: Path | None, messages: int, as_json: bool) -> None:
     require("spark", "a pipeline")
@@ -175,7 +177,7 @@ def demo(folder: Path | None, messages: int, as_json: bool) -> None:
 
 
 def orders(count: int) -> Iterator[bytes]:
-    """Yield bodies, some of them broken."""
+    """Yield bodies of orders, some of which are not valid JSON."""
     for number in range(count):
         if number % BROKEN_EVERY == BROKEN_EVERY - 1:
             yield b'{"id": '
@@ -185,10 +187,10 @@ def orders(count: int) -> Iterator[bytes]:
 
 
 def make_store(folder: Path, count: int) -> Path:
-    """Start a broker, send the orders to it over the wire, and stop it; return the pipeline's file.
+    """Start a broker, send the orders to it, and stop it; return the pipeline's file.
 
     Raises:
-        CommandError: the broker does not start, or does not stop well.
+        CommandError: the broker does not start, or does not stop properly.
     """
     small_files = ("--set", "store.commit_log_file_bytes=64MiB")
     child = ServedChild(["--store", str(folder / "store"), "--port", "0", "--namesrv-port", "0", *small_files])
@@ -205,7 +207,7 @@ def make_store(folder: Path, count: int) -> Path:
 async def _send(namesrv: str, bodies: list[bytes]) -> None:
     async with AdminClient(namesrv) as admin:
         await admin.create_topic(TOPIC, queues=QUEUES)
-        for _ in range(100):  # a name server hears of a new topic a moment after its broker
+        for _ in range(100):  # a name server learns of a new topic shortly after its broker
             try:
                 await admin.topic_route(TOPIC)
                 break

@@ -1,4 +1,4 @@
-"""``flintmq plugin new``: the project that a plugin begins as."""
+"""``flintmq plugin new`` writes the project of a new plugin."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from flintmq.programs.scaffold.scaffold import KINDS, PluginName, ScaffoldError,
 
 
 @click.command(cls=Command)
-@click.argument("name", help="The name of its distribution, such as flintmq-large-messages.")
-@click.option("--kind", type=click.Choice(KINDS), required=True, help="What the plugin is.")
+@click.argument("name", help="The name of the plugin's distribution, such as flintmq-large-messages.")
+@click.option("--kind", type=click.Choice(KINDS), required=True, help="The kind of plugin.")
 @click.option(
     "--dir",
     "folder",
     type=options.PATH,
     metavar="DIR",
-    help="The folder of the project, which must be empty if it exists; else one named NAME.",
+    help="The project's folder, which must be empty or new; by default NAME.",
 )
 @options.as_json
 def new(name: str, kind: str, folder: Path | None, as_json: bool) -> None:

@@ -1,4 +1,4 @@
-"""``flintmq plugins`` and ``flintmq config check``: what would be loaded, and whether a start could use it."""
+"""``flintmq plugins`` lists the plugins of a configuration; ``flintmq config check`` checks whether a start could use it."""
 
 from __future__ import annotations
 
@@ -34,23 +34,23 @@ from flintmq.programs.cli.serving import with_environment, with_name_server
 from flintmq.programs.name_server.name_server import NameServer
 
 _SCRATCH_FILE_BYTES: Final = 8 * 1024 * 1024
-"""Of the scratch store's log, and of the buffers that a pool is asked for."""
+"""Most bytes of a file in the scratch store's log, and of the buffers in a pool."""
 
 
 @click.command(cls=Command)
 @options.config_file
 @options.settings
-@click.option("--trace", is_flag=True, help="Show what each call of a plugin took, and what it made or raised.")
+@click.option("--trace", is_flag=True, help="Show the time and the outcome of each call of a plugin.")
 @click.option(
-    "--broker", "-b", metavar="HOST:PORT", help="With --trace: ask this running broker; else a start is tried."
+    "--broker", "-b", metavar="HOST:PORT", help="With --trace: ask this running broker; by default a start is tried."
 )
 @options.access
 @options.as_json
 def plugins(config: Path | None, settings: tuple[str, ...], trace: bool, broker: str | None, as_json: bool) -> None:
-    """List the plugins a broker of this configuration would load.
+    """List the plugins that a broker with this configuration would load.
 
-    With --trace, a start is tried with a store in a scratch folder: it makes what a broker makes of plugins, and nothing
-    listens. Of a running broker (-b), all calls since its start are shown, in ms of the event loop's time.
+    With --trace, a start is tried with a store in a temporary folder. It calls plugins as a broker does, but opens no port. For
+    a running broker (-b), all calls since its start are shown, in ms of the event loop's time.
     """
     if broker is not None and not trace:
         raise CommandError("-b asks a running broker: add --trace", ExitCode.USAGE)
@@ -79,7 +79,7 @@ def plugins(config: Path | None, settings: tuple[str, ...], trace: bool, broker:
 
 
 def _trace(loaded: LoadedConfig, broker: str | None, as_json: bool) -> None:
-    """Print what plugins' calls took: of a running broker, or of a start that is tried."""
+    """Print the times of plugins' calls, from a running broker or from a trial start."""
     if broker is not None:
         checked_name_servers(broker)
         _show_trace(rows_of(with_admin(lambda admin: admin.runtime_info(broker))), as_json)
@@ -88,7 +88,7 @@ def _trace(loaded: LoadedConfig, broker: str | None, as_json: bool) -> None:
     try:
         with _scratch(loaded) as scratch:
             asyncio.run(Broker(scratch).check(ledger))
-    finally:  # what led to an error is what is looked for
+    finally:  # also after an error, whose cause the user is looking for
         _show_trace([account.row() for account in ledger.all()], as_json)
 
 
@@ -119,14 +119,14 @@ def _show_trace(rows: list[Row], as_json: bool) -> None:
 
 
 @click.command(cls=Command)
-@click.argument("file", type=options.PATH, help="A configuration: YAML, or RocketMQ's broker.conf.")
+@click.argument("file", type=options.PATH, help="The configuration: YAML, or RocketMQ's broker.conf.")
 @options.settings
 @click.option(
     "--for",
     "command",
     type=click.Choice(["run", "broker", "namesrv"]),
-    help="The command that is to start with it: broker and namesrv are such a server alone, run is both in one process. "
-    "Without it run, and namesrv with --role namesrv.",
+    help="The command to check it for: broker or namesrv alone, or run, which is both in one process. "
+    "By default run, or namesrv with --role namesrv.",
 )
 @options.role
 @options.as_json
@@ -145,7 +145,7 @@ def _check_plugins(loaded: LoadedConfig, file: Path, command: str) -> int:
     """Return the number of plugins that a start would load.
 
     Raises:
-        ConfigError, PluginError, StoreError: something that the configuration names does not exist, a section does not fit
+        ConfigError, PluginError, StoreError: the configuration names something that does not exist, a section does not fit
             its model, or a start could not use what a plugin makes.
     """
     kernel = assembled(loaded, file, name_server_plugins() if command == "namesrv" else BROKER_PLUGINS)
@@ -156,10 +156,10 @@ def _check_plugins(loaded: LoadedConfig, file: Path, command: str) -> int:
 
 
 async def check_start(loaded: LoadedConfig, command: str) -> None:
-    """Make everything that a command makes of a configuration before it serves, with a store in a scratch folder; release it.
+    """Create everything that a command creates before it is ready, with a store in a temporary folder, and release it.
 
     Raises:
-        ConfigError, PluginError, StoreError: as the command would.
+        ConfigError, PluginError, StoreError: the command's own start would raise the same error.
     """
     if command != "broker":
         await NameServer(loaded).check()
@@ -177,8 +177,7 @@ BROKER_PLUGINS: Final = (*BUILTIN_PLUGINS, ProcessorsPlugin())
 
 
 def assembled(loaded: LoadedConfig, file: Path | None, builtins: Iterable[object] = BROKER_PLUGINS) -> Kernel:
-    """Return the kernel that a server of this configuration would have, by default a broker. Raises ``ConfigError``,
-    ``PluginError``."""
+    """Return the kernel of a server with this configuration, by default a broker's. Raises ConfigError, PluginError."""
     return Kernel.assemble(
         loaded.config.plugins,
         builtins,
@@ -191,15 +190,15 @@ def assembled(loaded: LoadedConfig, file: Path | None, builtins: Iterable[object
 
 @contextmanager
 def _scratch(loaded: LoadedConfig) -> Iterator[LoadedConfig]:
-    """Return the configuration with a store in a folder that goes at the end."""
+    """Yield the configuration with its store in a temporary folder, which is removed at the end."""
     with tempfile.TemporaryDirectory(prefix="flintmq-check-") as folder:
         yield attrs.evolve(loaded, config=_in(Path(folder), loaded.config))
 
 
 def _in(folder: Path, config: BrokerConfig) -> BrokerConfig:
-    """Return the configuration with a store of its own: the configured one is not touched.
+    """Return the configuration with its store in another folder, so that the configured store is not changed.
 
-    Accounts are those of the configured one, which are only read.
+    The accounts stay in the configured store; they are only read.
     """
     store = attrs.evolve(
         config.store,

@@ -1,4 +1,4 @@
-"""``flintmq query``: messages by key or by id."""
+"""``flintmq query`` finds messages by key or by id."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ from flintmq.remoting.client.message import MessageExt
 
 
 @click.command(cls=Command)
-@click.argument("topic", required=False, help="The topic; not needed for a broker's id.")
+@click.argument("topic", required=False, help="The topic; not needed with a broker's message id.")
 @options.name_servers
 @click.option("--key", help="One of the message's keys.")
-@click.option("--id", "message_id", help="The sender's id (with TOPIC) or the broker's (offset msg id).")
-@click.option("--max", "max_num", type=click.IntRange(min=1), default=32, metavar="N", help="At most so many.")
+@click.option("--id", "message_id", help="The sender's message id (with TOPIC) or the broker's (offset msg id).")
+@click.option(
+    "--max", "max_num", type=click.IntRange(min=1), default=32, metavar="N", help="The most messages to print."
+)
 @options.as_json
 @options.raw
 def query(topic: str | None, key: str | None, message_id: str | None, max_num: int, as_json: bool, raw: bool) -> None:
@@ -63,7 +65,8 @@ def query(topic: str | None, key: str | None, message_id: str | None, max_num: i
 
 
 async def _by_place(admin: AdminClient, message_id: str) -> MessageExt:
-    """Return the message with a broker's id: of a broker that is registered, wherever it is now, else of the address in it."""
+    """Return the message with a broker's id, from the registered broker, which may have moved, or else from the address in the
+    id."""
     try:
         return await admin_messages.view_message(admin, message_id)
     except (RefusedError, RemotingError) as failure:

@@ -1,7 +1,7 @@
-"""Queues of a topic that are taken away: what waits in them, and the order in which a topic loses them without losing messages.
+"""Removes queues from a topic without losing messages.
 
-First nobody writes to them any more; what is in them is consumed; then nobody reads them. A message in a queue that is not read
-is found by no consumer.
+First the queues become read-only, then their messages are consumed, and then they are no longer read. No consumer would find a
+message in a queue that is not read.
 """
 
 from __future__ import annotations
@@ -20,30 +20,31 @@ from flintmq.programs.cli.output import safe
 from flintmq.remoting.client.admin import AdminClient
 
 MakeTopic = Callable[[int | None, int | None], Awaitable[None]]
-"""Makes or changes the topic at a broker: given the numbers of its read queues and of its write queues; None keeps them."""
+"""Function that creates or changes the topic at a broker, from the numbers of its read and write queues; None keeps a
+number."""
 
 
 @attrs.frozen
 class Waiting:
-    """Messages of one queue that have not been consumed."""
+    """The unconsumed messages of one queue."""
 
     broker: str
     queue_id: int
     messages: int
     group: str
-    """The group that is furthest behind; empty where no group reads the topic."""
+    """The group with the largest lag; empty if no group reads the topic."""
 
 
 async def waiting_in(
     admin: AdminClient, topic: str, broker: str, address: str, queue_ids: Iterable[int]
 ) -> list[Waiting]:
-    """Return what waits in some queues that a topic has, or had, at a broker.
+    """Return the unconsumed messages in some current or former queues of a topic at a broker.
 
-    The groups that count are those that subscribe to the topic or have offsets in it, but for the system's. Where there is
-    none, nobody has consumed anything.
+    Only groups count that subscribe to the topic or have offsets in it, without the system's. If there is none, all messages
+    are unconsumed.
 
     Raises:
-        RefusedError: the account may not see that.
+        RefusedError: the account lacks the permission.
     """
     ends: dict[int, tuple[int, int]] = {}
     for queue_id in queue_ids:
@@ -67,7 +68,7 @@ async def waiting_in(
 
 
 def in_words(waiting: list[Waiting]) -> str:
-    """Return what waits for people: how many messages, in which queues, and who is to consume them."""
+    """Return unconsumed messages in words: their number, their queues, and the groups that have not consumed them."""
     brokers = sorted({one.broker for one in waiting})
     queues = "; ".join(
         f"{name}:{queue_list(one.queue_id for one in waiting if one.broker == name)}" for name in brokers
@@ -88,16 +89,19 @@ async def resize(
     is_meant: bool,
     is_forced: bool,
 ) -> None:
-    """Give a topic so many queues at some brokers; where it has more there, take those away without losing messages.
+    """Set the number of a topic's queues at some brokers. Surplus queues are removed without losing messages.
 
     Args:
-        brokers: name → address.
-        make: returns what makes the topic at an address.
-        is_meant: queues are taken away without a question.
-        is_forced: they are taken away although messages wait there.
+        admin: the administration client.
+        topic: the topic.
+        queue_nums: the new number of queues.
+        brokers: addresses, keyed by the broker's name.
+        make: returns the function that changes the topic at an address.
+        is_meant: whether to remove queues without asking.
+        is_forced: whether to remove queues that have unconsumed messages.
 
     Raises:
-        CommandError: it was not meant; or messages wait in the queues: then they are written no more, and still read.
+        CommandError: the user declined, or queues have unconsumed messages. Those queues are then read-only.
     """
     had = {name: await admin.topic_config(topic, address) for name, address in brokers.items()}
     losing = {name: config for name, config in had.items() if config is not None and _widest(config) > queue_nums}
@@ -114,7 +118,7 @@ async def resize(
         waiting = [] if is_forced else await waiting_in(admin, topic, name, address, going)
         if not waiting:
             await put(queue_nums, queue_nums)
-            # A producer that had not seen the new route yet may have written to them between the look and the change.
+            # A producer with an old route may have written to the queues between the check and the change.
             waiting = [] if is_forced else await waiting_in(admin, topic, name, address, going)
             if waiting:
                 await put(config.read_queue_nums, queue_nums)
@@ -131,7 +135,7 @@ def _widest(config: TopicConfig) -> int:
 
 
 def _ask(topic: str, queue_nums: int, losing: dict[str, TopicConfig]) -> None:
-    """Ask whether queues may be taken away. Raises ``CommandError`` where the answer is no, or nobody is there to answer."""
+    """Ask whether queues may be removed. Raises CommandError if the answer is no, or if stdin is not a terminal."""
     what = "; ".join(f"{name}:{queue_list(range(queue_nums, _widest(config)))}" for name, config in losing.items())
     text = f"{topic} loses queues {what}: they are written no more, and not read either once nothing waits there"
     if not sys.stdin.isatty():

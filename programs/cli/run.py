@@ -1,4 +1,4 @@
-"""``flintmq run``, ``namesrv`` and ``broker``: a name server and a broker, in one process or apart."""
+"""``flintmq run``, ``namesrv`` and ``broker`` start a name server and a broker, together in one process or alone."""
 
 from __future__ import annotations
 
@@ -44,16 +44,16 @@ OF_EACH: Final = frozenset(
         "store.commit_log_paths", "store.read_only_commit_log_paths",
     }
 )  # fmt: skip
-"""Keys of each broker's own that RocketMQ has names for."""
+"""Keys that differ for each broker of a machine and that also have a RocketMQ name."""
 BROKERS_MAX: Final = 26
-"""Brokers of one command are told apart by a letter."""
+"""Most brokers of one command; each gets a letter as its name."""
 
 
 def serving_options(section: str) -> Callable[[F], F]:
-    """Give a command the options of everything that serves.
+    """Add the options of all serving commands to a command.
 
     Args:
-        section: of the settings that say where it listens.
+        section: the section of the settings ``host`` and ``port``.
     """
 
     def given(command: F) -> F:
@@ -71,9 +71,9 @@ def serving_options(section: str) -> Callable[[F], F]:
 
 
 def usable_cores(cgroups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> int:
-    """Return how many cores this process may keep busy: by its affinity, and by the quota of its container or unit."""
+    """Return the number of cores that this process may use, by its affinity and by its container's or unit's quota."""
     count = len(os.sched_getaffinity(0))
-    with contextlib.suppress(OSError, ValueError):  # no cgroup of version 2; or "max", no quota
+    with contextlib.suppress(OSError, ValueError):  # no cgroup of version 2, or "max", which means no quota
         group = own.read_text().rpartition("0::/")[2].strip()
         quota, period = (cgroups / group / "cpu.max").read_text().split()
         count = min(count, max(1, int(quota) // int(period)))
@@ -81,7 +81,7 @@ def usable_cores(cgroups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc
 
 
 class BrokerCount(click.ParamType[int]):
-    """A number of brokers; ``auto`` is one for each core that this process may use."""
+    """A number of brokers; ``auto`` is one per core that this process may use."""
 
     name = "count"
 
@@ -104,7 +104,7 @@ class BrokerCount(click.ParamType[int]):
     setting="nameserver.port",
     type=click.IntRange(min=0, max=65535),
     metavar="N",
-    help="The name server's; 0 a free one.",
+    help="The name server's port; 0 for a free one.",
 )
 @click.option(
     "--namesrv-host",
@@ -118,9 +118,11 @@ class BrokerCount(click.ParamType[int]):
     "count",
     type=BrokerCount(),
     metavar="N|auto",
-    help="Run N brokers, each in a process of its own; auto: one for each core. Without it one, in this process.",
+    help="Run N brokers in separate processes; auto: one per core. By default one broker runs in this process.",
 )
-@click.option("--console", "with_console", is_flag=True, help="Show it in a browser; the same as console.enable=true.")
+@click.option(
+    "--console", "with_console", is_flag=True, help="Also run the web console; the same as console.enable=true."
+)
 def run(
     config: Path | None,
     namesrv_port: int | None,
@@ -132,12 +134,12 @@ def run(
 ) -> None:
     """Run a name server and a broker in one process.
 
-    Prints one line when all serve: READY namesrv=HOST:PORT broker=HOST:PORT store=DIR pid=PID. Before pid= stand the addresses
-    of further services that are switched on: metrics=HOST:PORT, console=HOST:PORT. Words are separated by blanks; a blank or a
-    percent sign in DIR is written as in URLs (%20, %25).
+    Prints one line when all are ready: READY namesrv=HOST:PORT broker=HOST:PORT store=DIR pid=PID. Addresses of other enabled
+    services come before pid=: metrics=HOST:PORT, console=HOST:PORT. Words are separated by blanks; blanks and percent signs in
+    DIR are written as in URLs (%20, %25).
 
-    With --brokers, it has brokers=HOST:PORT,HOST:PORT in place of broker=, and likewise those of services. Each broker keeps
-    its store in a folder of its own below --store, their ports lie ten apart, and one that ends is started again.
+    With --brokers, the line has brokers=HOST:PORT,HOST:PORT instead of broker=, and services have lists too. Each broker has
+    its store in a subfolder of --store. Their ports differ by ten. A broker that ends is restarted.
     """
     with uncollected():
         from flintmq.programs.broker.broker import Broker
@@ -166,7 +168,7 @@ def run(
 
 
 def _check_single(loaded: LoadedConfig) -> None:
-    """Refuse a folder in which several brokers have their stores. Raises ``StoreError``."""
+    """Raise StoreError if a folder contains the stores of several brokers."""
     with uncollected():
         from flintmq.programs.supervisor.plan import check_single
 
@@ -174,7 +176,7 @@ def _check_single(loaded: LoadedConfig) -> None:
 
 
 def _several(loaded: LoadedConfig, count: int, arguments: Sequence[str]) -> Start:
-    """Return what starts a name server in this process and so many brokers in processes of their own."""
+    """Return the function that starts a name server in this process and ``count`` brokers in separate processes."""
     with uncollected():
         from flintmq.programs.name_server.name_server import NameServer
         from flintmq.programs.supervisor.plan import left_out, plan_brokers
@@ -203,7 +205,7 @@ def _several(loaded: LoadedConfig, count: int, arguments: Sequence[str]) -> Star
 
 
 def _as_arguments(config: Path | None, given: Mapping[str, object], settings: Sequence[str]) -> list[str]:
-    """Return the arguments by which ``flintmq broker`` gets the configuration that this process has, and logs as it does."""
+    """Return the arguments with which ``flintmq broker`` has the same configuration and log as this process."""
     file = () if config is None else ("-c", str(config))
     overrides = [f"{key}={value}" for key, value in given.items() if value is not None]
     settings = list(map(_by_our_name, settings))
@@ -211,7 +213,8 @@ def _as_arguments(config: Path | None, given: Mapping[str, object], settings: Se
 
 
 def _by_our_name(setting: str) -> str:
-    """Return a ``--set`` option of a key that differs for each broker by FlintMQ's name: two names of a key are refused."""
+    """Return a ``--set`` option with FlintMQ's name, if the key differs for each broker. One key under two names is an
+    error."""
     name, _, value = setting.partition("=")
     keys = aliases().get(name, ())
     return f"{keys[0]}={value}" if keys and keys[0] in OF_EACH else setting
@@ -219,13 +222,15 @@ def _by_our_name(setting: str) -> str:
 
 @click.command(cls=Command)
 @serving_options("nameserver")
-@click.option("--kv-path", metavar="FILE", help="Keeps the key-value configuration; else in memory.")
+@click.option(
+    "--kv-path", metavar="FILE", help="File for the key-value configuration; by default it is kept in memory."
+)
 def namesrv(
     config: Path | None, port: int | None, host: str | None, kv_path: str | None, settings: tuple[str, ...]
 ) -> None:
     """Run a name server.
 
-    Prints one line when it serves: READY namesrv=HOST:PORT pid=PID
+    Prints one line when it is ready: READY namesrv=HOST:PORT pid=PID
     """
     with uncollected():
         from flintmq.programs.name_server.name_server import NameServer
@@ -246,17 +251,17 @@ def namesrv(
     "--namesrv",
     "-n",
     metavar="HOST:PORT[;HOST:PORT]",
-    help="The name servers to register with; NAMESRV_ADDR where neither this nor the configuration names any.",
+    help="The name servers to register with; by default those of the configuration, then NAMESRV_ADDR.",
 )
 @options.store
-@click.option("--supervised", metavar="RESTARTS:REASON", hidden=True, help="Set by a supervisor, whose pipe stdin is.")
+@click.option("--supervised", metavar="RESTARTS:REASON", hidden=True, help="Set by a supervisor; stdin is its pipe.")
 def broker(
     config: Path | None, namesrv: str | None, settings: tuple[str, ...], supervised: str | None, **broker: Any
 ) -> None:
     """Run a broker that registers with name servers.
 
-    Prints one line when it serves: READY broker=HOST:PORT store=DIR pid=PID. Before pid= stand the addresses of further
-    services that are switched on: metrics=HOST:PORT.
+    Prints one line when it is ready: READY broker=HOST:PORT store=DIR pid=PID. Addresses of other enabled services come before
+    pid=: metrics=HOST:PORT.
     """
     with uncollected():
         from flintmq.programs.broker.broker import Broker
@@ -284,7 +289,7 @@ def broker(
 
 
 def _of_broker(store: str | None, port: int | None, host: str | None) -> dict[str, object]:
-    """Return the settings that a broker's options stand for."""
+    """Return the settings of a broker's options, keyed by setting."""
     return {"store.path": store, "listen.port": port, "listen.host": host}
 
 
@@ -294,11 +299,11 @@ def _as_words(words: Mapping[str, str]) -> str:
 
 
 def _told(name_server: NameServer) -> str:
-    """Return what a READY line says of a name server."""
+    """Return a name server's word in the READY line."""
     return f"namesrv={host_port(reachable_host(name_server.host), name_server.port)}"
 
 
 def _reached_from_here(name_server: NameServer) -> str:
-    """Return where processes of this machine reach it, also when it listens on every address."""
+    """Return the address at which processes of this machine reach a name server, also if it listens on all interfaces."""
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(name_server.host, name_server.host)
     return host_port(host, name_server.port)

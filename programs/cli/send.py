@@ -1,4 +1,4 @@
-"""``flintmq send``: messages from the command line, a file, or made up."""
+"""``flintmq send`` sends messages from the command line or a file, or generated ones."""
 
 from __future__ import annotations
 
@@ -23,26 +23,30 @@ from flintmq.remoting.client.producer import Producer
 from flintmq.remoting.client.send_result import SendResult
 
 IN_FLIGHT = 64
-"""Sends of made-up messages that wait for an answer at a time."""
+"""Most sends of generated messages that wait for an answer at the same time."""
 PATTERN = bytes(range(33, 127))
 
 
 @click.command(cls=Command)
-@click.argument("topic", help="Created by the first message where the broker allows it.")
-@click.argument("bodies", nargs=-1, type=click.UNPROCESSED, metavar="[BODY]...", help="One message each.")
+@click.argument("topic", help="The topic; the first message creates it if the broker allows that.")
+@click.argument("bodies", nargs=-1, type=click.UNPROCESSED, metavar="[BODY]...", help="The bodies; each is a message.")
 @options.name_servers
 @click.option("--file", "-f", type=options.PATH, metavar="FILE", help="The body is this file's content; - is stdin.")
 @click.option("--lines", is_flag=True, help="With --file: each line is a message.")
-@click.option("--count", type=click.IntRange(min=1), default=1, metavar="N", help="Send so many of each.")
-@click.option("--size", type=click.IntRange(min=0), metavar="BYTES", help="Make up a body of so many bytes.")
-@click.option("--tags", default="", show_default=False, metavar="TAG", help="What subscriptions choose by; one tag.")
+@click.option("--count", type=click.IntRange(min=1), default=1, metavar="N", help="Send each message N times.")
+@click.option("--size", type=click.IntRange(min=0), metavar="BYTES", help="Generate a body of this size.")
+@click.option("--tags", default="", show_default=False, metavar="TAG", help="The tag, which subscriptions filter by.")
 @click.option(
-    "--keys", default="", show_default=False, metavar="KEYS", help="What queries find it by; blanks separate."
+    "--keys",
+    default="",
+    show_default=False,
+    metavar="KEYS",
+    help="The keys, which queries search for, separated by blanks.",
 )
 @click.option("--property", "properties", multiple=True, metavar="KEY=VALUE", help="A property. May be repeated.")
-@click.option("--delay-level", type=click.IntRange(1, 18), metavar="1..18", help="Deliver later.")
-@click.option("--queue", metavar="[BROKER:]N", help="Send to this queue; else to each in turn.")
-@click.option("--batch", type=click.IntRange(min=1), default=1, metavar="N", help="Send so many in one request.")
+@click.option("--delay-level", type=click.IntRange(1, 18), metavar="1..18", help="Deliver later, by a delay level.")
+@click.option("--queue", metavar="[BROKER:]N", help="Send to this queue; by default to all in turn.")
+@click.option("--batch", type=click.IntRange(min=1), default=1, metavar="N", help="Messages per request.")
 @click.option("--group", "-g", default="flintmq-cli", help="The producer group.")
 @options.as_json
 def send(
@@ -63,7 +67,7 @@ def send(
 ) -> None:
     """Send messages.
 
-    Prints where each was stored; with --count only how many and how fast.
+    Prints the place of each message; with --count or --batch only the number and the rate.
     """
 
     user_properties = _properties(properties)
@@ -105,7 +109,7 @@ def send(
 async def _send_all(
     producer: Producer, messages: Iterator[Message], target: MessageQueue | None, batch: int, in_flight: int
 ) -> list[SendResult]:
-    """Send all messages, one at a time when ``in_flight`` is 1. The first failure ends it."""
+    """Send all messages, one at a time if ``in_flight`` is 1. Stops at the first failure."""
     results: list[SendResult] = []
 
     async def sender() -> None:

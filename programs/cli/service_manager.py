@@ -1,4 +1,4 @@
-"""Tells the service manager that started this process, systemd for one, when it serves and when it stops."""
+"""Notifies the service manager of this process, such as systemd, when it is ready and when it stops."""
 
 from __future__ import annotations
 
@@ -15,20 +15,21 @@ VARIABLE: Final = "NOTIFY_SOCKET"
 
 @attrs.frozen
 class ServiceManager:
-    """Where a service manager listens: the protocol of sd_notify(3), a datagram of lines ``NAME=value``.
+    """Sends notifications to a service manager with the protocol of sd_notify(3): datagrams with lines ``NAME=value``.
 
-    ``address`` is a path, or a name that begins with ``@``; empty where nobody wants to know.
+    ``address`` is the path of a socket, or an abstract name that begins with ``@``; empty without a service manager.
     """
 
     address: str
 
     @classmethod
     def of_environment(cls) -> Self:
-        """Return the one that the environment names, and take the name away: what is started from here is not its service."""
+        """Return the service manager in the environment, and remove it from the environment, as child processes are not its
+        service."""
         return cls(os.environ.pop(VARIABLE, ""))
 
     def tell(self, *lines: str) -> None:
-        """Send lines such as ``READY=1``. What cannot be sent costs a warning: a broker that serves goes on serving."""
+        """Send lines such as ``READY=1``. If that fails, only a warning is logged."""
         if not self.address:
             return
         where = f"\0{self.address[1:]}" if self.address.startswith("@") else self.address

@@ -1,4 +1,4 @@
-"""A process that serves: signals are caught before anything starts, READY is printed once, the stop is in order.
+"""Runs a server process: catches signals before anything starts, prints READY once, and stops in order.
 
 ::
 
@@ -36,9 +36,9 @@ from flintmq.remoting.server.descriptors import raise_limit
 class StopSignals:
     """Turns any number of SIGTERM, SIGINT and SIGHUP into one request to stop. Main thread; a context manager.
 
-    SIGHUP comes when a terminal is closed, and stops RocketMQ's processes in order as well; where it is ignored when the
-    process begins, as nohup(1) has it, it stays ignored. After an orderly stop all of them are ignored: a second Ctrl-C,
-    while the interpreter ends, changes nothing.
+    SIGHUP arrives when a terminal is closed; it stops RocketMQ's processes in order as well. If it is ignored at the process's
+    start, as by nohup(1), it stays ignored. After an orderly stop all three are ignored, so a second Ctrl-C while the
+    interpreter exits has no effect.
     """
 
     def __init__(self) -> None:
@@ -60,35 +60,35 @@ class StopSignals:
             signal.signal(number, handler if error is not None else signal.SIG_IGN)
 
     def stop(self, *_signal: object) -> None:
-        """Request the stop. Loop thread or signal handler."""
+        """Request the stop. For the loop thread and signal handlers."""
         self.wanted = True
         if self._loop is not None:
             with contextlib.suppress(RuntimeError):  # the loop is closed: everything has stopped
                 self._loop.call_soon_threadsafe(self._event.set)
 
     async def wait(self) -> None:
-        """Return when the stop has been requested, also before this loop ran."""
+        """Return when the stop has been requested, even if that was before the loop ran."""
         self._loop = asyncio.get_running_loop()
         if not self.wanted:
             await self._event.wait()
 
 
 class FenceWatch:
-    """A plugin of the serving process that ends it when the store is fenced, so that its supervisor restarts it."""
+    """A plugin that ends the process when the store is fenced, so that its supervisor restarts it."""
 
     plugin_name = "fence_watch"
 
     def __init__(self, stop: StopSignals) -> None:
         self._stop = stop
         self.reason: str | None = None
-        """Why the store is fenced; None while it is not."""
+        """Why the store is fenced; None if it is not."""
 
     def stop_at_end_of(self, descriptor: int, told: Callable[[bytes], None] | None = None) -> None:
-        """Stop when a pipe ends, because the process at its other end, which would stop this one, has gone. Loop thread.
+        """Stop this process when a pipe ends, which means that its parent process has gone. Loop thread.
 
         Args:
-            descriptor: of the pipe.
-            told: called with each line that comes before.
+            descriptor: the pipe's descriptor.
+            told: called with each line from the pipe.
         """
         loop = asyncio.get_running_loop()
         rest = b""
@@ -116,13 +116,13 @@ class FenceWatch:
 def load(
     config: Path | None, given: Mapping[str, object], settings: Sequence[str], *, role: Role = "broker"
 ) -> LoadedConfig:
-    """Return the configuration of a serving process. Raises ``ConfigError``.
+    """Return the configuration of a serving process. Raises ConfigError.
 
     Args:
-        config: the file; None for the defaults.
-        given: key of a setting → what an option of the command line says, None where the option was not given.
-        settings: ``--set`` options, which take precedence over ``given``.
-        role: whose meaning an ambiguous RocketMQ name has.
+        config: the configuration file; None for the defaults.
+        given: values of command-line options, keyed by setting; None for an option that is not given.
+        settings: ``--set`` options, which override ``given``.
+        role: the server that ambiguous RocketMQ names refer to.
     """
     SERVING_OUTPUT.begin()
     overrides = [f"{key}={value}" for key, value in given.items() if value is not None]
@@ -132,7 +132,7 @@ def load(
 
 
 def with_name_server(loaded: LoadedConfig, own: str) -> LoadedConfig:
-    """Return the configuration of a broker beside a name server in its process.
+    """Return the configuration of a broker with a name server in the same process.
 
     Args:
         loaded: the configuration of both.
@@ -143,21 +143,21 @@ def with_name_server(loaded: LoadedConfig, own: str) -> LoadedConfig:
 
 
 def with_environment(loaded: LoadedConfig) -> LoadedConfig:
-    """Return the configuration of a broker alone: without name servers it has those that NAMESRV_ADDR names."""
+    """Return the configuration of a single broker. Without configured name servers it has those of NAMESRV_ADDR."""
     if not loaded.config.namesrv.addresses and "NAMESRV_ADDR" in os.environ:
         return loaded.with_overrides([f"namesrv.addresses={os.environ['NAMESRV_ADDR']}"])
     return loaded
 
 
 def store_folder(loaded: LoadedConfig) -> Path:
-    """Return the absolute path of the store; symbolic links stay as they were written."""
+    """Return the absolute path of the store; symbolic links are not resolved."""
     return Path(os.path.abspath(loaded.config.store.path))  # noqa: PTH100
 
 
 def ready_word(path: Path) -> str:
-    """Return a path as a word of the READY line: blanks, percent signs and what is not text are written as in URLs.
+    """Return a path as a word of the READY line. Blanks, percent signs and unprintable characters are encoded as in URLs.
 
-    The line is taken apart at its blanks; ``urllib.parse.unquote`` returns the path.
+    The line can be split at blanks; ``urllib.parse.unquote`` then returns the path.
     """
     return "".join(one if one.isprintable() and not one.isspace() and one != "%" else _quoted(one) for one in str(path))
 
@@ -167,11 +167,11 @@ def _quoted(character: str) -> str:
 
 
 Start = Callable[[AsyncExitStack, FenceWatch], Coroutine[Any, Any, str]]
-"""Starts everything on the stack and returns the words that follow READY."""
+"""Function that starts all services on the stack and returns the words after READY."""
 
 
 def serve(start: Start, loop_name: str) -> None:
-    """Run services until a signal comes or the store is fenced.
+    """Run services until a signal arrives or the store is fenced.
 
     Args:
         start: starts the services.
@@ -179,7 +179,7 @@ def serve(start: Start, loop_name: str) -> None:
 
     Raises:
         StoreFencedError: a sync failed; everything has been stopped.
-        FlintError: what kept a service from starting.
+        FlintError: a service could not start.
     """
     manager = ServiceManager.of_environment()
     raise_limit()
@@ -209,12 +209,12 @@ async def _serve(start: Start, stop: StopSignals, manager: ServiceManager) -> No
             if stop.wanted:
                 manager.tell("STOPPING=1")
                 starting.cancel()
-                await asyncio.gather(starting, return_exceptions=True)  # what has started is stopped by the stack
+                await asyncio.gather(starting, return_exceptions=True)  # the stack stops what has started
                 return
             words = await starting
-            give_back_large_blocks()  # not before: a start on a long log takes large blocks again and again
+            give_back_large_blocks()  # only now, because starting on a long log needs large blocks again and again
             give_back_free_memory()
-            gc.freeze()  # a full collection would visit all that stays, and stop the loop for tens of milliseconds
+            gc.freeze()  # a full collection would visit all permanent objects and block the loop for tens of milliseconds
             print(f"READY {words} pid={os.getpid()}", flush=True)
             manager.tell("READY=1", f"STATUS={words}")
             await stopping

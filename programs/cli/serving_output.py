@@ -1,7 +1,7 @@
-"""Where a serving process prints and logs: stdout, stderr and the log file, each written by a thread of its own.
+"""The outputs of a serving process: stdout, stderr and the log file, each written by a separate thread.
 
-A pipe that is full, a terminal that is held, a file on a disk that hangs: each of them would stop the event loop, which
-logs, and with it every client; and the end of the process.
+A full pipe, a suspended terminal, or a file on a hanging disk would otherwise block the event loop, which logs, and so every
+client and the process's end.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 log = event_log("flintmq.log")
 
 END_TIMEOUT_S: Final = 1.0
-"""For how long the end of the process waits for what is not written yet."""
+"""Seconds that the process waits at its end for unwritten lines."""
 _BLOCKED_SHOWN_S: Final = 5.0
 _STREAMS: Final = ("stdout", "stderr")
 
@@ -43,7 +43,7 @@ def _errors_of(stream: TextIO) -> str:
 
 
 class _Stream(io.TextIOBase):
-    """What a stream of the process is replaced by: whole lines go to the thread, the rest with ``flush``. Any thread."""
+    """Replaces a stream of the process. Whole lines go to the thread at once, the rest at ``flush``. Any thread."""
 
     def __init__(self, stream: TextIO, thread: OutputThread) -> None:
         self._stream = stream
@@ -61,7 +61,7 @@ class _Stream(io.TextIOBase):
 
     @property
     def buffer(self) -> object:
-        """For what writes bytes, and waits."""
+        """The original stream's buffer, for code that writes bytes and may wait."""
         return self._stream.buffer
 
     def fileno(self) -> int:
@@ -90,9 +90,9 @@ class _Stream(io.TextIOBase):
 
 
 class ServingOutput:
-    """The outputs of this process while it serves, from :meth:`begin` to :meth:`end`. Main thread, except where said.
+    """The outputs of this process while it serves, from :meth:`begin` to :meth:`end`. Main thread, unless noted.
 
-    It is a plugin of the broker's as well: its service brings figures and an alarm.
+    It is also a plugin of the broker: its service provides figures and an alarm.
     """
 
     plugin_name = "serving_output"
@@ -103,16 +103,16 @@ class ServingOutput:
         self._files: list[LogFile] = []
 
     def begin(self) -> bool:
-        """Have every output written by a thread of its own. Idempotent.
+        """Make a separate thread write each output. Idempotent.
 
         Returns:
-            Whether they were not before.
+            False if the threads already ran.
         """
         if self._threads:
             return False
         for name in _STREAMS:
             stream: TextIO | None = getattr(sys, name)
-            if stream is not None:  # None where the descriptor was closed before the process began
+            if stream is not None:  # None if the descriptor was closed before the process began
                 stream.flush()
                 thread = self._thread(name, stream)
                 self._replaced[name] = stream
@@ -126,7 +126,7 @@ class ServingOutput:
     def _thread(self, name: str, stream: TextIO) -> OutputThread:
         try:
             descriptor = stream.fileno()
-        except (AttributeError, OSError, ValueError):  # something in memory, as in tests
+        except (AttributeError, OSError, ValueError):  # an object in memory, as in tests
 
             def write(data: bytes) -> None:
                 stream.write(data.decode(_encoding_of(stream), _errors_of(stream)))
@@ -147,9 +147,9 @@ class ServingOutput:
         )
 
     def end(self) -> None:
-        """Wait a short while until everything is written, and write in the old way again. Idempotent.
+        """Wait shortly until everything is written, and restore the original outputs. Idempotent.
 
-        An output that takes nothing stays with its thread, which ends with the process: nobody else shall wait for it.
+        A blocked output keeps its thread, which ends with the process, so that nothing else waits for it.
         """
         for name in self._replaced:
             getattr(sys, name).flush()
@@ -181,7 +181,7 @@ class ServingOutput:
 
     @property
     def lost_lines(self) -> int:
-        """Lines that were lost since the process serves. Any thread."""
+        """Lines that were lost since the process began to serve. Any thread."""
         return sum(thread.lost_lines for thread in self._threads)
 
     def runtime_info(self) -> dict[str, str]:
@@ -189,7 +189,7 @@ class ServingOutput:
         return {"logLinesLost": str(self.lost_lines)}
 
     def metrics(self) -> Iterator[Measurement]:
-        """Return how many lines were lost, by output."""
+        """Yield the number of lost lines of each output."""
         meaning = "Lines of stdout, stderr or the log file that are lost, because nobody took them."
         for thread in self._threads:
             yield Measurement(
@@ -197,7 +197,7 @@ class ServingOutput:
             )
 
     def alarms(self) -> Iterator[Alarm]:
-        """Return the outputs that take nothing now."""
+        """Yield an alarm for each output that is blocked now."""
         for thread in self._threads:
             blocked_s = thread.blocked_s
             if blocked_s >= _BLOCKED_SHOWN_S:
@@ -213,4 +213,4 @@ def _lines_lost(error: OSError) -> None:
 
 
 SERVING_OUTPUT: Final = ServingOutput()
-"""The process's."""
+"""The outputs of this process."""

@@ -1,4 +1,4 @@
-"""``flintmq spark offsets``: where a streaming query stands, and another place for it."""
+"""``flintmq spark offsets`` shows the offset of a streaming query, and moves the query to another offset."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ if TYPE_CHECKING:
     "source",
     multiple=True,
     metavar="OPTION=VALUE",
-    help="An option of the query's source, such as path=/data/store, nameServer=h:9876, subscribe=orders: compares with what "
-    "is there. May be repeated.",
+    help="An option of the query's source, such as path=/data/store, nameServer=h:9876, subscribe=orders, to compare the "
+    "offset with the source. May be repeated.",
 )
 @click.option(
     "--reset",
     metavar="START",
-    help="Go on there: what startingOffsets takes (earliest, latest, -100, -10m, JSON). Needs --source.",
+    help="Continue from here; a value of startingOffsets (earliest, latest, -100, -10m, JSON). Needs --source.",
 )
 @click.option(
     "--move",
     type=click.Choice(["files", "wire"]),
-    help="Go on at the same messages by the other way. Needs --source path=STORE, the store of the one broker.",
+    help="Continue at the same messages, but read files or brokers. Needs --source path=STORE, the store of the only broker.",
 )
 @options.as_json
 def offsets(checkpoint: Path, source: tuple[str, ...], reset: str | None, move: str | None, as_json: bool) -> None:
@@ -99,7 +99,7 @@ def _transport(given: Mapping[str, str], stack: contextlib.ExitStack) -> Transpo
 
 
 def _reset(entry: CheckpointEntry, transport: Transport) -> Offset:
-    """Return where the option startingOffsets leads now, by the way that the checkpoint has."""
+    """Return the current offset of the option startingOffsets, in the checkpoint's transport. Raises CommandError."""
     found = transport.initial("latest")
     _check_same(entry.offset, found)
     return found

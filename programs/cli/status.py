@@ -1,4 +1,4 @@
-"""``flintmq status``: clusters, brokers and how they are; on demand how far the groups of a topic lag behind."""
+"""``flintmq status`` shows clusters, brokers and their state and, with ``--topic``, the lag of a topic's groups."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from flintmq.remoting.wire.broker_report import BrokerReport
 
 @click.command(cls=Command)
 @options.name_servers
-@click.option("--topic", "-t", help="Also how far this topic's groups lag behind.")
+@click.option("--topic", "-t", help="Also show the lag of this topic's groups.")
 @options.as_json
 def status(topic: str | None, as_json: bool) -> None:
 
@@ -66,7 +66,7 @@ async def _brokers(admin: AdminClient) -> list[tuple[BrokerMemory, BrokerReport 
 
 
 async def _ask(admin: AdminClient, broker: BrokerMemory) -> BrokerReport | None:
-    """Ask a broker for its figures, and FlintMQ's for its report; where it does not answer, the others are shown."""
+    """Fetch a broker's figures, and return the report of a FlintMQ broker. If it does not answer, its error is set."""
     try:
         broker.info = await admin.runtime_info(broker.address)
         return await report_of(admin, broker.address) if is_flintmq(broker) else None
@@ -76,7 +76,7 @@ async def _ask(admin: AdminClient, broker: BrokerMemory) -> BrokerReport | None:
 
 
 def _alarms(brokers: list[BrokerMemory]) -> tuple[PlacedAlarm, ...]:
-    """Return what is wrong, from the list that ``flintmq top`` and the console have."""
+    """Return all alarms, as ``flintmq top`` and the console show them."""
     return all_alarms([broker_row(one, 0.0, told_alarms(one)) for one in brokers], {}, is_empty=not brokers)
 
 
@@ -101,20 +101,20 @@ def _row(broker: BrokerMemory, report: BrokerReport | None) -> dict[str, Any]:
 
 
 def _reported(report: BrokerReport) -> dict[str, Any]:
-    """Return how the last start went, in a sentence where the store was not left in order, and what the quarantine holds."""
+    """Return the last start and the quarantine of a broker, with a sentence if the store was not closed in order."""
     found = {"last_start": plain(report.start), "quarantine": plain(report.quarantine)}
     return found | ({"recovered": in_a_line(report)} if needs_a_look(report) else {})
 
 
 def _supervised(info: dict[str, str]) -> dict[str, Any]:
-    """Return how often a broker was started again, and why; nothing where no supervisor starts it."""
+    """Return how often a supervisor restarted a broker, and why; empty without a supervisor."""
     if "supervisorRestarts" not in info:
         return {}
     return {"restarts": number(info, "supervisorRestarts"), "last_end": info.get("supervisorLastEnd", "")}
 
 
 def _feed(info: dict[str, str]) -> dict[str, Any]:
-    """Return what the dispatcher spark_feed says of itself; nothing where it is not in force."""
+    """Return the figures of the dispatcher spark_feed; empty if it is not in use."""
     if "sparkFeedEndOffset" not in info:
         return {}
     feed: dict[str, Any] = {
@@ -137,7 +137,7 @@ def _feed(info: dict[str, str]) -> dict[str, Any]:
 
 
 async def _groups(admin: AdminClient, topic: str, brokers: list[BrokerMemory]) -> list[dict[str, Any]]:
-    """Return the groups that consume a topic, with their lag over all queues but those of brokers that do not answer."""
+    """Return the groups that consume a topic, with their lag over the queues of all answering brokers."""
     route = await admin.client.routes.route(topic)
     holding = [broker for broker in speakers(brokers) if not broker.error and broker.name in route.broker_addrs]
     for broker in holding:
@@ -188,7 +188,7 @@ def _show(found: dict[str, Any]) -> None:
 
 
 def _show_troubles(brokers: list[dict[str, Any]]) -> None:
-    """Print what brokers say of their landing zones, plugins, restarts and event loops, where there is something."""
+    """Print problems of brokers: landing zones, plugins, restarts and event loops, if there are any."""
     if landings := [
         {"broker": row["broker"], **row["feed"]["landing"]} for row in brokers if "landing" in row.get("feed", {})
     ]:

@@ -1,4 +1,4 @@
-"""``flintmq store``: checks, explains, rebuilds, saves, compares and prints stores that no broker runs on.
+"""``flintmq store`` checks, explains, rebuilds, salvages, compares and prints stores of stopped brokers.
 
 Exit codes: 0 sound, same or done; 1 errors were found, or the stores differ; 3 the store cannot be opened.
 """
@@ -64,7 +64,7 @@ def verify(store: Path, settings: tuple[str, ...], as_json: bool) -> None:
 @click.command(cls=Command)
 @store_dir_argument
 @click.option("--position", type=int, metavar="N", help="A physical offset.")
-@click.option("--queue", metavar="TOPIC/ID/OFFSET", help="A message of a queue.")
+@click.option("--queue", metavar="TOPIC/ID/OFFSET", help="A message in a queue.")
 @click.option("--key", nargs=2, metavar="TOPIC KEY", help="A key or unique id.")
 @options.settings
 @options.as_json
@@ -98,7 +98,7 @@ def repair(store: Path, settings: tuple[str, ...], as_json: bool) -> None:
     total = files.log_bytes
     with _progress(f"checking {store}", total) as progress:
         damaged = has_damage(files, config, progress)
-    del files  # its maps must not hold what is about to be replaced
+    del files  # its memory maps must not hold the files that are about to be replaced
     with _progress(f"rebuilding {store}", total) as progress:
         end, kept = rebuild(store, config, told_delays(loaded), progress, damaged=damaged)
     print_found({"log_ends_at": end, "replaced_are_in": str(kept) if kept else None}, as_json)
@@ -139,9 +139,9 @@ def diff(store: Path, other: Path, as_json: bool) -> None:
 
 @click.command(cls=Command)
 @store_dir_argument
-@click.option("--topic", help="Only this topic.")
-@click.option("--queue", "queue_id", type=int, metavar="ID", help="Only this queue.")
-@click.option("--tag", help="Only this tag.")
+@click.option("--topic", help="Only messages of this topic.")
+@click.option("--queue", "queue_id", type=int, metavar="ID", help="Only messages in this queue.")
+@click.option("--tag", help="Only messages with this tag.")
 @options.since
 @options.until
 @click.option("--limit", type=click.IntRange(min=1), metavar="N")
@@ -194,7 +194,7 @@ def _open(store: Path, settings: tuple[str, ...]) -> tuple[StoreFiles, LoadedCon
 
 
 def told_delays(loaded: LoadedConfig) -> dict[int, int] | None:
-    """Return delay level to milliseconds where the command line sets it; None where it would be the default."""
+    """Return the delay levels in ms, keyed by level, if the command line sets them; else None."""
     if loaded.origins["delay.levels"].kind == "default":
         return None
     levels = DelayLevels(loaded.config.delay.levels)

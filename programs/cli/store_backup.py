@@ -1,6 +1,6 @@
-"""``flintmq store backup`` and ``restore``: a store's backup, made while its broker runs, and the way back.
+"""``flintmq store backup`` backs up a store while its broker runs; ``flintmq store restore`` restores the backup.
 
-Exit codes as for the other commands of ``flintmq store``: 1 where a check finds something.
+The exit codes are those of ``flintmq store``: 1 if a check finds an error.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ _SIZES = (
 @click.command(cls=Command)
 @store_dir_argument
 @backup_dir_argument
-@click.option("--limit", metavar="SIZE", help="Copy at most so much of the log per second, such as 50MiB.")
-@click.option("--prune", is_flag=True, help="Drop files from the backup that retention has deleted in the store.")
-@click.option("--keep-damage", is_flag=True, help="Copy damaged parts of the log as they are, instead of refusing.")
-@click.option("--verify", "verifies", is_flag=True, help="Read the whole backup through afterwards.")
+@click.option("--limit", metavar="SIZE", help="The most bytes of the log to copy per second, such as 50MiB.")
+@click.option("--prune", is_flag=True, help="Remove files from the backup that retention has deleted in the store.")
+@click.option("--keep-damage", is_flag=True, help="Copy damaged parts of the log unchanged, instead of failing.")
+@click.option("--verify", "verifies", is_flag=True, help="Check the whole backup afterwards.")
 @options.settings
 @options.as_json
 def backup(
@@ -78,8 +78,8 @@ def backup(
 @click.command(cls=Command)
 @backup_dir_argument
 @click.argument("store", type=options.PATH, metavar="STORE", required=False, help="The new store's folder.")
-@click.option("--verify", "verifies", is_flag=True, help="Only read the backup through; nothing is restored.")
-@click.option("--keep-damage", is_flag=True, help="Restore what is whole of a damaged backup, instead of refusing.")
+@click.option("--verify", "verifies", is_flag=True, help="Only check the backup; nothing is restored.")
+@click.option("--keep-damage", is_flag=True, help="Restore the undamaged part of a damaged backup, instead of failing.")
 @options.settings
 @options.as_json
 def restore(

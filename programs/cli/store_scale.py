@@ -1,6 +1,6 @@
-"""``flintmq store rebuild|export|compact|audit``: work on large stores, on as many processors or machines as there are.
+"""``flintmq store rebuild``, ``export``, ``compact`` and ``audit``: parallel work on large stores, on one or many machines.
 
-Exit codes as for the other commands of ``flintmq store``.
+The exit codes are those of ``flintmq store``.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ Report = Callable[[str, int, int], None]
 
 out_dir_argument = click.argument("out", type=options.PATH, metavar="OUT", help="A new folder for the result.")
 topics_option = click.option("--topic", "-t", "topics", multiple=True, help="Only this topic; may be repeated.")
-broker_name_option = click.option("--broker-name", help="For the column brokerName.")
+broker_name_option = click.option("--broker-name", help="The value of the column brokerName.")
 compression_option = click.option("--compression", default="zstd", metavar="NAME", help="zstd, snappy or none.")
 
 
 def on_engine(command: Callable[..., dict[str, Any]]) -> Callable[..., None]:
-    """Give a command the options that say where the work is done, ``--set`` and ``--json``, and print what it returns.
+    """Add the options for the engine, ``--set`` and ``--json`` to a command, and print its result.
 
-    The command is called with the engine as ``runner``, and with ``report``, which shows how far each step is.
+    The command is called with the engine as ``runner``, and with ``report``, which shows the progress of each step.
     """
 
     @functools.wraps(command)
@@ -58,7 +58,10 @@ def on_engine(command: Callable[..., dict[str, Any]]) -> Callable[..., None]:
         options.settings,
         click.option("--master", default="local[*]", metavar="URL", help="Where Spark runs, for --engine spark."),
         click.option(
-            "--workers", type=click.IntRange(min=1), metavar="N", help="Processes, or cores of a local Spark. [all]"
+            "--workers",
+            type=click.IntRange(min=1),
+            metavar="N",
+            help="Number of processes, or cores of a local Spark. [all]",
         ),
         click.option(
             "--engine", default="process", metavar="NAME", help="inline, process (processes of this machine) or spark."
@@ -70,10 +73,12 @@ def on_engine(command: Callable[..., dict[str, Any]]) -> Callable[..., None]:
 
 @click.command(cls=Command)
 @store_dir_argument
-@click.option("--out", type=options.PATH, metavar="DIR", help="Leave the result there; the store is not changed.")
+@click.option(
+    "--out", type=options.PATH, metavar="DIR", help="Write the result to this folder; the store is not changed."
+)
 @on_engine
 def rebuild(store: Path, out: Path | None, settings: tuple[str, ...], runner: Engine, report: Report) -> dict[str, Any]:
-    from flintmq.plugins.spark.maintenance.rebuild import rebuild as make  # the engine has looked for its extra
+    from flintmq.plugins.spark.maintenance.rebuild import rebuild as make  # the engine has checked for the extra
 
     loaded = load_config(None, settings, {})
     return attrs.asdict(make(store, loaded.config, told_delays(loaded), runner, out=out, report=report))
@@ -85,7 +90,7 @@ def rebuild(store: Path, out: Path | None, settings: tuple[str, ...], runner: En
 @options.since
 @options.until
 @topics_option
-@click.option("--system-topics", is_flag=True, help="The broker's own topics too.")
+@click.option("--system-topics", is_flag=True, help="Also export system topics.")
 @broker_name_option
 @compression_option
 @on_engine
@@ -99,7 +104,7 @@ def export(
     runner: Engine,
     **columns: Any,
 ) -> dict[str, Any]:
-    from flintmq.plugins.spark.maintenance.export import export as write  # the engine has looked for its extra
+    from flintmq.plugins.spark.maintenance.export import export as write  # the engine has checked for the extra
 
     written = write(
         _files(store, settings),
@@ -124,7 +129,7 @@ def export(
 def compact(
     store: Path, out: Path, topics: tuple[str, ...], settings: tuple[str, ...], runner: Engine, **columns: Any
 ) -> dict[str, Any]:
-    from flintmq.plugins.spark.maintenance.compact import compact as write  # the engine has looked for its extra
+    from flintmq.plugins.spark.maintenance.compact import compact as write  # the engine has checked for the extra
 
     only = frozenset(topics) or None
     written = write(_files(store, settings), out, runner, topics=only, end_offset_bytes=_end(store), **columns)
@@ -134,10 +139,12 @@ def compact(
 @click.command(cls=Command)
 @store_dir_argument
 @click.option("--duplicates/--no-duplicates", default=True, help="Look for messages with the same unique key.")
-@click.option("--work", type=options.PATH, metavar="DIR", help="For what workers leave; all must reach it. [temporary]")
+@click.option(
+    "--work", type=options.PATH, metavar="DIR", help="Folder for the workers' files, which all must reach. [temporary]"
+)
 @on_engine
 def audit(store: Path, settings: tuple[str, ...], runner: Engine, **how: Any) -> dict[str, Any]:
-    from flintmq.plugins.spark.maintenance.audit import audit as look  # the engine has looked for its extra
+    from flintmq.plugins.spark.maintenance.audit import audit as look  # the engine has checked for the extra
 
     return look(_files(store, settings), runner, end_offset_bytes=_end(store), **how)
 
@@ -147,9 +154,9 @@ def _files(store: Path, settings: tuple[str, ...]) -> StoreFiles:
 
 
 def _end(store: Path) -> int | None:
-    """Return where to stop reading while a broker runs: the end that its feed publishes.
+    """Return the physical offset at which to stop reading while a broker runs, from its feed; None if there is none.
 
-    Without a feed the log's newest bytes may look torn.
+    Without a feed the newest bytes of the log may look damaged.
     """
     if not is_locked(store):
         return None

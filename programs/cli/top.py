@@ -1,4 +1,4 @@
-"""``flintmq top``: a cluster in the terminal; ``--once`` and ``--json`` print one look at it."""
+"""``flintmq top`` shows a cluster in the terminal; ``--once`` and ``--json`` print its current state."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from flintmq.programs.top.tables import BROKERS, GROUPS, TOPICS, Kind
 from flintmq.remoting.client.admin import AdminClient
 
 BETWEEN_LOOKS_S: Final = 1.5
-"""A rate is the difference between two looks."""
+"""Seconds between two looks, whose difference gives the rates."""
 _ONCE: Final = Pace(lookups_per_s=200, lookup_s=0, progress_s=0)
 
 
 @click.command(cls=Command)
 @options.name_servers
-@click.option("--once", is_flag=True, help="Print one look as tables, without a terminal's screen.")
+@click.option("--once", is_flag=True, help="Print the current state as tables, without a full-screen view.")
 @options.as_json
 def top(once: bool, as_json: bool) -> None:
     if once or as_json:
@@ -54,7 +54,7 @@ def top(once: bool, as_json: bool) -> None:
 
 
 async def _look_once(admin: AdminClient) -> dict[str, Any]:
-    """Return one look: with the rates of all topics that a group consumes, and of some 200 others."""
+    """Return the state of a cluster, with the rates of all topics that a group consumes and of some 200 others."""
     view = ClusterView(admin, _ONCE)
     overview = await view.overview()
     if not overview.brokers and overview.errors:

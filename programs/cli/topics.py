@@ -1,4 +1,4 @@
-"""``flintmq topics``: list, show, create, delete."""
+"""``flintmq topics`` lists, shows, creates and deletes topics."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from flintmq.remoting.client.route import MASTER_ID, NEW_TOPIC_QUEUES
 from flintmq.remoting.wire.bodies import TopicOffset
 
 PERMISSIONS: Final = {"rw": READ_WRITE, "r": READ, "w": WRITE}
-"""What clients may do with a topic → the protocol's bits."""
+"""The protocol's permission bits, keyed by the option's value."""
 
 topic_argument = click.argument("topic", help="The topic.")
-cluster_option = click.option("--cluster", help="Only this cluster's brokers; else all.")
+cluster_option = click.option("--cluster", help="Only this cluster's brokers; by default all.")
 
 
 @click.command("list", cls=Command)
 @options.name_servers
-@click.option("--all", "all_", is_flag=True, help="Also the system's and groups' retry topics.")
+@click.option("--all", "all_", is_flag=True, help="Also list the system's topics and groups' retry topics.")
 @options.as_json
 def list_(all_: bool, as_json: bool) -> None:
     """List the topics with their queues."""
@@ -87,7 +87,7 @@ def _is_system(topic: str) -> bool:
 @options.name_servers
 @options.as_json
 def show(topic: str, as_json: bool) -> None:
-    """Show a topic's queues, and how many messages each holds; also those that it had once, while messages wait there."""
+    """Show a topic's queues with their numbers of messages, including removed queues that have unconsumed messages."""
     silent = Silent()
     unread: list[Waiting] = []
 
@@ -145,20 +145,26 @@ def show(topic: str, as_json: bool) -> None:
     "--queues",
     type=click.IntRange(min=1, max=65535),
     metavar="N",
-    help=f"At each broker; else as it is, and {NEW_TOPIC_QUEUES} of a new topic.",
+    help=f"Queues at each broker; by default unchanged, and {NEW_TOPIC_QUEUES} for a new topic.",
 )
 @click.option(
     "--permission",
     type=click.Choice(list(PERMISSIONS)),
-    help="What clients may do; else as it is, and rw of a new topic.",
+    help="What clients may do; by default unchanged, and rw for a new topic.",
 )
 @click.option(
-    "--order/--no-order", default=None, help="Whether the topic is an ordered one; else as it is, and a new one is not."
+    "--order/--no-order",
+    default=None,
+    help="Whether the topic is ordered; by default unchanged, and not for a new topic.",
 )
 @cluster_option
-@click.option("--broker", metavar="NAME", help="Only the broker of this name; else all.")
-@click.option("--yes", is_flag=True, help="Take queues away without a question.")
-@click.option("--force", is_flag=True, help="Take them away although messages wait there, which nobody gets then.")
+@click.option("--broker", metavar="NAME", help="Only the broker with this name; by default all.")
+@click.option("--yes", is_flag=True, help="Remove queues without asking.")
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Remove queues even if they have unconsumed messages, which are then lost to consumers.",
+)
 @options.as_json
 def create(
     topic: str,
@@ -171,10 +177,10 @@ def create(
     force: bool,
     as_json: bool,
 ) -> None:
-    """Create a topic, or change one: only what is given.
+    """Create a topic, or change the given properties of an existing one.
 
-    A topic that had more queues loses them in two steps: they are written no more, and once they are consumed, read no more.
-    Run the command again for the second step where messages wait.
+    Surplus queues are removed in two steps: first they become read-only, and when they are consumed, they are no longer read.
+    If messages are unconsumed, run the command again later for the second step.
     """
 
     async def work(admin: AdminClient) -> list[TopicConfig]:
@@ -209,7 +215,7 @@ def create(
 
 
 def _print_made(topic: str, broker: str | None, made: list[TopicConfig], as_json: bool) -> None:
-    """Print what a topic is now. Brokers may differ: then JSON has null, and people see each number once."""
+    """Print a topic's current properties. If brokers differ, JSON has null, and the text has all values."""
     nums = sorted({config.read_queue_nums for config in made})
     permissions = sorted({_permission(config) for config in made})
     orders = sorted({config.order for config in made})

@@ -150,8 +150,8 @@ def test_retries_reset_nothing_else_of_a_group(cli: RunCommand, name_server: str
 def test_help_tells_the_defaults(cli: RunCommand) -> None:
     """A reader sees what an option is when it is not given: for what is new, and for what is there."""
     for command, words in (
-        ("topics", ("as it is", "8", "rw")),
-        ("groups", ("as it is", "16")),
+        ("topics", ("unchanged", "8", "rw")),
+        ("groups", ("unchanged", "16")),
     ):
         text = " ".join(cli(command, "create", "--help").out.split())
         assert all(word in text for word in words), text
