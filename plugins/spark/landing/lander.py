@@ -70,7 +70,8 @@ class Lander:
 
         Raises:
             LandingLossError: messages were deleted before they could land, and ``skip_lost`` is not set.
-            BadRecordError: the log is damaged. StoreError, OSError: the zone cannot be written; the step may be repeated.
+            BadRecordError: the log is damaged.
+            StoreError, OSError: the zone cannot be written; the step may be repeated.
         """
         if self._unsettled:
             # Only the zone knows whether the last commit was completed; opening it completes or removes the commit.

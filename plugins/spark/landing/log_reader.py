@@ -47,8 +47,8 @@ class LogReader:
 
         Raises:
             LandingLossError: retention has deleted the file.
-            BadRecordError: there is no record at a boundary; names file and position. StoreError, OSError: the log cannot be
-                read.
+            BadRecordError: there is no record at a boundary; names file and position.
+            StoreError, OSError: the log cannot be read.
         """
         file = self._file(start_offset_bytes)
         at = start_offset_bytes - file.start
