@@ -63,7 +63,7 @@ COLUMNS: Final = {
 NEXT = """\
 Next steps:
   flintmq run --store ./store                     a name server and a broker
-  flintmq send Greetings hello                    send a message in another terminal
+  flintmq send Greetings hello                    a message in another terminal
   flintmq consume Greetings                       print the messages
   flintmq status                                  the broker's state
   flintmq bench send                              measure its speed
