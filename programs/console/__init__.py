@@ -1,1 +1,1 @@
-"""Web pages that show any RocketMQ 4.9 cluster and change it, served by a process of their own (docs/console.md)."""
+"""Web pages that show and change any RocketMQ 4.9 cluster, served by a separate process (docs/console.md)."""

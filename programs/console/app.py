@@ -1,4 +1,4 @@
-"""The console as one thing: its parts, its routes, its templates."""
+"""Assembles the console: its shared objects, its routes and its templates."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ log = event_log("flintmq.console")
 
 LOOKS_AT_ONCE_MAX: Final = 2
 DOWNLOADS_MAX: Final = 8
-"""Bodies that are sent at a time: each has up to 4 MiB in memory as it is stored, for as long as its reader takes."""
+"""Most bodies that are sent at the same time. Each occupies up to 4 MiB of memory until its reader has taken it."""
 FOLDER: Final = Path(__file__).parent
 
 
 class Console:
-    """What all pages share. Loop thread only.
+    """The objects that all pages share. Loop thread only.
 
     Args:
         name_servers: ``host:port;host:port`` of the cluster.
-        audit_file: keeps what was changed; None: in memory only.
-        history_file: keeps what the last day was like; None: in memory only.
+        audit_file: the file for the log of changes; None to keep it in memory.
+        history_file: the file for the last day's figures; None to keep them in memory.
         ssl_context: for encrypted connections to the cluster.
-        clock: everything here asks it for the time.
+        clock: the clock of all parts of the console.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Console:
         self.throttle = Throttle(clock)
         self.logins_under_way = 0
         self.looking = asyncio.Semaphore(LOOKS_AT_ONCE_MAX)
-        """Held by pages while they have bodies of messages in memory."""
+        """Held by a page while it has bodies of messages in memory."""
         self.downloading = asyncio.Semaphore(DOWNLOADS_MAX)
         self.audit = AuditLog(clock, audit_file)
         self.hours = Hours(clock, history_file)
@@ -74,11 +74,11 @@ class Console:
         self.templates = _templates()
 
     def start(self) -> None:
-        """Begin to note what each minute is like, until :meth:`close`."""
+        """Start to record a sample each minute, until :meth:`close`."""
         self._recorder = asyncio.create_task(self.hours.record(self.clusters.any_taken), name="history of the console")
 
     async def close(self) -> None:
-        """Close every connection to the cluster."""
+        """Stop recording and close all connections to the cluster."""
         recorder, self._recorder = self._recorder, None
         if recorder is not None:
             recorder.cancel()
@@ -90,7 +90,7 @@ def make_app(console: Console, host_names: Sequence[str] = ()) -> Starlette:
     """Return the ASGI application.
 
     Args:
-        console: what the pages share; the caller closes it.
+        console: the shared objects; the caller closes them.
         host_names: see :class:`~flintmq.programs.console.guard.Guard`.
     """
     app = Starlette(
@@ -107,7 +107,7 @@ def make_app(console: Console, host_names: Sequence[str] = ()) -> Starlette:
 
 
 async def _healthz(_request: Request) -> Response:
-    """Answer that the process serves; the cluster has its own."""
+    """Answer that the console runs, regardless of the cluster."""
     return PlainTextResponse("ok\n")
 
 
@@ -130,7 +130,7 @@ async def _fault(request: Request, error: Exception) -> Response:
 
 
 def _templates() -> jinja2.Environment:
-    """Return the templates: every value is escaped, and one that is missing is an error."""
+    """Return the template environment. It escapes every value, and a missing value is an error."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(FOLDER / "templates"),
         autoescape=True,

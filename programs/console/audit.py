@@ -1,4 +1,4 @@
-"""Who changed what by way of the console: in the log, on a page, and in a file of bounded size."""
+"""Records who changed what through the console: in the log, on a page, and in a file of bounded size."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _TEXT_MAX_CHARS: Final = 1_000
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """Something that was changed, or was to be."""
+    """A change, or an attempt to change something."""
 
     at_ms: int
     who: str
-    """The access key; ``anyone`` where the cluster asks for none."""
+    """The user's access key; ``anyone`` if the cluster has no access control."""
     client: str
-    """The address of the browser."""
+    """The IP address of the browser."""
     action: str
     subject: str
     result: str
-    """``done``, with figures, or why not."""
+    """``done`` with details, or the error."""
 
 
 @attrs.define
@@ -38,8 +38,9 @@ class AuditLog:
     """The last 500 changes. Loop thread only.
 
     Args:
-        clock: tells when.
-        file: a line of JSON each; at 1 MiB it becomes ``NAME.1`` in place of the one before. None: in memory only.
+        clock: the clock for the times of changes.
+        file: a file with a line of JSON per change. At 1 MiB it is renamed to ``NAME.1``, replacing an older one. None to keep
+            the changes in memory.
 
     Raises:
         OSError: the file cannot be read.
@@ -63,11 +64,11 @@ class AuditLog:
         return self._file.with_name(self._file.name + ".1")
 
     def entries(self) -> list[Entry]:
-        """Return what was changed, the last first."""
+        """Return the changes, newest first."""
         return list(reversed(self._kept))
 
     def note(self, who: str, client: str, action: str, subject: str, result: str) -> None:
-        """Note a change. A file that cannot be written to is logged, and the change is on the page all the same."""
+        """Record a change. If the file cannot be written, the error is logged, and the page still shows the change."""
         texts = (text[:_TEXT_MAX_CHARS] for text in (who, client, action, subject, result))
         entry = Entry(self._clock.now_ms(), *texts)
         self._kept.append(entry)
@@ -97,7 +98,7 @@ class AuditLog:
 
 
 def _decoded(line: bytes) -> Entry | None:
-    """Return the entry of a line; None for one that a crash or a full disk cut off."""
+    """Return the entry in a line; None if a crash or a full disk cut the line off."""
     try:
         return msgspec.json.decode(line, type=Entry)
     except (msgspec.MsgspecError, UnicodeError):

@@ -1,8 +1,7 @@
-"""Reads a body of Avro's binary encoding by a schema, for people to look at, within bounds of depth and number.
+"""Decodes Avro's binary encoding for display, with limits on depth, number of values and time.
 
-fastavro (extra ``avro``) reads faster, and follows a body wherever it leads: one of a few bytes can claim a list of 2^60 nulls,
-or nest until the stack ends. What a message claims may cost the console neither. See the specification of Avro 1.11, "Binary
-Encoding".
+fastavro (extra ``avro``) is faster but has no limits: a body of a few bytes can claim a list of 2^60 nulls, or nest until the
+stack overflows. A message must not be able to block the console. See the specification of Avro 1.11, "Binary Encoding".
 """
 
 from __future__ import annotations
@@ -17,31 +16,31 @@ VALUES_MAX: Final = 50_000
 DEPTH_MAX: Final = 64
 NAME_MAX_CHARS: Final = 1_000
 TIME_MAX_S: Final = 1.0
-"""Of the processor, for a body; it is looked at every :data:`_LOOKED_EACH` values."""
+"""Most seconds of processor time for a body, checked every :data:`_LOOKED_EACH` values."""
 _LOOKED_EACH: Final = 1_024
 SCHEMA_MAX_CHARS: Final = 200_000
 _CONFLUENT_BYTES: Final = 5
-"""A zero and the schema's number, which serializers with a registry put before a body."""
+"""Size of the header of serializers with a schema registry: a zero byte and the schema's number."""
 _SINGLE_OBJECT: Final = b"\xc3\x01"
 _SINGLE_OBJECT_BYTES: Final = 10
 _PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 
 
 class AvroError(ValueError):
-    """A text that cannot be a schema, or a body that is not of it. The message says why, for people."""
+    """A text is not a valid schema, or a body does not match it. The message gives the reason for people."""
 
 
 def decode(schema_text: str, body: bytes) -> Any:
-    """Return the value of a body, of dicts, lists, strings, numbers; bytes are hexadecimal text.
+    """Return the value of a body, made of dicts, lists, strings and numbers; bytes become hexadecimal text.
 
-    A header of a schema registry, or of the single-object encoding, is passed over.
+    The header of a schema registry or of the single-object encoding is skipped.
 
     Args:
-        schema_text: the schema it was written with, as JSON; the name of a primitive type needs no quotes.
-        body: of the message.
+        schema_text: the schema of the body as JSON; the name of a primitive type needs no quotes.
+        body: the message's body.
 
     Raises:
-        AvroError: the schema is wrong, the body is not of it, or it is too large to be shown.
+        AvroError: the schema is not valid, the body does not match it, or the body is too large to show.
     """
     schema = Schema(schema_text)
     starts = [0]
@@ -60,13 +59,13 @@ def decode(schema_text: str, body: bytes) -> Any:
 
 
 class Schema:
-    """A schema. Not thread-safe: a reading at a time.
+    """An Avro schema that decodes bodies, one at a time. Not thread-safe.
 
     Args:
-        text: JSON.
+        text: the schema as JSON.
 
     Raises:
-        AvroError: it cannot be a schema.
+        AvroError: the text is not a valid schema.
     """
 
     def __init__(self, text: str) -> None:
@@ -97,7 +96,7 @@ class Schema:
         self._note_names(self._schema, "", 0)
 
     def read(self, body: bytes) -> Any:
-        """Return the value of a whole body. Raises :class:`AvroError`."""
+        """Return the value of a whole body. Raises AvroError."""
         self._body, self._at, self._left = body, 0, VALUES_MAX
         self._until_s = time.thread_time() + TIME_MAX_S
         try:
@@ -161,7 +160,7 @@ class Schema:
         return self._complex(named, space, depth)
 
     def _count(self) -> None:
-        """Count a value. Raises :class:`AvroError` where they are too many, or take too long."""
+        """Count a value. Raises AvroError if there are too many values or decoding takes too long."""
         self._left -= 1
         if self._left < 0:
             raise AvroError(f"the body has more than {VALUES_MAX:,} values: download it")
@@ -197,7 +196,7 @@ class Schema:
         return branches[index]
 
     def _blocks(self) -> Any:
-        """Yield once for each entry of an array or map; entries without a byte are counted like others."""
+        """Yield once for each entry of an array or map. Entries of zero bytes count too."""
         while True:
             count = self._long()
             if count < 0:

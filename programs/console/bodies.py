@@ -1,4 +1,4 @@
-"""How a body is shown: as JSON, by an Avro schema, as text, or in hexadecimal; never more than the first part of a long one."""
+"""Shows a body as JSON, by an Avro schema, as text, or in hexadecimal; of a long body only the first part."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ Form = Literal["auto", "json", "text", "hex", "avro"]
 FORMS: Final[tuple[Form, ...]] = ("auto", "json", "text", "hex", "avro")
 
 SHOWN_MAX_BYTES: Final = 64 * 1024
-"""Of a body as text; further bytes are in the download."""
+"""Most bytes of a body that are shown as text; the download has all."""
 DECODED_MAX_BYTES: Final = 256 * 1024
-"""A longer body is not decoded as JSON or Avro, whose values take many times as much memory."""
+"""Largest body in bytes that is decoded as JSON or Avro, because decoded values take many times as much memory."""
 READ_MAX_BYTES: Final = DECODED_MAX_BYTES + 1
-"""What a page reads of a body: enough to know that it is longer."""
+"""Most bytes of a body that a page reads: one more than can be decoded, to detect longer bodies."""
 DEPTH_MAX: Final = 64
 HEX_MAX_BYTES: Final = 4 * 1024
 _SHOWN_MAX_CHARS: Final = 256 * 1024
@@ -31,27 +31,27 @@ _ENCODER: Final = json.JSONEncoder(indent=2, ensure_ascii=False)
 
 @attrs.frozen
 class ShownBody:
-    """A body as text, for a page."""
+    """A body as text for a page."""
 
     form: Form
-    """What it was shown as; never ``auto``."""
+    """The form in which it is shown; never ``auto``."""
     text: str
     size_bytes: int
     is_cut: bool
-    """Whether the text is not all of it."""
+    """Whether the text shows only a part of the body."""
     problem: str = ""
-    """Why it is not shown in the form that was asked for."""
+    """Why the body is not shown in the requested form; empty if it is."""
 
 
 def shown_body(body: bytes, form: Form = "auto", schema: str = "") -> ShownBody:
-    """Return a body in a form; in another one, with the reason, where it is not of that form.
+    """Return a body in a form, or in another one with the reason if the body does not have that form.
 
-    It takes tenths of a second and some 20 MiB at most, whatever the body holds; pages call it in a thread.
+    It takes at most some tenths of a second and some 20 MiB, whatever the body. Pages call it in a thread.
 
     Args:
-        body: decompressed; of a long one the first :data:`READ_MAX_BYTES` are enough.
-        form: ``auto`` is JSON where it is that, else text, else hexadecimal.
-        schema: for ``avro``.
+        body: the decompressed body, or the first :data:`READ_MAX_BYTES` of it.
+        form: ``auto`` means JSON if possible, else text, else hexadecimal.
+        schema: the Avro schema, for ``avro``.
     """
     if form == "hex":
         return _hex(body)
@@ -87,7 +87,7 @@ def _is_deep(value: Any) -> bool:
 
 
 def _exact(text: str) -> float:
-    """Return a number that is the one that was written. Raises ``ValueError``: another one would mislead who reads it."""
+    """Return a number exactly as written. Raises ValueError if a float cannot represent it, as another number would mislead."""
     number = float(text)
     if not math.isfinite(number) or Decimal(text) != Decimal(repr(number)):
         raise ValueError(f"{text[:40]} has more digits than can be shown exactly")
@@ -132,20 +132,20 @@ def _value(form: Form, body: bytes, value: Any) -> ShownBody:
 
 
 def _bounded(text: str) -> tuple[str, bool]:
-    """Return text as a page can hold it, with what steers a screen made visible, and whether some is left out."""
+    """Return text of at most the length for a page, with control characters made visible, and whether it was cut."""
     shown = visible(text[:_SHOWN_MAX_CHARS])
     return shown[:_SHOWN_MAX_CHARS], max(len(text), len(shown)) > _SHOWN_MAX_CHARS
 
 
 def _text(body: bytes, problem: str = "") -> ShownBody | None:
-    """Return a body as text; None where it is not text."""
+    """Return a body as text; None if it is not text."""
     part = body[:SHOWN_MAX_BYTES]
     try:
         text = part.decode("utf-8")
     except UnicodeDecodeError as error:
         if error.end < len(part) or len(body) <= SHOWN_MAX_BYTES:
             return None
-        text = part[: error.start].decode("utf-8")  # a character at the cut
+        text = part[: error.start].decode("utf-8")  # the cut is inside a character
     if "\x00" in text:
         return None
     shown, is_cut = _bounded(text)
@@ -153,7 +153,7 @@ def _text(body: bytes, problem: str = "") -> ShownBody | None:
 
 
 def visible(text: str) -> str:
-    """Return text in which what steers a terminal, or turns the direction of writing, can be seen; lines and tabs stay."""
+    """Return text with visible control and direction characters; line feeds and tabs stay."""
     return _UNUSUAL.sub(_visible_run, text)
 
 

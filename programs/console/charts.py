@@ -1,4 +1,4 @@
-"""Draws figures of the last minutes: lines as points of an SVG, and the same in words and as a table. Pure."""
+"""Draws figures over time as SVG lines, in words and as a table. Pure functions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ WIDTH: Final = 300.0
 HEIGHT: Final = 60.0
 _SPANS_S: Final = (60.0, 120.0, 300.0, SPAN_S)
 _GAP_S: Final = 150.0
-"""Between samples that are further apart nothing is drawn: nobody answered. While nobody looks there is one each minute."""
+"""Seconds between two samples above which the line has a gap: no broker answered. Without viewers there is one sample a
+minute."""
 ROWS_MAX: Final = 10
 _ROUND: Final = (1.0, 2.0, 5.0, 10.0)
 
@@ -24,7 +25,7 @@ Text = Callable[[float | None], str]
 
 @attrs.frozen
 class Line:
-    """One figure: its name, what of a sample it is, and how it is written."""
+    """A figure of a chart: its label, its value in a sample, and its format."""
 
     label: str
     value: Value
@@ -33,7 +34,7 @@ class Line:
 
 @attrs.frozen
 class Drawn:
-    """A line as it is drawn."""
+    """A drawn line with its texts."""
 
     label: str
     parts: tuple[str, ...]
@@ -45,19 +46,19 @@ class Drawn:
 
 @attrs.frozen
 class Chart:
-    """A picture with its text alternative."""
+    """A chart with its text alternative."""
 
     title: str
     unit: str
     lines: tuple[Drawn, ...]
     top: str
-    """What the upper edge stands for; the lower one is 0."""
+    """The value at the upper edge, as text; the lower edge is 0."""
     since: str
-    """How long ago the left edge was; the right one is now."""
+    """The age of the left edge, as text; the right edge is now."""
 
     @property
     def words(self) -> str:
-        """Return what the picture shows, for those who do not see it."""
+        """The chart's content in words, for people who cannot see it."""
         told = (
             f"{one.label} {one.now} {self.unit} now, between {one.least} and {one.most}"
             for one in self.lines
@@ -69,7 +70,7 @@ class Chart:
 
 
 def span_of(samples: Sequence[Sample], now_s: float) -> float:
-    """Return how many seconds back a picture of samples begins: as few of some round numbers as are enough."""
+    """Return the seconds that a chart of some samples covers: the smallest predefined span that contains them."""
     age_s = now_s - samples[0].at_s if samples else 0.0
     return next((span_s for span_s in _SPANS_S if age_s <= span_s), SPAN_S)
 
@@ -82,15 +83,15 @@ def draw(
     now_s: float,
     span_s: float | None = None,
 ) -> Chart:
-    """Return a chart of one or more figures with the same unit.
+    """Return a chart of figures with the same unit.
 
     Args:
-        title: what it is of.
-        unit: of the figures.
+        title: the chart's title.
+        unit: the unit of the figures.
         lines: the figures.
-        samples: oldest first.
-        now_s: where the right edge is.
-        span_s: how far back the left edge is; None: as far as the samples need.
+        samples: the samples, oldest first.
+        now_s: the time of the right edge.
+        span_s: the seconds that the chart covers; None to cover all samples.
     """
     span_s = span_of(samples, now_s) if span_s is None else span_s
     top = _round_up(max((line.value(one) or 0.0 for line in lines for one in samples), default=0.0))
@@ -124,7 +125,7 @@ def _drawn(line: Line, samples: Sequence[Sample], now_s: float, span_s: float, t
 
 
 def _round_up(value: float) -> float:
-    """Return a round number that is at least as large; 1 for 0."""
+    """Return a round number that is at least as large as a value; 1 for 0."""
     if value <= 0:
         return 1.0
     power = 1.0
@@ -137,7 +138,7 @@ def _round_up(value: float) -> float:
 
 @attrs.frozen
 class Row:
-    """The means of a while."""
+    """A row of a chart's table: the means of a period."""
 
     ago: str
     cells: tuple[str, ...]
@@ -146,7 +147,7 @@ class Row:
 def table(
     lines: Sequence[Line], samples: Sequence[Sample], now_s: float, span_s: float | None = None
 ) -> tuple[Row, ...]:
-    """Return the same as at most ten rows, the newest first: the mean of each figure in equal parts of the time."""
+    """Return a chart's data as at most ten rows, newest first: the mean of each figure in equal parts of the time."""
     part_s = (span_of(samples, now_s) if span_s is None else span_s) / ROWS_MAX
     rows = []
     for number in range(ROWS_MAX):

@@ -1,4 +1,4 @@
-"""The cluster as an account sees it: a client that signs as that account, made when it logs in and closed when it is gone."""
+"""Clients of the cluster, one per account: created at the account's first login and closed after its last session."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ log = event_log("flintmq.console")
 
 PACE: Final = Pace(idle_s=20.0)
 CHECKED_S: Final = 10.0
-"""How long it counts that the brokers took an account, or that they ask for none."""
+"""Seconds for which the brokers' last answer about an account counts."""
 CHECK_WAITED_S: Final = 60.0
-"""Beyond this, a page waits for their answer."""
+"""Seconds after which a page waits for the brokers' answer about an account."""
 _ASKED_MAX: Final = 3
-"""Brokers that are asked whether they take an account: one that answers is enough."""
+"""Most brokers that are asked about an account; the first answer decides."""
 
 
 def is_denied(error: FlintError) -> bool:
-    """Return whether a broker or name server refused an account, or that there is none."""
+    """Return whether a broker or name server refused an account or a missing account."""
     if not isinstance(error, RefusedError):
         return False
     return error.code == ResponseCode.NO_PERMISSION or "AclException" in error.remark
 
 
 class ClusterAccess:
-    """One account's client, shared by its sessions. Loop thread only.
+    """The client of one account, shared by its sessions. Loop thread only.
 
     Args:
-        clusters: makes it, and closes it when the last session that holds it has ended.
-        key: names it there.
-        account: the access key; empty for requests that are not signed.
-        client: signs.
+        clusters: creates it, and closes it when its last session has ended.
+        key: the access's key in ``clusters``.
+        account: the access key; empty for unsigned requests.
+        client: the client, which signs its requests.
     """
 
     def __init__(self, clusters: Clusters, key: str, account: str, client: ClientInstance) -> None:
@@ -63,38 +63,38 @@ class ClusterAccess:
 
     @property
     def view(self) -> ClusterView:
-        """What the cluster looks like to the account; it asks brokers while somebody looks, and for 20 s more."""
+        """The account's view of the cluster. It asks brokers while pages use it, and for 20 s more."""
         assert self._view is not None, "open_view comes first"
         return self._view
 
     async def open_view(self) -> None:
-        """Have :attr:`view`. Idempotent."""
+        """Create :attr:`view` if it does not exist. Idempotent."""
         if self._view is None:
             self._view = ClusterView(self.admin, PACE)
             await self._view.__aenter__()
 
     def hold(self) -> None:
-        """Keep it open until :meth:`release`."""
+        """Keep the access open until :meth:`release`."""
         self._holders += 1
 
     def release(self) -> None:
-        """Close it when nobody else holds it."""
+        """End a hold; the last one closes the access."""
         self._holders -= 1
         if self._holders <= 0:
             self._clusters.close_soon(self)
 
     async def check(self) -> None:
-        """Have a broker, and the name server, say that they take the account.
+        """Check that a broker and the name server accept the account.
 
         Raises:
-            RefusedError: they do not; :func:`is_denied` tells it from other refusals.
-            RemotingError: no name server answers, or none of the brokers.
+            RefusedError: they refuse; :func:`is_denied` says whether because of the account.
+            RemotingError: no name server answers, or no broker.
         """
         masters = list((await self.admin.masters()).values())[:_ASKED_MAX]
         failure: RemotingError | None = None
         for address in masters:
             try:
-                # Every account may ask this, and nobody without one where the broker has accounts.
+                # Any account may send this request, and no client without one if the broker has accounts.
                 await self.client.ask(address, request(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER))
             except RemotingError as error:
                 failure = error
@@ -110,11 +110,12 @@ class ClusterAccess:
             raise RemotingError("no broker is registered that could check the account")
 
     async def is_taken(self) -> bool:
-        """Return whether the brokers take the account, by what they said last; they are asked again after ten seconds, and only
-        the first time, or after a minute of silence, is the answer waited for.
+        """Return whether the brokers accept the account, by their last answer. It is renewed after ten seconds.
+
+        The caller waits for the brokers only the first time, or if the last answer is a minute old.
 
         Raises:
-            RemotingError: nobody answers, and nobody ever did.
+            RemotingError: no broker answers, and none has answered before.
         """
         age_s = self.client.clock.monotonic_s() - self._checked_s
         if self._checking is None and age_s >= CHECKED_S:
@@ -131,7 +132,7 @@ class ClusterAccess:
             await self.check()
         except RemotingError as error:
             self._failure = error
-            if self._taken:  # what was seen before may be seen; the pages say that nobody answers
+            if self._taken:  # the user may see what was visible before; the pages say that no broker answers
                 self._checked_s = self.client.clock.monotonic_s()
         except RefusedError as error:
             self._failure, self._taken = None, not is_denied(error)
@@ -143,7 +144,7 @@ class ClusterAccess:
             self._checking = None
 
     async def close(self) -> None:
-        """Close its connections."""
+        """Close the client's connections."""
         if self._checking is not None:
             self._checking.cancel()
             await asyncio.gather(self._checking, return_exceptions=True)
@@ -153,7 +154,7 @@ class ClusterAccess:
 
 
 class Clusters:
-    """Every account that is in use. Loop thread only.
+    """The clients of all accounts in use. Loop thread only.
 
     Args:
         name_servers: ``host:port;host:port`` of the cluster.
@@ -170,19 +171,19 @@ class Clusters:
 
     @property
     def accounts(self) -> Mapping[str, ClusterAccess]:
-        """Return what is open now."""
+        """The open accesses, by key."""
         return self._open
 
     def anonymous(self) -> ClusterAccess:
-        """Return the access that signs nothing, for clusters that are open to everybody. It stays open."""
+        """Return the access without an account, for clusters without access control. It stays open."""
         return self._find("", "", None)
 
     def any_taken(self) -> ClusterAccess:
-        """Return an access for the console's own questions: an account that is logged in, else the one that signs nothing."""
+        """Return an access for the console's own requests: a logged-in account's, or else the one without an account."""
         return next((one for one in self._open.values() if one.account), None) or self.anonymous()
 
     def signed(self, access_key: str, secret_key: str) -> ClusterAccess:
-        """Return the access of an account: the same one for the same keys. Nobody has checked it yet."""
+        """Return the access of an account; the same object for the same keys. It is not checked yet."""
         # The secret itself must not be a key of a table that a debugger or a traceback shows.
         key = hashlib.sha256(f"{access_key}\0{secret_key}".encode("utf-8", "replace")).hexdigest()
         return self._find(key, access_key, AclSigner(access_key, Secret(secret_key)))
@@ -199,7 +200,7 @@ class Clusters:
         return access
 
     def close_soon(self, access: ClusterAccess) -> None:
-        """Close an access that nobody holds."""
+        """Close an access that has no session."""
         if self._open.get(access.key) is access:
             del self._open[access.key]
         task = asyncio.ensure_future(access.close())
@@ -207,6 +208,6 @@ class Clusters:
         task.add_done_callback(self._closing.discard)
 
     async def close(self) -> None:
-        """Close everything."""
+        """Close all accesses."""
         opened, self._open = list(self._open.values()), {}
         await asyncio.gather(*(access.close() for access in opened), *self._closing)

@@ -1,4 +1,4 @@
-"""What stands before every page: the name that is asked for, where a form comes from, and what browsers are told to refuse.
+"""Checks before every page: the requested host name, the origin of forms, and the security headers of answers.
 
 =================  ================================================================================================
 DNS rebinding      ``Host`` is localhost, an IP address, or a name of ``console.host_names``; else 421
@@ -25,7 +25,7 @@ POLICY: Final = (
     "base-uri 'none'; frame-ancestors 'none'"
 )
 HEAD_MAX_BYTES: Final = 32 * 1024
-"""Of a request's query and headers together: our own pages need a tenth of it."""
+"""Most bytes of a request's query and headers together; the console's own pages need a tenth of it."""
 _HEADERS: Final = {
     "content-security-policy": POLICY,
     "x-content-type-options": "nosniff",
@@ -38,11 +38,11 @@ _HEADERS: Final = {
 
 
 class Guard:
-    """Refuses what does not come from the console's own pages, and adds headers to every answer.
+    """ASGI middleware that refuses requests not made by the console's own pages, and adds headers to every answer.
 
     Args:
-        app: what is behind it.
-        host_names: under which the console may be asked for, beside localhost and IP addresses.
+        app: the next application.
+        host_names: the host names under which the console answers, besides localhost and IP addresses.
     """
 
     def __init__(self, app: ASGIApp, host_names: Collection[str] = ()) -> None:
@@ -50,7 +50,7 @@ class Guard:
         self._host_names = frozenset(name.lower().rstrip(".") for name in host_names) | {"localhost"}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, or have it answered by what is behind."""
+        """Answer a request with a refusal, or pass it to the next application."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -94,11 +94,11 @@ class Guard:
             ipaddress.ip_address(name)
         except ValueError:
             return False
-        return True  # no name, so nobody can have pointed it here
+        return True  # an IP address cannot be redirected by DNS
 
 
 def host_name(host: str) -> str | None:
-    """Return the name of a ``Host`` header without its port and without brackets, in small letters; None for another text."""
+    """Return the name in a ``Host`` header without port and brackets, in lower case; None if the text is not valid."""
     if host.startswith("["):
         name, bracket, port = host[1:].partition("]")
         if not bracket or (port and not (port[0] == ":" and port[1:].isdecimal())):
@@ -113,7 +113,7 @@ def host_name(host: str) -> str | None:
 def is_same_origin(headers: Headers, scheme: str, host: str) -> bool:
     """Return whether a request that changes something comes from a page of this server.
 
-    Browsers say so by ``Sec-Fetch-Site``, and by ``Origin``; what sends neither is not a browser that shows our page.
+    Browsers send ``Sec-Fetch-Site`` and ``Origin``. A client that sends neither is not a browser with a page of the console.
     """
     site, origin = headers.get("sec-fetch-site"), headers.get("origin")
     if site is not None and site != "same-origin":

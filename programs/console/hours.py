@@ -1,4 +1,4 @@
-"""What the last day was like: a sample of the cluster each minute, in a file of fixed size that a restart reads again."""
+"""The history of the last day: a sample of the cluster each minute, in a file of fixed size that survives restarts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ log = event_log("flintmq.console")
 
 EVERY_S: Final = 60.0
 KEPT: Final = 24 * 60
-"""Samples: those of a day. The file is a ring: each minute of the day has its place, where it replaces the one of yesterday."""
+"""Number of samples, one per minute of a day. The file is a ring: each sample overwrites that of the day before."""
 _FIGURES: Final = struct.Struct("<qdddd")
 _RECORD: Final = struct.Struct(f"<{_FIGURES.size}sI")
 FILE_BYTES: Final = KEPT * _RECORD.size
@@ -30,17 +30,17 @@ FILE_BYTES: Final = KEPT * _RECORD.size
 
 @attrs.define
 class Hours:
-    """The samples of the last day; their times are seconds since 1970. Loop thread only.
+    """The samples of the last day; their times are in seconds since 1970. Loop thread only.
 
     Args:
-        clock: tells which minute it is.
-        file: keeps them; None: in memory only. One that is damaged costs the samples that it cannot tell.
+        clock: the clock.
+        file: the file for the samples; None to keep them in memory. Damaged samples in it are ignored.
     """
 
     _clock: Clock
     _file: Path | None = None
     _kept: dict[int, Sample] = attrs.field(factory=dict, init=False)
-    """By the place in the ring."""
+    """Samples, keyed by their place in the ring."""
     _is_failing: bool = attrs.field(default=False, init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -63,7 +63,7 @@ class Hours:
                 self._kept[place] = sample
 
     def note(self, sample: Sample) -> None:
-        """Keep what this minute is like; the sample gets the time of now. A file that cannot be written to is logged once."""
+        """Store the sample of this minute, with the current time. A write error is logged once."""
         now_s = self._clock.now_ms() / 1000
         place = _place(now_s)
         self._kept[place] = kept = attrs.evolve(sample, at_s=now_s)
@@ -86,16 +86,16 @@ class Hours:
             self._is_failing = False
 
     def since(self, span_s: float) -> tuple[Sample, ...]:
-        """Return the samples of the last so many seconds, oldest first."""
+        """Return the samples of the last ``span_s`` seconds, oldest first."""
         now_s = self._clock.now_ms() / 1000
         found = [one for one in self._kept.values() if 0 <= now_s - one.at_s <= span_s]
         return tuple(sorted(found, key=lambda one: one.at_s))
 
     async def record(self, access: Callable[[], ClusterAccess]) -> None:
-        """Ask the brokers each minute, until it is cancelled; nobody has to look.
+        """Ask the brokers each minute, until cancelled; no page needs to be open.
 
         Args:
-            access: returns by which account the brokers may be asked now.
+            access: returns the access to ask the brokers with.
         """
         while True:
             await self._record_once(access())
@@ -124,7 +124,7 @@ def _encoded(sample: Sample) -> bytes:
 
 
 def _decoded(record: bytes) -> Sample | None:
-    """Return the sample of a record; None for an empty place, and for one that a crash cut off."""
+    """Return the sample in a record; None for an empty place or a record that a crash cut off."""
     figures, checksum = _RECORD.unpack(record)
     if zlib.crc32(figures) != checksum:
         return None

@@ -1,4 +1,4 @@
-"""Long lists: what is looked for, how it is ordered, and one page of it."""
+"""Long lists: filters, sorts and pages them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from flintmq.programs.console.web import Visitor, to
 T = TypeVar("T")
 
 ROWS: Final = 100
-"""Of one page."""
+"""Number of rows per page."""
 
 
 @attrs.frozen
@@ -21,18 +21,18 @@ class Listed(Generic[T]):
 
     rows: tuple[T, ...]
     total: int
-    """How many fit what was looked for."""
+    """Number of rows that match the filter."""
     number: int
-    """Of the page, from 1."""
+    """Number of the page, from 1."""
     pages: int
     wanted: str
     order: str
     path: str
     more: Mapping[str, str]
-    """Further parameters of the address."""
+    """Further parameters of the page's address."""
 
     def link(self, **changed: object) -> str:
-        """Return the address of this list with another page or order."""
+        """Return the address of the list with changed parameters, such as another page or order."""
         parameters = {"find": self.wanted, "order": self.order, "page": self.number, **self.more} | changed
         return to(self.path, **{name: value for name, value in parameters.items() if value not in ("", 1)})
 
@@ -44,13 +44,13 @@ def listed(
     orders: Mapping[str, Callable[[T], Any]],
     **more: str,
 ) -> Listed[T]:
-    """Return the page of a list that the address asks for.
+    """Return the page of a list that an address asks for.
 
     Args:
-        visitor: whose address has ``find``, ``order`` and ``page``; what makes no sense counts as left out.
-        rows: all of them, by name.
-        name: of a row, in which ``find`` is looked for, without regard to small and capital letters.
-        orders: what to order by, the largest first, under the name that the address has.
+        visitor: the request, whose address may have ``find``, ``order`` and ``page``; invalid values are ignored.
+        rows: all rows, sorted by name.
+        name: returns a row's name, in which ``find`` is searched regardless of case.
+        orders: sort keys, by the value of ``order`` in the address. The largest value comes first.
         more: further parameters that links keep.
     """
     wanted = visitor.query("find")[:200]

@@ -1,4 +1,4 @@
-"""Serves the console over HTTP in the loop that runs already; signals are left to the process."""
+"""Serves the console over HTTP on the running event loop. The process handles signals."""
 
 from __future__ import annotations
 
@@ -29,23 +29,24 @@ STOP_TIMEOUT_S: Final = 3
 class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Leave signals alone: the process stops the server."""
+        """Do nothing: the process handles signals and stops the server."""
         yield
 
 
 class ConsoleServer:
-    """A console that listens, from ``__aenter__`` to ``__aexit__``. Loop thread only.
+    """A running console, from ``__aenter__`` to ``__aexit__``. Loop thread only.
 
     Args:
         name_servers: ``host:port;host:port`` of the cluster.
-        settings: where it listens, and its certificate.
-        audit_file: keeps what was changed by way of it; None: in memory only.
-        history_file: keeps what the last day was like; None: in memory only.
+        settings: the address to listen at, and the certificate.
+        audit_file: the file for the log of changes; None to keep it in memory.
+        history_file: the file for the last day's figures; None to keep them in memory.
         ssl_context: for encrypted connections to the cluster.
 
     Raises (at ``__aenter__``):
         ConfigError: the certificate cannot be used.
-        RemotingConnectError: the address is in use, or not this machine's.
+        RemotingConnectError: the address is in use, or is not an address of this
+            machine.
     """
 
     def __init__(
@@ -64,7 +65,7 @@ class ConsoleServer:
         self._ssl_context = ssl_context
         self._stack = contextlib.AsyncExitStack()
         self.address = ""
-        """``host:port``, known once it listens."""
+        """``host:port`` of the console; empty until it listens."""
 
     async def __aenter__(self) -> Self:
         async with contextlib.AsyncExitStack() as stack:
@@ -106,7 +107,7 @@ class ConsoleServer:
         return self
 
     async def warn_if_exposed(self) -> None:
-        """Log what others than this machine's people could do or read, where the address is not loopback."""
+        """Log warnings if others than this machine's users can read or change data. For an address that is not loopback."""
         if self._settings.certificate is None:
             log.warning(
                 "console.plain",
@@ -116,7 +117,7 @@ class ConsoleServer:
         try:
             asks_nothing = await self._console.clusters.anonymous().is_taken()
         except FlintError:
-            return  # a cluster that does not answer yet is asked by every page
+            return  # the cluster does not answer yet; every page asks again
         if asks_nothing:
             log.warning(
                 "console.open",
@@ -137,7 +138,7 @@ async def _end(server: uvicorn.Server, serving: asyncio.Task[None]) -> None:
 
 
 def _bound(host: str, port: int) -> socket.socket:
-    """Return a socket that listens. Raises ``RemotingConnectError``."""
+    """Return a listening socket. Raises RemotingConnectError."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
         return socket.create_server((host, port), family=family, backlog=128)

@@ -1,7 +1,7 @@
-"""Who is logged in, and how often somebody may try: everything in memory, and bounded.
+"""Sessions of logged-in users, confirmations, and limits on failed logins. All are in memory and bounded.
 
-A browser has a random id in a cookie. The token that its forms must repeat is computed from the id, so that visitors of a
-cluster without access control cost no memory; only who is logged in has an entry here.
+A browser has a random id in a cookie. The token that its forms must send is computed from the id, so users of a cluster without
+access control take no memory. Only logged-in users have an entry here.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ if TYPE_CHECKING:
     from flintmq.programs.console.clusters import ClusterAccess
 
 SESSIONS_MAX: Final = 256
-"""The session that was used longest ago makes room for another."""
+"""Most sessions; the least recently used one is ended to make room."""
 IDLE_S: Final = 30 * 60.0
 LIFE_S: Final = 12 * 3600.0
 CONFIRMATIONS_MAX: Final = 1_024
-"""Previews that wait to be confirmed; the oldest one makes room for another."""
+"""Most previews that wait for a confirmation; the oldest is dropped to make room."""
 CONFIRM_S: Final = 900.0
 ADDRESSES_MAX: Final = 1_024
 FREE_TRIES: Final = 3
-"""Failed logins of one address before it has to wait."""
+"""Failed logins of an address before it must wait."""
 WAIT_MAX_S: Final = 60.0
 FORGET_S: Final = 900.0
 TRIES_PER_MINUTE: Final = 120
-"""Failed logins of all addresses together, beyond which everybody waits for the next minute."""
+"""Failed logins of all addresses in a minute; after that, everyone must wait for the next minute."""
 
 
 def new_id() -> str:
-    """Return an id for a browser's cookie, which nobody can guess."""
+    """Return an unguessable id for a browser's cookie."""
     return secrets.token_urlsafe(32)
 
 
 @attrs.define
 class Session:
-    """Somebody who is logged in."""
+    """A logged-in user's session."""
 
     access: ClusterAccess
     began_s: float
@@ -51,7 +51,7 @@ class Session:
 
 
 class Sessions:
-    """Everybody who is logged in. Loop thread only.
+    """All sessions. Loop thread only.
 
     Args:
         clock: ends sessions after 30 minutes without a request, and after 12 hours.
@@ -66,15 +66,15 @@ class Sessions:
         return len(self._by_id)
 
     def token(self, browser_id: str) -> str:
-        """Return what forms of this browser must have as their token."""
+        """Return the token that this browser's forms must contain."""
         return hmac.new(self._key, browser_id.encode("utf-8", "replace"), hashlib.sha256).hexdigest()
 
     def token_fits(self, browser_id: str, token: str) -> bool:
-        """Return whether a form's token is this browser's; in a time that does not depend on how much of it is right."""
+        """Return whether a form's token is this browser's, in constant time."""
         return hmac.compare_digest(self.token(browser_id).encode(), token.encode("utf-8", "replace"))
 
     def begin(self, access: ClusterAccess) -> str:
-        """Log somebody in, and return the id for the cookie."""
+        """Start a session, and return the id for the cookie."""
         while len(self._by_id) >= SESSIONS_MAX:
             _, oldest = self._by_id.popitem(last=False)
             oldest.access.release()
@@ -84,7 +84,7 @@ class Sessions:
         return browser_id
 
     def find(self, browser_id: str) -> Session | None:
-        """Return the session of a cookie, which counts as used; None where there is none any more."""
+        """Return the session of a cookie, and mark it as used; None if there is none."""
         self._forget_old()
         session = self._by_id.get(browser_id)
         if session is not None:
@@ -93,13 +93,13 @@ class Sessions:
         return session
 
     def end(self, browser_id: str) -> None:
-        """Log somebody out. Does nothing for an id without a session."""
+        """End a session. Does nothing for an id without one."""
         session = self._by_id.pop(browser_id, None)
         if session is not None:
             session.access.release()
 
     def end_all_of(self, access: ClusterAccess) -> None:
-        """Log out everybody who uses this account."""
+        """End all sessions of an account."""
         for browser_id in [one for one, session in self._by_id.items() if session.access is access]:
             self.end(browser_id)
 
@@ -116,18 +116,18 @@ class Sessions:
 
 @attrs.frozen
 class Confirmation:
-    """What somebody was shown and may confirm once."""
+    """A preview that its viewer may confirm once."""
 
     id: str
     fields: Mapping[str, str]
-    """Of the form, as the preview has them."""
+    """The preview's form fields, keyed by name."""
 
 
 class Confirmations:
-    """Previews that wait to be confirmed: each once, by the browser that saw it, and for what it showed. Loop thread only.
+    """Previews that wait for a confirmation: once, from the same browser, with the same fields. Loop thread only.
 
     Args:
-        clock: ends them after 15 minutes.
+        clock: drops previews after 15 minutes.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -135,12 +135,12 @@ class Confirmations:
         self._waiting: OrderedDict[str, tuple[float, str, str, Mapping[str, str]]] = OrderedDict()
 
     def begin(self, browser_id: str, path: str, fields: Mapping[str, str]) -> Confirmation:
-        """Return what a preview's form must have.
+        """Return a new confirmation for the form of a preview.
 
         Args:
-            browser_id: who sees it.
-            path: where the form is sent to.
-            fields: those that it shows, which must come back as they are.
+            browser_id: the browser that shows the preview.
+            path: the path to which the form is sent.
+            fields: the preview's fields, which must come back unchanged.
         """
         while len(self._waiting) >= CONFIRMATIONS_MAX:
             self._waiting.popitem(last=False)
@@ -149,7 +149,7 @@ class Confirmations:
         return confirmation
 
     def take(self, confirmation_id: str, browser_id: str, path: str, fields: Mapping[str, str]) -> bool:
-        """Return whether a form is the confirmation of a preview, which is used up then."""
+        """Return whether a form confirms a preview; if so, the confirmation is used up."""
         began_s, seen_by, shown_for, shown = self._waiting.get(confirmation_id, (float("-inf"), "", "", {}))
         if self._clock.monotonic_s() - began_s >= CONFIRM_S or (seen_by, shown_for) != (browser_id, path):
             return False
@@ -166,7 +166,7 @@ class _Failures:
 
 
 class Throttle:
-    """Slows down those who guess: from the fourth failure on, an address waits 1, 2, 4, … 60 s. Loop thread only.
+    """Slows down guessing: after the third failed login, an address waits 1, 2, 4, … 60 s. Loop thread only.
 
     Args:
         clock: measures the waits.
@@ -179,7 +179,7 @@ class Throttle:
         self._failed_this_minute = 0
 
     def wait_s(self, address: str) -> float:
-        """Return for how long an address has to wait before it may try again; 0 when it need not."""
+        """Return the seconds that an address must wait before its next login; 0 if it need not wait."""
         now_s = self._clock.monotonic_s()
         if int(now_s // 60) == self._minute and self._failed_this_minute >= TRIES_PER_MINUTE:
             return 60 - now_s % 60
@@ -190,7 +190,7 @@ class Throttle:
         return max(0.0, failures.last_s + wait_s - now_s)
 
     def failed(self, address: str) -> None:
-        """Note a failed login."""
+        """Record a failed login."""
         now_s = self._clock.monotonic_s()
         if int(now_s // 60) != self._minute:
             self._minute, self._failed_this_minute = int(now_s // 60), 0
@@ -205,5 +205,5 @@ class Throttle:
             self._by_address.popitem(last=False)
 
     def succeeded(self, address: str) -> None:
-        """Forget the failures of an address."""
+        """Forget the failed logins of an address."""
         self._by_address.pop(address, None)

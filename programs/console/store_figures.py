@@ -1,4 +1,4 @@
-"""What a broker's runtime figures tell of its store, in words; of every kind of broker that which it tells. Pure."""
+"""Describes a broker's store in words, from its runtime figures. Brokers of other makers have some of them. Pure functions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _NO_POOL: Final = str(2**31 - 1)
 
 
 def of(figures: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Return what is known of a store, as labels and texts in the order of the page."""
+    """Return the known figures of a store as labels and texts, in the order of the page."""
     found = []
     for name, (label, kind) in _LABELS.items():
         text = figures.get(name, "").strip()

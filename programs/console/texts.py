@@ -1,4 +1,4 @@
-"""How pages write numbers, sizes, times and durations; filters of the templates."""
+"""Formats of numbers, sizes, times and durations on pages; the templates' filters."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from flintmq.core.client_log import printable
 
 UNKNOWN: Final = "–"
 ROWS_MAX: Final = 500
-"""Of a table that has no pages: some 15 ms of the loop."""
+"""Most rows of a table without pages; they take some 15 ms of the loop."""
 _SHOWN_MAX_CHARS: Final = 300
 _TOLD_MAX_CHARS: Final = 4_000
 T = TypeVar("T")
@@ -32,36 +32,36 @@ def counted(value: int | None, noun: str) -> str:
 
 
 def rate(value: float | None) -> str:
-    """Return messages per second: whole ones where there are many."""
+    """Return a rate, without decimals from 100 on; a dash for None."""
     if value is None:
         return UNKNOWN
     return f"{value:,.0f}" if value >= 100 or value == 0 else f"{value:,.1f}"
 
 
 def size(value: float | None) -> str:
-    """Return bytes in the unit that fits."""
+    """Return a size in bytes with a suitable unit; a dash for None."""
     return UNKNOWN if value is None else size_text(value)
 
 
 def whole(value: float | None) -> str:
-    """Return a number without its fraction, with commas between thousands; a dash for None."""
+    """Return a number without decimals, with commas between thousands; a dash for None."""
     return UNKNOWN if value is None else f"{value:,.0f}"
 
 
 def millis(value: float | None) -> str:
-    """Return milliseconds; with two decimals where they are few."""
+    """Return milliseconds, with up to two decimals for small values; a dash for None."""
     if value is None:
         return UNKNOWN
     return f"{value:,.0f}" if value >= 100 or value == 0 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
 def percent(value: float | None) -> str:
-    """Return a ratio as percent."""
+    """Return a ratio as a percentage; a dash for None."""
     return UNKNOWN if value is None else f"{value:.0%}"
 
 
 def when(timestamp_ms: int | None) -> str:
-    """Return a time in UTC; a dash for none, and the number for what is not a time of these millennia."""
+    """Return a time in UTC; a dash for none, and the bare number for an impossible time."""
     if not timestamp_ms:
         return UNKNOWN
     if not 0 < timestamp_ms <= _YEAR_9999_MS:
@@ -70,7 +70,7 @@ def when(timestamp_ms: int | None) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """Return how long something took, in the largest unit that fits and the next one."""
+    """Return a duration in its two largest units; a dash for None."""
     if seconds is None:
         return UNKNOWN
     whole = int(seconds)
@@ -87,7 +87,7 @@ def duration(seconds: float | None) -> str:
 
 
 def measured(value: float, unit: str) -> str:
-    """Return what an alarm measured, in its unit."""
+    """Return the value that an alarm measured, with its unit."""
     if unit == "bytes":
         return size(value)
     if unit == "ratio":
@@ -98,9 +98,9 @@ def measured(value: float, unit: str) -> str:
 
 
 def shown(text: object) -> str:
-    """Return text of somebody else's on one line: characters that cannot be printed become ``\\u....``, and long text is cut.
+    """Return foreign text on one line. Unprintable characters become ``\\u....``, and long text is cut.
 
-    Characters that turn the direction of writing are among them, which could show a name as another one.
+    Characters that change the direction of writing are escaped too, because they could make a name look like another.
     """
     plain = str(text)
     cut = plain[:_SHOWN_MAX_CHARS]
@@ -109,12 +109,12 @@ def shown(text: object) -> str:
 
 
 def told(text: object) -> str:
-    """Return a sentence with names and answers of others in it on one line, with what cannot be printed escaped."""
+    """Return a sentence that may contain foreign text on one line, with unprintable characters escaped."""
     return printable(str(text), _TOLD_MAX_CHARS)
 
 
 def most(rows: Iterable[T], count: int = ROWS_MAX) -> list[T]:
-    """Return the first rows of a table: clients decide how many queues, members and names there are."""
+    """Return the first rows of a table, because clients decide how many queues, members and names there are."""
     return list(itertools.islice(rows, count))
 
 
@@ -132,4 +132,4 @@ FILTERS: Final[dict[str, Callable[..., Any]]] = {
     "told": told,
     "most": most,
 }
-"""By the name that templates use."""
+"""The filters, keyed by their name in templates."""

@@ -1,4 +1,4 @@
-"""What every page needs: the visitor, the form that was sent, the template that is filled.
+"""The framework of all pages: the visitor, the form, and the rendered template.
 
 ::
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 COOKIE: Final = "flintmq_console"
 FORM_MAX_BYTES: Final = 256 * 1024
-"""A form holds names, numbers and, at most, an Avro schema."""
+"""Most bytes of a form, which holds names, numbers and at most an Avro schema."""
 _FIELDS_MAX: Final = 64
 _MISSING: Final = (
     ResponseCode.TOPIC_NOT_EXIST,
@@ -43,7 +43,7 @@ _NOT_CONFIRMED: Final = (
 
 
 class FormError(Exception):
-    """What was asked for cannot be: the page says why, with status 400 or another."""
+    """A request cannot be fulfilled. The page shows the message, with status 400 or another."""
 
     def __init__(self, message: str, status: int = 400) -> None:
         super().__init__(message)
@@ -51,14 +51,14 @@ class FormError(Exception):
 
 
 class Visitor:
-    """One request and who sends it. Loop thread only.
+    """A request with its sender. Loop thread only.
 
     Args:
-        console: what the pages have in common.
+        console: the shared objects.
         request: the request.
-        access: the cluster as the visitor may see it.
-        browser_id: of the cookie.
-        fields: of the form, where one was sent.
+        access: the visitor's access to the cluster.
+        browser_id: the id in the cookie.
+        fields: the fields of the form; empty without one.
     """
 
     def __init__(
@@ -77,41 +77,41 @@ class Visitor:
 
     @property
     def account(self) -> str:
-        """Return the access key; empty where the cluster asks for none."""
+        """The visitor's access key; empty if the cluster has no access control."""
         return self.access.account
 
     @cached_property
     def view(self) -> ClusterView:
-        """What the cluster looks like to the visitor."""
+        """The visitor's view of the cluster."""
         return self.access.view
 
     def query(self, name: str, default: str = "") -> str:
-        """Return a parameter of the address, without blanks around it."""
+        """Return a parameter of the address, without surrounding blanks."""
         return str(self.request.query_params.get(name, default)).strip()
 
     def field(self, name: str) -> str:
-        """Return a field of the form, without blanks around it; empty where it is missing."""
+        """Return a field of the form, without surrounding blanks; empty if it is missing."""
         return self.fields.get(name, "").strip()
 
     def number(self, name: str, text: str, low: int, high: int) -> int:
-        """Return a number that was typed. Raises :class:`FormError`."""
+        """Return the number in a text that the visitor typed. Raises FormError."""
         if not (text.isascii() and text.isdecimal() and len(text) < 20 and low <= int(text) <= high):
             raise FormError(f"{name} is a number from {low} to {high}, not '{text[:40]}'.")
         return int(text)
 
     def render(self, template: str, status: int = 200, /, **values: Any) -> Response:
-        """Return a page."""
+        """Return a page for this visitor."""
         return render(
             self.console, self.request, template, status, self.browser_id, account=self.account, visitor=self, **values
         )
 
     def confirmation(self, path: str, **fields: object) -> Confirmation:
-        """Return what the form of a preview must have to be taken by a page that is ``confirmed``, once."""
+        """Return a confirmation for the form of a preview. A page with ``confirmed`` accepts it once."""
         given = {name: str(value) for name, value in fields.items()}
         return self.console.confirmations.begin(self.browser_id, path, given)
 
     def audit(self, action: str, subject: str, result: str) -> None:
-        """Note what the visitor changed."""
+        """Record a change by the visitor."""
         client = self.request.client
         self.console.audit.note(self.account or "anyone", client.host if client else "?", action, subject, result)
 
@@ -122,7 +122,7 @@ Handler = Callable[[Visitor], Awaitable[Response]]
 def render(
     console: Console, request: Request, template: str, status: int, browser_id: str, /, **values: Any
 ) -> Response:
-    """Return a page, with the cookie where the browser has none yet."""
+    """Return a page, with the cookie if the browser lacks it."""
     text = console.templates.get_template(template).render(
         token=console.sessions.token(browser_id),
         path=request.url.path,
@@ -137,7 +137,7 @@ def render(
 
 
 def set_cookie(response: Response, browser_id: str, *, is_secure: bool) -> None:
-    """Give the browser its id: no script may read it, no foreign page's request has it, and it ends with the browser."""
+    """Set the cookie with the browser's id. Scripts and foreign pages' requests cannot use it, and it ends with the browser."""
     response.set_cookie(COOKIE, browser_id, httponly=True, samesite="strict", secure=is_secure, path="/")
 
 
@@ -148,10 +148,10 @@ def browser_id_of(request: Request) -> str:
 
 
 async def read_form(request: Request) -> dict[str, str]:
-    """Return the fields of a form; of several of one name the last.
+    """Return the fields of a form; the last value if a name is repeated.
 
     Raises:
-        FormError: it is too long, or not of the kind that our pages send.
+        FormError: the form is too long, or not of the type that the console's pages send.
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/x-www-form-urlencoded":
@@ -171,13 +171,13 @@ async def read_form(request: Request) -> dict[str, str]:
 
 
 def page(path: str, handler: Handler, *, changes: bool = False, confirmed: bool = False) -> Route:
-    """Return the route of a page.
+    """Return a page's route.
 
     Args:
-        path: of the page.
-        handler: makes it.
-        changes: it is for forms that change something, else for GET.
-        confirmed: such a form must be the confirmation of a preview (:meth:`Visitor.confirmation`), sent once.
+        path: the page's path.
+        handler: makes the answer.
+        changes: whether the page takes forms (POST), which change something; else GET.
+        confirmed: whether a form must confirm a preview (:meth:`Visitor.confirmation`).
     """
 
     async def answer(request: Request) -> Response:
@@ -217,12 +217,12 @@ async def _checked_form(console: Console, request: Request, browser_id: str) -> 
 
 
 async def _access(console: Console, browser_id: str) -> ClusterAccess | None:
-    """Return what the visitor may see; None for nobody. Raises ``RemotingError`` where nobody answers."""
+    """Return the visitor's access; None if it must log in. Raises RemotingError if no broker answers."""
     session = console.sessions.find(browser_id)
     access = console.clusters.anonymous() if session is None else session.access
     if await access.is_taken():
         return access
-    if session is not None:  # the account is gone, or has another secret
+    if session is not None:  # the account was deleted, or has a new secret key
         console.sessions.end_all_of(access)
     return None
 
@@ -232,25 +232,25 @@ def _here(request: Request) -> str:
 
 
 def safe_next(text: str) -> str:
-    """Return a path of this server to go on to after a login; ``/`` for anything else."""
+    """Return a path of this server to show after a login; ``/`` for any other text."""
     is_path = text.startswith("/") and not text.startswith(("//", "/\\")) and len(text) <= 2_000
     return text if is_path and text.isprintable() and "\\" not in text else "/"
 
 
 def to(path: str, **parameters: object) -> str:
-    """Return an address of a page with its parameters."""
+    """Return the address of a page with its parameters."""
     return f"{path}?{urlencode({name: str(value) for name, value in parameters.items()})}" if parameters else path
 
 
 def segment(text: str) -> str:
-    """Return a name as a part of a path."""
+    """Return a name as a segment of a path."""
     return quote(text, safe="")
 
 
 def problem(
     console: Console, request: Request, browser_id: str, text: str, status: int, visitor: Visitor | None = None
 ) -> Response:
-    """Return the page that says what cannot be done."""
+    """Return the page for a request that cannot be fulfilled."""
     account = visitor.account if visitor is not None else ""
     return render(
         console,
@@ -268,7 +268,7 @@ def problem(
 def failed(
     console: Console, request: Request, browser_id: str, error: FlintError, visitor: Visitor | None = None
 ) -> Response:
-    """Return the page for a cluster that does not answer, or refuses."""
+    """Return the page for a cluster that does not answer or that refuses."""
     if isinstance(error, RefusedError) and is_denied(error):
         who = (
             f"the account {visitor.account}" if visitor is not None and visitor.account else "requests without account"

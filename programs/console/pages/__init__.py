@@ -1,4 +1,4 @@
-"""The pages of the console, a module a subject."""
+"""The pages of the console, one module per subject."""
 
 from __future__ import annotations
 
@@ -18,4 +18,4 @@ ROUTES: Final[Sequence[BaseRoute]] = (
     *backlog.ROUTES,
     *account.ROUTES,
 )
-"""Of every page."""
+"""The routes of all pages."""

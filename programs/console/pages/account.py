@@ -1,4 +1,4 @@
-"""Log in and out, and who changed what."""
+"""Pages to log in and out, and the log of changes."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ log = event_log("flintmq.console")
 
 _KEY_MAX_CHARS: Final = 256
 LOGINS_AT_ONCE_MAX: Final = 8
-"""Logins that ask brokers at a time; more are told to try again."""
+"""Most logins that ask brokers at the same time; others must try again."""
 
 
 async def login_form(request: Request) -> Response:
-    """Show the form."""
+    """Show the login form."""
     console: Console = request.app.state.console
     after = safe_next(request.query_params.get("next", "/"))
     return render(console, request, "login.html", 200, browser_id_of(request), after=after, error="", access_key="")
 
 
 async def login(request: Request) -> Response:
-    """Check an access key and its secret by signing a request, which the brokers take or refuse."""
+    """Check an access key and its secret key by a signed request, which the brokers accept or refuse."""
     console: Console = request.app.state.console
     browser_id = browser_id_of(request)
     try:
@@ -103,13 +103,13 @@ async def login(request: Request) -> Response:
 
 
 async def logout(visitor: Visitor) -> Response:
-    """End the session."""
+    """End the visitor's session."""
     visitor.console.sessions.end(visitor.browser_id)
     return RedirectResponse("/login", 303)
 
 
 async def audit(visitor: Visitor) -> Response:
-    """Show what was changed by way of this console."""
+    """Show the changes made through this console."""
     return visitor.render("audit.html", entries=visitor.console.audit.entries())
 
 

@@ -1,4 +1,4 @@
-"""Permissions: the accounts of brokers with access control, and what each may do. The brokers decide who may change them."""
+"""Pages for accounts of brokers with access control and their permissions. The brokers decide who may change them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _RULES: Final = re.compile(r"[^\s=,]{1,255}=(?:DENY|PUB|SUB|PUB\|SUB)(?:,[^\s=,]
 
 
 class Account(msgspec.Struct, frozen=True, rename="camel"):
-    """An account as brokers list it: without its secret key."""
+    """An account as brokers list it, without its secret key."""
 
     access_key: str
     admin: bool = False
@@ -37,7 +37,7 @@ class _Accounts(msgspec.Struct, frozen=True, rename="camel"):
 
 
 async def accounts(visitor: Visitor) -> Response:
-    """List the accounts, and ask for a new one, or for other settings of the one that the address names."""
+    """List the accounts, with a form for a new account or for the account that the address names."""
     found, why = await _listed(visitor)
     key = visitor.query("key")
     begun = next((one for one in found or () if key and one.access_key == key), None)
@@ -47,7 +47,7 @@ async def accounts(visitor: Visitor) -> Response:
 
 
 async def _listed(visitor: Visitor) -> tuple[list[Account] | None, str]:
-    """Return the accounts that the first master has, or None and why it does not tell."""
+    """Return the accounts of the first master that answers, or None with the reason."""
     for address in (await _masters(visitor)).values():
         try:
             answer = await visitor.access.client.ask(address, request(RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG))
@@ -56,7 +56,7 @@ async def _listed(visitor: Visitor) -> tuple[list[Account] | None, str]:
             if is_denied(error):
                 raise
             return None, "The brokers do not list accounts: access control is off, or acl.list_accounts is."
-        except RemotingError:  # RocketMQ 4.9 has had the request taken out, and may leave it without an answer
+        except RemotingError:  # Apache removed this request, so RocketMQ 4.9 may not answer it
             continue
         except msgspec.MsgspecError:
             return None, "The broker's list of accounts cannot be read."
@@ -71,9 +71,9 @@ async def _masters(visitor: Visitor) -> dict[str, str]:
 
 
 async def save(visitor: Visitor) -> Response:
-    """Make an account, or give one that is there other permissions, at every broker.
+    """Create an account, or change an existing one, at every broker.
 
-    There is no preview: the secret key would stand in its page.
+    There is no preview, because its page would contain the secret key.
     """
     key, secret = _key(visitor), visitor.fields.get("secret", "")
     if secret and len(secret) < 7:
@@ -95,7 +95,7 @@ async def save(visitor: Visitor) -> Response:
 
 
 async def deletion(visitor: Visitor) -> Response:
-    """Show what becomes of those who use an account."""
+    """Show the consequences of deleting an account."""
     key = visitor.query("key")
     lost = [f"Clients that sign with {key} would be refused from then on, at every broker."]
     if key == visitor.account:

@@ -1,4 +1,4 @@
-"""What waits: delayed messages, half messages, dead letters; and dead letters that are given back to their group."""
+"""Pages for waiting messages: delayed messages, half messages and dead letters, which can be returned to their group."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from flintmq.remoting.client import admin_messages
 from flintmq.remoting.client.message import MessageExt
 
 REPLAY_MAX: Final = 500
-"""Dead letters that are given back at once."""
+"""Most dead letters that are returned at once."""
 SHOWN_MAX: Final = 32
 HALF_GROUP: Final = "CID_RMQ_SYS_TRANS"
-"""As which a broker notes up to where half messages are settled."""
+"""The group under which a broker stores the progress of half messages."""
 
 
 @attrs.frozen
 class Waiting:
-    """Messages of one broker that wait at a delay level."""
+    """The number of messages that wait at a delay level of a broker."""
 
     broker: str
     level: int
@@ -37,7 +37,7 @@ class Waiting:
 
 
 async def backlog(visitor: Visitor) -> Response:
-    """Show what waits, and the dead letters of every group."""
+    """Show the waiting messages and the dead letters of every group."""
     (delayed, delay_errors), half = await asyncio.gather(_delayed(visitor), _half(visitor))
     dead = [one for one in await visitor.view.topics() if one.kind == "dead_letter"]
     found = listed(
@@ -52,7 +52,7 @@ async def backlog(visitor: Visitor) -> Response:
 
 
 async def _delayed(visitor: Visitor) -> tuple[list[Waiting], list[str]]:
-    """Return how many messages wait at each level of each broker, and in sentences what could not be asked."""
+    """Return the number of messages at each level of each broker, and error texts of the brokers that could not be asked."""
     admin = visitor.access.admin
     found, errors = [], []
     for broker in await visitor.view.brokers():
@@ -68,7 +68,7 @@ async def _delayed(visitor: Visitor) -> tuple[list[Waiting], list[str]]:
             errors.append(f"{broker.name}: {error}")
             continue
         for queue, end in sorted(ends.items()):
-            level = queue.queue_id + 1  # RocketMQ's: level 1 lies in queue 0
+            level = queue.queue_id + 1  # as in RocketMQ, level 1 is queue 0
             waits = end.max_queue_offset - max(positions.get(level, 0), end.min_queue_offset)
             if waits > 0:
                 found.append(Waiting(broker.name, level, waits))
@@ -76,18 +76,18 @@ async def _delayed(visitor: Visitor) -> tuple[list[Waiting], list[str]]:
 
 
 async def _half(visitor: Visitor) -> tuple[int | None, str]:
-    """Return how many half messages are not settled, at most, and why that is not known."""
+    """Return the most half messages that can be unsettled, or None with the reason why it is unknown."""
     try:
         stats = await visitor.access.admin.consume_stats(HALF_GROUP, TRANS_HALF_TOPIC)
     except FlintError as error:
         if isinstance(error, RefusedError) and "AclException" not in error.remark:
-            return 0, ""  # no transaction was ever begun
+            return 0, ""  # there was never a transaction
         return None, str(error)
     return sum(map(lag_of, stats.offset_table.values())), ""
 
 
 async def dead_letters(visitor: Visitor) -> Response:
-    """Show the dead letters of a group from an offset on, and what a replay would do."""
+    """Show a group's dead letters from an offset on, with a form to replay them."""
     group = visitor.query("group")
     queue, low, high = await _queue(visitor, group, visitor.query("queue"))
     first = visitor.number("The offset", visitor.query("from") or str(low), 0, 2**62)
@@ -110,7 +110,7 @@ async def dead_letters(visitor: Visitor) -> Response:
 
 
 async def replay_preview(visitor: Visitor) -> Response:
-    """Ask for a confirmation, with how many messages go where."""
+    """Show what a replay would do, and ask for confirmation."""
     group, (queue, first, count) = visitor.query("group"), await _part(visitor, visitor.query)
     known = await visitor.view.group(group)
     place = f"{queue.broker_name}:{queue.queue_id}"
@@ -125,7 +125,7 @@ async def replay_preview(visitor: Visitor) -> Response:
 
 
 async def replay(visitor: Visitor) -> Response:
-    """Give dead letters back to their group, and to no other one: copies go to its retry topic."""
+    """Return dead letters to their group only, by sending copies to its retry topic."""
     group, (queue, first, count) = visitor.field("group"), await _part(visitor, visitor.field)
     subject = f"{count} dead letters of {group} from {queue.broker_name}:{queue.queue_id} offset {first} on"
     sent, problem = 0, ""
@@ -152,7 +152,7 @@ def _origin(dead: MessageExt) -> str:
 
 
 async def _queue(visitor: Visitor, group: str, place: str) -> tuple[MessageQueue, int, int]:
-    """Return a queue of a group's dead letters, by ``BROKER:QUEUE`` or the first one, with its ends."""
+    """Return a queue of a group's dead letters with its first and last offset: the queue ``BROKER:QUEUE``, or the first one."""
     if not group:
         raise FormError("Name a group.")
     try:
@@ -168,7 +168,7 @@ async def _queue(visitor: Visitor, group: str, place: str) -> tuple[MessageQueue
 
 
 async def _part(visitor: Visitor, given: object) -> tuple[MessageQueue, int, int]:
-    """Return which part of a queue is to be replayed."""
+    """Return the queue, the first offset and the number of messages to replay."""
     assert callable(given)
     queue, low, high = await _queue(visitor, given("group"), given("queue"))
     first = visitor.number("The offset", given("from"), 0, 2**62)

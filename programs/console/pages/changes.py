@@ -1,4 +1,4 @@
-"""What changes a cluster: groups moved, messages sent or consumed another time. Each is shown first and confirmed then."""
+"""Pages to move groups, and to send or consume messages again. Each shows a preview and asks for confirmation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NAME_MAX_CHARS: Final = 255
 
 
 async def reset_preview(visitor: Visitor) -> Response:
-    """Show what would change in each queue, or in one, if a group were moved."""
+    """Show the changes in each queue, or in one, if a group were moved."""
     group, topic = _names(visitor.query("group"), visitor.query("topic"))
     place, choice = visitor.query("queue"), visitor.query("to")
     to_ms = -1 if choice == "offset" else _time_of(choice, visitor.query("time"))
@@ -57,7 +57,7 @@ async def reset_preview(visitor: Visitor) -> Response:
 
 
 async def reset(visitor: Visitor) -> Response:
-    """Move a group in a topic or in one queue, and show where it goes on."""
+    """Move a group in a topic or in one queue, and show its new offsets."""
     group, topic, place = visitor.field("group"), visitor.field("topic"), visitor.field("queue")
     admin = visitor.access.admin
     subject = f"{group} in {topic}{f' {place}' if place else ''} to {visitor.field('offset') or visitor.field('to_ms')}"
@@ -90,7 +90,7 @@ async def reset(visitor: Visitor) -> Response:
 
 
 def _queue(topic: str, place: str) -> MessageQueue:
-    """Return the queue of a topic that ``BROKER:QUEUE`` names."""
+    """Return the queue of a text ``BROKER:QUEUE``. Raises FormError."""
     broker, _, number = place.rpartition(":")
     if not broker or not (number.isascii() and number.isdecimal() and len(number) < 10):
         raise FormError(f"A queue is written BROKER:QUEUE, such as broker-a:0, not '{place[:80]}'.")
@@ -114,7 +114,7 @@ def _time_of(choice: str, text: str) -> int:
 
 
 async def resend_preview(visitor: Visitor) -> Response:
-    """Ask for a confirmation, with who will get the message."""
+    """Show who would get a message, and ask for confirmation."""
     found = await found_message(visitor, visitor.query("id"))
     how, group = visitor.query("how"), visitor.query("group")
     clients: Sequence[str] = ()
@@ -139,7 +139,7 @@ async def resend_preview(visitor: Visitor) -> Response:
 
 
 async def resend(visitor: Visitor) -> Response:
-    """Send a copy of a message to its topic, or have one client consume it now."""
+    """Send a copy of a message to its topic, or let one client consume it now."""
     found = await found_message(visitor, visitor.field("id"))
     admin, topic = visitor.access.admin, _real_topic(found)
     if visitor.field("how") == "client":
@@ -175,14 +175,14 @@ async def resend(visitor: Visitor) -> Response:
 
 
 def _real_topic(found: MessageExt) -> str:
-    """Return the topic that a message was meant for: a dead letter or one that waits lies in another."""
+    """Return a message's original topic; a dead letter or delayed message lies in another topic."""
     if found.topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
         return str(found.properties.get(props.RETRY_TOPIC, found.topic))
     return str(found.properties.get(props.REAL_TOPIC, found.topic))
 
 
 async def _broker_of(visitor: Visitor, found: MessageExt) -> str:
-    """Return the address of the broker that has a message: its own where it is registered, else the topic's only one."""
+    """Return the address of the broker that has a message: its own if it is registered, else the only master's."""
     masters = list((await visitor.access.admin.masters()).values())
     if found.store_host in masters:
         return str(found.store_host)

@@ -1,4 +1,4 @@
-"""What the cluster is doing: overview, brokers, topics, groups, alarms."""
+"""Pages for the cluster's state: overview, brokers, topics, groups, alarms."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from flintmq.programs.console.texts import millis, rate, whole
 from flintmq.programs.console.web import FormError, Visitor, page
 
 PLACES_MAX: Final = 200
-"""Queues that are proposed where one is to be typed."""
+"""Most queues that are suggested in an input field."""
 _SPANS_H: Final = (1, 6, 24)
 _KINDS: Final = {"user": "users'", "retry": "retry", "dead_letter": "dead letters", "system": "the system's"}
 
@@ -27,7 +27,7 @@ _LATENCY: Final = Line("latency", lambda one: one.put_latency_99_ms, millis)
 
 
 def _charts(visitor: Visitor, group: str = "") -> dict[str, Any]:
-    """Return the pictures of the cluster, or of one group, and the same as a table."""
+    """Return the charts of the cluster or of one group, with their data as a table."""
     samples = visitor.view.history.group(group) if group else visitor.view.history.cluster()
     now_s = visitor.console.clock.monotonic_s()
     pictures = {
@@ -44,7 +44,7 @@ def _charts(visitor: Visitor, group: str = "") -> dict[str, Any]:
 
 
 async def hours(visitor: Visitor) -> Response:
-    """Show the last hours, as they were noted each minute."""
+    """Show the figures of the last hours, with a sample per minute."""
     text = visitor.query("span", str(_SPANS_H[1]))
     span = next((one for one in _SPANS_H if str(one) == text), _SPANS_H[1])
     samples = visitor.console.hours.since(span * 3600.0)
@@ -70,7 +70,7 @@ async def hours(visitor: Visitor) -> Response:
 
 
 async def overview(visitor: Visitor) -> Response:
-    """Show the cluster in figures, what is wrong, and who is furthest behind."""
+    """Show the cluster's figures, its alarms, and the groups with the largest lag."""
     view = visitor.view
     found, groups, topics = await view.overview(), await view.groups(), await view.topics()
     behind = sorted((one for one in groups if one.lag and one.kind == "user"), key=lambda one: -(one.lag or 0))
@@ -161,7 +161,7 @@ async def groups(visitor: Visitor) -> Response:
 
 
 async def group(visitor: Visitor) -> Response:
-    """Show one group: its queues, who holds them, its members and what is wrong with them."""
+    """Show one group: its queues, their owners, its members and their conflicts."""
     name = visitor.query("name")
     found = await visitor.view.group(name)
     if found is None:
@@ -175,7 +175,7 @@ async def group(visitor: Visitor) -> Response:
 
 
 async def alarms(visitor: Visitor) -> Response:
-    """List what is wrong now."""
+    """List the current alarms."""
     found = await visitor.view.overview()
     ordered = sorted(found.alarms, key=lambda one: (one.level != "critical", one.id, one.broker, one.subject))
     return visitor.render("alarms.html", found=found, alarms=ordered)

@@ -1,4 +1,4 @@
-"""Creates, changes and deletes topics and groups. Each is shown first, for every broker, and confirmed then."""
+"""Pages to create, change and delete topics and groups. Each shows a preview for every broker and asks for confirmation."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ NAME_MAX_CHARS: Final = 255
 QUEUES_MAX: Final = 1024
 RETRIES_MAX: Final = 1000
 PERMISSIONS: Final = {"rw": READ_WRITE, "r": READ, "w": WRITE}
-"""What clients may do with a topic → the protocol's bits."""
+"""The protocol's permission bits, keyed by the form's value."""
 
 
 @attrs.frozen
 class Change:
-    """What would be different at a broker."""
+    """A difference of one setting at a broker."""
 
     broker: str
     setting: str
@@ -40,37 +40,37 @@ class Change:
 
 @attrs.frozen(kw_only=True)
 class Managed(Generic[Config]):
-    """What a topic and a group differ in where they are made and changed."""
+    """The differences between topics and groups for these pages."""
 
     noun: str
     words: str
-    """The settings in words, with the names of what :attr:`wish` returns in braces."""
+    """The settings in words; a format string with the keys of :attr:`wish` in braces."""
     done: str
-    """What the page says afterwards: ``{name}`` and the settings as ``{text}``."""
+    """The page's text after the change; a format string with ``{name}`` and the settings as ``{text}``."""
     kind_of: Callable[[str], str]
-    """Whether a name is the system's."""
+    """Returns the kind of a name, such as ``system``."""
     wish: Callable[[Visitor, Callable[[str], str]], dict[str, Any]]
-    """What a form asks for. Raises :class:`FormError`."""
+    """Returns the settings in a form. Raises FormError."""
     then: Callable[[dict[str, Any]], dict[str, str]]
-    """What was asked for, as :attr:`settings` has it."""
+    """Returns the settings in a form in the format of :attr:`settings`."""
     settings: Callable[[Config], dict[str, str]]
-    """The settings that the form has, as people read them."""
+    """Returns the settings of a configuration that the form has, in words."""
     refuse: Callable[[str, str, Config, dict[str, Any]], None]
-    """Raises :class:`FormError` if the change loses messages: takes a name, a broker, its settings, and what is asked for."""
+    """Raises FormError if a change would lose messages. Takes a name, a broker, its configuration and the form's settings."""
     read: Callable[[AdminClient, str, str], Awaitable[Config | None]]
-    """The settings of a name at an address."""
+    """Returns the configuration of a name at an address."""
     put: Callable[[AdminClient, str, dict[str, Any], Config | None, str], Awaitable[None]]
-    """Have a broker take what was asked for, over what it had."""
+    """Sends the form's settings to a broker, together with its current configuration."""
 
     async def configs(self, visitor: Visitor, name: str) -> dict[str, Config | None]:
-        """Return the settings of a name at each broker, None where it has none. Raises RemotingError."""
+        """Return the configuration of a name at each broker; None where a broker has none. Raises RemotingError."""
         masters = await visitor.access.admin.masters()
         if not masters:
             raise RemotingError("no master is registered with the name server")
         return {broker: await self.read(visitor.access.admin, name, where) for broker, where in masters.items()}
 
     def checked(self, name: str) -> str:
-        """Return a name that may be made or changed. Raises :class:`FormError`."""
+        """Return a name after checking that it may be created or changed. Raises FormError."""
         _refuse_of_system(bool(name) and self.kind_of(name) == "system", f"The {self.noun} {name}")
         if not name or len(name) > NAME_MAX_CHARS or not name.isprintable():
             raise FormError(f"Give the {self.noun} a name of at most {NAME_MAX_CHARS} characters.")
@@ -78,12 +78,12 @@ class Managed(Generic[Config]):
 
 
 def permission_text(bits: int) -> str:
-    """Return what bits let clients do, as forms have it: ``rw``, ``r`` or ``w``."""
+    """Return permission bits as in forms: ``rw``, ``r`` or ``w``."""
     return next((name for name, known in PERMISSIONS.items() if bits & READ_WRITE == known), "none")
 
 
 async def topic_form(visitor: Visitor) -> Response:
-    """Ask how a topic is to be: a new one, or one that is there."""
+    """Show the form for a new topic, or for the settings of an existing one."""
     name = visitor.query("name")
     had = await TOPIC.configs(visitor, name) if name else {}
     known = next((config for config in had.values() if config is not None), None)
@@ -96,7 +96,7 @@ async def topic_form(visitor: Visitor) -> Response:
 
 
 async def topic_deletion(visitor: Visitor) -> Response:
-    """Show what would be lost with a topic."""
+    """Show the consequences of deleting a topic."""
     name = visitor.query("name")
     found = await visitor.view.topic(name)
     if found is None:
@@ -126,7 +126,7 @@ async def delete_topic(visitor: Visitor) -> Response:
 
 
 async def group_form(visitor: Visitor) -> Response:
-    """Ask how a group is to be: a new one, or one that is there."""
+    """Show the form for a new group, or for the settings of an existing one."""
     name = visitor.query("name")
     had = await GROUP.configs(visitor, name) if name else {}
     known = next((config for config in had.values() if config is not None), None)
@@ -134,7 +134,7 @@ async def group_form(visitor: Visitor) -> Response:
 
 
 async def group_deletion(visitor: Visitor) -> Response:
-    """Show what would be lost with a group."""
+    """Show the consequences of deleting a group."""
     name = visitor.query("name")
     found = await visitor.view.group(name)
     if found is None:
@@ -158,7 +158,7 @@ async def group_deletion(visitor: Visitor) -> Response:
 
 
 async def delete_group(visitor: Visitor) -> Response:
-    """Delete a group with how far it has come, its retries and its dead letters."""
+    """Delete a group with its offsets, its retries and its dead letters."""
     name = visitor.field("name")
     _refuse_of_system(kind_of_group(name) == "system", f"The group {name}")
     await _audited(
@@ -167,11 +167,11 @@ async def delete_group(visitor: Visitor) -> Response:
     return visitor.render("done.html", what="Deleted", text=f"Group {name} is deleted.", back=to("/groups"))
 
 
-# --- what they share ---
+# --- shared by topics and groups ---
 
 
 async def _preview(kind: Managed[Config], visitor: Visitor) -> Response:
-    """Show what would be different at each broker if a topic or a group were made, or changed, so."""
+    """Show the changes at each broker, and ask for confirmation."""
     name, wanted = kind.checked(visitor.query("name")), kind.wish(visitor, visitor.query)
     had = await kind.configs(visitor, name)
     then = kind.then(wanted)
@@ -200,7 +200,7 @@ async def _preview(kind: Managed[Config], visitor: Visitor) -> Response:
 
 
 async def _change(kind: Managed[Config], visitor: Visitor) -> Response:
-    """Make or change a topic or a group at every broker; settings that the form does not have stay."""
+    """Create or change a topic or a group at every broker. Settings that the form lacks stay unchanged."""
     name, wanted = kind.checked(visitor.field("name")), kind.wish(visitor, visitor.field)
     had = await kind.configs(visitor, name)
 
@@ -218,7 +218,7 @@ async def _change(kind: Managed[Config], visitor: Visitor) -> Response:
 
 
 async def _audited(visitor: Visitor, action: str, subject: str, result: str, work: Callable[[], Any]) -> None:
-    """Do it, and note what became of it, also where a broker refused."""
+    """Run a change and record its result, also if a broker refuses."""
     try:
         await work()
     except FlintError as error:
@@ -237,7 +237,7 @@ def _topic_settings(config: TopicConfig) -> dict[str, str]:
 
 
 def _topic_wish(visitor: Visitor, value: Callable[[str], str]) -> dict[str, Any]:
-    """Return what a form asks of a topic. Raises :class:`FormError`."""
+    """Return the settings of a topic in a form. Raises FormError."""
     perm = value("perm")
     if perm not in PERMISSIONS:
         raise FormError(f"Permissions are one of {', '.join(PERMISSIONS)}, not '{perm[:40]}'.")
@@ -254,7 +254,7 @@ def _group_settings(config: SubscriptionGroupConfig) -> dict[str, str]:
 
 
 def _group_wish(visitor: Visitor, value: Callable[[str], str]) -> dict[str, Any]:
-    """Return what a form asks of a group. Raises :class:`FormError`."""
+    """Return the settings of a group in a form. Raises FormError."""
     return {
         "retries": visitor.number("The number of retries", value("retries"), 0, RETRIES_MAX),
         "consume": "on" if value("consume") == "on" else "off",

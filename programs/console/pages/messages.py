@@ -1,4 +1,4 @@
-"""Messages: found by key, id or time, shown with body and properties, with who has consumed them."""
+"""Pages to find messages by key, id or time, and to show them with body, properties and consumers."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ from flintmq.remoting.client.compression import CompressionError
 from flintmq.remoting.client.message import CUT, PACKED, MessageExt, body_parts, shortened
 
 FOUND_MAX: Final = 64
-"""Messages of one answer by key or id."""
+"""Most messages of a search by key or id."""
 READ_MAX: Final = 32
-"""Messages that are read of each queue."""
+"""Most messages that are read from each queue."""
 PROPERTIES_MAX: Final = 200
-"""Of a message that are shown; a message may have ten thousand."""
+"""Most properties that are shown; a message may have ten thousand."""
 TAIL_MAX: Final = 50
-"""Messages of a topic that are shown as they come."""
+"""Most messages on the page with a topic's newest messages."""
 _PREVIEW_BYTES: Final = 200
 _OFFSET_ID: Final = re.compile(r"[0-9A-Fa-f]{32}|[0-9A-Fa-f]{56}")
 
 
 def time_ms(text: str) -> int:
-    """Return a time that was typed, in milliseconds since 1970; UTC where it names no zone. Raises :class:`FormError`."""
+    """Return a typed time in milliseconds since 1970; UTC if it names no zone. Raises FormError."""
     try:
         return parse_timestamp(text, zone=UTC)[0]
     except ConfigError as error:
@@ -48,7 +48,7 @@ def time_ms(text: str) -> int:
 
 
 async def search(visitor: Visitor) -> Response:
-    """Show the form, and what it finds."""
+    """Show the search form and its results."""
     topic, by, text = visitor.query("topic"), visitor.query("by", "time"), visitor.query("text")
     async with visitor.console.looking:
         found, errors = await _found(visitor, topic, by, text)
@@ -71,7 +71,7 @@ async def search(visitor: Visitor) -> Response:
 async def _found(
     visitor: Visitor, topic: str, by: str, text: str
 ) -> tuple[Sequence[MessageExt] | None, tuple[str, ...]]:
-    """Return what was looked for, with the beginnings of the bodies (None: nothing was), and what could not be read."""
+    """Return the found messages with beginnings of bodies (None without a search), and error texts."""
     if by == "id" and text:
         return await _by_id(visitor, topic, text), ()
     if by == "key" and text and topic:
@@ -89,7 +89,7 @@ async def _found(
 
 
 async def tail(visitor: Visitor) -> Response:
-    """Show the newest messages of a topic, the newest first; the page brings itself up to date."""
+    """Show the newest messages of a topic, newest first. The page refreshes itself."""
     topic = visitor.query("topic")
     if not topic:
         raise FormError("Name a topic.")
@@ -100,12 +100,13 @@ async def tail(visitor: Visitor) -> Response:
 
 
 def previewed(message: MessageExt) -> MessageExt:
-    """Return a message with as much of its body as :func:`preview` shows."""
+    """Return a message with only the part of its body that :func:`preview` shows."""
     return shortened(message, _PREVIEW_BYTES)
 
 
 async def _by_id(visitor: Visitor, topic: str, text: str) -> Sequence[MessageExt]:
-    """Return the message of a sender's id, which needs the topic, or of a broker's. Ids of both kinds may look alike."""
+    """Return the message with a sender's id, if a topic is given, or else with a broker's id. Both kinds of ids may look
+    alike."""
     admin = visitor.access.admin
     if topic:
         found = await admin.query_by_key(topic, text, max_num=FOUND_MAX, unique=True, keep=previewed)
@@ -128,7 +129,7 @@ async def _by_id(visitor: Visitor, topic: str, text: str) -> Sequence[MessageExt
 
 
 def preview(message: MessageExt) -> str:
-    """Return the beginning of a body, on one line; of one that cannot be read, the reason."""
+    """Return the beginning of a body as text; if it cannot be read, the reason."""
     if message.body_error not in ("", CUT):
         return f"cannot be read: {message.body_error}"
     part = message.body[:_PREVIEW_BYTES]
@@ -137,12 +138,12 @@ def preview(message: MessageExt) -> str:
 
 
 def address(message: MessageExt, path: str = "/message", **more: str) -> str:
-    """Return the address of a message's page: its id, and where it lies for brokers whose ids hold another address."""
+    """Return the address of a message's page, with its topic, because some brokers' ids contain another address."""
     return to(path, id=message.offset_msg_id, topic=message.topic, **more)
 
 
 async def found_message(visitor: Visitor, message_id: str) -> MessageExt:
-    """Return the message of a broker's id. Raises :class:`FormError` where there is none."""
+    """Return the message with a broker's id. Raises FormError if there is none."""
     if not _OFFSET_ID.fullmatch(message_id):
         raise FormError(f"'{message_id[:80]}' is no broker's id, which has 32 or 56 hexadecimal digits.")
     try:
@@ -161,7 +162,7 @@ async def message(visitor: Visitor) -> Response:
 
 
 async def with_schema(visitor: Visitor) -> Response:
-    """Show one message by a schema that was typed, which is too long for an address."""
+    """Show one message by a typed Avro schema, which is too long for an address."""
     return await _show(visitor, visitor.field("id"), "avro", visitor.field("schema"))
 
 
@@ -169,7 +170,8 @@ async def _show(visitor: Visitor, message_id: str, form: str, schema: str) -> Re
     wanted: Form = form if form in FORMS else "auto"
     async with visitor.console.looking:
         found = await found_message(visitor, message_id)
-        size_bytes = 0 if found.body_error == PACKED else len(found.body)  # 0: only all of it would tell
+        # 0: unknown, because only decompressing all of it would show its size
+        size_bytes = 0 if found.body_error == PACKED else len(found.body)
         found = await asyncio.to_thread(shortened, found, READ_MAX_BYTES)
         is_read = found.body_error in ("", CUT)
         shown_as: Form = "hex" if wanted == "auto" and not is_read else wanted
@@ -195,7 +197,7 @@ async def _show(visitor: Visitor, message_id: str, form: str, schema: str) -> Re
 
 @attrs.frozen
 class Consumption:
-    """What is known of a group and a message."""
+    """A group's progress relative to a message."""
 
     group: str
     state: str
@@ -203,7 +205,7 @@ class Consumption:
 
 
 async def _consumers(visitor: Visitor, found: MessageExt, groups: dict[str, GroupView]) -> list[Consumption]:
-    """Return of each group of the topic whether it is past the message: brokers know offsets, not outcomes."""
+    """Return, for each group of the topic, whether it is past the message. Brokers know offsets, not outcomes."""
     admin = visitor.access.admin
     row = next((one for one in await visitor.view.topics() if one.name == found.topic), None)
     states = []
@@ -239,7 +241,7 @@ def _is_at(queue: MessageQueue, found: MessageExt, brokers: Sequence[str]) -> bo
 
 
 async def _traces(visitor: Visitor, found: MessageExt) -> list[tuple[str, str]]:
-    """Return what clients wrote of the message to the trace topic, where there is one: what happened, in words."""
+    """Return the events that clients wrote about the message to the trace topic, in words."""
     if not any(one.name == TRACE_TOPIC for one in await visitor.view.topics()):
         return []
     try:
@@ -251,7 +253,7 @@ async def _traces(visitor: Visitor, found: MessageExt) -> list[tuple[str, str]]:
 
 
 def _trace(fields: Sequence[str], groups: dict[str, str]) -> tuple[str, str] | None:
-    """Return a line as what happened and the circumstances; None for one of another form."""
+    """Return a trace line as an event and its details; None for an unknown format."""
     if fields[0] == "Pub" and len(fields) >= 14:
         return f"sent by a producer of {fields[3]}", f"at ms {fields[1]}, took {fields[10]} ms, success: {fields[13]}"
     if fields[0] == "SubBefore" and len(fields) >= 8:
@@ -265,7 +267,7 @@ def _trace(fields: Sequence[str], groups: dict[str, str]) -> tuple[str, str] | N
 
 
 async def body(visitor: Visitor) -> Response:
-    """Send the whole body as a file, whose name and kind nothing in the message decides."""
+    """Send the whole body as a file. The message does not influence the file's name and type."""
     async with visitor.console.looking:
         found = await found_message(visitor, visitor.query("id"))
         try:
@@ -278,7 +280,7 @@ async def body(visitor: Visitor) -> Response:
         )
     await visitor.console.downloading.acquire()
     return _Download(
-        body_parts(found),  # a thread makes each part when the one before it is taken
+        body_parts(found),  # a thread makes each part when the previous one has been taken
         visitor.console.downloading.release,
         media_type="application/octet-stream",
         headers={
@@ -289,7 +291,7 @@ async def body(visitor: Visitor) -> Response:
 
 
 class _Download(StreamingResponse):
-    """A body that is sent as its reader takes it."""
+    """An answer that sends a body as fast as its reader takes it."""
 
     def __init__(self, parts: Iterator[bytes], ended: Callable[[], None], **more: Any) -> None:
         super().__init__(parts, **more)
@@ -297,7 +299,9 @@ class _Download(StreamingResponse):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            await self.stream_response(send)  # its length has a bound, and the connection cuts who does not take it
+            await self.stream_response(
+                send
+            )  # the body has a bound, and the connection is closed if the peer does not take it
         finally:
             self._ended()
 
