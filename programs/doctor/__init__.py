@@ -1,13 +1,13 @@
-"""The doctor: looks at a store that no broker has open, read-only, and explains, compares, copies or rebuilds it.
+"""Checks, explains, compares, copies and rebuilds stores that no broker has open.
 
 =============  ==========================================================================
-files          the files of a store as they lie there, mapped read-only
-walk           the commit log piece by piece: records, blanks, damage, the unused end
-verify         every record, unit, slot and configuration file checked
-explain        one place, one message, one key; what a start would decide
-rebuild        queues and index made again from the log
-salvage        everything whole, also behind damage, copied into a new store
-compare        what two stores do not have in common
-export         messages as JSON lines or Parquet
+files          the files of a store, mapped read-only
+walk           walks the commit log in pieces: records, blanks, damage, the unused end
+verify         checks every record, unit, slot and configuration file
+explain        explains a position, a message or a key, and what a broker would do at its start
+rebuild        rebuilds queues and index from the log
+salvage        copies all undamaged records, also after damaged parts, to a new store
+compare        compares two stores
+export         writes messages as JSON lines or Parquet
 =============  ==========================================================================
 """

@@ -1,4 +1,4 @@
-"""What two stores do not have in common: their logs, record by record, and their configuration."""
+"""Compares two stores: their logs record by record, and their configuration files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SHOWN = 20
 
 
 def compare(left: StoreFiles, right: StoreFiles, progress: Callable[[int], None] | None = None) -> dict[str, Any]:
-    """Both stores from the later of their beginnings on, place by place; ``same`` says whether nothing differs."""
+    """Return the differences of two stores from the later of their beginnings on; ``same`` is true if there are none."""
     start = max(left.log_start, right.log_start)
     first = None
     common = differing = only_left = only_right = 0
@@ -44,7 +44,7 @@ def compare(left: StoreFiles, right: StoreFiles, progress: Callable[[int], None]
 
 
 def _side_by_side(left: Iterator[Piece], right: Iterator[Piece]) -> Iterator[tuple[Piece | None, Piece | None]]:
-    """Record by place: where only one side has a record there, the other is None."""
+    """Yield the records of both sides by position; None for a side without a record at the position."""
     mine, theirs = next(left, None), next(right, None)
     while mine is not None or theirs is not None:
         if theirs is None or (mine is not None and mine.start < theirs.start):

@@ -1,8 +1,8 @@
-"""When delayed messages are due, as far as a store tells: its own note first, then what the operator says, then its queues.
+"""The delays of a store's delay levels: from its own notes, else from the operator, else from its queues.
 
-A unit of the schedule topic holds the delivery time, so the queues themselves tell which delays there were: the difference to
-the record's store time, which is the same for all messages of a level until somebody changes ``delay.levels``. That is enough
-to make such units again, and to notice one that is damaged (a delay is whole seconds), but not to prove them right.
+A unit of the schedule topic holds the time of delivery. Its difference to the record's store time is the delay, which is the
+same for all messages of a level until ``delay.levels`` is changed. This is enough to rebuild such units and to notice damaged
+ones (a delay is whole seconds), but not to prove them right.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from flintmq.programs.doctor.verify_queues import ext_tags_code, used_units
 
 @attrs.frozen
 class Delays:
-    """What is known of a store's delay levels."""
+    """The known delays of a store's delay levels."""
 
     times: DelayTimes
     told_by_queues: frozenset[int]
-    """Levels of which some delays are only what the queues say."""
+    """Levels with delays that only the queues show."""
     unreadable: str
-    """Why the store's own note could not be read; empty where it could, or there is none."""
+    """Why the store's notes could not be read; empty if they could, or if there are none."""
 
     def unsure_levels(self) -> list[int]:
-        """Levels that the queues alone tell of, and not as RocketMQ has them by default."""
+        """Return the levels that only the queues show and that differ from RocketMQ's defaults."""
         usual = DelayLevels()
         return sorted(
             level
@@ -41,17 +41,17 @@ class Delays:
         )
 
     def keep(self, root: Path) -> None:
-        """Write all of it into the store's note, before the queues that prove it are replaced. Raises StoreError."""
+        """Write the delays to the store's notes, before the queues that show them are replaced. Raises StoreError."""
         if self.times.levels and (self.unreadable or load_delay_times(root) != self.times):
             save_delay_times(root, self.times)
 
 
 def delays_of(files: StoreFiles, delay_level_ms: Mapping[int, int] | None) -> Delays:
-    """Find out what is known of a store's delay levels.
+    """Return the known delays of a store's delay levels.
 
     Args:
         files: the store.
-        delay_level_ms: what the operator says; None for nothing.
+        delay_level_ms: milliseconds by delay level from the operator; None if they are not given.
     """
     unreadable = ""
     try:
@@ -72,7 +72,7 @@ def delays_of(files: StoreFiles, delay_level_ms: Mapping[int, int] | None) -> De
 
 
 def _delays_in(files: StoreFiles, queue_id: int, parts: list[FileView], known_from: int) -> Iterator[tuple[int, int]]:
-    """(physical offset, delay) of each unit of a schedule queue that speaks of a record before a place."""
+    """Yield (physical offset, delay in ms) for each unit of a schedule queue with a record before ``known_from``."""
     for physical, size, tags_code in UNIT.iter_unpack(used_units(parts)):
         if physical >= known_from:
             return

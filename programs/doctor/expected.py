@@ -1,4 +1,4 @@
-"""What queues and index must hold according to the log: gathered while the log is walked."""
+"""The expected content of queues and index, collected while the log is walked."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from flintmq.core.recovery.repair import LOST_TOPIC
 from flintmq.plugins.delay.delay_times import DelayTimes, unknown_due
 
 UNKNOWN: Final = UNIT.pack(-1, -1, -1)
-"""Stands for the unit of a message that was lost with a damaged stretch of the log."""
+"""Stands for the unit of a message that was lost with a damaged part of the log."""
 
 QueueKey = tuple[str, int]
 """Topic and queue id."""
 
 
 def request_of(record: Record, delays: DelayTimes) -> DispatchRequest:
-    """Return the dispatch request of a record read whole.
+    """Return the dispatch request of a record.
 
-    Where a delayed message's level is not known its tags code is :func:`~flintmq.plugins.delay.delay_times.unknown_due`.
+    If a delayed message's delay is not known, its tags code is :func:`~flintmq.plugins.delay.delay_times.unknown_due`.
     """
     properties = record.properties
     tags = properties.get(props.TAGS)
@@ -56,7 +56,7 @@ def request_of(record: Record, delays: DelayTimes) -> DispatchRequest:
 
 
 def is_lost(record: Record) -> bool:
-    """Return whether a record stands for damage that an earlier start took out of the log."""
+    """Return whether a record replaces a damaged part that an earlier start removed from the log."""
     return record.topic in (LOST_TOPIC, "") and not is_indexed(record.sys_flag) and not any(record.store_host)
 
 
@@ -71,11 +71,11 @@ class Gap:
     position: int
     """Physical offset of the record."""
     lost: bool
-    """Whether the damage before it explains it."""
+    """Whether a damaged part before the record explains the gap."""
 
 
 class Expected:
-    """Queue units and index entries, in log order. Memory: some 20 bytes a message and queue, 20 a key."""
+    """Queue units and index entries in the order of the log. Takes some 20 bytes per message and queue, and 20 per key."""
 
     def __init__(self) -> None:
         self.units: dict[QueueKey, bytearray] = {}
@@ -83,9 +83,9 @@ class Expected:
         self._next: dict[QueueKey, int] = {}
         self.gaps: list[Gap] = []
         self.begun_anew: dict[QueueKey, int] = {}
-        """Queues whose offsets went back: the topic was deleted and made again. Physical offset of the first record."""
+        """Physical offset of the first record of each queue that began again, because its topic was deleted and recreated."""
         self.deleted: dict[str, int] = {}
-        """Topics that were deleted, with the physical offset of the newest deletion."""
+        """Physical offset of the newest deletion of each deleted topic."""
         self.key_hashes = array("i")
         self.key_positions = array("q")
         self.key_times_ms = array("q")
@@ -94,11 +94,11 @@ class Expected:
         self._lost_max = 0
 
     def lose(self, size_bytes: int) -> None:
-        """Take note of a damaged stretch: so many records at most were in it."""
+        """Record a damaged part of the log and the most records that it can have contained."""
         self._lost_max += size_bytes // RECORD_MIN_BYTES
 
     def add(self, request: DispatchRequest) -> None:
-        """Take the next record of the log."""
+        """Add the next record of the log."""
         self.newest_timestamp_ms = max(self.newest_timestamp_ms, request.store_timestamp_ms)
         if is_queued(request.sys_flag):
             if topic := deleted_topic(request):
@@ -120,7 +120,7 @@ class Expected:
             self._ended.add(key)
 
     def life_begins(self, key: QueueKey) -> int:
-        """Return the physical offset where the present life of a queue begins; -1 where the log knows of no other."""
+        """Return the physical offset at which a recreated queue begins; -1 if the queue was never recreated."""
         return max(self.begun_anew.get(key, -1), self.deleted.get(key[0], -1))
 
     def _add_unit(self, request: DispatchRequest) -> None:

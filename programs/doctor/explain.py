@@ -1,4 +1,4 @@
-"""Explains one place of the log, one message of a queue, one key, and what a start would decide."""
+"""Explains a position of the log, a message of a queue, a key, and what a broker would do at its start."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _BODY_SHOWN_BYTES: Final = 256
 
 
 def record_json(record: Record, *, whole_body: bool = False) -> dict[str, Any]:
-    """Return a record as JSON; the body as text where it is UTF-8, else in hex, cut to 256 bytes unless whole."""
+    """Return a record as JSON. The body is text if it is UTF-8, else hex, cut to 256 bytes unless ``whole_body`` is set."""
     body = record.body if whole_body else record.body[:_BODY_SHOWN_BYTES]
     try:
         shown: dict[str, Any] = {"body": body.decode("utf-8")}
@@ -53,8 +53,8 @@ def record_json(record: Record, *, whole_body: bool = False) -> dict[str, Any]:
 
 
 def explain_position(files: StoreFiles, position: int) -> dict[str, Any]:
-    """Return what lies at a physical offset: the piece it belongs to, walked from its file's start (a body may hold
-    anything)."""
+    """Return the piece of the log at a physical offset, found by walking from its file's start, as a body may contain
+    anything."""
     file = files.log_file(position)
     if file is None:
         why = f"the log's files hold {files.log_start} to {files.log_end}" if files.log else "there is no log"
@@ -82,7 +82,7 @@ def _piece_json(piece: Piece, position: int) -> dict[str, Any]:
 
 
 def explain_queue_offset(files: StoreFiles, topic: str, queue_id: int, queue_offset: int) -> dict[str, Any]:
-    """Return a queue's unit and the message it points at."""
+    """Return a unit of a queue and the message that it refers to."""
     parts = files.queue(topic, queue_id)
     found: dict[str, Any] = {"topic": topic, "queue_id": queue_id, "queue_offset": queue_offset}
     if not parts:
@@ -111,7 +111,7 @@ def explain_queue_offset(files: StoreFiles, topic: str, queue_id: int, queue_off
 
 
 def _fits(message: dict[str, Any], unit: dict[str, Any], size: int) -> bool:
-    """Return whether the unit's message is there, and says that it is this one."""
+    """Return whether the unit's message exists and has the unit's topic, queue id and queue offset."""
     record = message.get("record")
     return (
         record is not None
@@ -122,10 +122,10 @@ def _fits(message: dict[str, Any], unit: dict[str, Any], size: int) -> bool:
 
 
 def explain_key(files: StoreFiles, topic: str, key: str) -> dict[str, Any]:
-    """Return how the index is asked for a key: hash, slot and chain of every file, and what the entries point at.
+    """Return how the index is searched for a key: hash, slot and chain in each file, and the messages of the entries.
 
     Raises:
-        StoreFormatError: an index file of a size that fits no geometry.
+        StoreFormatError: an index file has an impossible size.
     """
     key_hash = index_key_hash(topic, key)
     chains = []
@@ -166,13 +166,13 @@ def _held(files: StoreFiles, position: int, topic: str, key: str) -> dict[str, A
 
 
 def explain_start(files: StoreFiles, config: BrokerConfig = BrokerConfig()) -> dict[str, Any]:
-    """Return what a broker would decide when it starts on this store: the plan that its start makes, and carries out.
+    """Return what a broker would do at its start on this store; the plan is that of an actual start.
 
     Args:
         files: the store; it is not changed.
-        config: the broker's; sizes are read off the files. With ``compat: strict`` the log ends, as in RocketMQ, at the first
-            bytes that are no record, however much lies behind them; otherwise damage is replaced by records that no queue
-            and no key leads to.
+        config: the broker's configuration; file sizes come from the files. With ``compat: strict`` the log ends, as in
+            RocketMQ, at the first bytes that are no record, even if records follow. Otherwise damaged parts are replaced by
+            records that are in no queue and under no key.
     """
     path = files.root / "checkpoint"
     raw = read_bytes(path) if path.exists() else b""
@@ -236,7 +236,7 @@ def _last_stop(files: StoreFiles) -> str:
 
 
 def _refusals(files: StoreFiles, checkpoint: bytes) -> list[str]:
-    """Return why a start would not happen at all."""
+    """Return the reasons for which a start would fail."""
     found: list[tuple[Path, str]] = []
     for number, folder in enumerate(files.log_folders):
         found += misfits(folder, files.log if number == 0 else ())

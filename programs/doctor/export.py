@@ -1,4 +1,4 @@
-"""Messages out of a store's files: as JSON lines or as Parquet."""
+"""Exports messages from a store's files as JSON lines or Parquet."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from flintmq.programs.doctor.walk import Piece, walk
 
 _ROWS = 16_384
 _HELD_MAX_BYTES = 8 * 1024 * 1024
-"""Records that are written together: Arrow makes copies of them."""
+"""Most bytes of records that are written together; Arrow copies them."""
 
 
 @attrs.frozen
 class Wanted:
-    """Which messages."""
+    """Conditions on the messages to export; None for no condition."""
 
     topic: str | None = None
     queue_id: int | None = None
@@ -33,7 +33,7 @@ class Wanted:
     limit: int | None = None
 
     def takes(self, record: Record) -> bool:
-        """Return whether a record is wanted (the limit aside)."""
+        """Return whether a record fulfills the conditions, except for the limit."""
         return (
             (self.topic is None or record.topic == self.topic)
             and (self.queue_id is None or record.queue_id == self.queue_id)
@@ -49,13 +49,13 @@ def messages(
     progress: Callable[[int], None] | None = None,
     damaged: Callable[[Piece], None] | None = None,
 ) -> Iterator[Record]:
-    """Yield the wanted records in log order.
+    """Yield the wanted records in the order of the log.
 
     Args:
         files: the store.
-        wanted: which records.
-        progress: called now and then with the number of bytes that are done.
-        damaged: called for each stretch between records that cannot be read.
+        wanted: the conditions on records.
+        progress: called from time to time with the number of bytes read.
+        damaged: called for each damaged part between records.
     """
     left = wanted.limit
     for piece in walk(files, progress):
@@ -76,7 +76,7 @@ def to_parquet(
     progress: Callable[[int], None] | None = None,
     damaged: Callable[[Piece], None] | None = None,
 ) -> int:
-    """Write the wanted messages to a Parquet file; return how many. The arguments are those of :func:`messages`.
+    """Write the wanted messages to a Parquet file, and return their number. The arguments are those of :func:`messages`.
 
     Raises:
         FlintError: pyarrow is not installed.
@@ -117,7 +117,7 @@ def to_parquet(
 
 
 def _row(record: Record) -> dict[str, Any]:
-    """Return the values of the schema's columns, among others."""
+    """Return the values of the schema's columns; further values are ignored."""
     return {
         **msgspec.structs.asdict(record),
         "store_timestamp": record.store_timestamp_ms,

@@ -1,4 +1,4 @@
-"""The files of a store as they lie there, mapped read-only; sizes are read off the files, not off a configuration."""
+"""The files of a store, mapped read-only. Sizes come from the files, not from a configuration."""
 
 from __future__ import annotations
 
@@ -16,30 +16,31 @@ from flintmq.core.io.paths import RESTORE_MARK, RESTORE_NOT_FINISHED, is_file_na
 from flintmq.dispatchers.index.index_file import ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES
 
 _ENTRIES_PER_SLOT: Final = 4
-"""maxIndexNum / maxHashSlotNum as RocketMQ ships them."""
+"""RocketMQ's default ratio of maxIndexNum to maxHashSlotNum."""
 
 
 @attrs.frozen
 class FileView:
-    """One file of a log or queue."""
+    """A mapped file of a log or queue."""
 
     path: Path
     start: int
-    """Where it begins in its stream, in bytes."""
+    """Position of the file's first byte in the log or queue, in bytes."""
     view: memoryview
-    """Of all of the file; ``view.obj`` is the map."""
+    """The bytes of the whole file; ``view.obj`` is the memory map."""
 
     @property
     def size(self) -> int:
         return len(self.view)
 
     def next_data(self, position: int) -> int:
-        """Return a place at or behind another before which there are only zeros; the file's size where nothing follows."""
+        """Return a position at or after ``position`` before which there are only zeros; the file's size if no data follows."""
         return next_data(self.path, position, self.size)
 
 
 def next_data(path: Path, position: int, size: int) -> int:
-    """Return a place of a file at or behind another before which lies a hole; its size where nothing follows."""
+    """Return the end of the hole at a position of a file, or the position itself if it has data; the size if no data
+    follows."""
     with path.open("rb") as file:
         try:
             return os.lseek(file.fileno(), position, os.SEEK_DATA)
@@ -48,7 +49,7 @@ def next_data(path: Path, position: int, size: int) -> int:
 
 
 def map_read_only(path: Path) -> memoryview:
-    """Return all of a file; empty for an empty one. Raises StoreError when it cannot be read."""
+    """Return the bytes of a file; empty for an empty file. Raises StoreError if it cannot be read."""
     try:
         if path.stat().st_size == 0:
             return memoryview(b"")
@@ -59,8 +60,7 @@ def map_read_only(path: Path) -> memoryview:
 
 
 def listed(folder: Path) -> list[Path]:
-    """Return what lies in a folder, by name; nothing where there is none. Raises StoreError when it cannot be
-    listed."""
+    """Return the content of a folder, sorted by name; empty if it does not exist. Raises StoreError if it cannot be listed."""
     if not folder.is_dir():
         return []
     with reading(folder):
@@ -68,7 +68,7 @@ def listed(folder: Path) -> list[Path]:
 
 
 def stream(folder: Path) -> list[FileView]:
-    """Return the files of a log or queue, in order; others are left out (see :func:`misfits`)."""
+    """Return the files of a log or queue, in order. Other files are left out (see :func:`misfits`)."""
     return [
         FileView(path, int(path.name), map_read_only(path))
         for path in listed(folder)
@@ -77,7 +77,7 @@ def stream(folder: Path) -> list[FileView]:
 
 
 def misfits(folder: Path, files: Sequence[FileView], unit_bytes: int = 1) -> list[tuple[Path, str]]:
-    """Files for which a start refuses a log or queue, with the reason."""
+    """Return the files that make a start refuse a log or queue, each with the reason."""
     found = [
         (path, f"{_why_misfit(path)}: a start refuses")
         for path in listed(folder)
@@ -86,7 +86,7 @@ def misfits(folder: Path, files: Sequence[FileView], unit_bytes: int = 1) -> lis
     size = max((file.size for file in files), default=0)
     for number, file in enumerate(files):
         if file.size == 0 and number == len(files) - 1:
-            continue  # a crash came while it was made: a start makes another one
+            continue  # a crash left an empty file; a start creates it again
         if file.size != size or file.size % unit_bytes:
             found.append((file.path, f"{file.size} bytes, where the others have {size}: a start refuses"))
         if number and file.start != files[number - 1].start + files[number - 1].size:
@@ -101,7 +101,7 @@ def _why_misfit(path: Path) -> str:
 
 @attrs.frozen
 class IndexGeometry:
-    """How an index file is laid out."""
+    """The layout of an index file."""
 
     slots: int
     entries: int
@@ -112,15 +112,15 @@ class IndexGeometry:
 
 
 class StoreFiles:
-    """A store's folder, opened for looking.
+    """The files of a store, opened read-only.
 
     Args:
         root: the store's folder.
-        geometry: of the index files; without it their size must fit RocketMQ's ratio of four entries to a slot.
-        log_folders: where the commit log's files are, when not in ``commitlog`` alone.
+        geometry: the layout of the index files. Without it, their size must fit RocketMQ's ratio of four entries per slot.
+        log_folders: the folders of the commit log, if it is not only in ``commitlog``.
 
     Raises:
-        StoreFormatError: the folder does not exist, or has no store in it.
+        StoreFormatError: the folder does not exist, or contains no store.
         StoreError: a file cannot be read.
     """
 
@@ -141,7 +141,7 @@ class StoreFiles:
         self._geometry = geometry
 
     def tail_from(self, file: FileView | None) -> StoreFiles:
-        """Return this store with its log from one of its files on."""
+        """Return this store with only the part of its log from a file on."""
         part: StoreFiles = StoreFiles.__new__(StoreFiles)
         part.root, part.log_folders, part._geometry = self.root, self.log_folders, self._geometry
         part.log = [one for one in self.log if file is not None and one.start >= file.start]
@@ -149,7 +149,7 @@ class StoreFiles:
 
     @property
     def is_clean(self) -> bool:
-        """Whether the last broker stopped in order (no ``abort`` file)."""
+        """Whether the last broker stopped in order; then there is no ``abort`` file."""
         return not (self.root / "abort").exists()
 
     @property
@@ -158,7 +158,7 @@ class StoreFiles:
 
     @property
     def log_file_bytes(self) -> int:
-        """The size of the log's files: the largest, where one is cut short."""
+        """The size of the log's files; the largest one if a file was truncated."""
         return max((file.size for file in self.log), default=0)
 
     @property
@@ -167,11 +167,11 @@ class StoreFiles:
 
     @property
     def log_end(self) -> int:
-        """End of the last file, used or not."""
+        """Physical offset of the last file's end, including unused bytes."""
         return self.log[-1].start + self.log[-1].size if self.log else 0
 
     def log_file(self, position: int) -> FileView | None:
-        """Return the commit log file that holds a position."""
+        """Return the commit log file that contains a physical offset; None if there is none."""
         at = bisect_right(self.log, position, key=lambda file: file.start) - 1
         return self.log[at] if at >= 0 and position < self.log[at].start + self.log[at].size else None
 
@@ -179,28 +179,28 @@ class StoreFiles:
         return self.root / "consumequeue" / topic / str(queue_id)
 
     def queues(self) -> Iterator[tuple[str, int, list[FileView]]]:
-        """Yield every consume queue: topic, queue id, files."""
+        """Yield topic, queue id and files of every consume queue."""
         for topic in listed(self.root / "consumequeue"):
             numbers = [int(path.name) for path in listed(topic) if path.is_dir() and _is_queue_name(path.name)]
             for number in sorted(numbers):
                 yield topic.name, number, stream(topic / str(number))
 
     def queue(self, topic: str, queue_id: int) -> list[FileView]:
-        """Return one queue's files."""
+        """Return the files of one queue; empty if it does not exist."""
         if not topic or "/" in topic or "\0" in topic or topic in (".", ".."):
             return []
         return stream(self.queue_folder(topic, queue_id))
 
     def ext_files(self, topic: str, queue_id: int) -> list[FileView]:
-        """Return one queue's extension files."""
+        """Return the extension files of one queue."""
         return stream(self.root / "consumequeue_ext" / topic / str(queue_id))
 
     def index_paths(self) -> list[Path]:
-        """Return every file of ``index``, oldest first."""
+        """Return the paths of the files in ``index``, oldest first."""
         return [path for path in listed(self.root / "index") if not path.is_dir()]
 
     def index_file(self, path: Path) -> tuple[FileView, IndexGeometry]:
-        """Return one index file. Raises StoreFormatError for a size that fits no geometry."""
+        """Return an index file with its layout. Raises StoreFormatError if its size fits no layout."""
         view = map_read_only(path)
         geometry = self._geometry or _guess(path, len(view))
         if len(view) != geometry.size_bytes:
@@ -211,7 +211,7 @@ class StoreFiles:
         return FileView(path, 0, view), geometry
 
     def index_files(self) -> list[tuple[FileView, IndexGeometry]]:
-        """Return every index file, oldest first. Raises StoreFormatError, see :meth:`index_file`."""
+        """Return all index files, oldest first. Raises StoreFormatError like :meth:`index_file`."""
         return [self.index_file(path) for path in self.index_paths()]
 
 
@@ -229,13 +229,13 @@ def _guess(path: Path, size: int) -> IndexGeometry:
 
 
 def read_bytes(path: Path) -> bytes:
-    """Return a small file. Raises StoreError when it cannot be read."""
+    """Return the content of a small file. Raises StoreError if it cannot be read."""
     with reading(path):
         return path.read_bytes()
 
 
 def ext_at(files: Sequence[FileView], position: int, size: int) -> Any:
-    """So many bytes of a stream at a position, within one file; None where there are none."""
+    """Return ``size`` bytes at a position of a stream, within one file; None if no file contains them."""
     for file in files:
         if file.start <= position and position + size <= file.start + file.size:
             return file.view[position - file.start : position - file.start + size]

@@ -1,4 +1,4 @@
-"""A disk for looking: files are mapped read-only, and whatever is written to it is dropped."""
+"""A disk for inspection: it maps files read-only and drops all writes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from flintmq.programs.doctor.files import next_data
 
 
 class LookRegion:
-    """A mapped file that stays as it is; without a path one of zeros."""
+    """A mapped file that ignores writes; without a path it consists of zeros."""
 
     def __init__(self, path: Path | None, size: int) -> None:
         self._path = path
@@ -24,7 +24,7 @@ class LookRegion:
             self.view = memoryview(mmap.mmap(-1, size)).toreadonly()
 
     def write(self, position: int, data: bytes | memoryview) -> None:
-        """Drop what is written, as all methods that change something do."""
+        """Drop the data. All changing methods of this class do nothing."""
 
     def write_in_order(self, position: int, data: bytes | memoryview) -> None: ...
 
@@ -41,7 +41,7 @@ class LookRegion:
     def evict(self, start: int, end: int) -> None: ...
 
     def next_data(self, position: int) -> int:
-        """Return a place at or behind a position before which there are only zeros; the file's size where nothing follows."""
+        """Return a position at or after ``position`` before which there are only zeros; the file's size if no data follows."""
         return self._size if self._path is None else next_data(self._path, position, self._size)
 
     def let_go(self) -> None: ...
@@ -50,7 +50,7 @@ class LookRegion:
 
 
 class LookDisk(OsDisk):
-    """The operating system's files, which stay as they are; a file that was removed is hidden from then on."""
+    """The operating system's files, without changing them. A removed file is only hidden."""
 
     def __init__(self) -> None:
         self._removed: set[Path] = set()

@@ -1,4 +1,4 @@
-"""Make queues and index again from the log, by the same code that a broker runs; the old ones are kept in ``flint``."""
+"""Rebuilds queues and index from the log with the broker's own code. The old ones are kept in ``flint``."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from flintmq.programs.doctor.walk import walk
 log = event_log("flintmq.store")
 
 DERIVED = ("consumequeue", "consumequeue_ext", "index")
-"""What can be made from the log."""
+"""Folders whose content can be rebuilt from the log."""
 
 
 class _Idle:
@@ -67,11 +67,11 @@ def _idle(_context: FlushContext[object]) -> _Idle:
 
 
 IDLE: Final = FlushStrategy("idle", _idle)
-"""For a store without appends."""
+"""The flush strategy of a store without appends."""
 
 
 class _Progress:
-    """Reports how much of the log is done."""
+    """Reports how many bytes of the log are dispatched."""
 
     def __init__(self, store: OpenedStore, progress: Callable[[int], None]) -> None:
         self._store = store
@@ -82,10 +82,10 @@ class _Progress:
 
 
 def fitting(config: BrokerConfig, files: StoreFiles) -> BrokerConfig:
-    """Return the configuration with the sizes that the store's files have, as far as they tell.
+    """Return a configuration with the file sizes of a store, as far as its files show them.
 
     Raises:
-        StoreFormatError: they have sizes that no broker could have given them.
+        StoreFormatError: the files have sizes that no broker uses.
     """
     sizes: dict[str, Any] = {}
     if files.log_file_bytes:
@@ -112,12 +112,12 @@ def fitting(config: BrokerConfig, files: StoreFiles) -> BrokerConfig:
 
 
 def log_folders(config: BrokerConfig) -> list[Path]:
-    """Return where the commit log lies when it lies in several folders; empty when in one."""
+    """Return the folders of the commit log if there are several; empty if there is only one."""
     return [Path(path) for path in (*config.store.commit_log_paths, *config.store.read_only_commit_log_paths)]
 
 
 def warn_of_guessed_delays(store: MessageStore) -> None:
-    """Report levels with messages of which nothing is known: their delivery times were made with RocketMQ's delays."""
+    """Log a warning about delay levels whose delays are unknown: their messages got RocketMQ's default delays."""
     rule = store.commit_log.tags_codes[SCHEDULE_TOPIC]
     assert isinstance(rule, DelayTagsCodes)
     times = rule.times
@@ -136,10 +136,10 @@ def warn_of_guessed_delays(store: MessageStore) -> None:
 
 
 def has_damage(files: StoreFiles, config: BrokerConfig, progress: Callable[[int], None] | None = None) -> bool:
-    """Return whether the log has damage in the middle.
+    """Return whether the log is damaged before its end.
 
     Raises:
-        StoreFormatError: it has, and with ``compat: strict`` a start would cut off everything behind it.
+        StoreFormatError: it is, and with ``compat: strict`` a start would cut off the messages after the damage.
     """
     for piece in walk(files, progress):
         if piece.kind is Kind.DAMAGE:
@@ -153,7 +153,7 @@ def has_damage(files: StoreFiles, config: BrokerConfig, progress: Callable[[int]
 
 
 def set_aside(root: Path) -> Path | None:
-    """Move queues, index and checkpoint to ``flint/replaced/<time>``; None when there are none."""
+    """Move queues, index and checkpoint to ``flint/replaced/<time>``, and return that folder; None if there are none."""
     there = [root / name for name in (*DERIVED, "checkpoint") if (root / name).exists()]
     if not there:
         return None
@@ -176,27 +176,27 @@ def rebuild(
     *,
     damaged: bool = False,
 ) -> tuple[int, Path | None]:
-    """Recover the log and make queues and index again.
+    """Recover the log, and rebuild queues and index.
 
     Args:
         root: the store; no broker may have it open.
-        config: see :func:`fitting`.
-        delay_level_ms: delay level to milliseconds, where the operator knows it and the store keeps no note of its own.
+        config: the configuration; see :func:`fitting`.
+        delay_level_ms: milliseconds by delay level from the operator, if the store has no notes of them.
         progress: called with the number of bytes of the log that are done.
-        damaged: see :func:`has_damage`; then all of the log is recovered, also after a clean stop.
+        damaged: the result of :func:`has_damage`. If true, all of the log is recovered, even after a clean stop.
 
     Returns:
-        The log's end, and where the old queues and index are kept.
+        The physical offset of the log's end, and the folder with the old queues and index.
 
     Raises:
-        StoreLockedError: a broker runs on it; nothing has changed.
-        StoreError: the log cannot be read, or the disk is full: run it again when that is mended.
+        StoreLockedError: a broker runs on the store; nothing has changed.
+        StoreError: the log cannot be read, or the disk is full. Run it again after fixing the cause.
     """
-    lock = StoreLock(root)  # before anything is set aside
+    lock = StoreLock(root)  # taken before anything is moved
     try:
-        # Only the queues may tell how long messages of another broker wait.
+        # For another maker's broker, only the queues may show the delays of messages.
         delays_of(StoreFiles(root, log_folders=log_folders(config)), delay_level_ms).keep(root)
-        # The checkpoint vouches for the old queues. Without it a start after a crash walks the whole log.
+        # The checkpoint refers to the old queues. Without it, a start after a crash walks the whole log.
         kept = set_aside(root)
         if damaged:
             (root / "abort").touch()
@@ -212,12 +212,12 @@ def rebuild(
 def opened(
     config: BrokerConfig, delay_level_ms: Mapping[int, int] | None = None, progress: Callable[[int], None] | None = None
 ) -> Iterator[MessageStore]:
-    """Open and start a store without a broker, with its queues and index caught up; it takes no appends.
+    """Open and start a store without a broker, with up-to-date queues and index. It takes no appends.
 
-    Where neither its note nor ``delay_level_ms`` knows a delay level, it has the delay that RocketMQ has by default.
+    If neither the store's notes nor ``delay_level_ms`` contain a delay level, it has RocketMQ's default delay.
 
     Raises:
-        StoreError: it cannot be opened, or its log not be read.
+        StoreError: the store cannot be opened, or its log cannot be read.
     """
 
     def dispatchers(found: OpenedStore) -> Iterator[CommitLogDispatcher]:
@@ -232,7 +232,7 @@ def opened(
 
 
 def spec_of(config: BrokerConfig, delay_level_ms: Mapping[int, int] | None = None, disk: Disk = OS_DISK) -> StoreSpec:
-    """Return what a store with the built-in queues and index is opened from that takes no appends."""
+    """Return the specification of a store with the built-in queues and index, which takes no appends."""
     return StoreSpec(
         config=config,
         strategy=IDLE,

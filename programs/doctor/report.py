@@ -1,4 +1,4 @@
-"""What the doctor finds, and what a check found, with counts."""
+"""The result of a check: findings and counts."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ REPAIR: Final = "flintmq store repair rebuilds queues and index from the log"
 
 @attrs.define
 class Report:
-    """What a check found, with counts. At most 1,000 findings are kept; ``more`` counts the others."""
+    """The result of a check. At most 1,000 findings are kept; ``more`` counts the others."""
 
     findings: list[Finding] = attrs.field(factory=list)
     more: int = 0
     errors: int = 0
     records: int = 0
     log_end_bytes: int = 0
-    """Physical end of the last whole record (or blank)."""
+    """Physical offset just past the last complete record or blank record."""
     queues: int = 0
     units: int = 0
     index_entries: int = 0
     damaged_bytes: int = 0
     damaged: list[tuple[int, int]] = attrs.field(factory=list)
-    """Start and end of each damaged stretch of the log, in order."""
+    """Start and end of each damaged part of the log, in order."""
 
     def add(self, level: Level, where: object, what: str, advice: str = "") -> None:
         self.errors += level is Level.ERROR
@@ -37,13 +37,13 @@ class Report:
             self.more += 1
 
     def was_lost(self, position: int) -> bool:
-        """Return whether a physical offset lies in a damaged stretch."""
+        """Return whether a physical offset lies in a damaged part."""
         at = bisect_right(self.damaged, (position, 2**63)) - 1
         return at >= 0 and position < self.damaged[at][1]
 
     @property
     def is_sound(self) -> bool:
-        """No error was found."""
+        """Whether no error was found."""
         return self.errors == 0
 
     def to_json(self) -> dict[str, Any]:
@@ -61,26 +61,26 @@ class Report:
 
 
 class Level(enum.Enum):
-    """How bad it is."""
+    """The severity of a finding."""
 
     ERROR = "error"
     """Data is damaged, or two files contradict each other."""
     WARNING = "warning"
-    """A start will mend it, or it is unusual."""
+    """The next start of a broker repairs it, or it is unusual."""
     NOTE = "note"
-    """Good to know."""
+    """Information; nothing is wrong."""
 
 
 @attrs.frozen
 class Finding:
-    """One observation."""
+    """One observation of a check."""
 
     level: Level
     where: str
-    """A file, or a place in the log."""
+    """The file, or the position in the log."""
     what: str
     advice: str = ""
-    """What to do about it."""
+    """The suggested action; empty if none is needed."""
 
     def to_json(self) -> dict[str, str]:
         return {"level": self.level.value, "where": self.where, "what": self.what, "advice": self.advice}

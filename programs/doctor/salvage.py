@@ -1,9 +1,9 @@
-"""Copies everything whole out of a damaged store, also what lies behind the damage, into a new one.
+"""Copies all undamaged records of a damaged store to a new store, also those after damaged parts.
 
-Records keep their bytes, but for three fields: their place in the log; where messages before them are lost, their place in
-their queue (a queue has no holes); and a port that is none, which becomes 0. Stored consumer and delay offsets are moved along,
-so that each group goes on at the same message. What cannot be moved are places that clients remember: ids of the form *host and
-physical offset* of messages behind the damage, and a consumer's offsets that are stored with itself (broadcasting).
+Three fields of a record may change: its physical offset; its queue offset if messages before it are lost, because a queue has
+no gaps; and an invalid port, which becomes 0. Stored consumer and delay offsets are adapted, so that each group continues at
+the same message. Offsets that clients store cannot be adapted: message ids with host and physical offset of moved messages, and
+the offsets of broadcasting consumers.
 """
 
 from __future__ import annotations
@@ -34,26 +34,26 @@ from flintmq.programs.doctor.walk import walk
 
 _PLACES: Final = struct.Struct(">qq")
 _PLACES_AT: Final = 20
-"""queueOffset and physicalOffset lie side by side in a record."""
+"""Position of queueOffset, which physicalOffset follows, in a record."""
 _BORN_HOST_AT: Final = 48
 _STORE_TIMESTAMP_BYTES: Final = 8
 _PORT_BYTES: Final = 4
 _LEAST_FILE_BYTES: Final = 4096
-"""What a broker takes for a commit log file; all files may have been cut shorter."""
+"""Smallest size that a broker accepts for a commit log file, in case all files were truncated."""
 
 
 @attrs.define
 class Salvaged:
-    """What was saved."""
+    """The counts of a salvage."""
 
     records: int = 0
     bytes: int = 0
     lost_stretches: int = 0
     lost_bytes: int = 0
     moved: int = 0
-    """Records whose queue offset changed."""
+    """Number of records whose queue offset changed."""
     moved_offsets: int = 0
-    """Consumer and delay offsets that were moved along."""
+    """Number of consumer and delay offsets that were adapted."""
 
 
 def salvage(
@@ -62,7 +62,7 @@ def salvage(
     progress: Callable[[int], None] | None = None,
     delay_level_ms: Mapping[int, int] | None = None,
 ) -> Salvaged:
-    """Copy log and configuration to a new folder; queues and index are made by ``rebuild`` afterwards.
+    """Copy log and configuration to a new folder, and return the counts. ``rebuild`` makes queues and index afterwards.
 
     Args:
         files: the damaged store.
@@ -71,7 +71,7 @@ def salvage(
         delay_level_ms: see :func:`flintmq.programs.doctor.rebuild.rebuild`.
 
     Raises:
-        StoreFormatError: the target is there already, or the store has no log.
+        StoreFormatError: the target exists and is not empty, or the store has no log.
         StoreError: the disk is full, or the target cannot be written.
     """
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
@@ -90,7 +90,7 @@ def _salvage(files: StoreFiles, target: Path, progress: Callable[[int], None] | 
     result = Salvaged()
     moved_delays = DelayTimes()
     (target / "commitlog").mkdir(parents=True)
-    # Until all is done a start would take what is there for a store that lost its end.
+    # If the salvage is interrupted, a start must not take the target for a store that lost its end.
     (target / "abort").touch()
     if (files.root / "config").is_dir():
         shutil.copytree(files.root / "config", target / "config")
@@ -133,7 +133,7 @@ def _salvage(files: StoreFiles, target: Path, progress: Callable[[int], None] | 
 
 
 def _mend_ports(raw: bytearray, record: Record) -> None:
-    """Make the ports 0 that no reader in Java takes; no checksum covers them."""
+    """Set ports to 0 that Java readers would refuse. No checksum covers them."""
     end = _BORN_HOST_AT
     for host, before_bytes in ((record.born_host, 0), (record.store_host, _STORE_TIMESTAMP_BYTES)):
         end += before_bytes + len(host)
@@ -144,7 +144,7 @@ def _mend_ports(raw: bytearray, record: Record) -> None:
 
 
 class _LogWriter:
-    """Write consecutive records into files of one size, with a BLANK where the next does not fit."""
+    """Writes consecutive records to files of one size, with a BLANK record where the next record does not fit."""
 
     def __init__(self, folder: Path, start: int, file_bytes: int) -> None:
         self._folder = folder
@@ -165,7 +165,7 @@ class _LogWriter:
         return file
 
     def place_for(self, size: int) -> int:
-        """Return the physical offset that a record of a size will have."""
+        """Return the physical offset that the next record, of a given size, will have."""
         if self._at + size + BLANK_MIN_BYTES > self._file_bytes and self._at:
             if self._file_bytes - self._at >= BLANK_MIN_BYTES:
                 self._file.write(encode_blank(self._file_bytes - self._at))
@@ -181,13 +181,13 @@ class _LogWriter:
 
 
 class Renumbering:
-    """New queue offsets, consecutive from each queue's first one on; the same ones while nothing is lost."""
+    """Assigns new queue offsets, consecutive from each queue's first one. They are unchanged if nothing is lost."""
 
     def __init__(self) -> None:
         self._steps: dict[QueueKey, list[tuple[int, int]]] = {}
-        """(old offset, new offset) where the difference between them changes."""
+        """(old offset, new offset) at each point where their difference changes, keyed by queue."""
         self._next: dict[QueueKey, tuple[int, int]] = {}
-        """The old and the new offset that would follow."""
+        """The next old and new offset, keyed by queue."""
 
     def take(self, key: QueueKey, queue_offset: int) -> int:
         """Return the new offset of the next message of a queue."""
@@ -196,23 +196,23 @@ class Renumbering:
         if begins_again(queue_offset, old):
             new = 0
         if queue_offset < old:
-            steps.clear()  # offsets that are stored are those of the new life
+            steps.clear()  # stored offsets refer to the recreated topic
         if queue_offset != old:
             steps.append((queue_offset, new))
         self._next[key] = (queue_offset + 1, new + 1)
         return new
 
     def end_topic(self, topic: str) -> None:
-        """Take note that a topic is deleted: its queues begin again."""
+        """Record that a topic is deleted, so that its queues begin again."""
         for key in [key for key in self._next if key[0] == topic]:
             del self._next[key], self._steps[key]
 
     def changed(self) -> bool:
-        """Return whether any offset is another one now."""
+        """Return whether any offset has changed."""
         return any(old != new for steps in self._steps.values() for old, new in steps)
 
     def translate(self, key: QueueKey, queue_offset: int) -> int:
-        """Return the new offset of the message at an old one, or of the first message that is left behind it."""
+        """Return the new offset for an old one; if its message is lost, that of the next remaining message."""
         steps = self._steps.get(key)
         if not steps:
             return queue_offset
@@ -225,9 +225,9 @@ class Renumbering:
 
 
 def translate_offsets(config: Path, numbers: Renumbering) -> int:
-    """Rewrites consumer and delay offsets in a ``config`` folder; returns how many changed.
+    """Rewrite consumer and delay offsets in a ``config`` folder, and return the number of changed ones.
 
-    A file that cannot be read is left as it is: verify reports it. Raises StoreError when the disk refuses.
+    A file that cannot be read is not changed; verify reports it. Raises StoreError if a file cannot be written.
     """
     changed = 0
     for name in ("consumerOffset.json", "delayOffset.json"):

@@ -1,4 +1,4 @@
-"""Checks everything: each record of the log, unit of the queues, slot and entry of the index, file of ``config``."""
+"""Checks a whole store: each record, queue unit, index slot and entry, and each file of ``config``."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _SALVAGE = "flintmq store salvage copies everything whole, also what lies behind
 def verify(
     files: StoreFiles, delay_level_ms: Mapping[int, int] | None = None, progress: Callable[[int], None] | None = None
 ) -> Report:
-    """Check a store that no broker writes to. Read-only; costs one pass over the log and its queues' size in memory.
+    """Check a store that no broker writes to, read-only. Takes one pass over the log, and memory of the size of the queues.
 
     Args:
         files: the store.
-        delay_level_ms: delay level to milliseconds, where the operator knows it and the store keeps no note of its own.
+        delay_level_ms: milliseconds by delay level from the operator, if the store has no notes of them.
         progress: called with the number of bytes of the log that are done.
 
     Raises:
@@ -74,7 +74,9 @@ def _check_log(
             report.log_end_bytes = piece.end
             size = piece.end - piece.start
             if blank_bytes >= size + BLANK_MIN_BYTES:
-                expected.lose(blank_bytes)  # there was room for this record: something else lay there
+                expected.lose(
+                    blank_bytes
+                )  # the record would have fit before the blank, so another record was lost there
             blank_bytes = 0
             for what in _refused_by_readers(piece.record):
                 report.add(Level.ERROR, place, what, _UNREADABLE)
@@ -117,7 +119,7 @@ def _check_log(
 
 
 def _refused_by_readers(record: Record) -> Iterator[str]:
-    """Yield what is wrong with fields that FlintMQ reads and others refuse."""
+    """Yield the errors in fields that FlintMQ accepts and other readers refuse."""
     for name, host in (("born", record.born_host), ("store", record.store_host)):
         try:
             check_host(host)

@@ -1,4 +1,4 @@
-"""Compares a store with what it noted of itself (``flint/ends``): what was lost since then leaves no other trace."""
+"""Compares a store with its own notes (``flint/ends``), because losses after those notes leave no other trace."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _REBUILT: Final = f"a start makes it again; or {REPAIR}"
 
 
 def check_ends(files: StoreFiles, report: Report) -> None:
-    """Report what is not there any more, or not as it was noted. To be asked after the other checks."""
+    """Report files and messages that are missing or differ from the notes. Call it after the other checks."""
     ends = EndsFile(OS_DISK, files.root)
     noted = ends.noted
     if noted is None:
@@ -46,7 +46,7 @@ def check_ends(files: StoreFiles, report: Report) -> None:
 
 
 def _log_end(files: StoreFiles, report: Report) -> int:
-    """Return where the log ends, with the blanks behind its last record."""
+    """Return the physical offset of the log's end, including a blank record after its last record."""
     end = max(report.log_end_bytes, files.log_start)
     for file in files.log:
         if file.start <= end < file.start + file.size and is_file_end(file.view, end - file.start):
@@ -86,13 +86,13 @@ def _check_queues(files: StoreFiles, noted: Ends, report: Report) -> None:
         if gone is None:
             gone = gone_topics(OS_DISK, files.root, noted)
         where = files.queue_folder(end.topic, end.queue_id)
-        if end.topic not in gone:  # a deleted one is told by the check of the queues
+        if end.topic not in gone:  # the check of the queues reports a deleted topic
             what = f"it has {begin}..{have}, and had {end.min_queue_offset}..{end.max_queue_offset}"
             report.add(Level.WARNING if have > begin else Level.ERROR, where, what, _REBUILT)
 
 
 def _check_index(files: StoreFiles, noted: Ends, report: Report) -> None:
-    """Index files that are damaged are reported by the check of the index; here those that are missing, or older."""
+    """Report missing or outdated index files. The check of the index reports damaged ones."""
     if not noted.index:
         return
     try:

@@ -23,7 +23,7 @@ Entry = tuple[int, int, int, int]
 
 
 def check_index(files: StoreFiles, expected: Expected, report: Report) -> None:
-    """Check every file, then all of them together."""
+    """Check every index file, and then all of them together."""
     keys = _Keys(files, expected, report)
     paths = files.index_paths()
     for path in paths:
@@ -52,13 +52,13 @@ class _IndexFile:
         self._report.add(Level.ERROR, self._file.path, what, REPAIR)
 
     def entries(self) -> Iterator[Entry]:
-        """Check the entries that the header counts, as far as there is room for them."""
+        """Yield the entries that the header counts, as far as the file has room for them."""
         at = HEADER_BYTES + self._geometry.slots * SLOT_BYTES
         count = max(1, min(self._count, self._geometry.entries))
         return INDEX_ENTRY.iter_unpack(self._file.view[at + ENTRY_BYTES : at + count * ENTRY_BYTES])
 
     def check(self, keys: _Keys) -> int:
-        """Header, chains and slots; returns the time that the entries' seconds count from."""
+        """Check header, chains and slots, and return the time in ms from which the entries' seconds count."""
         begin_ms, end_ms, begin, end, slot_count, count = INDEX_HEADER.unpack_from(self._file.view)
         if not 0 <= count <= self._geometry.entries:
             self._error(f"the header counts {count} entries, the file has room for {self._geometry.entries}")
@@ -107,7 +107,7 @@ class _IndexFile:
                 self._error(f"slot {slot} points at entry {value}, not at {wanted}")
 
     def _before(self, index: int) -> int:
-        """Return where a slot leads below the count: a process that died between slots and header left newer
+        """Return the newest counted entry in a slot's chain. A process that died before it wrote the header left newer
         entries."""
         at = HEADER_BYTES + self._geometry.slots * SLOT_BYTES
         while max(1, self._count) <= index < self._geometry.entries:
@@ -117,7 +117,7 @@ class _IndexFile:
 
 
 class _Keys:
-    """The log's keys, in order, against the entries of all files, in order."""
+    """Compares the log's keys, in order, with the entries of all index files, in order."""
 
     def __init__(self, files: StoreFiles, expected: Expected, report: Report) -> None:
         self._files = files
@@ -131,12 +131,12 @@ class _Keys:
         self._where = files.root / "index"
 
     def time_ms(self, position: int, unknown: int) -> int:
-        """Store time of the record with keys at a position; ``unknown`` when there is none."""
+        """Return the store time of the record with keys at a position; ``unknown`` if there is none."""
         at = bisect_left(self._positions, position)
         return self._times_ms[at] if at < len(self._positions) and self._positions[at] == position else unknown
 
     def take(self, entry: Entry, begin_ms: int) -> None:
-        """Take the next entry."""
+        """Compare the next entry with the log."""
         self._report.index_entries += 1
         key_hash, physical, seconds, _previous = entry
         if physical < self._files.log_start or self._report.was_lost(physical):
@@ -152,7 +152,7 @@ class _Keys:
                 self._report.add(Level.ERROR, self._where, what, REPAIR)
 
     def _find(self, key_hash: int, physical: int) -> int:
-        """Return the number of the key among the log's; -1 when there is none."""
+        """Return the number of a key among the log's keys; -1 if the log does not have it."""
         at = self._at
         if 0 <= at < len(self._positions) and (self._hashes[at], self._positions[at]) == (key_hash, physical):
             self._at += 1
@@ -180,7 +180,7 @@ class _Keys:
         return ahead[0]
 
     def finish(self) -> None:
-        """Report what the log has and the index has not."""
+        """Report keys that are in the log but not in the index, and the counts of further errors."""
         if self._foreign > _SHOWN:
             self._report.add(Level.ERROR, self._where, f"{self._foreign - _SHOWN} more entries of no message", REPAIR)
         if self._late > _SHOWN:

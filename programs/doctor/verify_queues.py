@@ -1,4 +1,4 @@
-"""Checks the consume queues, and their extension files, against the log."""
+"""Checks the consume queues and their extension files against the log."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SHOWN: Final = 3
 
 
 def used_units(parts: list[FileView]) -> bytes:
-    """Return every unit up to the first that is none."""
+    """Return all units before the first unused one."""
     used = bytearray()
     end = parts[0].start if parts else 0
     for part in parts:
@@ -42,15 +42,15 @@ def used_units(parts: list[FileView]) -> bytes:
 
 
 def described_end(units: bytes) -> int:
-    """Return the largest physical end that units describe; -1 without any."""
+    """Return the largest end of a message that units refer to, as a physical offset; -1 if there is none."""
     ends = (physical + size for physical, size, _tags in UNIT.iter_unpack(units) if size != FILLER_SIZE or physical)
     return max(ends, default=-1)
 
 
 def check_queues(files: StoreFiles, expected: Expected, report: Report) -> None:
-    """Check every queue that is there, and every one that is not but should be."""
+    """Check every existing queue, and report queues that are missing."""
     queues = {(topic, queue_id): (parts, used_units(parts)) for topic, queue_id, parts in files.queues()}
-    # A start dispatches what lies behind the newest message that any queue describes.
+    # A start dispatches the messages after the newest one that any queue has.
     described = max((described_end(units) for _parts, units in queues.values()), default=-1)
     for key, (parts, units) in queues.items():
         report.queues += 1
@@ -84,7 +84,7 @@ def _configured_topics(files: StoreFiles) -> set[str]:
 
 
 class _Queue:
-    """One queue: its units lie at ``start`` and on, the log describes those from ``first`` on."""
+    """The check of one queue. Its units begin at the queue offset ``start``, the log's messages at ``first``."""
 
     def __init__(
         self,
@@ -136,7 +136,7 @@ class _Queue:
             self._report.add(Level.ERROR, self._where, what, REPAIR)
 
     def _check_head(self, count: int) -> None:
-        """Units of messages that the log no longer has."""
+        """Check units of messages that the log no longer has."""
         for number in range(count):
             physical, size, _tags = UNIT.unpack_from(self._units, number * UNIT_BYTES)
             if (size == FILLER_SIZE and not physical) or self._report.was_lost(physical):
@@ -195,13 +195,13 @@ class _Queue:
 
 
 def ext_tags_code(ext: list[FileView], address: int) -> int:
-    """Return the tags code of the extension unit at an address; -1 where there is none."""
+    """Return the tags code of the extension unit at an address; -1 if there is none."""
     head = ext_at(ext, address - _LEAST_LONG, _EXT_HEAD.size)
     return -1 if head is None else int(_EXT_HEAD.unpack(head)[1])
 
 
 def _ext_fault(ext: list[FileView], address: int, tags_code: int) -> str | None:
-    """Return what is wrong with the extension unit at an address."""
+    """Return the error in the extension unit at an address; None if there is none."""
     position = address - _LEAST_LONG
     head = ext_at(ext, position, _EXT_HEAD.size)
     if head is None:
@@ -215,7 +215,7 @@ def _ext_fault(ext: list[FileView], address: int, tags_code: int) -> str | None:
 
 
 def ext_units(ext: list[FileView], address: int) -> Iterator[tuple[str, int | str]]:
-    """Yield the fields of the extension unit at an address, for showing; nothing where there is none."""
+    """Yield the fields of the extension unit at an address, for display; nothing if there is none."""
     position = address - _LEAST_LONG
     head = ext_at(ext, position, _EXT_HEAD.size)
     if head is None:

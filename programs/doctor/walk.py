@@ -1,4 +1,4 @@
-"""The commit log piece by piece, also past damage: see :mod:`flintmq.core.record.log_walk`."""
+"""Walks the commit log in pieces, also past damaged parts; see :mod:`flintmq.core.record.log_walk`."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ _REPORT_EVERY: Final = 4 * 1024 * 1024
 
 @attrs.frozen
 class Piece:
-    """A record, or another stretch of the log."""
+    """A record, or another part of the log."""
 
     kind: Kind
     start: int
-    """Physical offset in bytes."""
+    """Physical offset of the first byte."""
     end: int
     record: Record | None = None
     reason: str = ""
-    """Why it cannot be read as a record; of a BLANK, what is wrong with it."""
+    """Why it cannot be read as a record; for a BLANK record, its error."""
 
 
 def walk(files: StoreFiles, progress: Callable[[int], None] | None = None) -> Iterator[Piece]:
-    """Walk all of the log; its cost grows with its size only.
+    """Yield the pieces of the whole log. The cost is proportional to the log's size.
 
     Args:
         files: the store.
-        progress: called now and then with the number of bytes that are done.
+        progress: called from time to time with the number of bytes read.
     """
     next_queue_offsets: dict[tuple[str, int], int] = {}
     policy = WalkPolicy(trusted_ms=-1, is_torn=is_torn, next_queue_offsets=next_queue_offsets)
@@ -55,9 +55,9 @@ def walk(files: StoreFiles, progress: Callable[[int], None] | None = None) -> It
 
 
 def is_torn(properties: bytes, end_offset_bytes: int) -> bool:
-    """Return whether properties, which no checksum covers, hold zeros up to the end of a sector, or of the record.
+    """Return whether properties contain zeros up to the end of a sector or of the record. No checksum covers properties.
 
-    A power cut leaves that; so may a client that sends zeros.
+    A power cut leaves such zeros, but a client may also send them.
     """
     start = end_offset_bytes - len(properties)
     at = properties.find(0)
