@@ -1,4 +1,4 @@
-"""Makes a backup of a store into a folder, or brings the one that is there up to date."""
+"""Makes a backup of a store in a folder, or updates the backup in it."""
 
 from __future__ import annotations
 
@@ -46,39 +46,39 @@ _TRIES: Final = 5
 
 
 class DamagedLogError(StoreFormatError):
-    """The store's log has damage below the position, and no backup was made."""
+    """The store's log is damaged below the position, so no backup was made."""
 
 
 @attrs.frozen(kw_only=True)
 class BackupPlan:
-    """What is asked for."""
+    """The settings of a backup."""
 
     store: Path
     """The store's folder."""
     target: Path
     """The backup's folder."""
     config: BrokerConfig = attrs.field(factory=BrokerConfig)
-    """Names the folders of the log, where they are several."""
+    """Configuration that names the folders of the log, if there are several."""
     prune: bool = False
-    """Whether files go from the backup that retention has deleted in the store."""
+    """Whether files that retention has deleted in the store are removed from the backup."""
     keep_damage: bool = False
-    """Whether damaged parts of the log are copied as they are, instead of refusing."""
+    """Whether damaged parts of the log are copied unchanged, instead of raising an error."""
 
 
 @attrs.frozen(kw_only=True)
 class BackupResult:
-    """What was done."""
+    """The result of a backup."""
 
     manifest: Manifest
     new_bytes: int
-    """Of the log, since the backup before."""
+    """Bytes of the log that were copied since the previous backup."""
     records: int
-    """Whole records among them, each checked."""
+    """Number of complete records in the copied bytes, each checked."""
     pruned_files: int
-    """Files of the log that went from the backup."""
+    """Number of log files that were removed from the backup."""
 
     def to_json(self) -> dict[str, object]:
-        """Return it for people and programs."""
+        """Return the result as JSON."""
         made = self.manifest
         return {
             "store": made.store,
@@ -99,26 +99,26 @@ class BackupResult:
 def make_backup(
     plan: BackupPlan, *, writer: Writer | None = None, pace: Pace | None = None, progress: Progress | None = None
 ) -> BackupResult:
-    """Back up a store; a broker may be writing it. The store is not changed.
+    """Back up a store, which a broker may be writing, and return the result. The store is not changed.
 
     Args:
-        plan: what is asked for.
+        plan: the settings of the backup.
         writer: makes all changes.
-        pace: how fast the log is copied.
-        progress: told how much of the log is copied.
+        pace: limits the speed of copying the log.
+        progress: called with the number of copied bytes of the log and the total.
 
     Raises:
-        DamagedLogError: the log is damaged; the backup that was there before stays as it was.
-        StoreLockedError: another process makes a backup into the folder.
-        StoreFormatError: no store lies there, or the backup in the folder is of another one. Says what to do.
-        StoreError: something cannot be read or written.
+        DamagedLogError: the log is damaged; the previous backup is unchanged.
+        StoreLockedError: another process makes a backup in the folder.
+        StoreFormatError: there is no store, or the folder has a backup of another store. Names the remedy.
+        StoreError: a file cannot be read or written.
     """
     with _locked(plan):
         return _Backup(plan, writer or Writer(), pace or Pace(), progress).make()
 
 
 class _Backup:
-    """One backup under way."""
+    """A backup in progress."""
 
     def __init__(self, plan: BackupPlan, writer: Writer, pace: Pace, progress: Progress | None) -> None:
         self._plan = plan
@@ -130,7 +130,9 @@ class _Backup:
     def make(self) -> BackupResult:
         plan, before = self._plan, self._before
         epochs = self._source.epochs()
-        positions = read_positions(plan.store)  # before the log's position: none of them lies behind it
+        positions = read_positions(
+            plan.store
+        )  # read before the log's position, so that none of them is past the position
         made_at_ms = now_ms()
         position = self._source.position(before.end_offset_bytes if before is not None else 0, made_at_ms)
         if not plan.keep_damage:
@@ -172,10 +174,10 @@ class _Backup:
         )
 
     def _check_reaches_queues(self, position: Position) -> None:
-        """Refuse a log that ends before the newest message in a queue: it lies elsewhere, or has lost its end.
+        """Check that the log reaches the newest message in a queue. If not, files of it are elsewhere or lost.
 
         Raises:
-            DamagedLogError: it does. Says what to do.
+            DamagedLogError: the log ends earlier. Names the remedy.
         """
         source, root = self._source, self._plan.store
         named, end = source.named_end(), source.end
@@ -192,13 +194,13 @@ class _Backup:
                 "flintmq store verify shows more; --keep-damage copies what lies before"
             )
 
-    # what is there already
+    # --- the previous backup ---
 
     def _kept(self, epochs: Epochs | None, end: int) -> tuple[LoggedFile, ...]:
-        """Return the files of the backup before that stay.
+        """Return the log files of the previous backup that stay in this one.
 
         Raises:
-            StoreFormatError: the store does not continue that backup. Says what to do.
+            StoreFormatError: the store does not continue that backup. Names the remedy.
         """
         before, source, target = self._before, self._source, self._plan.target
         if before is None or not before.log:
@@ -233,7 +235,7 @@ class _Backup:
         return before.log
 
     def _check_not_cut(self, epochs: Epochs | None, end: int) -> None:
-        """Check that no recovery has cut the log while it was copied. Raises StoreFormatError."""
+        """Raise StoreFormatError if a recovery has truncated the log during the copy."""
         now = self._source.epochs()
         if epochs is None or now is None:
             return
@@ -245,10 +247,10 @@ class _Backup:
                 f"{self._plan.store}: its broker was started again and has cut its log while it was copied; run it again"
             )
 
-    # the log
+    # --- the log ---
 
     def _copied(self, kept: tuple[LoggedFile, ...], position: Position) -> tuple[LoggedFile, ...]:
-        """Copy what the backup lacks, and return all of its files."""
+        """Copy the files that the backup lacks, and return all of its log files."""
         end = position.end_offset_bytes
         known = {file.start_offset_bytes: file for file in kept}
         begin = kept[-1].end_offset_bytes if kept else self._source.begin
@@ -267,16 +269,16 @@ class _Backup:
             )
         return log
 
-    # the rest
+    # --- tables, manifest and cleanup ---
 
     def _sizes(self) -> dict[str, int]:
-        """Return the sizes that a store must have to be opened with the same configuration."""
+        """Return the file sizes that a restored store must be configured with."""
         for tries_left in reversed(range(_TRIES)):
             try:
                 files = StoreFiles(self._plan.store, log_folders=self._source.folders)
                 fitted = fitting(BrokerConfig(), files)
                 break
-            except StoreError:  # a file was deleted since it was listed
+            except StoreError:  # a listed file has been deleted
                 if not tries_left:
                     raise
         default = BrokerConfig()
@@ -292,7 +294,7 @@ class _Backup:
         }
 
     def _commit(self, manifest: Manifest, tables: Tables) -> None:
-        """Write the tables and make all durable; then make it the backup."""
+        """Write the tables, sync all files, and then replace the manifest, which completes the backup."""
         folder = tables_folder(self._plan.target, manifest.number)
         for name, data in tables.items():
             self._writer.write_file(folder / name, data)
@@ -300,7 +302,7 @@ class _Backup:
         self._writer.replace(manifest_path(self._plan.target), encode_manifest(manifest))
 
     def _tidy(self, manifest: Manifest) -> int:
-        """Remove what belongs to no backup now; return how many files of the log that were."""
+        """Remove files that belong to no backup, and return the number of log files among them."""
         target = self._plan.target
         wanted = {log_path(target, file.start_offset_bytes) for file in manifest.log}
         old = [path for path in listed(target / "log") if path not in wanted]
@@ -315,14 +317,14 @@ class _Backup:
 
 
 def _damage(walked: Walked, end: int) -> tuple[Damage, ...]:
-    """Return what is damaged in what was copied; that its records do not end where they should is damage too."""
+    """Return the damage in the copied log. Records that do not end at the position are damage too."""
     if walked.damage or walked.end_offset_bytes == end:
         return walked.damage
     return (Damage(walked.end_offset_bytes, end, NO_RECORD),)
 
 
 def _old_damage(before: Manifest | None, log: tuple[LoggedFile, ...]) -> Iterator[Damage]:
-    """Yield the damage of the backup before that is in this one, too."""
+    """Yield the damage of the previous backup that is also in this one."""
     for one in before.damage if before is not None else ():
         if log and one.end_offset_bytes > log[0].start_offset_bytes:
             yield one
@@ -330,7 +332,7 @@ def _old_damage(before: Manifest | None, log: tuple[LoggedFile, ...]) -> Iterato
 
 @contextlib.contextmanager
 def _locked(plan: BackupPlan) -> Iterator[None]:
-    """Hold the lock of a backup's folder, which is made."""
+    """Create a backup's folder, and hold its lock in the block."""
     target, store = plan.target.resolve(), plan.store.resolve()
     if target.is_relative_to(store) or store.is_relative_to(target):
         raise StoreFormatError(f"{plan.target}: a backup must lie beside the store, not in it or around it")

@@ -1,4 +1,4 @@
-"""Reads a backup through: every digest, every record of the log, every table."""
+"""Checks a backup: every digest, every record of the log, every table."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from flintmq.programs.doctor.files import read_bytes
 
 @attrs.frozen(kw_only=True)
 class CheckResult:
-    """What a check of a backup has found."""
+    """The result of a check of a backup."""
 
     manifest: Manifest
     records: int
-    """Whole records of the log."""
+    """Number of complete records in the log."""
     findings: tuple[str, ...]
-    """What is wrong, in words; empty for a sound backup. Damage that was copied on purpose is not among them."""
+    """Descriptions of the errors; empty for a sound backup. Damage that was copied on purpose is not an error."""
 
     @property
     def is_sound(self) -> bool:
         return not self.findings
 
     def to_json(self) -> dict[str, object]:
-        """Return it for people and programs."""
+        """Return the result as JSON."""
         made = self.manifest
         return {
             "sound": self.is_sound,
@@ -43,10 +43,10 @@ class CheckResult:
 
 
 def existing_manifest(target: Path) -> Manifest:
-    """Return the manifest of a backup's folder.
+    """Return the manifest in a backup's folder.
 
     Raises:
-        StoreFormatError: there is none, or it is damaged.
+        StoreFormatError: there is no manifest, or it is damaged.
     """
     manifest = read_manifest(target)
     if manifest is None:
@@ -55,11 +55,11 @@ def existing_manifest(target: Path) -> Manifest:
 
 
 def check_backup(target: Path, progress: Progress | None = None) -> CheckResult:
-    """Read a backup through. Changes nothing.
+    """Check a backup, and return the findings. Changes nothing.
 
     Args:
         target: the backup's folder.
-        progress: told how far it is, first with the digests, then with the records.
+        progress: called with the bytes done and the total, first for the digests and then for the records.
 
     Raises:
         StoreFormatError: there is no backup, or its manifest is damaged.
@@ -101,8 +101,8 @@ def read_table(target: Path, manifest: Manifest, table: Table) -> bytes:
     """Return a table's content.
 
     Raises:
-        StoreFormatError: it is not what was written.
-        StoreError: it cannot be read.
+        StoreFormatError: the content has changed since it was written.
+        StoreError: the file cannot be read.
     """
     path = manifest.table_path(target, table)
     data = read_bytes(path)

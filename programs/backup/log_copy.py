@@ -1,4 +1,4 @@
-"""Copies the commit log's bytes from a position on, with a digest of each segment, and checks every record of the copy."""
+"""Copies the commit log from a position on, with a digest per segment, and checks every record of the copy."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ from flintmq.programs.backup.writing import CHUNK_BYTES, Pace, Writer
 from flintmq.programs.doctor.files import map_read_only, next_data
 
 Progress = Callable[[int, int], None]
-"""Called now and then with the number of bytes that are done, and how many there are."""
+"""Function that is called from time to time with the bytes done and the total."""
 _DAMAGE_MOST: Final = 1_000
 NO_RECORD: Final = "no record ends at the position"
 
 
 class Walked(msgspec.Struct, frozen=True):
-    """What a walk over a copied log has found."""
+    """The result of walking a copied log."""
 
     records: int
     end_offset_bytes: int
-    """Where the last whole record ends, or the blank behind it."""
+    """Physical offset of the end of the last complete record, or of the blank record after it."""
     damage: tuple[Damage, ...]
-    """At most a thousand."""
+    """Damaged parts, at most a thousand."""
 
     def unexpected(self, manifest: Manifest) -> tuple[Damage, ...]:
-        """Return the damage that a backup's manifest does not tell of."""
+        """Return the damage that is not in a backup's manifest."""
         known = [(one.start_offset_bytes, one.end_offset_bytes) for one in manifest.damage]
         found = [
             one
@@ -55,13 +55,13 @@ class Walked(msgspec.Struct, frozen=True):
 
 
 class LogCopy:
-    """Copies files of a log into a backup's folder. One thread.
+    """Copies files of a log to a backup's folder. Not thread-safe.
 
     Args:
         target: the backup's folder.
         writer: makes all changes.
-        pace: how fast bytes are copied.
-        progress: told how far it is.
+        pace: limits the speed of copying.
+        progress: called with the bytes done and the total.
     """
 
     def __init__(self, target: Path, writer: Writer, pace: Pace, progress: Progress | None = None) -> None:
@@ -73,17 +73,17 @@ class LogCopy:
         self.total_bytes = 0
 
     def copy(self, file: SourceFile, known: LoggedFile | None, end: int, *, synced_to: int) -> LoggedFile:
-        """Copy one file up to a position, as far as the backup lacks it.
+        """Copy the part of a file up to a position that the backup lacks, and return the file's new entry.
 
         Args:
-            file: of the store.
-            known: what the backup has of it.
+            file: the store's file.
+            known: the file's entry in the previous backup, if it has one.
             end: the physical offset to stop at, within the file.
-            synced_to: below this the store's broker has synced the file.
+            synced_to: the physical offset up to which the store's broker has synced the file.
 
         Raises:
             GoneError: retention has deleted the file.
-            StoreError: it cannot be read, the backup not be written, or what the backup has of the file is damaged.
+            StoreError: the file cannot be read, the backup cannot be written, or the backup's part of the file is damaged.
         """
         have = known.size_bytes if known is not None else 0
         size = end - file.start
@@ -109,7 +109,7 @@ class LogCopy:
                 self._progress(self.copied_bytes, self.total_bytes)
 
     def _read(self, fd: int, path: Path, begin: int, end: int) -> bytes:
-        """Return a piece of a file; a hole is not read."""
+        """Return a part of a file; holes are not read."""
         if _data_from(fd, begin, end) >= end:
             return bytes(end - begin)
         self._pace.take(end - begin)
@@ -117,11 +117,11 @@ class LogCopy:
 
 
 class SegmentDigests:
-    """Makes the digests of a file's segments while its bytes come.
+    """Computes the digests of a file's segments from its bytes.
 
     Args:
-        known: the digests of what the backup has.
-        have_bytes: how much that is. Where a segment is there in part, its bytes come first.
+        known: the digests of the backup's part of the file.
+        have_bytes: the size of that part. The bytes of an incomplete segment must be given again first.
     """
 
     def __init__(self, known: tuple[str, ...] = (), have_bytes: int = 0) -> None:
@@ -129,10 +129,10 @@ class SegmentDigests:
         self._running = new_digest()
         self._running_bytes = 0
         self.is_whole = have_bytes % SEGMENT_BYTES == 0
-        """Whether nothing of a segment is there in part."""
+        """Whether the known part ends at a segment's end."""
 
     def update(self, data: bytes) -> None:
-        """Take the next bytes."""
+        """Add the next bytes."""
         view = memoryview(data)
         while view:
             part = view[: SEGMENT_BYTES - self._running_bytes]
@@ -144,20 +144,20 @@ class SegmentDigests:
                 self._running, self._running_bytes = new_digest(), 0
 
     def all(self) -> tuple[str, ...]:
-        """Return the digests so far, of the last segment as far as it has come."""
+        """Return the digests up to here, including that of an incomplete last segment."""
         return (*self._done, *((self._running.hexdigest(),) if self._running_bytes else ()))
 
 
 def _data_from(fd: int, begin: int, end: int) -> int:
-    """Return a place at or behind another before which lies a hole; the same place where the file system does not tell."""
+    """Return the next position at or after ``begin`` that has data; ``begin`` if the file system does not support that."""
     try:
         return os.lseek(fd, begin, os.SEEK_DATA)
     except OSError as error:
-        return end if error.errno == errno.ENXIO else begin  # nothing but a hole follows
+        return end if error.errno == errno.ENXIO else begin  # only a hole follows
 
 
 def _sync(fd: int, path: Path) -> None:
-    """Make durable what the store's broker has written into a file. A file system that is mounted for reading only has it."""
+    """Sync the data that the store's broker has written to a file. Ignored on a read-only file system."""
     try:
         with contextlib.suppress(PermissionError):
             os.fsync(fd)
@@ -169,10 +169,10 @@ def _sync(fd: int, path: Path) -> None:
 
 
 def check_continues(source: Source, last: LoggedFile, where: Path) -> None:
-    """Check that the store still has the newest bytes of a backup.
+    """Check that the store still has the last segment of a backup unchanged.
 
     Raises:
-        StoreFormatError: it has other ones. Says what to do.
+        StoreFormatError: the bytes differ. Names the remedy.
     """
     begin = (last.size_bytes - 1) // SEGMENT_BYTES * SEGMENT_BYTES
     there = source.read(last.start_offset_bytes + begin, last.end_offset_bytes)
@@ -185,14 +185,14 @@ def check_continues(source: Source, last: LoggedFile, where: Path) -> None:
 
 
 class DamagedBackupError(StoreFormatError):
-    """The backup before is damaged, and none was made."""
+    """The previous backup is damaged, so no new one was made."""
 
 
 def check_kept(target: Path, kept: tuple[LoggedFile, ...]) -> None:
-    """Check that a backup still has its files of the log, and the newest segment of them as it was written.
+    """Check that a backup still has its log files, and that the newest segment is unchanged.
 
     Raises:
-        DamagedBackupError: a file is missing or cut, or the segment has changed. Says what to do.
+        DamagedBackupError: a file is missing or too short, or the segment has changed. Names the remedy.
         StoreError: a file cannot be read.
     """
     for file in kept:
@@ -206,11 +206,11 @@ def check_kept(target: Path, kept: tuple[LoggedFile, ...]) -> None:
 
 
 def last_segment(path: Path, file: LoggedFile) -> bytes:
-    """Return the last segment that a backup has of a file, whole or not.
+    """Return the last segment of a file in a backup, which may be incomplete.
 
     Raises:
-        DamagedBackupError: it has changed since it was written. Says what to do.
-        StoreError: it cannot be read.
+        DamagedBackupError: the segment has changed since it was written. Names the remedy.
+        StoreError: the file cannot be read.
     """
     begin = max(0, file.size_bytes - 1) // SEGMENT_BYTES * SEGMENT_BYTES
     with opened(path) as fd:
@@ -224,10 +224,10 @@ def last_segment(path: Path, file: LoggedFile) -> bytes:
 
 
 def read_checked(path: Path, file: LoggedFile) -> Iterator[tuple[bytes, Damage | None]]:
-    """Yield the bytes of a file of a backup in chunks, and with the last one of a segment whether its digest is wrong.
+    """Yield the bytes of a backup's file in chunks. The last chunk of a segment comes with its damage, if its digest differs.
 
     Raises:
-        StoreError: it cannot be read, or is too short.
+        StoreError: the file cannot be read, or is too short.
     """
     running, begin = new_digest(), 0
     with opened(path) as fd:
@@ -247,13 +247,13 @@ def read_checked(path: Path, file: LoggedFile) -> Iterator[tuple[bytes, Damage |
 def walk_copy(
     log_of: Callable[[int], Path], files: tuple[LoggedFile, ...], begin: int, progress: Progress | None = None
 ) -> Walked:
-    """Check every record of copied files, its body's CRC too, from a boundary between records on.
+    """Check every record of copied files, with the CRC of its body, from a record boundary on.
 
     Args:
-        log_of: returns where the file lies that begins at a position.
-        files: those that are there, in order, each no longer than it says.
+        log_of: returns the path of the file that begins at a position.
+        files: the existing files, in order, not longer than their entries.
         begin: the physical offset to begin at.
-        progress: told how far it is.
+        progress: called with the bytes done and the total.
 
     Raises:
         StoreError: a file cannot be read.
@@ -274,7 +274,7 @@ def walk_copy(
 
 
 class _Part:
-    """A copied file, up to the size the backup has of it; a part of a log to be walked."""
+    """A copied file, up to its size in the backup, as a part of a log to walk."""
 
     def __init__(self, path: Path, file: LoggedFile) -> None:
         self._path = path

@@ -1,4 +1,4 @@
-"""What belongs to a backup: ``manifest.json``, written last and in one step."""
+"""The manifest of a backup, ``manifest.json``, which is written last and in one step."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from flintmq.core.io.paths import file_name
 
 FORMAT: Final = 1
 SEGMENT_BYTES: Final = 64 * 1024 * 1024
-"""So much of a file has a digest of its own: damage is told that precisely, and a backup that goes on reads no more again."""
+"""Bytes of a file per digest. Smaller segments locate damage better, and a later backup rereads at most one."""
 _DIGEST_BYTES: Final = 20
 _TABLE_PATH: Final = re.compile(r"(config|flint)(/[A-Za-z0-9_-][A-Za-z0-9._-]*){1,3}")
 
 
 class LoggedFile(msgspec.Struct, frozen=True):
-    """A file of the commit log, as far as it is in the backup."""
+    """The part of a commit log file that is in the backup."""
 
     start_offset_bytes: int
-    """Physical offset of its first byte."""
+    """Physical offset of the file's first byte."""
     size_bytes: int
-    """How much of it is in the backup; all of it, but for the last one."""
+    """Bytes of the file in the backup; all of them except for the last file."""
     digests: tuple[str, ...]
-    """One for each :data:`SEGMENT_BYTES` of it, and one for the rest."""
+    """Digests of each :data:`SEGMENT_BYTES` and of the rest."""
 
     @property
     def end_offset_bytes(self) -> int:
@@ -36,16 +36,16 @@ class LoggedFile(msgspec.Struct, frozen=True):
 
 
 class Table(msgspec.Struct, frozen=True):
-    """A file that is not of the log."""
+    """A file of the store that is not part of the log."""
 
     path: str
-    """Where it lies in a store: ``config/topics.json``."""
+    """Path relative to the store, such as ``config/topics.json``."""
     size_bytes: int
     digest: str
 
 
 class Damage(msgspec.Struct, frozen=True):
-    """Bytes of the log that are no record, copied because that was asked for."""
+    """Bytes of the log that are no record, copied on request."""
 
     start_offset_bytes: int
     end_offset_bytes: int
@@ -56,32 +56,32 @@ class Damage(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """What one backup is."""
+    """The content of a backup."""
 
     number: int
-    """How many backups were made into this folder, this one included."""
+    """Number of backups that were made in this folder, including this one."""
     made_at_ms: int
-    """Wall-clock time at which its position was read, in milliseconds since 1970."""
+    """Wall-clock time at which the position was read, in ms since 1970."""
     store: str
-    """The folder it was made from, for people."""
+    """The store's folder, for people."""
     store_id: str
-    """Of ``flint/epochs``; empty for a store that no FlintMQ has opened."""
+    """The store's id in ``flint/epochs``; empty for a store that FlintMQ has never opened."""
     file_bytes: int
-    """Size of the store's commit log files; 0 while it has none."""
+    """Size of the store's commit log files; 0 if it has none."""
     begin_offset_bytes: int
-    """Physical offset at which the log begins."""
+    """Physical offset of the log's first byte."""
     end_offset_bytes: int
-    """The position up to which everything is in the backup: a boundary between records."""
+    """Physical offset up to which the backup is complete: a record boundary."""
     told_by: str
     """How the position was found: ``feed``, ``queues`` or ``walk``."""
     sizes: dict[str, int]
-    """The sizes of the other files, by the name of their setting, as far as the store tells."""
+    """Sizes of other files, keyed by their setting, as far as the store's files show them."""
     log: tuple[LoggedFile, ...]
     tables: tuple[Table, ...]
     damage: tuple[Damage, ...] = ()
 
     def table_path(self, target: Path, table: Table) -> Path:
-        """Return where a table lies in the backup's folder."""
+        """Return the path of a table in the backup's folder."""
         return tables_folder(target, self.number) / table.path
 
 
@@ -91,17 +91,17 @@ def digest_of(data: bytes | memoryview) -> str:
 
 
 def new_digest(data: bytes | memoryview = b"") -> hashlib.blake2b:
-    """Return what makes a digest piece by piece."""
+    """Return an object that computes a digest incrementally."""
     return hashlib.blake2b(data, digest_size=_DIGEST_BYTES)
 
 
 def manifest_path(target: Path) -> Path:
-    """Return where a backup's folder has its manifest."""
+    """Return the path of the manifest in a backup's folder."""
     return target / "manifest.json"
 
 
 def log_path(target: Path, start_offset_bytes: int) -> Path:
-    """Return where a backup's folder has a file of the log."""
+    """Return the path of a log file in a backup's folder."""
     return target / "log" / file_name(start_offset_bytes)
 
 
@@ -111,7 +111,7 @@ def tables_folder(target: Path, number: int) -> Path:
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
-    """Return the file's content: readable JSON, with a digest of it."""
+    """Return the content of ``manifest.json``: readable JSON with a digest."""
     inner = msgspec.json.encode(manifest)
     outer = {"format": FORMAT, "digest": digest_of(inner), "backup": msgspec.Raw(inner)}
     return msgspec.json.format(msgspec.json.encode(outer), indent=1) + b"\n"
@@ -124,10 +124,10 @@ class _Outer(msgspec.Struct):
 
 
 def decode_manifest(data: bytes, where: Path) -> Manifest:
-    """Read what :func:`encode_manifest` wrote; nothing in it leads out of the folders it names.
+    """Return the manifest in a content of :func:`encode_manifest`. Its paths cannot leave the backup's folder.
 
     Raises:
-        StoreFormatError: it is damaged, or of a later format. Names the file and what to do.
+        StoreFormatError: the content is damaged or of a later format. Names the file and the remedy.
     """
     advice = "take an earlier copy of the backup, or make a new one into another folder"
     try:
@@ -146,11 +146,11 @@ def decode_manifest(data: bytes, where: Path) -> Manifest:
 
 
 def read_manifest(target: Path) -> Manifest | None:
-    """Return the manifest of a backup's folder; None where there is none.
+    """Return the manifest in a backup's folder; None if there is none.
 
     Raises:
         StoreFormatError: see :func:`decode_manifest`.
-        StoreError: it cannot be read.
+        StoreError: the file cannot be read.
     """
     path = manifest_path(target)
     with reading(path), contextlib.suppress(FileNotFoundError, NotADirectoryError):
@@ -159,7 +159,7 @@ def read_manifest(target: Path) -> Manifest | None:
 
 
 def _why_wrong(manifest: Manifest) -> str:
-    """Return what cannot be true of a backup; empty where all may be."""
+    """Return why a manifest contradicts itself; empty if it does not."""
     at = manifest.begin_offset_bytes
     for number, file in enumerate(manifest.log):
         is_last = number == len(manifest.log) - 1
@@ -175,5 +175,5 @@ def _why_wrong(manifest: Manifest) -> str:
 
 
 def segments(size_bytes: int) -> int:
-    """Return how many segments so many bytes have."""
+    """Return the number of segments of a file."""
     return -(-size_bytes // SEGMENT_BYTES)

@@ -1,4 +1,4 @@
-"""Makes a store of a backup: its log up to the position, its tables, and queues and index that are made from the log."""
+"""Restores a backup to a new store: its log and tables, with queues and index rebuilt from the log."""
 
 from __future__ import annotations
 
@@ -27,36 +27,36 @@ _TOLD_MOST: Final = 5
 
 @attrs.frozen(kw_only=True)
 class RestorePlan:
-    """What is asked for."""
+    """The settings of a restore."""
 
     backup: Path
     """The backup's folder."""
     store: Path
-    """The new store's folder: empty, or not there."""
+    """The new store's folder; empty or missing."""
     config: BrokerConfig = attrs.field(factory=BrokerConfig)
-    """Settings of the new store."""
+    """The settings of the new store."""
     chosen: frozenset[str] = frozenset()
-    """Settings of it that hold, where the backup would say otherwise: ``store.consume_queue_file_bytes`` and the like."""
+    """Settings in ``config`` that override the backup's, such as ``store.consume_queue_file_bytes``."""
     delay_level_ms: Mapping[int, int] | None = None
     """See :func:`flintmq.programs.doctor.rebuild.rebuild`."""
     keep_damage: bool = False
-    """Whether a damaged backup is restored as far as it goes."""
+    """Whether the undamaged part of a damaged backup is restored."""
 
 
 @attrs.frozen(kw_only=True)
 class RestoreResult:
-    """What was done."""
+    """The result of a restore."""
 
     manifest: Manifest
     records: int
-    """Whole records of the log, each checked."""
+    """Number of complete records in the log, each checked."""
     log_end_offset_bytes: int
-    """Where the new store's log ends."""
+    """Physical offset of the end of the new store's log."""
     damage: tuple[Damage, ...]
-    """What is damaged in the log, and was taken out of it as a start does."""
+    """Damaged parts, which were removed from the new log as a start does."""
 
     def to_json(self) -> dict[str, object]:
-        """Return it for people and programs."""
+        """Return the result as JSON."""
         return {
             "position": self.manifest.end_offset_bytes,
             "begin": self.manifest.begin_offset_bytes,
@@ -74,17 +74,17 @@ def restore_backup(
     progress: Progress | None = None,
     rebuilding: Callable[[int], None] | None = None,
 ) -> RestoreResult:
-    """Make a store of a backup. What cannot be restored leaves no store behind.
+    """Restore a backup to a new store, and return the result. After an error no store is left.
 
     Args:
-        plan: what is asked for.
-        writer: makes all changes before queues and index are made.
-        progress: told how much of the log is copied.
-        rebuilding: called with the number of bytes of the log of which queues and index are made.
+        plan: the settings of the restore.
+        writer: makes all changes before queues and index are rebuilt.
+        progress: called with the number of copied bytes of the log and the total.
+        rebuilding: called with the number of bytes of the log from which queues and index are rebuilt.
 
     Raises:
-        StoreFormatError: the folder is not empty, there is no backup, or it is damaged. Says what to do.
-        StoreError: something cannot be read or written.
+        StoreFormatError: the folder is not empty, there is no backup, or it is damaged. Names the remedy.
+        StoreError: a file cannot be read or written.
     """
     manifest = existing_manifest(plan.backup)
     config = _config(plan, manifest)
@@ -99,7 +99,7 @@ def restore_backup(
 def _copy(
     plan: RestorePlan, manifest: Manifest, writer: Writer, progress: Progress | None
 ) -> tuple[int, tuple[Damage, ...]]:
-    """Write log and tables; return how many records there are, and what is damaged. Raises StoreError."""
+    """Write log and tables, and return the number of records and the damage. Raises StoreError."""
     commit_log = plan.store / "commitlog"
     mark = commit_log / RESTORE_MARK
     writer.write_file(mark, b"")
@@ -141,7 +141,7 @@ def _refuse(plan: RestorePlan, damage: list[Damage]) -> None:
 
 
 def _new_epoch(data: bytes, manifest: Manifest) -> bytes:
-    """Return the store's epochs with a new one from the position on: what comes there now is not what came there before."""
+    """Return the store's epochs with a new one from the position on, because other messages will follow there."""
     try:
         epochs = Epochs.from_bytes(data)
     except ValueError as error:
@@ -151,7 +151,7 @@ def _new_epoch(data: bytes, manifest: Manifest) -> bytes:
 
 
 def _config(plan: RestorePlan, manifest: Manifest) -> BrokerConfig:
-    """Return the settings that queues and index are made with."""
+    """Return the configuration with which queues and index are rebuilt."""
     sizes = {key: size for key, size in manifest.sizes.items() if key not in plan.chosen}
     store: dict[str, Any] = {key.partition(".")[2]: size for key, size in sizes.items() if key.startswith("store.")}
     index: dict[str, Any] = {key.partition(".")[2]: size for key, size in sizes.items() if key.startswith("index.")}
@@ -168,7 +168,7 @@ def _config(plan: RestorePlan, manifest: Manifest) -> BrokerConfig:
 
 @contextlib.contextmanager
 def _new_folder(plan: RestorePlan) -> Iterator[None]:
-    """Leave an empty folder behind, or none, as it was, where the body raises."""
+    """Create the store's folder. If the block raises, leave the folder empty, or missing if it was."""
     store, backup = plan.store.resolve(), plan.backup.resolve()
     if store.is_relative_to(backup) or backup.is_relative_to(store):
         raise StoreFormatError(f"{plan.store}: a store must lie beside its backup, not in it or around it")
@@ -188,7 +188,7 @@ def _new_folder(plan: RestorePlan) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        # Its log has the mark until all is there, so no broker starts on what stays behind.
+        # The mark is in the log until all is restored, so no broker starts on leftover files.
         for path in store.iterdir():
             shutil.rmtree(path, ignore_errors=True)
         if not was_there:

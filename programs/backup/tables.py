@@ -1,9 +1,9 @@
-"""The tables of a store that is backed up: topics, groups, offsets, and what FlintMQ keeps in ``flint``.
+"""Reads the tables of a store to back up: topics, groups, offsets, and FlintMQ's own files in ``flint``.
 
-Which of them are read before the position and which after decides what a restored store may lose. Offsets are read before:
-none of them can lie behind the messages that the backup has, so no group passes a message over; one that it has consumed since
-may come again. Topics and groups are read after: each message has its topic. Of a table with a journal the journal is
-read first, because the broker writes the table before it removes what was noted of it.
+The order of reading decides what a restored store can lose. Offsets are read before the log's position, so they never point
+past the backup's messages: no group skips a message, but a group may consume some again. Topics and groups are read after it,
+so each message has its topic. A journal is read before its table, because the broker writes the table before it empties the
+journal.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from flintmq.core.io.config_journal import SECOND_FILE
 from flintmq.programs.doctor.files import listed
 
 BEFORE: Final = ("config/consumerOffset.json", "config/delayOffset.json", "flint/timer/position.json")
-"""Positions: read before the log."""
+"""Files with offsets, which are read before the log's position."""
 _JOURNALS: Final = tuple(
     f"flint/{name}{which}" for name in ("new-topics", "new-groups", "gone-offsets") for which in ("", SECOND_FILE)
 )
 _OURS: Final = ("flint/delay_levels.json", "flint/epochs", "flint/acl/plain_acl.yml")
 _KEY_VALUES: Final = "flint/kvConfig.json"
-"""Of a name server in the broker's process, which keeps it in the store."""
+"""The key-value configuration of a name server in the broker's process, which is in the store."""
 _CONFIG: Final = "config"
 _TRIES: Final = 20
 _PAUSE_S: Final = 0.05
 
 Tables = dict[str, bytes]
-"""Content by the place in a store."""
+"""File contents, keyed by path relative to the store."""
 
 
 def read_positions(root: Path, sleep: Callable[[float], object] = time.sleep) -> Tables:
@@ -42,7 +42,7 @@ def read_positions(root: Path, sleep: Callable[[float], object] = time.sleep) ->
 
 def read_names(root: Path, sleep: Callable[[float], object] = time.sleep) -> Tables:
     """Return the tables that are read after the log's position. Raises StoreError."""
-    # A list of them first: a file that RocketMQ replaces has no name for a moment, its backup has.
+    # Listed first, because a file that RocketMQ replaces is missing for a moment, while its backup exists.
     names = {name.removesuffix(".bak") for name in _config_files(root)} - {name.rpartition("/")[2] for name in BEFORE}
     return _read(root, (*_JOURNALS, *(f"{_CONFIG}/{name}" for name in sorted(names)), _KEY_VALUES, *_OURS), sleep)
 
@@ -65,7 +65,8 @@ def _read(root: Path, names: tuple[str, ...], sleep: Callable[[float], object]) 
 
 
 def _whole_json(path: Path, sleep: Callable[[float], object]) -> bytes | None:
-    """Return a file of JSON that can be read; None where there is none. RocketMQ writes in place: it is waited for."""
+    """Return the content of a JSON file once it is valid; None if there is no file. RocketMQ writes files in place, so this
+    waits."""
     backup = path.with_name(path.name + ".bak")
     problem = ""
     for _ in range(_TRIES):
@@ -80,7 +81,7 @@ def _whole_json(path: Path, sleep: Callable[[float], object]) -> bytes | None:
             else:
                 return content
         sleep(_PAUSE_S)
-    content = _content(backup)  # what a start would take
+    content = _content(backup)  # a start would use the backup
     if content is not None and content.strip():
         try:
             fastjson.loads(content)

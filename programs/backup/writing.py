@@ -1,4 +1,4 @@
-"""Writes into a backup's folder, or the folder of a store that is restored: every change of either is made here."""
+"""Makes all changes to a backup's folder, and to the folder of a store that is restored."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from flintmq.core.io.paths import sync_folder
 CHUNK_BYTES: Final = 1024 * 1024
 _ZEROS: Final = bytes(CHUNK_BYTES)
 _PRIVATE: Final = 0o600
-"""Messages and accounts are for the one who makes the backup."""
+"""File mode: only the user who makes the backup can read messages and accounts."""
 
 
 class Pace:
-    """Keeps a copy to so many bytes per second. One thread.
+    """Limits the speed of a copy. Not thread-safe.
 
     Args:
-        bytes_per_s: at most; 0 for as fast as it goes.
-        monotonic: seconds from some moment on.
-        sleep: waits so many seconds.
+        bytes_per_s: the limit; 0 for none.
+        monotonic: a clock in seconds.
+        sleep: waits for some seconds.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Pace:
         self._due_s = monotonic()
 
     def take(self, size_bytes: int) -> None:
-        """Wait until so many more bytes may be copied. What was not used up while the disk was slow is not made up for."""
+        """Wait until more bytes may be copied. Time lost to a slow disk is not caught up."""
         if self._bytes_per_s:
             now_s = self._monotonic()
             if self._due_s > now_s:
@@ -49,9 +49,9 @@ class Pace:
 
 
 class Writer:
-    """Changes files of one folder. One thread. All methods raise StoreError, and StoreFullError where the disk is full.
+    """Changes files in one folder. Not thread-safe. Methods raise StoreError, and StoreFullError if the disk is full.
 
-    Nothing that is written is durable before :meth:`settle`, but for :meth:`replace`.
+    Changes are durable only after :meth:`settle`, except for :meth:`replace`.
     """
 
     def __init__(self) -> None:
@@ -59,10 +59,10 @@ class Writer:
         self._unnamed: dict[Path, None] = {}
 
     def step(self, kind: str, path: Path) -> None:
-        """Do nothing; called before each change. A test ends a backup here."""
+        """Do nothing; called before each change. Tests override it to interrupt a backup."""
 
     def make_folder(self, folder: Path) -> None:
-        """Make a folder and its parents."""
+        """Create a folder and its parents."""
         for path in reversed([folder, *folder.parents]):
             if not path.is_dir():
                 with self._changing("folder", path):
@@ -78,13 +78,13 @@ class Writer:
         self._note(path)
 
     def extend(self, path: Path, position: int, chunks: Iterable[bytes], size_bytes: int) -> None:
-        """Write a part of a file, which then has a size; chunks of zeros become holes.
+        """Write a part of a file and set the file's size. Chunks of zeros become holes.
 
         Args:
-            path: the file; it is made where it is missing.
-            position: where the part begins. What lies behind that is forgotten first.
-            chunks: the part's bytes, in pieces.
-            size_bytes: of the file in the end.
+            path: the file; created if it does not exist.
+            position: the position of the part. The file is first truncated there.
+            chunks: the bytes of the part.
+            size_bytes: the file's final size.
         """
         self.make_folder(path.parent)
         self._note(path)
@@ -99,7 +99,7 @@ class Writer:
             os.ftruncate(fd, size_bytes)
 
     def settle(self) -> None:
-        """Make durable what was written."""
+        """Sync all changes to disk."""
         for path in self._unsynced:
             with self._changing("sync", path), _opened(path) as fd:
                 os.fsync(fd)
@@ -110,7 +110,7 @@ class Writer:
         self._unnamed.clear()
 
     def replace(self, path: Path, data: bytes) -> None:
-        """Replace a small file, or make it, in one step and durably."""
+        """Create or replace a small file in one step, and sync it."""
         temporary = path.with_name(path.name + ".tmp")
         self.write_file(temporary, data)
         self.settle()
@@ -120,7 +120,7 @@ class Writer:
             sync_folder(path.parent)
 
     def remove(self, path: Path) -> None:
-        """Remove a file or an empty folder; a missing one is not an error."""
+        """Remove a file or an empty folder, if it exists."""
         with self._changing("remove", path), contextlib.suppress(FileNotFoundError):
             if path.is_dir():
                 path.rmdir()
