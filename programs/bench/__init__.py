@@ -1,1 +1,1 @@
-"""A load generator of its own, so cheap that it measures the broker and not itself: ``flintmq bench``."""
+"""``flintmq bench``: a load generator that is cheap enough to measure the broker and not itself."""

@@ -1,9 +1,8 @@
-"""What the dispatcher ``spark_feed`` costs: brokers without it, with the feed, and with a landing zone, in turn.
+"""Measures the cost of the dispatcher ``spark_feed``: brokers without it, with it, and with a landing zone, in turn.
 
-Brokers that differ only in that run side by side; each round loads one after the other over the network, so that the
-machine's other work affects all alike. Reported are the broker's processor time per message and the acknowledgements' latency,
-each as a ratio to the broker without it, round by round. The landing zone's own process is measured separately: it is
-not the broker's side.
+Brokers that differ only in this run at the same time, and each round loads one after the other over the network, so that other
+load on the machine affects all alike. The figures are the broker's processor time per message and the latency of
+acknowledgements, as ratios to the broker without the dispatcher, per round. The landing zone's process is measured separately.
 """
 
 from __future__ import annotations
@@ -26,12 +25,12 @@ _CPU: Final = "broker_cpu_us"
 _MEDIAN_DIGITS: Final = {"rate": 1, "p50_ms": 4, "p99_ms": 4, _CPU: 3}
 
 Run = Callable[[Coroutine[Any, Any, BenchResult]], BenchResult]
-"""Runs a coroutine on a loop of the kind that is wanted."""
+"""Function that runs a coroutine on the chosen kind of event loop."""
 
 
 @attrs.frozen
 class Contender:
-    """One of the brokers."""
+    """One of the measured brokers."""
 
     label: str
     name_server: str
@@ -39,7 +38,7 @@ class Contender:
 
 
 def overrides(label: str, folder: Path) -> list[str]:
-    """Return the settings in which the brokers differ."""
+    """Return the settings of a broker that differ from the others'."""
     if label == WITHOUT:
         return ["dispatchers=consume_queue,index"]
     landing = [f"spark_feed.landing.path={folder / 'zone'}", "spark_feed.landing.roll_interval_ms=1s"]
@@ -49,17 +48,17 @@ def overrides(label: str, folder: Path) -> list[str]:
 def measure(
     contenders: Sequence[Contender], bench: BenchSettings, rounds: int, run: Run, tell: Callable[[dict[str, Any]], None]
 ) -> dict[str, Any]:
-    """Load the brokers in turn.
+    """Load the brokers in turn, and return a summary.
 
     Args:
-        contenders: the first one is what the others are compared with.
-        bench: the load.
-        rounds: of each broker; every second round goes backwards.
+        contenders: the brokers; the first one is the base of the ratios.
+        bench: the settings of the load.
+        rounds: the number of rounds; every second round has the opposite order.
         run: runs a measurement.
-        tell: given each result.
+        tell: called with each result.
 
     Returns:
-        Medians by broker, and ratios to the first one with their 95 % intervals.
+        Medians for each broker, and ratios to the first broker with 95 % intervals.
     """
     found: dict[str, list[BenchResult]] = {one.label: [] for one in contenders}
     for number in range(rounds):
@@ -71,7 +70,7 @@ def measure(
 
 
 def summary(found: Mapping[str, Sequence[BenchResult]], base: str) -> dict[str, Any]:
-    """Return medians and ratios."""
+    """Return the medians of all brokers and their ratios to ``base``."""
     values = {
         label: {name: [getattr(run, name) or 0.0 for run in runs] for name in _MEDIAN_DIGITS}
         for label, runs in found.items()

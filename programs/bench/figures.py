@@ -1,4 +1,4 @@
-"""Figures of runs: percentiles, ratios of medians, and how sure a mean of few rounds is, by Student's t."""
+"""Statistics of runs: percentiles, ratios of medians, and confidence intervals by Student's t."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Estimate:
 
     @property
     def half_width(self) -> float:
-        """Return the half width for a ±; of an asymmetric interval the wider side."""
+        """The half width for a ±; of an asymmetric interval the wider side."""
         return max(self.high - self.mean, self.mean - self.low)
 
     def as_json(self) -> dict[str, float]:
@@ -36,15 +36,15 @@ class Estimate:
 
 
 def estimate(values: Sequence[float]) -> Estimate:
-    """Return the mean of some rounds; with one round only, the interval is everything that is not negative."""
+    """Return the mean of some rounds with its interval; for one round the interval has no upper bound."""
     mean, half = statistics.fmean(values), _half_width(values)
     return Estimate(mean, max(0.0, mean - half), mean + half)
 
 
 def ratio(ours: Sequence[float], theirs: Sequence[float]) -> Estimate | None:
-    """Return the geometric mean of our figures over theirs, round by round, and its interval from the logarithms.
+    """Return the geometric mean of our figures over theirs, per round, with its interval from the logarithms.
 
-    Rounds are pairs, because the machine's other load is much the same within one. None when a value is not positive.
+    Rounds are pairs, because other load on the machine is similar within a round. None if a value is not positive.
     """
     pairs = list(zip(ours, theirs, strict=True))
     if not pairs or any(mine <= 0 or other <= 0 for mine, other in pairs):
@@ -55,7 +55,7 @@ def ratio(ours: Sequence[float], theirs: Sequence[float]) -> Estimate | None:
 
 
 def _half_width(values: Sequence[float]) -> float:
-    """Half of the interval around the mean; infinite for one value."""
+    """Return half of the interval's width; infinity for one value."""
     if len(values) < 2:
         return math.inf
     freedom = len(values) - 1
@@ -64,19 +64,19 @@ def _half_width(values: Sequence[float]) -> float:
 
 
 def _short(value: float) -> float:
-    """Return five significant digits; infinity as -1, because JSON cannot express it."""
+    """Return a value with five significant digits; -1 for infinity, which JSON cannot represent."""
     return float(f"{value:.5g}") if math.isfinite(value) else -1.0
 
 
 def percentile_ms(sorted_latencies_s: Sequence[float] | array[float], share: float) -> float:
-    """Return the latency that this share of requests does not exceed; 0 without requests."""
+    """Return the latency in ms that this share of requests does not exceed; 0 without requests."""
     if not sorted_latencies_s:
         return 0.0
     return round(sorted_latencies_s[min(len(sorted_latencies_s) - 1, int(len(sorted_latencies_s) * share))] * 1000, 4)
 
 
 class Measured(Protocol):
-    """What runs of any kind have in common; figures that :func:`ratios` knows are attributes of their names."""
+    """The common attributes of results. Figures of :func:`ratios` are attributes with their names."""
 
     @property
     def bench(self) -> str: ...
@@ -86,7 +86,7 @@ class Measured(Protocol):
 
 
 def ratios(ours: Sequence[Measured], theirs: Sequence[Measured]) -> dict[str, Any]:
-    """Return our medians over theirs: a rate above 1 and a latency below 1 are better."""
+    """Return our medians over theirs. A rate above 1 and a latency below 1 are better."""
     found: dict[str, Any] = {"bench": f"{ours[0].bench} ratio", "target": ours[0].target, "against": theirs[0].target}
     for name in ("rate", "p50_ms", "p99_ms", "p999_ms", "client_cpu_us", "broker_cpu_us"):
         mine = [value for result in ours if (value := getattr(result, name)) is not None]

@@ -1,4 +1,4 @@
-"""All rounds of all strategies, one after the other, and the report: as a document, compared with another, and as a picture."""
+"""Runs all rounds of all flush strategies; makes, compares and draws their report."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from flintmq.programs.bench.power_cut import PowerCut, power_cut
 
 KIND: Final = "flintmq bench flush"
 FORMAT: Final = 1
-"""Of the report."""
+"""The version of the report's format."""
 
 
 @attrs.frozen
 class FlushReport:
-    """Everything that is known after a run."""
+    """The result of a run of all strategies."""
 
     plan: FlushPlan
     environment: dict[str, Any]
@@ -33,9 +33,9 @@ class FlushReport:
     strategies: tuple[FlushSummary, ...]
     doubts: tuple[str, ...]
     config: dict[str, dict[str, str]]
-    """Of each strategy, the settings that are not defaults."""
+    """Settings that are not defaults, keyed by strategy."""
     seconds: float
-    """How long all of it took."""
+    """Duration of the whole run."""
 
     def as_json(self) -> dict[str, Any]:
         """Return the document that ``--report`` writes and ``flintmq bench report`` compares."""
@@ -60,17 +60,17 @@ def bench_flush(
     *,
     progress: Callable[[str], None] = lambda _text: None,
 ) -> FlushReport:
-    """Run every strategy; takes a little more than strategies x rounds x (seconds + warm-up).
+    """Run every strategy, and return the report. Takes slightly longer than strategies x rounds x (seconds + warm-up).
 
     Args:
-        plan: what.
+        plan: the load and the rounds.
         run: runs coroutines on an event loop.
-        loop: what the event loop is called.
-        progress: called with what happens now.
+        loop: the name of the event loop.
+        progress: called with the current step.
 
     Raises:
-        ConfigError, PluginError: no such strategy, or a setting is wrong; before anything is measured.
-        StoreError: a store cannot be made.
+        ConfigError, PluginError: a strategy is unknown or a setting is not valid. Raised before anything is measured.
+        StoreError: a store cannot be created.
     """
     begin_s = time.monotonic()
     config = {one.label: _changed(plan.overrides(one)) for one in plan.contenders}
@@ -98,7 +98,7 @@ def bench_flush(
 
 
 def _changed(overrides: Sequence[str]) -> dict[str, str]:
-    """Return the settings that are not defaults, as ``flintmq config show`` prints them."""
+    """Return the settings that are not defaults, in the form of ``flintmq config show``."""
     return {row.key: row.value for row in rows(load_config(None, overrides, {})) if row.origin != "default"}
 
 
@@ -113,31 +113,31 @@ FIGURES: Final = (
     "written_bytes_per_message",
     "cpu_us",
 )
-"""Means over rounds, with intervals."""
+"""Figures of which a summary has means over all rounds, with intervals."""
 WORST: Final = ("unsynced_messages", "unsynced_ms", "uncommitted_messages")
-"""The largest of all rounds."""
+"""Figures of which a summary has the maximum of all rounds."""
 RATIOS: Final = ("rate", "p50_ms", "p99_ms", "cpu_us", "written_bytes_per_message")
 NOISE_SHARE: Final = 0.2
-"""A round during which others used a larger share of the machine's processors is in doubt."""
+"""A round is in doubt if other processes used a larger share of the machine's processors."""
 CDF_POINTS: Final = 400
 
 
 @attrs.frozen
 class FlushSummary:
-    """One strategy over all rounds."""
+    """The summary of one strategy over all rounds."""
 
     contender: Contender
     figures: Mapping[str, Estimate]
     worst: Mapping[str, float]
     ratios: Mapping[str, Estimate]
-    """To the first strategy, round by round; empty for the first."""
+    """Ratios to the first strategy, per round; empty for the first strategy."""
     errors: int
     cdf: Sequence[tuple[float, float]]
-    """(latency in ms, share of the puts of all rounds that took no longer)."""
+    """Points (latency in ms, share of all puts that took no longer)."""
     power_cut: PowerCut | None
 
     def as_json(self) -> dict[str, Any]:
-        """Return one line of JSON."""
+        """Return the summary as JSON."""
         return {
             "bench": "flush",
             "strategy": self.contender.label,
@@ -150,7 +150,7 @@ class FlushSummary:
 
 
 def summarize(plan: FlushPlan, rounds: Sequence[FlushRound], cuts: Mapping[str, PowerCut]) -> tuple[FlushSummary, ...]:
-    """Return the summaries in the order in which the strategies were named."""
+    """Return the summaries in the order of the strategies."""
     of = {c.label: [one for one in rounds if one.label == c.label] for c in plan.contenders}
     first = of[plan.contenders[0].label]
     found = []
@@ -177,7 +177,7 @@ def _values(rounds: Sequence[FlushRound], figure: str) -> list[float]:
 
 
 def _cdf(parts: Sequence[array[float]]) -> list[tuple[float, float]]:
-    """Return points of the distribution, half of them in its last tenth."""
+    """Return points of the latency distribution, half of them in its last tenth."""
     together = sorted(latency for part in parts for latency in part)
     if not together:
         return []
@@ -188,7 +188,7 @@ def _cdf(parts: Sequence[array[float]]) -> list[tuple[float, float]]:
 
 
 def doubts(plan: FlushPlan, rounds: Sequence[FlushRound], environment: Mapping[str, Any]) -> list[str]:
-    """Return why these figures may not be what they seem, for people."""
+    """Return reasons for which the figures may mislead, for people."""
     found = []
     disk, cores = environment["disk"], environment["cores"] or 1
     if disk["filesystem"] in MEMORY_FILE_SYSTEMS:
@@ -216,12 +216,12 @@ def doubts(plan: FlushPlan, rounds: Sequence[FlushRound], environment: Mapping[s
 
 
 SAME_MACHINE: Final = ("cpu", "cores", "memory_mib", "system", "disk.filesystem", "disk.device", "disk.options")
-"""When one of these differs, figures are of two machines."""
+"""Facts that are the same for two reports from one machine and disk."""
 
 
 @attrs.frozen
 class Difference:
-    """One thing that was not the same."""
+    """A fact that differs between two reports."""
 
     name: str
     first: Any
@@ -230,21 +230,21 @@ class Difference:
 
 @attrs.frozen
 class Compared:
-    """A figure of a strategy in both."""
+    """A figure of a strategy in two reports."""
 
     strategy: str
     figure: str
     first: float
     second: float
     ratio: float
-    """The second over the first."""
+    """The second value over the first."""
     certain: bool
-    """Whether the two 95 % intervals do not touch."""
+    """Whether the two 95 % intervals do not overlap."""
 
 
 @attrs.frozen
 class ReportDiff:
-    """Everything that a comparison tells."""
+    """The comparison of two reports."""
 
     same_machine: bool
     differences: tuple[Difference, ...]
@@ -255,7 +255,7 @@ class ReportDiff:
 
 
 def check_report(document: Any, name: str) -> Mapping[str, Any]:
-    """Return a report that ``--report`` wrote. Raises ValueError for another document."""
+    """Return a report of ``--report``. Raises ValueError for another document."""
     if not isinstance(document, dict) or document.get("report") != KIND:
         raise ValueError(f"{name} is not a report of '{KIND}'")
     if document.get("format") != FORMAT:
@@ -264,7 +264,7 @@ def check_report(document: Any, name: str) -> Mapping[str, Any]:
 
 
 def diff_reports(first: Mapping[str, Any], second: Mapping[str, Any]) -> ReportDiff:
-    """Compare two reports, of which the first one is the base."""
+    """Compare two reports; the first one is the base."""
     facts, other_facts = _facts(first), _facts(second)
     differences = [
         Difference(name, facts.get(name), other_facts.get(name))
@@ -298,8 +298,7 @@ def _compared(label: str, name: str, first: Mapping[str, float], second: Mapping
 
 
 def _facts(report: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a report says beside its figures, by dotted names: the environment, ``plan.…`` and
-    ``config.<strategy>.…``."""
+    """Return a report's facts by dotted names: the environment, ``plan.…`` and ``config.<strategy>.…``."""
     told = {"plan": report["plan"], "config": report["config"]}
     return {**dict(_flat(report["environment"], "")), **dict(_flat(told, ""))}
 
@@ -321,12 +320,12 @@ def draw_flush(report: dict[str, Any], path: Path) -> None:
     """Draw the report of ``flintmq bench flush``.
 
     Args:
-        report: the document that ``--report`` writes.
-        path: where to; its ending says the format.
+        report: the document of ``--report``.
+        path: the picture's file; its suffix chooses the format.
 
     Raises:
         ImportError: matplotlib is not installed.
-        ValueError: no format that can be drawn.
+        ValueError: the suffix is not a supported format.
         OSError: the file cannot be written.
     """
     if path.suffix.lower() not in PICTURE_FORMATS:
@@ -343,7 +342,7 @@ def draw_flush(report: dict[str, Any], path: Path) -> None:
     for one, color in zip(strategies, colors, strict=True):
         points = [(value, share) for value, share in one["latency_cdf_ms"] if share < 1]
         if points:
-            # 1 - share on a reversed logarithmic scale: as much room for each further nine.
+            # 1 - share on a reversed logarithmic scale gives each further nine the same space.
             latency.plot(
                 [max(v, 1e-4) for v, _ in points], [1 - s for _, s in points], label=one["strategy"], color=color
             )

@@ -1,4 +1,4 @@
-"""One round: a broker with one strategy on a fresh store, writers that wait for their acknowledgements, and what it cost."""
+"""Runs one round: a broker with one flush strategy on a new store, and writers that wait for acknowledgements."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ from flintmq.remoting.client.message import Message
 
 TOPIC: Final = "FlushBench"
 QUIET: Final = ("listen.port=0", "listen.vip=false", "listen.host=127.0.0.1")
-"""The broker's socket is not used; it must only not be in anybody's way."""
+"""Settings that keep the unused socket of the broker from conflicting with others."""
 
 
 @attrs.frozen
 class FlushRound:
-    """What one strategy did in one round."""
+    """The figures of one strategy in one round."""
 
     label: str
     round_number: int
     place: int
-    """Its turn within the round, from 0."""
+    """The strategy's position within the round, from 0."""
     messages: int
     seconds: float
     rate: float
-    """Messages acknowledged per second."""
+    """Acknowledged messages per second."""
     p50_ms: float
-    """Of one put: from the call to the acknowledgement."""
+    """Latency of a put, from the call to the acknowledgement."""
     p99_ms: float
     p999_ms: float
     syncs_per_s: float
@@ -48,18 +48,18 @@ class FlushRound:
     written_mib_per_s: float
     written_bytes_per_message: float
     cpu_us: float
-    """Processor time of the whole process, writers included, per message."""
+    """Processor time of the whole process per message, including the writers."""
     unsynced_messages: float
-    """The most that were acknowledged and not on disk, looked at with every acknowledgement: a power cut's price."""
+    """Most messages that were acknowledged but not on disk, checked at each acknowledgement: the loss of a power cut."""
     unsynced_ms: float
-    """So long it took to send them."""
+    """Time in which that many messages are sent."""
     uncommitted_messages: float
-    """The most that were acknowledged and not even in the page cache: the price of a killed process."""
+    """Most messages that were acknowledged but not in the page cache: the loss of a killed process."""
     errors: int
     other_cpu: float
-    """Of the machine's processors, what others used meanwhile: 0.5 of one is 0.5."""
+    """Processors used by other processes meanwhile; 0.5 is half of one processor."""
     latencies_s: array[float] = attrs.field(repr=False, eq=False)
-    """Sorted."""
+    """Latencies of all puts, sorted."""
 
     def as_json(self) -> dict[str, Any]:
         fields = attrs.asdict(self, filter=lambda attribute, _value: attribute.name != "latencies_s")
@@ -67,10 +67,12 @@ class FlushRound:
 
 
 class Writers:
-    """The load: so many writers, each of which puts a batch and waits. Loop thread.
+    """The load: a number of writers, each of which puts a batch and waits. Loop thread.
 
     Args:
-        on_acknowledged: called with the end of each acknowledged batch in the log; returns whether to go on.
+        broker: the broker to load.
+        plan: the load.
+        on_acknowledged: called with the end of each acknowledged batch in the log; returns whether to continue.
     """
 
     def __init__(self, broker: Broker, plan: FlushPlan, on_acknowledged: Callable[[int], bool] | None = None) -> None:
@@ -83,12 +85,12 @@ class Writers:
         self.latencies_s = array("d")
         self.errors = 0
         self.acknowledged_bytes = 0
-        """End of what was acknowledged, in the log."""
+        """Physical offset of the end of the last acknowledged message."""
         self.unsynced_bytes = 0
         self.uncommitted_bytes = 0
 
     async def run(self, seconds: float) -> float:
-        """Make load with counters that begin at zero; return how long it took."""
+        """Run the load with reset counters, and return its duration in seconds."""
         self.latencies_s = array("d")
         self.errors = self.unsynced_bytes = self.uncommitted_bytes = 0
         begin_s = time.perf_counter()
@@ -110,7 +112,7 @@ class Writers:
                 await made
             except RefusedError:
                 self.errors += 1
-                await asyncio.sleep(0.001)  # flow control, or a store that takes nothing more: no busy loop
+                await asyncio.sleep(0.001)  # flow control, or a fenced store: avoids a busy loop
                 now_s = clock()
                 continue
             done_s = clock()
@@ -120,21 +122,21 @@ class Writers:
             unsynced = self.acknowledged_bytes - marks.flushed
             if unsynced > self.unsynced_bytes:
                 self.unsynced_bytes = unsynced
-            if unsynced > self.uncommitted_bytes:  # else it cannot be more than was found before
+            if unsynced > self.uncommitted_bytes:  # else it cannot exceed the previous maximum
                 self.uncommitted_bytes = max(self.uncommitted_bytes, self.acknowledged_bytes - marks.committed)
             if self._on_acknowledged is not None and not self._on_acknowledged(end):
                 return
             if at_once:
-                await asyncio.sleep(0)  # a writer that never waits must let the others write
+                await asyncio.sleep(0)  # a writer that never waits must let the others run
             now_s = clock()
 
 
 async def run_round(plan: FlushPlan, contender: Contender, number: int, place: int) -> FlushRound:
-    """Run one strategy once. The store is made below the plan's folder and removed.
+    """Run one strategy once, and return the figures. The store is created in the plan's folder and removed.
 
     Raises:
-        ConfigError, PluginError: no such strategy, or a setting is wrong.
-        StoreError: the store cannot be made there.
+        ConfigError, PluginError: the strategy is unknown, or a setting is not valid.
+        StoreError: the store cannot be created.
     """
     folder = Path(tempfile.mkdtemp(prefix="flintmq-bench-flush-", dir=plan.folder))
     try:
@@ -148,7 +150,7 @@ async def run_round(plan: FlushPlan, contender: Contender, number: int, place: i
 async def _measured(plan: FlushPlan, broker: Broker, contender: Contender, number: int, place: int) -> FlushRound:
     writers = Writers(broker, plan)
     store = broker.state.store
-    await broker.put([Message(TOPIC, b"")])  # makes the topic and the first file
+    await broker.put([Message(TOPIC, b"")])  # creates the topic and the first file
     if plan.warmup_s:
         await writers.run(plan.warmup_s)
     gc.collect()
@@ -191,45 +193,45 @@ async def _measured(plan: FlushPlan, broker: Broker, contender: Contender, numbe
 
 @attrs.frozen
 class Contender:
-    """One strategy with settings of its own, under a label."""
+    """A strategy with settings, under a label."""
 
     label: str
-    """What the table calls it: what was typed."""
+    """The label in tables: the text of the command line."""
     strategy: str
     settings: tuple[str, ...]
-    """``key=value`` of the whole configuration."""
+    """Settings ``key=value`` with full keys."""
 
 
 @attrs.frozen(kw_only=True)
 class FlushPlan:
-    """The load and the rounds."""
+    """The load and the rounds of a flush benchmark."""
 
     contenders: tuple[Contender, ...]
     folder: Path
-    """Where stores are made: the disk that is measured."""
+    """The folder for stores, on the disk to measure."""
     threads: int = 32
-    """Writers; each puts a batch, waits until it is acknowledged, and puts the next one."""
+    """Number of writers; each puts a batch, waits for its acknowledgement, and puts the next one."""
     size_bytes: int = 1024
-    """Of a body."""
+    """Size of a body."""
     batch: int = 1
-    """Messages in one put."""
+    """Number of messages in one put."""
     seconds: float = 2.0
-    """Measured time of a round."""
+    """Measured duration of a round."""
     warmup_s: float = 0.5
     rounds: int = 5
     quiet_s: float = 0.0
-    """How long to wait at most, before each strategy's turn, for others to leave the processors alone."""
+    """Longest wait before each measurement until other processes use few processors."""
     settings: tuple[str, ...] = ()
-    """``key=value`` for every contender."""
+    """Settings ``key=value`` of every contender."""
     power_cut_s: float = 1.0
-    """How long each strategy runs on the simulated disk; 0 leaves that out."""
+    """Duration of each strategy's run on the simulated disk; 0 to skip it."""
 
     def as_json(self) -> dict[str, Any]:
         plain = attrs.asdict(self, filter=lambda attribute, _value: attribute.name not in ("contenders", "folder"))
         return plain | {"settings": list(self.settings), "strategies": [c.label for c in self.contenders]}
 
     def order(self, round_number: int) -> tuple[Contender, ...]:
-        """Return the order of a round, which rotates so that no contender gains by its place."""
+        """Return the order of the contenders in a round. It rotates, so that none benefits from its position."""
         at = round_number % len(self.contenders)
         return self.contenders[at:] + self.contenders[:at]
 
@@ -239,7 +241,7 @@ class FlushPlan:
 
 
 def parse_contender(text: str) -> Contender:
-    """Return a contender of a text: ``group_commit``, ``plugin/name``, or with settings, ``group_commit:interval_ms=1:...``.
+    """Return the contender of a text, such as ``group_commit``, ``plugin/name`` or ``group_commit:interval_ms=1:...``.
 
     Raises:
         ValueError: the name is missing, or a setting is not ``key=value``.

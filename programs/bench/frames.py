@@ -1,6 +1,6 @@
-"""Requests encoded once and patched in place: what changes from one send to the next has a fixed width and a known position.
+"""Requests that are encoded once and then patched: the parts that change have a fixed width and a known position.
 
-A frame is made by the same encoder as every other client's, with recognizable values in it; their places are looked up once.
+A frame is made by the normal encoder with recognizable placeholder values, whose positions are searched once.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from flintmq.remoting.wire.headers_message import PullMessageRequestHeader, Send
 
 PRODUCER_GROUP: Final = "flintmq-bench"
 CONSUMER_GROUP: Final = "TOOLS_CONSUMER"
-"""Every broker has it."""
+"""A consumer group that every broker has."""
 OPAQUE_BASE: Final = 1_000_000_000
 OPAQUE_DIGITS: Final = 10
 BORN_MS: Final = 1_111_111_111_111
-"""A placeholder for the time of sending: 13 digits, as many as now."""
+"""A placeholder for the time of sending, with the same 13 digits."""
 _COUNTER_DIGITS: Final = 8
 _QUEUE_OFFSET: Final = 7_777_777_777
 _OPAQUE: Final = b'"opaque":'
@@ -43,14 +43,14 @@ def body_of(size_bytes: int) -> bytes:
 
 
 class SendFrame:
-    """One place among the requests in flight: its own opaque, hence its own frame.
+    """The frame of one slot among the requests in flight; each slot has its own opaque.
 
     Args:
-        slot: the place; the frame's opaque is ``OPAQUE_BASE + slot``.
-        queue: where to.
-        body: of each message.
-        batch: messages in the request.
-        access: where it signs, each frame is encoded again, because the signature covers what changes.
+        slot: the slot's number; the frame's opaque is ``OPAQUE_BASE + slot``.
+        queue: the queue to send to.
+        body: the body of each message.
+        batch: the number of messages in the request.
+        access: the credentials. With a signer each frame is encoded again, because the signature covers the changing parts.
     """
 
     __slots__ = ("_access", "_batch", "_body", "_born_at", "_counters_at", "_frame", "_head", "_queue", "_slot")
@@ -66,11 +66,11 @@ class SendFrame:
         self._counters_at = [_only(frame, key.encode()) + len(head) for key in keys]
 
     def next(self, born_ms: bytes, counter: int) -> bytearray:
-        """Return the frame for the next send; the caller copies it before it asks for another one.
+        """Return the frame for the next send. The caller must copy it before the next call.
 
         Args:
             born_ms: the time in ms, 13 digits.
-            counter: the number of the first message, which makes its UNIQ_KEY unlike all others of this slot.
+            counter: the number of the first message, which makes UNIQ_KEY unique within the slot.
         """
         if self._access.signer is not None:
             return self.signed(born_ms, counter, self._body)
@@ -83,7 +83,7 @@ class SendFrame:
         return frame
 
     def signed(self, born_ms: bytes, counter: int, body: bytes, opaque: int | None = None) -> bytearray:
-        """Return the frame with another body, encoded and signed again, and with an opaque of its own where one is given."""
+        """Return a newly encoded and signed frame with another body, and with another opaque if one is given."""
         keys = [f"{self._head}{(counter + n) & 0xFFFFFFFF:08X}" for n in range(self._batch)]
         command = _send_command(self._slot, self._queue, body, keys, int(born_ms))
         if opaque is not None:
@@ -119,14 +119,14 @@ def _send_command(
 
 
 class PullFrame:
-    """The pulls of one queue.
+    """The frames of one queue's pulls.
 
     Args:
-        slot: as for :class:`SendFrame`.
-        queue: where from.
-        max_messages: in one answer.
-        access: how pulls are signed.
-        hold_ms: so long the broker holds a pull that finds nothing; 0 has it answer at once.
+        slot: the slot's number, as in :class:`SendFrame`.
+        queue: the queue to pull from.
+        max_messages: the most messages in an answer.
+        access: the credentials.
+        hold_ms: how long the broker may hold a pull without messages; 0 for not at all.
     """
 
     __slots__ = ("_access", "_after", "_before", "_header", "_slot")
@@ -157,7 +157,7 @@ class PullFrame:
         self._before, self._after = frame[8:at], frame[at + len(mark) :]
 
     def next(self, queue_offset: int) -> bytes:
-        """Return the frame that pulls from this offset."""
+        """Return the frame that pulls from a queue offset."""
         if self._access.signer is not None:
             command = request(
                 RequestCode.PULL_MESSAGE, msgspec.structs.replace(self._header, queue_offset=queue_offset)
@@ -172,14 +172,14 @@ class PullFrame:
 
 
 def _only(frame: bytes, mark: bytes) -> int:
-    """Return where the mark is; it must be there once."""
+    """Return the position of a mark that must occur exactly once."""
     if frame.count(mark) != 1:
         raise ValueError(f"{mark!r} is {frame.count(mark)} times in a frame of {len(frame)} bytes")
     return frame.index(mark)
 
 
 def slot_of(frame: bytes) -> int:
-    """Return the slot an answer belongs to (its header is JSON, as the request's was)."""
+    """Return the slot of an answer, whose header is JSON like the request's."""
     at = frame.index(_OPAQUE) + len(_OPAQUE)
     return int(frame[at : at + OPAQUE_DIGITS]) - OPAQUE_BASE
 
@@ -193,7 +193,7 @@ def code_of(frame: bytes) -> int:
 
 
 def field_of(frame: bytes, name: bytes) -> int:
-    """Return a number among an answer's extFields."""
+    """Return a number in an answer's extFields."""
     mark = b'"%b":"' % name
     at = frame.index(mark) + len(mark)
     return int(frame[at : frame.index(b'"', at)])

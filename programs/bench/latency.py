@@ -1,7 +1,7 @@
-"""End to end: from the moment a message is sent to the moment a held pull brings it, at a given rate.
+"""Measures the time from sending a message to its arrival by a held pull, at a given rate.
 
-One connection sends by the clock, whether or not answers come; another one has a pull held at every queue. Each body begins
-with the time of its sending, so the figures need no bookkeeping, and messages of earlier runs are known by an old time.
+One connection sends by the clock, whether or not answers arrive; another holds a pull at every queue. Each body begins with the
+time of sending, so no bookkeeping is needed, and messages of earlier runs are recognized by their time.
 """
 
 from __future__ import annotations
@@ -27,37 +27,38 @@ MARK: Final = b"FLT"
 STAMP_BYTES: Final = len(MARK) + 16
 HOLD_MS: Final = 5_000
 TICK_S: Final = 0.001
-"""Event loops count in milliseconds: a shorter sleep is a busy loop. Above 1,000 messages/s some leave together."""
+"""Event loops have a resolution of a millisecond; shorter sleeps are busy loops. Above 1,000 messages/s some are sent
+together."""
 DRAIN_S: Final = 1.0
-"""How long the last messages may take."""
+"""Longest wait for the last messages, in seconds."""
 
 
 @attrs.frozen
 class LatencyResult:
-    """One run."""
+    """The result of one run."""
 
     bench: str
     target: str
     topic: str
     wanted_rate: float
     rate: float
-    """Messages per second that were sent."""
+    """Sent messages per second."""
     messages: int
-    """That arrived."""
+    """Number of messages that arrived."""
     missing: int
-    """Sent and not arrived in time."""
+    """Number of sent messages that did not arrive in time."""
     errors: int
-    """Sends that were refused."""
+    """Number of refused sends."""
     p50_ms: float
-    """From the write of the send to the read of the pull's answer."""
+    """Time from writing the send to reading the pull's answer."""
     p99_ms: float
     p999_ms: float
     max_ms: float
     send_p50_ms: float
-    """From the write of the send to its answer."""
+    """Time from writing the send to its answer."""
     send_p99_ms: float
     late_p99_ms: float
-    """How much later than the clock asked for messages were sent: this client's own weakness."""
+    """How much later than planned messages were sent: the client's own error."""
     client_cpu_us: float
     broker_cpu_us: float | None
     size_bytes: int
@@ -67,7 +68,7 @@ class LatencyResult:
 
 
 class _Stamped(LoadConnection):
-    """Sends at given times. Loop thread."""
+    """A connection that sends messages with timestamps. Loop thread."""
 
     def __init__(self, tally: Tally, queues: list[MessageQueue], size_bytes: int, access: Access) -> None:
         super().__init__(tally)
@@ -80,7 +81,7 @@ class _Stamped(LoadConnection):
         self.sent = 0
 
     def send(self, count: int) -> None:
-        """Send so many messages now, each to the next queue and with an opaque of its own."""
+        """Send some messages now, each to the next queue and with a new opaque."""
         born_ms = b"%d" % (time.time_ns() // 1_000_000)
         out: list[bytes | bytearray] = []
         for _ in range(count):
@@ -111,7 +112,7 @@ class _Stamped(LoadConnection):
 
 
 class _Listener(LoadConnection):
-    """Has a pull held at every queue. Loop thread."""
+    """A connection that holds a pull at every queue. Loop thread."""
 
     def __init__(
         self,
@@ -129,7 +130,7 @@ class _Listener(LoadConnection):
         self.received = 0
 
     def begin(self) -> None:
-        """Have a pull held at every queue."""
+        """Send the first pull of every queue."""
         self.write([frame.next(at) for frame, at in zip(self._frames, self._next, strict=True)])
 
     def answers(self, frames: list[bytes]) -> None:
@@ -161,7 +162,7 @@ class _Listener(LoadConnection):
 
 
 async def run_latency(settings: BenchSettings, rate: float, name_server: str, pid: int | None) -> LatencyResult:
-    """Measures one broker; ``settings`` give topic, seconds, warm-up, size and queues.
+    """Measure one broker; ``settings`` contain topic, seconds, warm-up, size and queues.
 
     Raises:
         RemotingError: no broker answers, or a connection was lost.
@@ -219,7 +220,7 @@ async def run_latency(settings: BenchSettings, rate: float, name_server: str, pi
 
 
 async def _paced(sender: _Stamped, tally: Tally, rate: float, seconds: float, late_s: array[float]) -> None:
-    """Send by the clock: the n-th message is due at n / rate, however long the ones before it take."""
+    """Send by the clock: message n is due at n / rate, regardless of the answers to earlier ones."""
     begin_s = time.perf_counter()
     done = 0
     while tally.failure is None:

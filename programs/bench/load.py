@@ -1,4 +1,4 @@
-"""The connections that make load. Each keeps its window of requests full: an answer's slot sends the next request at once."""
+"""Connections that make load. Each keeps a fixed number of requests in flight: an answer triggers the next request."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ FOUND = b'{"code":0,'
 
 
 class Tally:
-    """What all connections of a run have done. Loop thread."""
+    """The counts of all connections of a run. Loop thread."""
 
     def __init__(self) -> None:
         self.counting = False
-        """False while warming up: nothing is counted."""
+        """Whether to count; False during the warm-up."""
         self.messages = 0
         self.requests = 0
         self.latencies_s = array("d")
         self.errors: Counter[int] = Counter()
-        """Response codes other than success."""
+        """Counts of response codes other than success."""
         self.limit: int | None = None
-        """Messages, or refusals, after which the run ends."""
+        """Number of messages or refusals after which the run ends."""
         self.ended = asyncio.Event()
         self.failure: BaseException | None = None
 
     def add(self, messages: int, latency_s: float) -> None:
-        """Count one request that was answered well."""
+        """Count a successful request."""
         if self.counting:
             self.messages += messages
             self.requests += 1
@@ -41,20 +41,20 @@ class Tally:
                 self.ended.set()
 
     def error(self, code: int) -> None:
-        """Count one request that was refused."""
+        """Count a refused request."""
         if self.counting:
             self.errors[code] += 1
             if self.limit is not None and self.messages + self.errors.total() >= self.limit:
                 self.ended.set()
 
     def fail(self, error: BaseException) -> None:
-        """End the run: a connection is gone, or nothing can be sent."""
+        """End the run with an error: a connection is lost, or nothing can be sent."""
         self.failure = self.failure or error
         self.ended.set()
 
 
 class LoadConnection(asyncio.Protocol):
-    """Frames in, and the end."""
+    """A connection that decodes answers and reports its loss."""
 
     def __init__(self, tally: Tally) -> None:
         self.tally = tally
@@ -62,7 +62,7 @@ class LoadConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self.stopped = False
         self.lost = asyncio.Event()
-        """Set when the connection is gone."""
+        """Set when the connection is lost or closed."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -74,7 +74,7 @@ class LoadConnection(asyncio.Protocol):
             self.tally.fail(RemotingError(f"the connection was lost: {exc or 'closed by the broker'}"))
 
     def write(self, frames: list[bytes | bytearray]) -> None:
-        """Write frames in one go."""
+        """Write frames in one call."""
         if self._transport is not None and frames:
             self._transport.write(b"".join(frames))
 
@@ -86,23 +86,23 @@ class LoadConnection(asyncio.Protocol):
             self.stop()
 
     def answers(self, frames: list[bytes]) -> None:
-        """Take answers and send the requests that follow them."""
+        """Handle answers, and send the requests that follow them."""
         raise NotImplementedError
 
     def stop(self) -> None:
-        """Close the connection; what is buffered is not sent."""
+        """Close the connection; buffered data is not sent."""
         self.stopped = True
         if self._transport is not None:
             self._transport.abort()
 
     async def close(self) -> None:
-        """Close the connection and wait until it is gone."""
+        """Close the connection and wait until it is closed."""
         self.stop()
         await self.lost.wait()
 
 
 class WindowConnection(LoadConnection):
-    """Has one request of each slot in flight."""
+    """A connection with one request of each slot in flight."""
 
     def __init__(self, tally: Tally, slots: int) -> None:
         super().__init__(tally)
@@ -110,7 +110,7 @@ class WindowConnection(LoadConnection):
         self.born_ms = b""
 
     def begin(self) -> None:
-        """Fill the window."""
+        """Send the first request of each slot."""
         self._sent_at_s = [time.perf_counter()] * len(self._sent_at_s)
         self.born_ms = b"%d" % (time.time_ns() // 1_000_000)
         self.write([self.next(slot) for slot in range(len(self._sent_at_s))])
@@ -137,11 +137,12 @@ class WindowConnection(LoadConnection):
 
 
 class SendConnection(WindowConnection):
-    """Sends.
+    """A connection that sends messages.
 
     Args:
-        frames: one per request in flight.
-        batch: messages in each.
+        tally: the counts of the run.
+        frames: one frame per request in flight.
+        batch: the number of messages in each.
     """
 
     def __init__(self, tally: Tally, frames: list[SendFrame], batch: int) -> None:
@@ -163,11 +164,12 @@ class SendConnection(WindowConnection):
 
 
 class PullConnection(WindowConnection):
-    """Pulls several queues, one pull per queue in flight; a queue that is at its end begins again.
+    """A connection that pulls several queues, with one pull per queue in flight. At a queue's end it starts from its beginning.
 
     Args:
-        frames: one per queue.
-        begin_queue_offsets: where each queue begins.
+        tally: the counts of the run.
+        frames: one frame per queue.
+        begin_queue_offsets: the first queue offset of each queue.
     """
 
     def __init__(self, tally: Tally, frames: list[PullFrame], begin_queue_offsets: list[int]) -> None:

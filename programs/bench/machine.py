@@ -1,4 +1,4 @@
-"""What a figure depends on besides the program: processor, kernel, disk, file system, versions of packages."""
+"""Facts about the machine that figures depend on: processor, kernel, disk, file system, versions of packages."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def machine_facts() -> dict[str, Any]:
 
 
 def disk_facts(folder: Path) -> dict[str, Any]:
-    """Return the file system a folder lies on and, where it is known, the device below it."""
+    """Return the file system of a folder and, if it is known, its device."""
     found: dict[str, Any] = {"folder": str(folder), "filesystem": "unknown", "device": "unknown", "options": ""}
     best = ""
     real = str(folder.resolve())
@@ -48,7 +48,7 @@ def disk_facts(folder: Path) -> dict[str, Any]:
 
 
 def _block_facts(numbers: str) -> dict[str, Any]:
-    """Return a block device by its major and minor number; the disk of a partition is the folder above."""
+    """Return the facts of a block device by its major and minor number; a partition's disk is its parent folder."""
     base = Path("/sys/dev/block") / numbers
     if not base.exists():
         return {"rotational": None, "write_cache": "", "scheduler": ""}
@@ -61,7 +61,7 @@ def _block_facts(numbers: str) -> dict[str, Any]:
 
 
 def environment(folder: Path) -> dict[str, Any]:
-    """Return what a report says about the machine on which it was made."""
+    """Return the facts about the machine for a report."""
     memory = {line.partition(":")[0]: line.split()[1] for line in _text("/proc/meminfo").splitlines() if ":" in line}
     return {
         **machine_facts(),
@@ -88,9 +88,9 @@ def _text(path: Path | str) -> str:
 
 
 def written_bytes() -> int:
-    """Return what this process has caused to be written to disks so far, as the kernel counts it; 0 where it does not tell.
+    """Return the bytes that this process has caused to be written to disks, as counted by the kernel; 0 if unknown.
 
-    Mapped pages count when they become dirty, so a page that is written back twice and dirtied in between counts twice.
+    Mapped pages count when they become dirty. A page that is written back and dirtied again counts twice.
     """
     for line in _text("/proc/self/io").splitlines():
         if line.startswith("write_bytes:"):
@@ -99,11 +99,11 @@ def written_bytes() -> int:
 
 
 def wait_until_quiet(timeout_s: float, share: float) -> bool:
-    """Wait until others use less than a share of the machine's processors; return false when they never did.
+    """Wait until other processes use less than a share of the machine's processors. Return False if the time ran out.
 
     Args:
-        timeout_s: how long at most; 0 does not look.
-        share: of all processors, 0 to 1.
+        timeout_s: the longest wait; 0 to skip the check.
+        share: the share of all processors, from 0 to 1.
     """
     until_s = time.monotonic() + timeout_s
     while time.monotonic() < until_s:
@@ -115,7 +115,7 @@ def wait_until_quiet(timeout_s: float, share: float) -> bool:
 
 
 def machine_busy_s() -> float:
-    """Return the processor time that the whole machine has used so far; 0 where it is unknown."""
+    """Return the processor time that the whole machine has used since its start, in seconds; 0 if unknown."""
     fields = _text("/proc/stat").partition("\n")[0].split()[1:9]
     if len(fields) < 8:
         return 0.0
@@ -124,7 +124,7 @@ def machine_busy_s() -> float:
 
 
 def process_cpu_s(pid: int) -> float:
-    """Return the processor time, in seconds, of a process and of those that it started and that live.
+    """Return the processor time of a process and its living descendants, in seconds.
 
     Raises:
         OSError: the process does not exist.
@@ -133,7 +133,7 @@ def process_cpu_s(pid: int) -> float:
 
 
 def processes_of(pid: int) -> list[int]:
-    """Return a process and all that it and its children started, as far as they live: a supervisor's brokers are its children.
+    """Return the ids of a process and its living descendants, such as a supervisor's brokers.
 
     Raises:
         OSError: the process does not exist.
@@ -144,7 +144,7 @@ def processes_of(pid: int) -> list[int]:
             children = (task / "children").read_text("ascii").split()
             found += [process for child in children for process in processes_of(int(child))]
         except (FileNotFoundError, ProcessLookupError):
-            continue  # a thread or a child that has ended meanwhile
+            continue  # a thread or a child has ended meanwhile
     return found
 
 
@@ -154,13 +154,13 @@ def _own_cpu_s(pid: int) -> float:
 
 
 class CpuUse:
-    """Processor time that this process, and that of a broker, have used since this was made.
+    """The processor time of this process and of a broker since this object was created.
 
     Args:
-        pid: the broker's process; None where it is unknown.
+        pid: the broker's process; None if it is unknown.
 
     Raises:
-        RemotingError: the broker's process is gone.
+        RemotingError: the broker's process has ended.
     """
 
     def __init__(self, pid: int | None) -> None:
@@ -168,7 +168,7 @@ class CpuUse:
         self._begin_s = self._used_s()
 
     def per_message_us(self, messages: int) -> tuple[float, float | None]:
-        """Return this process's and the broker's time until now, by message; None for a broker whose process is unknown."""
+        """Return the processor time per message of this process and of the broker (None if its process is unknown)."""
         used = [
             None if now_s is None or begin_s is None else round((now_s - begin_s) / max(1, messages) * 1e6, 3)
             for now_s, begin_s in zip(self._used_s(), self._begin_s, strict=True)

@@ -1,9 +1,9 @@
-"""What a power cut takes: the strategy's real service on a simulated disk, cut off at the moment that costs most.
+"""Measures the loss of a power cut: the strategy's real service on a simulated disk, interrupted at the worst moment.
 
-The broker runs as it is, with its threads and the system's clock; only its disk is one in memory that knows what was synced
-(:mod:`flintmq.testing.simulated_disk`). Afterwards the disk is wound back to some acknowledgements: to the one at which
-most was acknowledged and not synced, and to others at random. Each time everything that was not synced by then is gone, a
-store is opened on what is left, and the acknowledged messages that recovery does not find are counted.
+The broker runs unchanged, with its threads and the system's clock. Only its disk is simulated in memory and knows which data
+was synced (:mod:`flintmq.testing.simulated_disk`). Afterwards the disk is reset to some acknowledgements: to the one with the
+most unsynced data, and to random ones. Each time all data that was not synced is dropped, a store is opened on the rest, and
+the acknowledged messages that recovery does not find are counted.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from flintmq.testing.simulated_disk import SimulatedDisk
 from flintmq.testing.store import store_spec
 
 LOG_BYTES_MAX: Final = 48 * 1024 * 1024
-"""So much is appended at most: all of it is in memory, twice."""
+"""Most bytes that are appended; they are in memory twice."""
 RANDOM_CUTS: Final = 3
 _SMALL: Final = (
     "store.commit_log_file_bytes=8MiB",
@@ -42,34 +42,39 @@ _SMALL: Final = (
 
 @attrs.frozen
 class PowerCut:
-    """What was lost."""
+    """The result of simulated power cuts."""
 
     lost_messages: int | None
-    """Acknowledged, and not there after the power cut that costs most; None when it could not be tried."""
+    """Acknowledged messages that the worst power cut lost; None if no power cut was possible."""
     acknowledged_messages: int
-    """Until that power cut."""
+    """Messages acknowledged up to that power cut."""
     rate: float
     """Messages per second on the simulated disk, whose syncs take no time."""
     cuts: int
-    """Power cuts that were tried."""
+    """Number of simulated power cuts."""
     why_not: str = ""
-    """Why it could not be tried."""
+    """Why no power cut was possible; empty otherwise."""
 
 
 @attrs.frozen
 class _Acknowledgement:
-    """One put that was acknowledged."""
+    """An acknowledged put."""
 
     journal: int
-    """Operations the disk had done by then."""
+    """Number of disk operations up to the acknowledgement."""
     end_bytes: int
-    """Of its last record."""
+    """Physical offset of the end of the put's last record."""
     unsynced_bytes: int
-    """What was acknowledged and not synced at that moment."""
+    """Bytes that were acknowledged but not synced at that moment."""
 
 
 async def power_cut(plan: FlushPlan, contender: Contender, plugins: Sequence[object] = ()) -> PowerCut:
-    """Run a strategy on a simulated disk and cut the power; ``plugins`` stand beside those of the plan's settings.
+    """Run a strategy on a simulated disk, and return the loss of a power cut.
+
+    Args:
+        plan: the load.
+        contender: the strategy.
+        plugins: plugins in addition to those of the plan's settings.
 
     Raises:
         ConfigError, PluginError: as for a round.
@@ -83,7 +88,7 @@ async def power_cut(plan: FlushPlan, contender: Contender, plugins: Sequence[obj
         acknowledged: list[_Acknowledgement] = []
         async with Broker(loaded, plugins=plugins, disk=disk) as broker:
             marks = broker.state.store.watermarks
-            with contextlib.suppress(RefusedError):  # a strategy that cannot work on this disk is fenced by now
+            with contextlib.suppress(RefusedError):  # a strategy that cannot work on this disk is fenced here
                 await broker.put([Message(TOPIC, b"")])
 
             def on_acknowledged(end: int) -> bool:
@@ -109,7 +114,7 @@ async def power_cut(plan: FlushPlan, contender: Contender, plugins: Sequence[obj
 def _cut(
     disk: SimulatedDisk, acknowledged: list[_Acknowledgement], root: Path, config: BrokerConfig
 ) -> tuple[int, int, int]:
-    """Return the acknowledgement whose power cut lost most, the puts lost, and how many cuts were tried."""
+    """Return the acknowledgement with the largest loss, the number of lost puts, and the number of power cuts."""
     rng = random.Random(len(acknowledged))
     worst = max(range(len(acknowledged)), key=lambda at: acknowledged[at].unsynced_bytes)
     chosen = sorted({worst, len(acknowledged) - 1, *(rng.randrange(len(acknowledged)) for _ in range(RANDOM_CUTS))})
@@ -130,7 +135,7 @@ def _cut(
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence the warnings of a recovery after a power cut, which are expected here."""
+    """Suppress the warnings of a recovery after a power cut, which are expected."""
     logger = logging.getLogger("flintmq")
     level = logger.level
     logger.setLevel(logging.CRITICAL + 1)

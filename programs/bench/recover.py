@@ -1,12 +1,12 @@
-"""How long a store takes to be ready, and to be searched: measured on copies, so that the store itself is not changed.
+"""Measures how long brokers take to start on a store, and look-ups in it. It works on copies, so the store is not changed.
 
 ::
 
     copy, marked as crashed ─▶ start: after_crash_s ─▶ kill -9 ─▶ start: after_kill_s ─▶ stop ─▶ start: after_stop_s
     ─▶ stop, queues and index deleted ─▶ start: rebuild_s ─▶ stop ─▶ opened in this process: look-ups
 
-After a *crash* nothing says that the machine went on running, and everything the checkpoint does not vouch for is walked.
-After a *kill* under the same boot of the kernel what was written is known to be there.
+After a *crash* it is not known whether the machine kept running, so all of the log after the checkpoint is walked. After a
+*kill* within the same boot of the kernel, all written data is known to exist.
 """
 
 from __future__ import annotations
@@ -42,41 +42,41 @@ _ALL_TIME_MS: Final = 2**63 - 1
 
 @attrs.frozen
 class RecoverResult:
-    """One run; times in seconds from the process's start to its READY line."""
+    """The result of one run; times in seconds from the process's start to its READY line."""
 
     store: str
     log_bytes: int
-    """From the log's first byte to its last record."""
+    """Bytes from the log's first byte to its last record."""
     records: int
     log_files: int
     after_crash_s: float
     after_kill_s: float
     after_stop_s: float
     rebuild_s: float
-    """Without queues and index, which are made again."""
+    """Time of a start without queues and index, which are rebuilt."""
     rebuild_records_per_s: float
-    """Of what the start takes longer than one after a stop."""
+    """Records per second in the time by which this start is longer than one after a stop."""
     index_lookup_us: float
-    """Median of one query by key, its messages read and checked; 0 when no message has a key."""
+    """Median duration of a query by key, including reading and checking its messages; 0 if no message has a key."""
     offset_by_time_us: float
-    """Median of one search in a queue."""
+    """Median duration of a search by time in a queue."""
 
     def as_json(self) -> dict[str, Any]:
-        """Return the values for one line of JSON."""
+        """Return the result as JSON."""
         return {"bench": "recover", **attrs.asdict(self), "machine": machine_facts()}
 
 
 def bench_recover(store: Path, work: Path, config: BrokerConfig, delay_level_ms: dict[int, int]) -> RecoverResult:
-    """Measure on copies of a store.
+    """Measure starts and look-ups on copies of a store.
 
     Args:
-        store: it is only read; no broker may run on it.
+        store: the store; it is only read. No broker may run on it.
         work: a folder for one copy.
-        config: other settings of the broker that is measured; sizes are read off the files.
-        delay_level_ms: delay level to milliseconds.
+        config: settings of the measured broker; file sizes come from the store.
+        delay_level_ms: milliseconds by delay level.
 
     Raises:
-        StoreError: it cannot be read.
+        StoreError: the store cannot be read.
         CommandError: a broker did not start on a copy.
     """
     copy = work / "store"
@@ -114,7 +114,7 @@ def bench_recover(store: Path, work: Path, config: BrokerConfig, delay_level_ms:
 
 
 def _ready_s(store: Path, config: BrokerConfig, *, kill: bool = False) -> float:
-    """Start a broker on a store; it is stopped in order, or killed."""
+    """Start a broker on a store, stop or kill it, and return the seconds until READY."""
     sizes = {
         "store.commit_log_file_bytes": config.store.commit_log_file_bytes,
         "store.consume_queue_file_bytes": config.store.consume_queue_file_bytes,
@@ -134,7 +134,7 @@ def _ready_s(store: Path, config: BrokerConfig, *, kill: bool = False) -> float:
 
 
 def _sample(store: Path) -> list[tuple[str, int, str, int]]:
-    """Return (topic, queue id, key or unique id, store time) of some messages, evenly spread over the first ones."""
+    """Return (topic, queue id, key or unique id, store time) of random messages among the first ones."""
     found = []
     for record in messages(StoreFiles(store), Wanted(limit=_SAMPLE)):
         properties = record.properties
@@ -170,7 +170,7 @@ def _median_us(calls: Sequence[Callable[[], object]]) -> float:
 
 
 def copy_sparse(source: Path, target: Path) -> None:
-    """Copy a folder; stretches of zeros become holes."""
+    """Copy a folder; chunks of zeros become holes."""
     shutil.copytree(source, target, copy_function=_copy_sparse_file)
 
 

@@ -1,4 +1,4 @@
-"""One run against the brokers of a topic: routes, connections, warm-up, measurement."""
+"""Runs one measurement of the brokers of a topic: routes, connections, warm-up, measurement."""
 
 from __future__ import annotations
 
@@ -24,43 +24,43 @@ from flintmq.remoting.client.transport import parse_address
 
 ROUTE_TRIES: Final = 1_000
 ROUTE_PAUSE_S: Final = 0.005
-"""Short, because the row `start` waits for it."""
+"""Short, because the benchmark row `start` includes this wait."""
 CONNECT_TIMEOUT_S: Final = 5.0
 
 
 @attrs.frozen(kw_only=True)
 class BenchSettings:
-    """How load is made."""
+    """The settings of a load."""
 
     bench: Literal["send", "consume"]
     topic: str
     seconds: float = 5.0
-    """How long is measured; without ``count``."""
+    """Duration of the measurement, if ``count`` is not set."""
     warmup_s: float = 1.0
-    """Load before anything is counted."""
+    """Duration of the load before the measurement."""
     count: int | None = None
-    """Messages to measure, however long that takes."""
+    """Number of messages to measure, in place of a duration."""
     connections: int = 4
-    """To each broker of the topic."""
+    """Number of connections to each broker of the topic."""
     inflight: int = 32
     """Sends in flight per connection. A consuming connection has one pull per queue in flight."""
     size_bytes: int = 1024
     batch: int = 1
-    """Messages per send; per pull at most."""
+    """Number of messages per send, or most messages per pull."""
     queues: int = 8
-    """Of the topic, where it has to be created."""
+    """Number of queues of the topic, if it is created."""
     access: Access = ANYONE
-    """Signing costs the client some 20 us a request, and the broker as much to verify."""
+    """Credentials. Signing takes the client, and verifying takes the broker, about 20 µs per request."""
 
 
 @attrs.frozen
 class BenchResult:
-    """One run."""
+    """The result of one run."""
 
     bench: str
     """``send`` or ``consume``."""
     target: str
-    """The name server of the brokers that were measured."""
+    """The name server of the measured brokers."""
     topic: str
     messages: int
     requests: int
@@ -68,26 +68,26 @@ class BenchResult:
     rate: float
     """Messages per second."""
     p50_ms: float
-    """Of one request, from its write to its answer."""
+    """Latency of a request, from writing it to its answer."""
     p99_ms: float
     p999_ms: float
     errors: int
     error_codes: dict[str, int]
-    """Response code → how often."""
+    """Number of errors, keyed by response code."""
     client_cpu_us: float
     """Processor time of this client per message."""
     broker_cpu_us: float | None
-    """Processor time of the broker's process and its children per message; None when it is not known."""
+    """Processor time of the broker's process and its children per message; None if unknown."""
     connections: int
-    """To each broker of the topic."""
+    """Number of connections to each broker of the topic."""
     inflight: int
     """Requests in flight per connection."""
     size_bytes: int
-    """Of a body."""
+    """Size of a body."""
     batch: int
 
     def as_json(self) -> dict[str, Any]:
-        """Return the values for one line of JSON."""
+        """Return the result as JSON."""
         return attrs.asdict(self) | {"machine": machine_facts()}
 
 
@@ -95,9 +95,9 @@ async def run_bench(settings: BenchSettings, name_server: str, pid: int | None) 
     """Measure the brokers of a topic together.
 
     Args:
-        settings: how.
-        name_server: ``host:port``.
-        pid: the broker's process, or the one that started several, for their processor time.
+        settings: the load.
+        name_server: ``host:port`` of the name server.
+        pid: the broker's process, or the parent of several, for their processor time.
 
     Raises:
         RemotingError: no broker answers, or a connection was lost.
@@ -119,7 +119,7 @@ async def run_bench(settings: BenchSettings, name_server: str, pid: int | None) 
 
 
 async def bench_route(admin: AdminClient, settings: BenchSettings) -> TopicRoute:
-    """Return the topic's route; a topic that is missing is created, and then every broker is waited for."""
+    """Return the topic's route. If the topic does not exist, it is created, and the route includes every broker."""
     brokers = 1
     for attempt in range(ROUTE_TRIES):
         try:
@@ -165,7 +165,7 @@ async def _pullers(settings: BenchSettings, admin: AdminClient, route: TopicRout
 
     def of_broker(filled: list[MessageQueue]) -> MakeConnection:
         def make(tally: Tally, number: int) -> WindowConnection:
-            # Where connections outnumber queues some read the same ones; where they do not, each queue has one reader.
+            # If there are more connections than queues, some read the same queue; else each queue has one reader.
             mine = filled[number :: settings.connections] or [filled[number % len(filled)]]
             frames = [PullFrame(slot, queue, settings.batch, settings.access) for slot, queue in enumerate(mine)]
             return PullConnection(tally, frames, [offsets[queue] for queue in mine])
@@ -176,7 +176,7 @@ async def _pullers(settings: BenchSettings, admin: AdminClient, route: TopicRout
 
 
 def queues_by_broker(queues: Sequence[MessageQueue]) -> dict[str, list[MessageQueue]]:
-    """Return the queues of each broker, in their order. Raises RefusedError where there is none."""
+    """Return the queues in order, keyed by broker. Raises RefusedError if there is none."""
     if not queues:
         raise RefusedError(16, "the topic has no queue for this", reason="route.no-queue")
     found: dict[str, list[MessageQueue]] = {}
@@ -237,7 +237,7 @@ async def _measure(
 
 
 async def _until(tally: Tally, seconds: float | None) -> None:
-    """Wait for a time, or until the run has ended. Raises what made it fail."""
+    """Wait for some seconds or until the run has ended. Raises the error that ended it."""
     try:
         async with asyncio.timeout(seconds):
             await tally.ended.wait()
