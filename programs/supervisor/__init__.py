@@ -1,1 +1,1 @@
-"""Several brokers under one name server, each in a process of its own (docs/cores.md)."""
+"""Runs several brokers under one name server, each in a separate process (docs/cores.md)."""

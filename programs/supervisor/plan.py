@@ -1,4 +1,4 @@
-"""What the brokers of one command are called, where each stores and listens; decided before any of them is started."""
+"""Decides the names, stores and ports of the brokers of one command, before any of them is started."""
 
 from __future__ import annotations
 
@@ -17,39 +17,39 @@ if TYPE_CHECKING:
     from flintmq.config.sections.models import BrokerConfig
 
 PORTS_APART: Final = 10
-"""Between the ports of neighbours: a broker takes ``port`` - 2 (VIP), ``port`` and ``port`` + 1 (replication)."""
+"""Distance between the ports of two brokers. A broker uses ``port`` - 2 (VIP), ``port`` and ``port`` + 1 (replication)."""
 LOG: Final = "commitlog"
-"""The folder by which a store is known."""
+"""The folder that shows that its parent is a store."""
 _PORT_MAX: Final = 65_535
 
 
 @attrs.frozen
 class BrokerPlan:
-    """One broker, as its process is started."""
+    """The plan of one broker's process."""
 
     name: str
-    """``broker-a`` and so on; its folder in the store has this name, too."""
+    """The broker's name, such as ``broker-a``, and the name of its folder in the store."""
     store: Path
     settings: tuple[str, ...]
-    """``key=value`` of what it has for itself, beside what all of them have."""
+    """Settings ``key=value`` of this broker, in addition to the common ones."""
     has_free_port: bool
-    """Whether it takes a free port, which it keeps when it is started again."""
+    """Whether the broker takes a free port, which it keeps after a restart."""
     free_ports: Mapping[str, str] = attrs.field(factory=dict)
-    """Those of services that are free at first and kept then: the key of the setting, and the word of the READY line."""
+    """Ports of services that are free at first and kept then: setting's key to the word of the READY line."""
 
 
 def plan_brokers(loaded: LoadedConfig, count: int, folder: Path, name_server: str) -> list[BrokerPlan]:
-    """Return a plan for each broker: the names end with -a, -b and so on, the ports lie ten apart.
+    """Return a plan for each broker. Names end with -a, -b and so on; ports differ by ten.
 
     Args:
-        loaded: the configuration of all of them; its names, ports and folder are the first one's.
-        count: how many, from 1 to 26.
-        folder: each has a folder of its own in it, named as the broker is.
-        name_server: ``host:port`` of the one that all register with, beside those of the configuration.
+        loaded: the common configuration; its names, ports and folder are those of the first broker.
+        count: the number of brokers, from 1 to 26.
+        folder: the parent of the brokers' store folders, which have the brokers' names.
+        name_server: ``host:port`` of the name server that all register with, besides those of the configuration.
 
     Raises:
-        ConfigError: the configuration is one of a slave, or a port would be too high.
-        StoreError: the folder holds the store of a single broker.
+        ConfigError: the configuration is a slave's, or a port would be too high.
+        StoreError: the folder is the store of a single broker.
     """
     config = loaded.config
     if config.broker.is_slave:
@@ -71,7 +71,7 @@ def plan_brokers(loaded: LoadedConfig, count: int, folder: Path, name_server: st
     for number, name in enumerate(broker_names(config.broker.name, count)):
         settings = [f"broker.name={name}", f"store.path={folder / name}", f"namesrv.addresses={addresses}"]
         if config.console.enable:
-            settings.append("console.enable=false")  # one console, which the supervisor has, shows all of them
+            settings.append("console.enable=false")  # the supervisor has one console for all of them
         for key, first_port in ports.items():
             if first_port:  # 0 is a free port, null the default
                 settings.append(f"{key}={_port(key, first_port + number * PORTS_APART, name)}")
@@ -81,13 +81,13 @@ def plan_brokers(loaded: LoadedConfig, count: int, folder: Path, name_server: st
             moved = [_moved(entry, number * PORTS_APART, name) for entry in config.listen.advertised]
             settings.append(f"listen.advertised={','.join(moved)}")
         if has_free_port and config.listen.ha_port is None:
-            settings.append("listen.ha_port=0")  # the port that it keeps may have a neighbour by then
+            settings.append("listen.ha_port=0")  # a neighbor may use the port after the kept one
         plans.append(BrokerPlan(name, folder / name, tuple(settings), has_free_port, free_ports))
     return plans
 
 
 def _shared_folders(config: BrokerConfig) -> dict[str, tuple[str, ...]]:
-    """Return the folders beside ``store.path`` that are given, by key: in each, every broker has a folder of its own."""
+    """Return the folders besides ``store.path`` that are configured, by key. Each broker has a subfolder in each."""
     landing = config.spark_feed.landing.path
     found = {
         "store.commit_log_paths": config.store.commit_log_paths,
@@ -98,7 +98,7 @@ def _shared_folders(config: BrokerConfig) -> dict[str, tuple[str, ...]]:
 
 
 def _moved(advertised: str, apart: int, name: str) -> str:
-    """Return an entry of ``listen.advertised`` with its port so much higher."""
+    """Return an entry of ``listen.advertised`` with its port increased."""
     place, _, port = advertised.rpartition(":")
     return f"{place}:{_port('listen.advertised', int(port) + apart, name)}"
 
@@ -118,22 +118,22 @@ def broker_names(first: str, count: int) -> list[str]:
 
 
 def stores_in(folder: Path) -> list[str]:
-    """Return the names of the folders in a folder that hold a store, in order."""
+    """Return the names of the subfolders that contain a store, sorted."""
     return sorted(log.parent.name for log in folder.glob(f"*/{LOG}") if log.is_dir())
 
 
 def check_single(folder: Path, name: str) -> None:
-    """Check that a folder is one for the store of a single broker, and not of several.
+    """Check that a folder is the store of a single broker, not of several.
 
     Args:
-        folder: for the store.
-        name: of the broker.
+        folder: the store's folder.
+        name: the broker's name.
 
     Raises:
-        StoreError: several brokers have their stores in it; says how they are started.
+        StoreError: several brokers have their stores in it; says how to start them.
     """
     found = stores_in(folder)
-    if (folder / LOG).is_dir():  # a store may have other folders of the operator's in it
+    if (folder / LOG).is_dir():  # a store may contain other folders of the operator
         found = [one for one in found if one in broker_names(name, len(string.ascii_lowercase))]
         if found:
             raise StoreError(
@@ -148,13 +148,13 @@ def check_single(folder: Path, name: str) -> None:
 
 
 def _count_for(found: Sequence[str], name: str) -> int:
-    """Return with how many brokers all stores are in use; as many as there are where their names are others."""
+    """Return the number of brokers that uses all stores; the number of stores if they have other names."""
     known = broker_names(name, len(string.ascii_lowercase))
     return max((known.index(one) + 1 for one in found if one in known), default=len(found))
 
 
 def _remedy(folder: Path, name: str) -> str:
-    """Return how a single broker's store becomes one of several: by its move to a folder that holds none yet."""
+    """Return how to make a single broker's store one of several: by moving it to a subfolder without a store."""
     there = set(stores_in(folder))
     free = next((one for one in broker_names(name, len(string.ascii_lowercase)) if one not in there), None)
     if free is None:
@@ -166,6 +166,6 @@ def _remedy(folder: Path, name: str) -> str:
 
 
 def left_out(folder: Path, plans: list[BrokerPlan]) -> list[str]:
-    """Return the names of the brokers that have a store in the folder and are not among those of a plan, in order."""
+    """Return the names of brokers that have a store in the folder but are not in a plan, sorted."""
     known = {plan.name for plan in plans}
     return [name for name in stores_in(folder) if name not in known]

@@ -1,4 +1,4 @@
-"""What a supervised broker tells of its supervisor: how often it was started again, why, and which others are down."""
+"""Shows in a broker what its supervisor knows: the restarts, their reason, and which other brokers are down."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 
 @attrs.define
 class Supervised:
-    """A plugin of the broker's process, and its service: figures and alarms for request 28 and ``flintmq status``."""
+    """A plugin and service of a supervised broker: figures and alarms for request 28 and ``flintmq status``."""
 
     plugin_name = "supervised"
 
     restarts: int
     last_end: str
-    """How the process before this one ended; empty for the first one."""
+    """How the previous process ended; empty for the first process."""
     down: dict[str, str] = attrs.field(factory=dict)
-    """Name → how it ended, of the supervisor's other brokers that do not serve: they cannot tell it themselves."""
+    """How each of the supervisor's other brokers ended that are down, keyed by name. They cannot report it themselves."""
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Return what ``RESTARTS:REASON`` says."""
+        """Return the object for a text ``RESTARTS:REASON``."""
         restarts, _, last_end = text.partition(":")
         return cls(int(restarts), last_end)
 
@@ -42,7 +42,7 @@ class Supervised:
         return self
 
     def told(self, line: bytes) -> None:
-        """Take what the supervisor says of the other brokers: a JSON object, as :attr:`down`. Loop thread."""
+        """Store the supervisor's message about other brokers: a JSON object like :attr:`down`. Loop thread."""
         self.down = msgspec.json.decode(line, type=dict[str, str])
 
     def alarms(self) -> list[Alarm]:
@@ -51,12 +51,12 @@ class Supervised:
         return [Alarm("broker.missing", CRITICAL, name, text.format(name, how)) for name, how in self.down.items()]
 
     def start(self) -> None:
-        """Do nothing: the supervisor lives in another process."""
+        """Do nothing: the supervisor runs in another process."""
 
     def stop(self) -> None:
-        """Do nothing."""
+        """Do nothing: the supervisor runs in another process."""
 
     def runtime_info(self) -> Mapping[str, str]:
-        """Return the figures ``supervisorRestarts`` and, where there was one, ``supervisorLastEnd``."""
+        """Return the figures ``supervisorRestarts`` and, after a restart, ``supervisorLastEnd``."""
         found = {"supervisorRestarts": str(self.restarts)}
         return found | ({"supervisorLastEnd": self.last_end} if self.last_end else {})

@@ -1,4 +1,4 @@
-"""Starts brokers as processes, and starts again those that end.
+"""Starts brokers as processes, and restarts those that end.
 
 ::
 
@@ -28,25 +28,25 @@ from flintmq.programs.supervisor.plan import BrokerPlan
 log = event_log("flintmq.supervisor")
 
 PAUSES_S: Final = (1.0, 30.0)
-"""The shortest and the longest, before a broker is started again."""
+"""Shortest and longest pause before a broker is restarted, in seconds."""
 STEADY_S: Final = 60.0
-"""A broker that has served for so long begins with the shortest pause again."""
+"""After serving for this many seconds, a broker has the shortest pause again."""
 STOP_TIMEOUT_S: Final = 60.0
 PROGRAM: Final = (sys.executable, "-m", "flintmq", "broker")
 
 
 class Supervisor:
-    """Keeps brokers running, each in a process of its own, from ``__aenter__`` to ``__aexit__``. Loop thread only.
+    """Keeps brokers running in separate processes, from ``__aenter__`` to ``__aexit__``. Loop thread only.
 
     Args:
-        plans: what to start.
-        arguments: of ``flintmq broker``, for all of them; a plan's settings take precedence.
-        program: the command that these are arguments of.
-        pauses_s: the shortest and the longest one before a broker is started again.
-        clock: measures for how long a broker has served.
+        plans: the brokers to start.
+        arguments: arguments of ``flintmq broker`` for all brokers; a plan's settings override them.
+        program: the command that takes the arguments.
+        pauses_s: the shortest and the longest pause before a broker is restarted.
+        clock: measures how long a broker has served.
 
     Raises (at ``__aenter__``):
-        CommandError: a broker did not start; the others are stopped, and the exit code is that broker's.
+        CommandError: a broker did not start, with its exit code. The other brokers are stopped.
     """
 
     def __init__(
@@ -63,12 +63,13 @@ class Supervisor:
 
     @property
     def ready_words(self) -> dict[str, str]:
-        """What the brokers' services say of themselves, by name: what each of them says, in order, with commas between."""
+        """The words that the brokers' services add to READY lines, keyed by name; values of all brokers, joined by commas."""
         names = dict.fromkeys(name for broker in self.brokers for name in broker.ready_words)
         return {name: ",".join(filter(None, (one.ready_words.get(name) for one in self.brokers))) for name in names}
 
     def _tell(self) -> None:
-        """Tell one of the brokers that serve which ones do not: people and programs ask brokers what is wrong."""
+        """Send one of the serving brokers the list of brokers that are down, because people and programs ask brokers for
+        alarms."""
         down = {broker.name: broker.last_end for broker in self.brokers if broker.is_down}
         for place, broker in enumerate(broker for broker in self.brokers if not broker.is_down):
             broker.tell({} if place else down)
@@ -95,14 +96,14 @@ class Supervisor:
 
 
 class SupervisedBroker:
-    """One broker: its process, and the ones that come after it. Loop thread only.
+    """A broker's current process and its restarts. Loop thread only.
 
     Args:
-        plan: what it is called, and its own settings.
-        command: the program and the arguments that all brokers have.
-        pauses_s: the shortest and the longest one before it is started again.
-        clock: measures for how long it has served.
-        changed: called when :attr:`is_down` has changed, or the reason.
+        plan: the broker's name and settings.
+        command: the program and the arguments of all brokers.
+        pauses_s: the shortest and the longest pause before a restart.
+        clock: measures how long the broker has served.
+        changed: called when :attr:`is_down` or its reason has changed.
     """
 
     def __init__(
@@ -117,12 +118,12 @@ class SupervisedBroker:
         self.address = ""
         """``host:port`` of the broker; empty until it is ready for the first time."""
         self.ready_words: dict[str, str] = {}
-        """What its services say of themselves; of the start before, while it is started again."""
+        """Words of the services in the last READY line, also during a restart."""
         self.restarts = 0
         self.last_end = ""
-        """How the last process ended; empty while the first one lives."""
+        """How the last process ended; empty during the first one."""
         self.is_down = False
-        """Whether it ended, and does not serve again yet."""
+        """Whether the process has ended and its successor is not ready yet."""
         self._changed = changed
         self._settings = list(plan.settings)
         self._keeps_port = plan.has_free_port
@@ -135,14 +136,14 @@ class SupervisedBroker:
 
     @property
     def pid(self) -> int | None:
-        """Return the id of its process; None where there is none."""
+        """The id of the process; None if there is none."""
         return None if self._process is None else self._process.pid
 
     async def start(self) -> None:
-        """Start the process and wait until it serves.
+        """Start the process and wait until it is ready.
 
         Raises:
-            CommandError: it ended before; with its exit code. What it said stands on stderr.
+            CommandError: the process ended before; with its exit code. Its output is on stderr.
         """
         words = [word for setting in self._settings for word in ("--set", setting)]
         supervised = ("--supervised", f"{self.restarts}:{self.last_end}")
@@ -156,9 +157,9 @@ class SupervisedBroker:
         self.ready_words = {name: word for name, word in ready.items() if name not in READY_WORDS}
         if not self.address:
             self.address = ready["broker"]
-            if self._keeps_port:  # clients know it by now
+            if self._keeps_port:  # clients know the port
                 self._settings.append(f"listen.port={self.address.rpartition(':')[2]}")
-            for key, name in self._kept_ports.items():  # what reads them knows them by now, too
+            for key, name in self._kept_ports.items():  # readers of services know these ports
                 if name in self.ready_words:
                     self._settings.append(f"{key}={self.ready_words[name].rpartition(':')[2]}")
 
@@ -166,7 +167,7 @@ class SupervisedBroker:
         log.info("supervisor.printed", "%(process)s printed: %(line)s", process=self.name, line=printable(line))
 
     def keep(self) -> None:
-        """Start it again from now on whenever it ends, until :meth:`stop`."""
+        """Restart the process from now on whenever it ends, until :meth:`stop`."""
         self._keeper = asyncio.create_task(self._keep(), name=f"keep {self.name}")
 
     async def _keep(self) -> None:
@@ -208,13 +209,13 @@ class SupervisedBroker:
                 )
 
     def tell(self, down: Mapping[str, str]) -> None:
-        """Tell the process which other brokers are down: name → how each ended."""
+        """Send the process the list of other brokers that are down: name to how each ended."""
         assert self._process is not None
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(down).encode() + b"\n")
 
     async def stop(self) -> None:
-        """End the process in good order, and by force where that takes more than a minute. Idempotent."""
+        """Stop the process in order, or kill it after a minute. Idempotent."""
         if self._keeper is not None:
             self._keeper.cancel()
             await asyncio.gather(self._keeper, return_exceptions=True)
@@ -228,7 +229,7 @@ class SupervisedBroker:
 
 
 def how_it_ended(code: int) -> str:
-    """Return what a process did, in words that follow its name. ``code`` is negative for a signal, as in :mod:`subprocess`."""
+    """Return how a process ended, in words that follow its name. ``code`` is negative for a signal, as in :mod:`subprocess`."""
     if code < 0:
         known = -code in {number.value for number in signal.Signals}  # real-time signals have no names
         return f"was ended by {signal.Signals(-code).name if known else f'signal {-code}'}"
