@@ -1,1 +1,1 @@
-"""Writes the projects that plugins begin as."""
+"""Writes the projects of new plugins."""

@@ -1,7 +1,7 @@
-"""Writes the project of a new plugin: one skeleton for all kinds, and one template for each.
+"""Writes the project of a new plugin, from one common template and one for each kind.
 
-A template in ``templates/`` is a text of parts. A part begins with a line ``==== NAME``: the path of a file of the project, or
-a word that the skeleton uses as ``$word``.
+A template in ``templates/`` consists of parts. A part begins with a line ``==== NAME``. The name is the path of a file in the
+project, or a word that the common template uses as ``$word``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from flintmq.plugins.builtin import BUILTIN_PLUGINS
 from flintmq.programs.broker.processors import ProcessorsPlugin
 
 KINDS: Final = ("dispatcher", "flush", "index", "filter", "processor", "intake", "service", "authenticator")
-"""What a plugin can begin as; each has its template."""
+"""The kinds of plugins; each has a template."""
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9]*([-_.][A-Za-z0-9]+)*")
 _NAME_MAX_CHARS: Final = 64
 _OWN: Final = "flintmq"
@@ -33,26 +33,26 @@ _PART: Final = re.compile(r"^==== (.+)\n", re.MULTILINE)
 
 
 class ScaffoldError(FlintError):
-    """A project cannot be written under this name or into this folder; says what to change."""
+    """A project cannot be written with this name or to this folder. The text says what to change."""
 
 
 @attrs.frozen
 class PluginName:
-    """What a new plugin is called; made by :meth:`of`."""
+    """The names of a new plugin; made by :meth:`of`."""
 
     distribution: str
-    """As it is installed: ``flintmq-large-messages``."""
+    """The name to install it by: ``flintmq-large-messages``."""
     package: str
-    """As it is imported: ``flintmq_large_messages``."""
+    """The name to import it by: ``flintmq_large_messages``."""
     section: str
-    """As the configuration and ``flintmq plugins`` name it: ``large_messages``."""
+    """The name in the configuration and in ``flintmq plugins``: ``large_messages``."""
 
     @classmethod
     def of(cls, distribution: str) -> PluginName:
-        """Return the names of a plugin, given that of its distribution.
+        """Return the names of a plugin from the name of its distribution.
 
         Raises:
-            ScaffoldError: a distribution cannot have the name, or a package or a part of FlintMQ has it already.
+            ScaffoldError: the name is not valid, or a package or a part of FlintMQ already has it.
         """
         if len(distribution) > _NAME_MAX_CHARS or _NAME.fullmatch(distribution) is None:
             raise ScaffoldError(
@@ -76,10 +76,10 @@ class PluginName:
 
 
 def project_files(name: PluginName, kind: str) -> dict[str, str]:
-    """Return the text of each file of a new project, by its path in the project's folder.
+    """Return the texts of a new project's files, keyed by path relative to the project.
 
     Args:
-        name: what the plugin is called.
+        name: the plugin's names.
         kind: one of :data:`KINDS`.
     """
     words = {
@@ -97,12 +97,12 @@ def project_files(name: PluginName, kind: str) -> dict[str, str]:
 
 
 def write_project(name: PluginName, kind: str, folder: Path) -> list[str]:
-    """Write a new project, and return the paths of its files in the project's folder.
+    """Write a new project, and return the paths of its files relative to the project.
 
     Args:
-        name: what the plugin is called.
+        name: the plugin's names.
         kind: one of :data:`KINDS`.
-        folder: where it is written to; made where it does not exist. One that holds nothing but ``.git`` counts as empty.
+        folder: the project's folder; created if it does not exist. A folder with only ``.git`` counts as empty.
 
     Raises:
         ScaffoldError: the folder is a file, or is not empty; nothing was written.
@@ -119,7 +119,7 @@ def write_project(name: PluginName, kind: str, folder: Path) -> list[str]:
 
 
 def _parts(template: str, words: Mapping[str, str]) -> dict[str, str]:
-    """Return the parts of a template by name, with the words put in."""
+    """Return the parts of a template, keyed by name, with the words substituted."""
     text = importlib.resources.files(__package__).joinpath("templates", f"{template}.txt").read_text(encoding="utf-8")
     _nothing, *parts = _PART.split(text)
     pairs = zip(parts[::2], parts[1::2], strict=True)
@@ -127,7 +127,7 @@ def _parts(template: str, words: Mapping[str, str]) -> dict[str, str]:
 
 
 def _taken() -> frozenset[str]:
-    """Return the names of FlintMQ's own sections and plugins, and of what these register."""
+    """Return the names of FlintMQ's own sections, plugins and registered objects."""
     built_in = Kernel.assemble((), (*BUILTIN_PLUGINS, ProcessorsPlugin()), use_entry_points=False).describe()
     registered = (what.rpartition(" ")[2] for info in built_in for what in info.registered)
     sections = (field.name for field in attrs.fields(BrokerConfig))
