@@ -1,1 +1,1 @@
-"""The broker: its assembly, its life, and the parts that only it has."""
+"""The broker: its assembly, its start and stop, and the parts that only a broker has."""

@@ -1,4 +1,4 @@
-"""What a broker consists of, put together in order: store, tables, state, dispatchers, services, intake steps, server."""
+"""Assembles a broker: store, tables, state, dispatchers, services, intake steps, server."""
 
 from __future__ import annotations
 
@@ -50,21 +50,21 @@ log = event_log("flintmq.broker")
 
 
 class Assembly:
-    """Everything of one broker that plugins and configuration decide about. Loop thread.
+    """All objects of one broker that plugins and configuration determine. Loop thread.
 
-    What is made is given back through ``held`` in the reverse order, however far the assembly came.
+    Created objects are released through ``held`` in reverse order, even if the assembly fails midway.
 
     Args:
         kernel: the plugins.
-        settings: their sections of the configuration, and with them the configuration.
-        address: how the broker is reached.
-        disk: what the store reads, writes and syncs through.
-        clock: time.
-        timers: work that is done again and again.
-        held: gives back what was made.
+        settings: the configuration, with the plugins' sections.
+        address: the addresses of the broker.
+        disk: the disk that the store reads, writes and syncs.
+        clock: the clock.
+        timers: runs periodic work.
+        held: releases the created objects.
 
     Raises:
-        ConfigError, PluginError: the configuration or a plugin is wrong; says where.
+        ConfigError, PluginError: the configuration or a plugin is not valid; names the place.
         StoreError: the store cannot be opened.
     """
 
@@ -83,13 +83,14 @@ class Assembly:
         self.config = config = settings.loaded.config
         self._pools = pools = Pools(held, config.admission)
         self.is_closing = False
-        """Whether the store takes nothing more."""
+        """Whether the store no longer accepts messages."""
         self.services = Services(kernel, log)
         features = kernel.registries.features_topics()
         role = Role(config.broker.role, config.broker.id)
         stores = StoreAssembly(config, kernel, settings, disk, clock, role)
         store = stores.open()
-        held.push_async_callback(in_thread_to_its_end, store.close)  # every file is synced; the loop goes on meanwhile
+        # every file is synced in a thread, so the loop is not blocked
+        held.push_async_callback(in_thread_to_its_end, store.close)
         counted = frozenset(topic.name for topic in features if topic.counts_queues)
         lacking = _check_small_files(store)
         authenticators = Authenticators(kernel, settings, config, config.authenticators_in_force, acl_key="acl.enable")
@@ -146,7 +147,7 @@ class Assembly:
         )
 
     def _publish(self) -> None:
-        """Tell the figures and alarms of each part to those that ask the broker."""
+        """Connect the figures and alarms of all parts with the broker's figures and alarms."""
         kernel, state, pools, figures = self.kernel, self.state, self._pools, self.state.figures
         for texts in (self.services.figures, partial(plugin_figures, kernel), partial(alarm_figures, state.alarms)):
             figures.add(texts)
@@ -163,10 +164,10 @@ class Assembly:
             state.alarms.add(alarmed)
 
     def add_parts(self) -> None:
-        """Make the request processors and what plugins registered for the server as a whole.
+        """Create the request processors, and what plugins registered for the whole server.
 
         Raises:
-            ConfigError, PluginError: a plugin's fault; names it.
+            ConfigError, PluginError: a plugin is at fault; names it.
         """
         self.served.add_parts(self.state.api, self._pools)
 
@@ -187,17 +188,17 @@ class Assembly:
         self.state.hand_over_store()
 
     async def _end_writes(self) -> None:
-        """Make the log durable, then write the positions that stand for it: no delivered message comes again."""
+        """Sync the log, and then write the offsets that refer to it, so that no consumed message is delivered again."""
         self._hand_over()
         try:
             await in_thread_to_its_end(self.state.store.end_writes)
-        except StoreError as error:  # positions that stand for more than is on disk are not written then
+        except StoreError as error:  # offsets past the synced log are not written then
             log.error("store.not_durable", "the log could not be made durable: %(error)s", error=error)
         self.services.persist()
 
 
 def _check_small_files(store: MessageStore) -> list[str]:
-    """Look at tables before they are read; return those that may lack something. Raises StoreError."""
+    """Check tables before they are read, and return those that may lack entries. Raises StoreError."""
     noted = store.noted
     with store_errors(store.root):
         is_outdated = noted is not None and noted.is_stop and store.watermarks.wrote > noted.log_end
@@ -214,7 +215,7 @@ def _check_small_files(store: MessageStore) -> list[str]:
 
 
 def _prepare_tables(state: BrokerState, *, is_incomplete: bool) -> None:
-    """Adapt the tables to what the store holds; those of a slave are its master's."""
+    """Adapt the tables to the content of the store; a slave's tables come from its master."""
     store = state.store
     if state.role.takes_writes:
         _complete_topics(state, is_incomplete=is_incomplete)
@@ -228,9 +229,9 @@ def _mended(store: MessageStore) -> list[Alarm]:
 
 
 def _complete_topics(state: BrokerState, *, is_incomplete: bool) -> None:
-    """Make topics again whose queues have messages, where the table of topics is known to lack some; name them else.
+    """Recreate topics whose queues have messages, if the table of topics is known to be incomplete; else log their names.
 
-    After a stop all topics of queues are in the table; after a kill what was noted last may be missing.
+    After a stop the table has the topics of all queues. After a kill the last changes may be missing.
     """
     store, topics = state.store, state.topics
     if not is_incomplete and (store.started_clean or store.noted is None):
@@ -263,7 +264,7 @@ def _complete_topics(state: BrokerState, *, is_incomplete: bool) -> None:
 
 
 def _begin_epoch_if_replicated(state: BrokerState) -> None:
-    """Begin an epoch in a store that once was a master's, and stays one while nothing follows it."""
+    """Begin a new epoch if the store was ever a master's with slaves."""
     if any(epoch.cause == MASTER for epoch in state.store.epochs.epochs.entries):
         state.store.become_master()
 
@@ -271,7 +272,7 @@ def _begin_epoch_if_replicated(state: BrokerState) -> None:
 def _load_topics(
     config: BrokerConfig, features: tuple[SystemTopic, ...], disk: Disk, clock: Clock
 ) -> TopicConfigManager:
-    """Return the table of topics of a store, with those that every broker has and those of features."""
+    """Return the table of a store's topics, with the topics of every broker and of features."""
     root = Path(config.store.path)
     boot = boot_topics(
         cluster=config.broker.cluster,

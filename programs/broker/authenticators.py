@@ -1,4 +1,4 @@
-"""Makes the authenticators that a broker or a name server asks, and counts their failures for their plugins."""
+"""Creates the authenticators of a broker or a name server, and counts their failures for their plugins."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from flintmq.programs.broker.loading import PluginSettings
 from flintmq.programs.broker.service import Timers
 
 ACL: Final = "acl"
-"""The authenticator that ``acl.enable`` and ``nameserver.acl_enable`` ask for."""
+"""The authenticator that ``acl.enable`` and ``nameserver.acl_enable`` enable."""
 
 
 class Authenticators:
-    """The authenticators in force of one server. Loop thread.
+    """The active authenticators of one server. Loop thread.
 
     Args:
         kernel: the plugins.
         settings: the plugins' sections of the configuration.
-        config: the whole configuration, given to authenticators whose plugin has no section.
+        config: the whole configuration, for authenticators whose plugin has no section.
         names: the names of the authenticators, in the order in which they are asked.
-        acl_key: the setting that adds the authenticator ``acl``.
+        acl_key: the setting that enables the authenticator ``acl``.
 
     Raises:
-        ConfigError: an authenticator refuses its settings, or the setting asks for one that no plugin has.
+        ConfigError: an authenticator refuses its settings, or the setting needs one that no plugin has.
         PluginError: a name is unknown, or a factory fails.
     """
 
@@ -55,22 +55,22 @@ class Authenticators:
             made.append(one if entry.owner.built_in else _Noted(one, kernel.account(entry)))
             self._registered[id(made[-1])] = entry
         self.in_force = tuple(made)
-        """In the order in which they are asked."""
+        """The authenticators in the order in which they are asked."""
 
     def start(self, timers: Timers) -> None:
-        """Let those that read files look for changes from now on."""
+        """Start to reload the files of authenticators that support it."""
         for authenticator in self.in_force:
             if isinstance(authenticator, ReloadingAuthenticator):
                 timers.every(authenticator.reload_interval_s, authenticator.reload, "account files")
 
     def failed(self, authenticator: Authenticator, request: Request, error: BaseException) -> None:
-        """Count for its plugin what an authenticator raised that is not a refusal."""
+        """Count an unexpected error of an authenticator for its plugin."""
         doing = f"request {request.code}: an authenticator failed"
         self._kernel.blame(self._registered[id(authenticator)], doing, error, is_secret=True)
 
 
 class _Noted:
-    """An authenticator whose calls are noted. One that fails is never switched off, because that would let everybody in."""
+    """An authenticator whose calls are recorded. It is never disabled after failures, because that would let everyone in."""
 
     def __init__(self, inner: Authenticator, account: Account) -> None:
         self._inner = inner

@@ -1,7 +1,7 @@
-"""The broker: kernel, store, state, processors and sockets put together, started and stopped in order.
+"""The broker: assembles kernel, store, state, processors and sockets, and starts and stops them in order.
 
-Start: lock → configuration → plugins → recovery → dispatchers catch up → listen → register. Nothing listens before recovery
-has ended. Stop: the reverse; the ``abort`` file goes last, and only when everything is on disk.
+The start: lock → configuration → plugins → recovery → dispatchers catch up → listen → register. No port is open before recovery
+has ended. The stop is the reverse. The ``abort`` file is removed last, and only if everything is on disk.
 """
 
 from __future__ import annotations
@@ -48,24 +48,24 @@ log = event_log("flintmq.broker")
 
 
 class Broker(Service):
-    """A broker, embedded or served.
+    """A broker, embedded in a program or run by ``flintmq``.
 
     ::
 
         async with flintmq.Broker(config) as broker:
             await broker.put([flintmq.Message("T", b"hello")])
 
-        with flintmq.Broker(config) as broker:          # its own thread
+        with flintmq.Broker(config) as broker:          # in a separate thread
             broker.put([flintmq.Message("T", b"hello")])
 
     Args:
-        config: a ``BrokerConfig``, what ``load_config`` returned, a file of either format, or None for the defaults.
-        plugins: plugin objects beyond those of the configuration and the installed ones; they may replace built-ins.
-        clock: time. Tests give a :class:`~flintmq.testing.clock.VirtualClock` (docs/testing.md).
-        disk: what the store reads, writes and syncs through.
+        config: a ``BrokerConfig``, a ``LoadedConfig``, a configuration file of either format, or None for the defaults.
+        plugins: plugin objects in addition to configured and installed plugins; they may replace built-in ones.
+        clock: the clock. Tests use a :class:`~flintmq.testing.clock.VirtualClock` (docs/testing.md).
+        disk: the disk that the store reads, writes and syncs.
 
     Raises (at the start):
-        ConfigError, PluginError: the configuration or a plugin is wrong; says where.
+        ConfigError, PluginError: the configuration or a plugin is not valid; names the place.
         StoreError: the store cannot be opened.
         RemotingError: a port is in use.
     """
@@ -99,29 +99,29 @@ class Broker(Service):
 
     @property
     def config(self) -> BrokerConfig:
-        """The settings in force; some may change while running."""
+        """The current settings; some may change at run time."""
         return self._assembly.state.config if self._assembly is not None else self.loaded.config
 
     @property
     def state(self) -> BrokerState:
-        """The tables, the store and the settings, from the start on."""
+        """The tables, the store and the settings. Raises FlintError before the start."""
         return self._assembled().state
 
     @property
     def api(self) -> BrokerApi:
-        """What plugins may use of it, from the start on. Loop thread."""
+        """The broker's interface for plugins. Raises FlintError before the start. Loop thread."""
         return self.state.api
 
     @property
     def kernel(self) -> Kernel:
-        """The plugins, from the start on."""
+        """The plugins. Raises FlintError before the start."""
         if self._kernel is None:
             raise FlintError("the broker was not started")
         return self._kernel
 
     @property
     def server(self) -> RemotingServer:
-        """The sockets, from the start on."""
+        """The server with the broker's sockets. Raises FlintError before the start."""
         return self._assembled().served.server
 
     def runtime_info(self) -> dict[str, str]:
@@ -130,22 +130,22 @@ class Broker(Service):
 
     @property
     def address(self) -> str:
-        """``host:port`` that clients get."""
+        """``host:port`` that clients get from name servers."""
         return self.state.advertised_address
 
     @property
     def port(self) -> int:
-        """The port it listens on; 0 where it does not (``listen.enable: false``)."""
+        """The listening port; 0 if the broker does not listen (``listen.enable: false``)."""
         return self.state.address.listening_port if self._assembly is not None else 0
 
     @property
     def ha_port(self) -> int:
-        """The port that slaves replicate from, or would."""
+        """The port from which slaves replicate, if they do."""
         return self.state.ha_port
 
     @property
     def ready_words(self) -> dict[str, str]:
-        """What its services add to the READY line, by name: ``metrics`` → ``127.0.0.1:5557``."""
+        """Words that services add to the READY line, keyed by name, such as ``metrics`` → ``127.0.0.1:5557``."""
         return self._assembled().services.ready_words()
 
     @property
@@ -191,16 +191,17 @@ class Broker(Service):
         )
 
     async def check(self, ledger: Ledger | None = None) -> None:
-        """Make everything that a start makes of plugins, and release it: for ``flintmq config check`` and ``plugins --trace``.
+        """Create and release everything that a start creates with plugins. For ``flintmq config check`` and ``plugins
+        --trace``.
 
-        The store of the configuration is opened, so it should be one of a scratch folder. Nothing listens, no hook of the
-        broker's life is called.
+        The configured store is opened, so it should be in a temporary folder. No port is opened, and no start or stop hook is
+        called.
 
         Args:
-            ledger: what each call of a plugin takes is noted here, also when it fails.
+            ledger: records the time of each call of a plugin, also of failed calls.
 
         Raises:
-            ConfigError, PluginError, StoreError: as a start would.
+            ConfigError, PluginError, StoreError: a start would raise the same error.
         """
         try:
             kernel, settings = load_plugins(self.loaded, self._plugins, self._clock, ledger)
@@ -210,7 +211,7 @@ class Broker(Service):
             await self._release()
 
     def _assemble(self, kernel: Kernel, settings: PluginSettings, address: BrokerAddress) -> Assembly:
-        self._kernel = kernel  # what is made may begin timers, which ask whose they are
+        self._kernel = kernel  # objects created below may start timers, which look up their plugin
         self._assembly = Assembly(
             kernel,
             settings,
@@ -243,17 +244,16 @@ class Broker(Service):
     # in-process
 
     def put(self, messages: Iterable[Puttable]) -> PutBatch:
-        """Store messages without a socket.
+        """Store messages without a socket, and return their results.
 
-        From the thread of the broker's loop: they are appended at once; ``await`` what is returned to know that they are as
-        durable as the flush strategy promises. From any other thread: the loop appends them, and this returns when they are
-        durable. Where that thread runs a loop of its own, which must not wait for a disk, and the broker was started with
-        ``async with``, this returns when they are appended, and what is returned is awaited there. Messages with
-        ``wait_store=False`` are waited for nowhere.
+        On the broker's loop thread the messages are appended at once; ``await`` the result to wait for the durability that the
+        flush strategy promises. On any other thread this returns when they are durable. An exception is a thread with its own
+        event loop, which must not wait for a disk, if the broker was started with ``async with``. There this returns after the
+        append, and the result is awaited. Messages with ``wait_store=False`` are never waited for.
 
         Raises:
-            RefusedError: a message is not acceptable, or the store takes none now; in a child that was forked it takes none.
-            FlintError: the broker does not run, or its event loop does not.
+            RefusedError: a message is not acceptable, the store accepts none now, or this is a forked child process.
+            FlintError: the broker or its event loop does not run.
         """
         batch = list(messages)
         self._check_running()
@@ -281,22 +281,22 @@ class Broker(Service):
         expression_type: str = "TAG",
         commit_offset: int | None = None,
     ) -> PullResult:
-        """Return the messages of a queue from an offset on that are there now, without a socket. Any thread.
+        """Return the existing messages of a queue from an offset on, without a socket. Any thread.
 
-        To wait for messages, to share queues and to have failed ones again is what consumers are for (docs/embedding.md).
+        Use a consumer to wait for messages, to share queues, or to retry failed messages (docs/embedding.md).
 
         Args:
-            topic, queue_id, queue_offset: of the first message.
-            group: who reads; its offset moves only with ``commit_offset``.
-            max_messages: at most; the limits of one answer (``store.max_transfer_*``) hold as well.
-            expression, expression_type: which messages (``*``, ``A || B``, or SQL92).
-            commit_offset: the group's offset, which is stored with the pull.
+            topic, queue_id, queue_offset: the position of the first message.
+            group: the consumer group; its offset changes only with ``commit_offset``.
+            max_messages: the most messages; the limits of an answer (``store.max_transfer_*``) apply too.
+            expression, expression_type: a filter (``*``, ``A || B``, or SQL92).
+            commit_offset: an offset to store for the group.
 
         Raises:
-            RefusedError: the group may not read, or there is no such topic or queue, or the expression does not parse.
-            FlintError: the broker does not run, or its event loop does not.
+            RefusedError: the group may not read, the topic or queue does not exist, or the expression is not valid.
+            FlintError: the broker or its event loop does not run.
         """
-        from flintmq.programs.broker.in_process import Itself, pull_result  # as for put
+        from flintmq.programs.broker.in_process import Itself, pull_result  # imported late, as in put
 
         self._check_running()
         state = self.state
@@ -324,27 +324,28 @@ class Broker(Service):
     def _put_here(self, batch: list[Puttable]) -> PutBatch:
         self._check_running()
         if self._put is None:
-            from flintmq.programs.broker.in_process import InProcessPut  # a broker that is served has no such callers
+            # imported lazily: only an embedded broker has in-process callers
+            from flintmq.programs.broker.in_process import InProcessPut
 
             self._put = InProcessPut(self.state)
         return self._put.put(batch)
 
     def connect(self, address: str) -> socket.socket:
-        """Return a socket that is connected with this broker, without the network.
+        """Return a socket that is connected to this broker without the network.
 
-        It is what ``Producer("shop", broker)`` and the other clients ask for when they need a connection (docs/embedding.md).
-        Requests over it count as any other's: they are signed where the broker asks for signatures. Thread-safe, and waits for
-        nothing.
+        ``Producer("shop", broker)`` and other clients call this for each connection (docs/embedding.md). Its requests are
+        treated like all others; they must be signed if the broker requires that. Any thread; never waits.
 
         Args:
-            address: of this broker, whatever its routes name it; :data:`~flintmq.remoting.client.transport.IN_PROCESS` for what
-                a name server answers, of this broker alone.
+            address: an address of this broker from its routes, or :data:`~flintmq.remoting.client.transport.IN_PROCESS` for a
+                connection that answers like a name server which knows only this broker.
 
         Raises:
-            RemotingConnectError: the broker does not run, or stops; or this is a child that was forked; or too many files are
+            RemotingConnectError: the broker does not run or is stopping, this is a forked child process, or too many files are
                 open.
         """
-        from flintmq.programs.broker.in_process_clients import pair  # a broker that is served has no such clients
+        # imported lazily: only an embedded broker has in-process clients
+        from flintmq.programs.broker.in_process_clients import pair
 
         try:
             self._check_running()
@@ -364,7 +365,7 @@ class Broker(Service):
         return ours
 
     def _join(self, sock: socket.socket, asks_for_routes: bool) -> None:
-        if not self._runs:  # it stops: the client reads the end of the connection
+        if not self._runs:  # the broker is stopping; the client sees the connection's end
             sock.close()
             return
         if self._clients is None:
@@ -384,10 +385,10 @@ class Broker(Service):
 
 
 def _checked_door(config: BrokerConfig) -> tuple[bool, ServerTls | None]:
-    """Return whether the port is open to other machines, and what it encrypts with.
+    """Return whether the port is open to other machines, and the TLS settings.
 
     Raises:
-        ConfigError: it must not be open, or a certificate cannot be used.
+        ConfigError: the port must not be open, or a certificate cannot be used.
     """
     listen = config.listen
     _check_alone(config)
@@ -404,7 +405,7 @@ def _checked_door(config: BrokerConfig) -> tuple[bool, ServerTls | None]:
 
 
 def _check_alone(config: BrokerConfig) -> None:
-    """Raise ``ConfigError`` where a broker that does not listen is to be known to name servers or slaves."""
+    """Raise ConfigError if a broker without a port is configured with name servers or replication."""
     if not config.listen.enable and (config.namesrv.addresses or config.replicates):
         raise ConfigError(
             "'listen.enable' false is for a broker that only its own process uses: it cannot register with name servers "

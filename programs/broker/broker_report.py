@@ -1,4 +1,4 @@
-"""Tells how the last start went, what the quarantine holds, and where each setting comes from: request GET_BROKER_REPORT."""
+"""Answers the request GET_BROKER_REPORT: the last start, the content of the quarantine, and the origin of each setting."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from flintmq.core.io.disk import Disk
 
 FILES_MAX: Final = 50
-"""Files of the quarantine, and holes, that are told one by one."""
+"""Most files of the quarantine and most removed parts that are listed."""
 VALUE_MAX_CHARS: Final = 1_000
 CHANGED: Final = "changed at run time"
 _WHY: Final = {
@@ -41,7 +41,7 @@ _WHY: Final = {
 
 
 class BrokerReportProcessor(DeclaredProcessor):
-    """Answers how the broker came to be as it is. Loop thread.
+    """Reports the last start, the quarantine and the settings. Loop thread.
 
     Args:
         api: the broker.
@@ -50,11 +50,12 @@ class BrokerReportProcessor(DeclaredProcessor):
     def __init__(self, api: BrokerApi) -> None:
         self._api = api
         self._settings: tuple[BrokerConfig, list[ReportedSetting]] | None = None
-        """Of which configuration, and as they are told: they take two milliseconds, and seldom change."""
+        """The last reported settings and their configuration. They are kept, because they take two milliseconds and seldom
+        change."""
 
     @handles(RequestCode.GET_BROKER_REPORT, needs=ADMIN)
     def report(self, _request: Request) -> Response:
-        """Return how the last start went, what the quarantine holds, and where each setting comes from, without secrets."""
+        """Return the last start, the content of the quarantine, and the origin of each setting, without secrets."""
         api, health = self._api, self._api.log.health
         start = start_report(health)
         config = api.settings.current
@@ -65,7 +66,7 @@ class BrokerReportProcessor(DeclaredProcessor):
 
 
 def start_report(health: StoreHealth) -> StartReport:
-    """Return what the start of a store found and did."""
+    """Return what a store's start found and did."""
     plan, walked = health.recovery_plan, health.recovered
     report = StartReport(
         last_stop=plan.last_stop.value,
@@ -95,12 +96,12 @@ def _name(path: Path | None) -> str:
 
 
 def quarantine_of(disk: Disk, folder: Path, start: StartReport) -> Quarantine:
-    """Return what a quarantine holds, the newest files first.
+    """Return the content of a quarantine, newest files first.
 
     Args:
-        disk: where it lies.
-        folder: of the quarantine; there is none while nothing was ever taken out of the log.
-        start: knows why the files of the last start were made.
+        disk: the disk with the quarantine.
+        folder: the quarantine's folder, which exists only after something was removed from the log.
+        start: the last start, for the reasons of its files.
     """
     removed: Iterable[RemovedPart] = (*start.holes, *([start.cut] if start.cut is not None else ()))
     reasons = {one.file: one.reason for one in removed if one.file}
@@ -108,7 +109,7 @@ def quarantine_of(disk: Disk, folder: Path, start: StartReport) -> Quarantine:
     for path in disk.list_files(folder) if disk.exists(folder) else ():
         try:
             made = QuarantinedFile(path.name, disk.size(path), disk.modified_ms(path))
-        except (OSError, StoreError):  # removed by its operator a moment ago
+        except (OSError, StoreError):  # its operator has just removed the file
             continue
         why, reason = _WHY.get(path.suffix, ""), reasons.get(path.name)
         made.why = f"{why}; at the last start: {reason}" if reason else why
@@ -118,11 +119,11 @@ def quarantine_of(disk: Disk, folder: Path, start: StartReport) -> Quarantine:
 
 
 def settings_of(loaded: LoadedConfig, now: BrokerConfig) -> list[ReportedSetting]:
-    """Return the settings that are in force, as ``flintmq config show`` prints them.
+    """Return the current settings in the form of ``flintmq config show``.
 
     Args:
-        loaded: the configuration of the start.
-        now: the one in force: request 25 may have changed it.
+        loaded: the configuration at the start.
+        now: the current configuration, which request 25 may have changed.
     """
     found = []
     for row in rows(attrs.evolve(loaded, config=now)):

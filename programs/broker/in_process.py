@@ -1,4 +1,4 @@
-"""Putting and pulling messages without a socket: the same checks, the same append, the same promise of durability."""
+"""Puts and pulls messages without a socket, with the same checks, the same append and the same durability."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _DEFAULT_QUEUE_NUMS: Final = 4
 
 
 class Puttable(Protocol):
-    """What a message needs to be put; :class:`flintmq.remoting.client.message.Message` has it."""
+    """The attributes of a message that can be put; :class:`flintmq.remoting.client.message.Message` has them."""
 
     @property
     def topic(self) -> str: ...
@@ -40,26 +40,26 @@ class Puttable(Protocol):
     def flag(self) -> int: ...
 
     def wire_text(self, uniq_key: str) -> str:
-        """Return all properties as a client sends them, with the id that the message is given."""
+        """Return all properties in the form in which clients send them, with the message's new id."""
         ...
 
 
 @attrs.frozen
 class PutMessageResult:
-    """Where a message was put."""
+    """The place and the ids of a stored message."""
 
     topic: str
     queue_id: int
     queue_offset: int
     message_id: str
-    """The broker's id: host and physical offset."""
+    """The broker's message id, made of host and physical offset."""
     unique_key: str
-    """The sender's id (UNIQ_KEY)."""
+    """The sender's message id (UNIQ_KEY)."""
     commit_log_offset_bytes: int
 
 
 class PutBatch(Sequence[PutMessageResult]):
-    """What became of a batch, in its order; awaitable for its durability. Results are made when they are looked at."""
+    """The results of a batch, in its order; await it for durability. Results are created when they are accessed."""
 
     def __init__(
         self,
@@ -76,11 +76,11 @@ class PutBatch(Sequence[PutMessageResult]):
         self._host_hex = host_hex
         self._waiter = waiter
         self._holding = holding
-        """The topics where a message may lie instead of the queue that it is meant for."""
+        """Topics in which messages may wait in place of their own queue."""
 
     @property
     def status(self) -> FlushStatus | None:
-        """None while the flush is under way; FLUSHED where nothing is waited for."""
+        """The status of the flush; None while it is in progress, FLUSHED if there is nothing to wait for."""
         return self._waiter.status if self._waiter is not None else FlushStatus.FLUSHED
 
     def _result(self, index: int) -> PutMessageResult:
@@ -117,8 +117,8 @@ class PutBatch(Sequence[PutMessageResult]):
         """Wait until the messages are as durable as the flush strategy promises.
 
         Raises:
-            RefusedError: FLUSH_DISK_TIMEOUT (stored, perhaps not durable), FLUSH_SLAVE_TIMEOUT and SLAVE_NOT_AVAILABLE (stored,
-                and no slave has it yet) or SERVICE_NOT_AVAILABLE (a sync failed).
+            RefusedError: FLUSH_DISK_TIMEOUT (stored, maybe not durable), FLUSH_SLAVE_TIMEOUT or SLAVE_NOT_AVAILABLE (stored,
+                but not on a slave), or SERVICE_NOT_AVAILABLE (a sync failed).
         """
         return self._durable().__await__()
 
@@ -133,14 +133,14 @@ class PutBatch(Sequence[PutMessageResult]):
 
 @attrs.frozen(eq=False)
 class Itself:
-    """The process as the sender and reader of messages."""
+    """This process as the sender and reader of messages."""
 
     packed_host: bytes
     remote_address: str
 
 
 class InProcessPut:
-    """Takes messages from the same process. Loop thread."""
+    """Stores messages from the same process. Loop thread."""
 
     def __init__(self, state: BrokerState) -> None:
         self._state = state
@@ -149,7 +149,7 @@ class InProcessPut:
         self._next_queue = 0
 
     def put(self, messages: Sequence[Puttable]) -> PutBatch:
-        """Append messages, each to the next queue of its topic. All are checked before any is appended."""
+        """Append messages, each to the next queue of its topic. All are checked before the first is appended."""
         state = self._state
         if not state.role.takes_writes:
             state.store.check_writeable()
@@ -165,7 +165,7 @@ class InProcessPut:
             sys_flag=0,
             born_timestamp_ms=now_ms,
             flag=0,
-        )  # one for all: no caller keeps it
+        )  # shared by all messages, because it is not kept
         made_with = min(_DEFAULT_QUEUE_NUMS, state.config.topics.default_queue_nums)
         inner: list[Incoming] = []
         waits = False
@@ -188,7 +188,7 @@ class InProcessPut:
         return PutBatch(stored.requests(), topics, state.store_host_hex, waiter, self._told, holding)
 
     def _told(self, status: FlushStatus) -> None:
-        """Have the broker take note of how a promise ended. Any thread."""
+        """Count the result of a flush in the broker's statistics. Any thread."""
         faults = self._state.stats.faults
         if status is not FlushStatus.FLUSHED or faults.are_some:
             with contextlib.suppress(RuntimeError):  # the broker's loop has ended
@@ -196,14 +196,14 @@ class InProcessPut:
 
 
 def pull_result(pulled: Found | Empty, wanted: Wanted, broker_name: str) -> PullResult:
-    """Return the messages of a pull, their bodies decompressed. Any thread.
+    """Return the messages of a pull, with their bodies decompressed. Any thread.
 
-    Tags are compared as text: the broker compares their hashes.
+    Tags are compared as text here, because the broker compares only their hashes.
 
     Args:
-        pulled: what the outlet found.
-        wanted: what it was asked for; with an expression.
-        broker_name: the name that the messages carry.
+        pulled: the outlet's answer.
+        wanted: the request, with an expression.
+        broker_name: the broker name in the messages.
     """
     tags = build_subscription(wanted.topic, wanted.expression, wanted.expression_type).tags_set
     records = b"".join(pulled.records)

@@ -1,7 +1,7 @@
-"""Clients of the same process: connections that are pairs of sockets, and what a name server would tell them of this broker.
+"""Connections for clients in the broker's process: pairs of sockets, and the answers of a name server about this broker.
 
-A pair of sockets takes no port and no address. Everything behind it is what a connection over the network has: the frames, the
-limits, the access rules, held pulls, requests to the client, a stop that lets answers leave.
+A pair of sockets needs no port and no address. Everything else is as over the network: frames, limits, access rules, held
+pulls, requests to the client, and a stop that sends pending answers.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _PORTS: Final = 65_536
 
 
 def pair() -> tuple[socket.socket, socket.socket]:
-    """Return two connected sockets, within the descriptors that connections may have.
+    """Return two connected sockets, within the limit of descriptors for connections.
 
     Raises:
-        RemotingConnectError: there are no descriptors left for them.
+        RemotingConnectError: no descriptor is left.
     """
     try:
         ours, theirs = socket.socketpair()
@@ -50,7 +50,7 @@ def pair() -> tuple[socket.socket, socket.socket]:
 
 
 class InProcessClients:
-    """The side of one broker on which the clients of its process are. Loop thread.
+    """The broker's side of the connections from its own process. Loop thread.
 
     Args:
         state: the broker.
@@ -63,23 +63,23 @@ class InProcessClients:
         self._host = unpack_host(state.store_host)[0]
         self._numbers = count(1)
         self._is_stale = True
-        """Whether topics, or the broker's role, have changed since they were entered into the routes."""
+        """Whether topics or the broker's role have changed since the routes were last updated."""
         self._routes = RouteInfoManager(state.clock)
         self._names = self._name_server()
         state.topics.changed.subscribe(self._topics_changed)
         state.role.changed.subscribe(self._topics_changed)
 
     def join(self, sock: socket.socket, *, asks_for_routes: bool) -> None:
-        """Serve a connection; in the place of its client's port stands a number of its own."""
+        """Serve a connection. A running number stands in place of the client's port."""
         server = self._names if asks_for_routes else self._server
         server.join(sock, (self._host, next(self._numbers) % _PORTS))
 
     async def close(self) -> None:
-        """Close the connections over which routes are asked for. The server closes its own."""
+        """Close the connections for routes; the server closes its own connections."""
         await self._names.close()
 
     def _name_server(self) -> RemotingServer:
-        """Return what answers as a name server that only this broker registers with. It asks for no signatures."""
+        """Return a server that answers like a name server with only this broker. It requires no signatures."""
         config, kv, pool = self._state.config, KVConfigManager(), Pool("in_process_routes", _CAPACITY)
         listen = config.listen
         server = RemotingServer(
@@ -107,7 +107,7 @@ class InProcessClients:
         self._is_stale = True
 
     def _refresh(self, request: Request) -> None:
-        """Enter the broker's topics into the routes, where they have changed."""
+        """Update the routes with the broker's topics, if they have changed."""
         if not self._is_stale:
             return
         self._is_stale = False

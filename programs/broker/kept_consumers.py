@@ -1,4 +1,4 @@
-"""Keeps the registrations of consumers over a restart, so that they go on at once and not at their next heartbeat."""
+"""Keeps the registrations of consumers over a restart, so that they continue at once and not at their next heartbeat."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 log = event_log("flintmq.broker")
 
 _LOOK_S: Final = 1.0
-"""How soon a change is written: what a killed broker does not know again is at most so old."""
+"""Seconds between checks for changes; a killed broker loses at most changes of this age."""
 _REST: Final = 20
-"""After a write: so many times what it took, so that ten thousand groups that come and go cost little."""
+"""Pause after a write, as a multiple of its duration, so that many changing groups cost little."""
 _NAMED_MAX: Final = 10
 
 
 class KeptConsumers:
-    """Writes who is registered when that changes, in a thread, and at the stop; counts what it finds at the start for one
-    heartbeat interval. Loop thread.
+    """Writes the registrations after changes, in a thread, and at the stop. After a start it restores them for one heartbeat
+    interval. Loop thread.
 
-    A member that is kept holds its share of the queues, also if it never comes back: that is why it counts no longer.
+    A restored member keeps its share of the queues, even if it never comes back. Therefore it counts only that long.
 
     Args:
         api: the broker.
@@ -40,7 +40,7 @@ class KeptConsumers:
         self._api = api
         self._path = api.folder.path / "flint" / "consumers"
         self._written = (0, 0)
-        """The changes of the tables that the file has."""
+        """The change counters of the tables at the last write."""
         self._left_out = 0
         self._is_failing = False
         self._next_s = 0.0
@@ -48,7 +48,7 @@ class KeptConsumers:
         self._is_closing = False
 
     def start(self) -> None:
-        """Count who was registered before; a file that cannot be read is reported, and changes nothing."""
+        """Restore the registrations. A file that cannot be read is logged and ignored."""
         clients = self._api.clients
         try:
             groups = self._read()
@@ -85,7 +85,7 @@ class KeptConsumers:
         return decode_kept(disk.read(self._path))
 
     def ready(self) -> None:
-        """Begin to write changes, and to drop who does not come back: clients can reach the broker from now on."""
+        """Start to write changes and to drop members that do not come back, as clients can connect from now on."""
         self._api.work.every(_LOOK_S, self._look, "registrations", self._rest_s)
         self._api.work.every(KEPT_S, self._drop, "kept consumers")
 
@@ -125,7 +125,8 @@ class KeptConsumers:
         self._next_s = self._api.clock.monotonic_s() + (time.perf_counter() - begin_s) * _REST
 
     def _save(self) -> int:
-        """Replace the file; return how many groups are left out. In a thread. Raises OSError and StoreError."""
+        """Replace the file, and return the number of groups that do not fit. Runs in a thread. Raises OSError and
+        StoreError."""
         data, left_out = encode_kept(self._groups())
         disk = self._api.folder.disk
         temporary = self._path.with_name(self._path.name + ".tmp")
@@ -135,7 +136,7 @@ class KeptConsumers:
         return left_out
 
     def _groups(self) -> Iterator[KeptGroup]:
-        """Yield what is registered. The loop's thread goes on meanwhile: each table is copied by one call."""
+        """Yield the registrations. The loop thread continues meanwhile, so each table is copied in one call."""
         locks = self._api.clients.locks.held()
         for info in self._api.clients.consumers:
             yield KeptGroup(
@@ -163,7 +164,7 @@ class KeptConsumers:
             )
 
     async def withdraw(self) -> None:
-        """Write who is registered, while the connections are still there."""
+        """Write the registrations while the connections still exist."""
         self._is_closing = True
         if self._writing is not None:
             await self._writing
@@ -171,4 +172,4 @@ class KeptConsumers:
             await self._write()
 
     def stop(self) -> None:
-        """Do nothing: the connections have ended, and what they were is written."""
+        """Do nothing: the registrations were written before the connections ended."""

@@ -1,4 +1,4 @@
-"""From what an embedder hands over to a checked configuration, the plugins of a broker, and these plugins' own settings."""
+"""Turns an embedder's arguments into a checked configuration, the broker's plugins, and the plugins' settings."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def as_loaded(config: BrokerConfig | LoadedConfig | Path | str | None, role: Role = "broker") -> LoadedConfig:
-    """Return a configuration in any of the forms an embedder may have it: a value, a loaded one, a file, or the defaults."""
+    """Return the loaded configuration for a value, a loaded configuration, a file, or None for the defaults."""
     if isinstance(config, LoadedConfig):
         return config
     if isinstance(config, BrokerConfig):
@@ -35,29 +35,29 @@ def as_loaded(config: BrokerConfig | LoadedConfig | Path | str | None, role: Rol
 
 
 def config_path(loaded: LoadedConfig) -> Path | None:
-    """Return the file that ``plugins`` stands in; None where it stands in none."""
+    """Return the file that contains the setting ``plugins``; None if no file does."""
     origin = loaded.origins.get("plugins")
     return Path(origin.place) if origin is not None and origin.kind == "file" and origin.place else None
 
 
 def new_ledger(loaded: LoadedConfig, clock: Clock = SYSTEM_CLOCK) -> Ledger:
-    """Return where plugins' costs and failures are noted, with the limits of a configuration."""
+    """Return a ledger for the costs and failures of plugins, with the configured limits."""
     return Ledger(Blame(), clock, loaded.config.plugin_budget)
 
 
 def load_plugins(
     loaded: LoadedConfig, objects: Iterable[object], clock: Clock, ledger: Ledger | None = None
 ) -> tuple[Kernel, PluginSettings]:
-    """Load the plugins of a broker, and check their settings.
+    """Load the plugins of a broker, check their settings, and return both.
 
     Args:
         loaded: the configuration.
-        objects: plugin objects of the program the broker lives in.
-        clock: time.
-        ledger: what the plugins cost is noted here; None for a new one.
+        objects: plugin objects of the embedding program.
+        clock: the clock.
+        ledger: records the plugins' costs; None for a new ledger.
 
     Raises:
-        ConfigError, PluginError: a plugin or a section is wrong, or a setting asks for a plugin that is not there.
+        ConfigError, PluginError: a plugin or a section is not valid, or a setting needs a plugin that is missing.
     """
     from flintmq.programs.broker.processors import ProcessorsPlugin
 
@@ -79,10 +79,10 @@ def load_plugins(
 
 
 def check_required(config: BrokerConfig, kernel: Kernel) -> None:
-    """Check that a plugin does what each setting asks for that differs from its default.
+    """Check that the plugins exist that the changed settings need.
 
     Raises:
-        ConfigError: a setting asks for a feature that no plugin has; names the setting and the plugin.
+        ConfigError: a setting needs a plugin that is not loaded; names the setting and the plugin.
     """
     registries = kernel.registries
     known = {info.name for info in kernel.describe() if info.enabled}
@@ -94,13 +94,13 @@ def check_required(config: BrokerConfig, kernel: Kernel) -> None:
 
 
 class PluginSettings:
-    """The sections of one configuration, by the plugins of one kernel. Made while a broker is assembled; read-only then.
+    """The plugins' sections of a configuration. Created while a broker is assembled; read-only afterwards.
 
     Args:
-        kernel: what it hands to pools, processors and filters is taken from here from now on.
+        kernel: the plugins; its factories for pools, processors and filters get their settings from here.
         loaded: the configuration.
-        clock: for factories that take a context.
-        flushes: whether the kernel has flush strategies, as a broker's has; else their sections are not looked at.
+        clock: the clock in the factories' context.
+        flushes: whether the kernel has flush strategies, as a broker's has. If not, their sections are ignored.
     """
 
     def __init__(
@@ -119,15 +119,15 @@ class PluginSettings:
 
     @property
     def models(self) -> dict[str, type[Any]]:
-        """Return the models of the sections that plugins claim, by dotted name: ``audit``, ``flush.my_strategy``."""
+        """The models of the plugins' sections, keyed by dotted name such as ``audit`` or ``flush.my_strategy``."""
         of_strategies = {f"flush.{entry.name}": entry.value.settings_model for entry in self._strategies}
         return self._models | {name: model for name, model in of_strategies.items() if model is not None}
 
     def check(self) -> None:
-        """Look at every section that is written, used or not.
+        """Check every section in the configuration, whether it is used or not.
 
         Raises:
-            ConfigError: no plugin has such a section, or a key or value in it is wrong; names the line and what is near.
+            ConfigError: no plugin has the section, or a key or value is not valid; names the line and similar names.
         """
         models = self.models
         known = [*models, *(name for name in self.loaded.sections if name.startswith("flush.") and not self._flushes)]
@@ -138,9 +138,9 @@ class PluginSettings:
                 self.loaded.section(name, model)
 
     def of(self, registered: Registered[Any]) -> Any:
-        """Return the settings for what was registered: of the section of the same name, else of the plugin's only one.
+        """Return the settings of a registered object: its section, or else its plugin's only section.
 
-        None for a plugin without a section, or with several of other names. Raises ``ConfigError``.
+        None if the plugin has no section, or several with other names. Raises ConfigError.
         """
         name = self._kernel.registries.section_for(registered)
         if name is None:
@@ -150,7 +150,7 @@ class PluginSettings:
         return self._made[name]
 
     def of_strategy(self, registered: Registered[FlushStrategy[Any]]) -> Any:
-        """``flush.<name>`` where the strategy has a model for it, else as :meth:`of`. Raises ``ConfigError``."""
+        """Return the section ``flush.<name>`` if the strategy has a model for it, else like :meth:`of`. Raises ConfigError."""
         strategy = registered.value
         built_in = getattr(self.loaded.config.flush, strategy.name, None)
         if built_in is not None:
@@ -160,5 +160,5 @@ class PluginSettings:
         return self.loaded.section(f"flush.{strategy.name}", strategy.settings_model)
 
     def context(self, registered: Registered[Any]) -> PluginContext[Any]:
-        """Return what a factory that asks for it is given. Raises ``ConfigError``."""
+        """Return the context for a factory that takes one. Raises ConfigError."""
         return PluginContext(self.of(registered), self._clock)

@@ -1,4 +1,4 @@
-"""Remembers how long a loop kept the latest looks at it waiting. One thread."""
+"""Remembers the latest delays of an event loop. Not thread-safe."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from statistics import median
 from typing import Final
 
 LOOKS: Final = 20
-"""So many looks are remembered: some seconds. A single block among them changes their median by nothing."""
+"""Number of remembered delays; some seconds. A single long delay does not change their median."""
 
 
 class LoopDelays:
-    """The latest delays, and what the loop was busy with.
+    """The latest delays of a loop, and what it was busy with.
 
     Args:
-        slow_s: a loop is slow when half of its latest delays are longer.
+        slow_s: the loop counts as slow if the median delay is longer.
     """
 
     def __init__(self, slow_s: float) -> None:
@@ -23,24 +23,24 @@ class LoopDelays:
 
     @property
     def median_s(self) -> float:
-        """The delay that half of the latest looks did not exceed; 0 before there are enough."""
+        """The median of the latest delays in seconds; 0 if there are too few."""
         return median(delay_s for delay_s, _ in self._looks) if len(self._looks) == LOOKS else 0.0
 
     @property
     def is_slow(self) -> bool:
-        """Whether the loop is slow, and not merely stood still once."""
+        """Whether the loop is slow over time, not only blocked once."""
         return self.median_s > self._slow_s
 
     def note(self, delay_s: float, busy_with: str) -> None:
-        """Take note of a look.
+        """Record a delay.
 
         Args:
-            delay_s: how long it waited for its turn.
-            busy_with: what the loop was busy with where that was long; else empty.
+            delay_s: the delay in seconds.
+            busy_with: what the loop was busy with, if the delay was long; else empty.
         """
         self._looks.append((delay_s, busy_with))
 
     def busiest(self) -> str:
-        """Return what the loop was most often busy with."""
+        """Return what the loop was busy with most often; ``?`` if unknown."""
         found = Counter(place for _, place in self._looks if place)
         return found.most_common(1)[0][0] if found else "?"

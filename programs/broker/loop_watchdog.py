@@ -1,13 +1,13 @@
-"""Notices when the event loop stands still, and names what it is busy with: one plugin that blocks stops every client.
+"""Detects when the event loop is blocked, and names the plugin and line that block it, because that stops every client.
 
 ::
 
     watchdog's thread ── call_soon_threadsafe(beat) ──► loop        a few times a second
           │ no beat within loop_blocked_warn_ms, or within a fifth of it
-          └─► looks at the loop's thread: the plugin, its hook, the line
+          └─► inspects the loop's thread: the plugin, its hook, the line
 
-The loop runs nothing of it but the beat. What is found is logged once (and at the tenth, hundredth … time), and counted. A loop
-that never stands still for so long, but keeps half of all beats waiting for a fifth of it, is slow, which is told as well.
+On the loop only the beat runs. Each finding is counted, and logged at the first, tenth, hundredth … time. A loop is reported as
+slow if half of all beats wait for a fifth of the limit, even if it is never blocked that long.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ from flintmq.programs.broker.loop_delays import LoopDelays
 log = event_log("flintmq.broker")
 
 _PAUSE_SHARE: Final = 0.5
-"""Between a beat and the next, of the time after which it warns: what blocks for one and a half times that is always seen."""
+"""Pause between beats, as a share of the warning limit. A block of one and a half times the limit is always detected."""
 _SLOW_SHARE: Final = 0.2
-"""A loop is slow whose median delay is longer than this part of the time after which it warns."""
+"""A loop is slow if its median delay exceeds this share of the warning limit."""
 _JOIN_S: Final = 1.0
 _PLACES_MAX: Final = 1_000
 _STACK_MAX: Final = 200
 _SHOWN_MS: Final = AlarmsSection().slow_shown_ms
 
 WhoseCode = Callable[[str, str], PluginOrigin | None]
-"""The plugin that a function belongs to, by its module and qualified name."""
+"""Function from a function's module and qualified name to its plugin."""
 
 
 def _always(hook: str) -> Callable[[Mapping[str, Any]], str]:
@@ -73,17 +73,17 @@ CALLERS: Final[Mapping[tuple[str, str], Callable[[Mapping[str, Any]], str]]] = {
     ("flintmq.core.kernel.hooks", "Hook.__call__"): lambda found: str(found["self"].name),
     ("flintmq.programs.broker.service", "Timers._pace.<locals>.tick"): lambda found: f"the timer '{found['name']}'",
 }
-"""Where plugins are called from, and for which hook: the innermost of these frames tells."""
+"""Functions that call plugins, each with a function that returns the hook. The innermost such frame determines the hook."""
 
 
 class LoopWatchdog:
-    """Watches the loop of one broker. :meth:`start` and :meth:`stop` on the loop's thread; figures from any.
+    """Watches the loop of one broker. :meth:`start` and :meth:`stop` on the loop's thread; figures on any.
 
     Args:
-        warn_ms: how long the loop may stand still unnoticed.
-        whose: maps code to its plugin.
-        clock: says how long ago it was that the loop stood still. The watch itself lives in real time.
-        shown_ms: how long that is an alarm.
+        warn_ms: how long the loop may be blocked without a warning.
+        whose: returns the plugin of code.
+        clock: measures the age of the last block. The watchdog itself uses real time.
+        shown_ms: how long a block is shown as an alarm.
     """
 
     def __init__(self, warn_ms: int, whose: WhoseCode, clock: Clock = SYSTEM_CLOCK, shown_ms: int = _SHOWN_MS) -> None:
@@ -107,20 +107,20 @@ class LoopWatchdog:
         self._slow_ms = 0
         self._slow_by = ""
         self.times = 0
-        """How often it stood still for too long."""
+        """Number of times that the loop was blocked for too long."""
         self.longest_ms = 0
         self.last = ""
-        """What it was busy with the last time; empty when it never was."""
+        """What the loop was busy with the last time; empty if it was never blocked."""
 
     def start(self) -> None:
-        """Begin to watch the running loop."""
+        """Start to watch the running loop."""
         self._loop = asyncio.get_running_loop()
         self._watched = threading.get_ident()
         self._thread = threading.Thread(target=self._watch, name="flintmq-loop-watchdog", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """End the watching. Idempotent."""
+        """Stop watching. Idempotent."""
         self._stopped = True
         self._pause.set()
         self._beat.set()
@@ -128,7 +128,7 @@ class LoopWatchdog:
             self._thread.join(_JOIN_S)
 
     def figures(self) -> dict[str, str]:
-        """For request 28."""
+        """Return the figures for request 28."""
         return {
             "loopBlockedTimes": str(self.times),
             "loopBlockedMaxMillis": str(self.longest_ms),
@@ -137,7 +137,7 @@ class LoopWatchdog:
         }
 
     def alarms(self) -> Iterator[Alarm]:
-        """Return that the loop stood still, or was slow all the time, where that was lately."""
+        """Yield an alarm if the loop was blocked or slow recently."""
         now_s, key = self._clock.monotonic_s(), "listen.loop_blocked_warn_ms"
         if self._slow_last_s is not None and now_s - self._slow_last_s <= self._shown_s:
             text = (
@@ -154,14 +154,14 @@ class LoopWatchdog:
         assert self._loop is not None
         while True:
             self._beat.clear()
-            if self._stopped:  # looked at between the clearing and the wait: a stop sets both
+            if self._stopped:  # checked between clearing and waiting, because a stop sets both
                 return
             if self._loop.is_closed():
                 return
             asked_s = time.monotonic()
             try:
                 self._loop.call_soon_threadsafe(self._beat.set)
-            except RuntimeError:  # it was closed just now
+            except RuntimeError:  # the loop has just been closed
                 return
             busy_with = ""
             if not self._beat.wait(self._slow_s):
@@ -177,7 +177,7 @@ class LoopWatchdog:
             self._pause.wait(self._warn_s * _PAUSE_SHARE)
 
     def _note_delay(self, delay_s: float, busy_with: str) -> None:
-        """Take note of how long a beat waited, and tell when the loop becomes slow."""
+        """Record the delay of a beat, and log when the loop becomes slow."""
         self._delays.note(delay_s, busy_with)
         was_slow, self._is_slow = self._is_slow, self._delays.is_slow
         if not self._is_slow:
@@ -212,7 +212,7 @@ class LoopWatchdog:
             )
 
     def _look(self) -> str:
-        """Return the plugin that runs on the loop's thread just now, its hook, and the line."""
+        """Return the plugin that runs on the loop's thread now, its hook, and the line."""
         innermost = frame = _frame_of(self._watched)
         owner: PluginOrigin | None = None
         hook = ""
@@ -234,10 +234,10 @@ class LoopWatchdog:
 
 
 def _frame_of(thread: int) -> FrameType | None:
-    """Return the frame that a thread is in.
+    """Return the current frame of a thread.
 
-    ``sys._current_frames`` makes frame objects while it holds no reference to them: a collection in the middle, which lets
-    other threads run, may free them, and what it returns is another object then (CPython 3.11 and 3.12.0).
+    ``sys._current_frames`` holds no references while it creates frame objects. A garbage collection in the middle lets other
+    threads run, which may free them; the result then contains other objects (CPython 3.11 and 3.12.0).
     """
     was_enabled = gc.isenabled()
     gc.disable()

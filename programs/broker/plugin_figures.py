@@ -1,4 +1,4 @@
-"""What request 28 and ``flintmq status`` show of plugins: cost, failures, what is switched off, blocks of the loop."""
+"""Figures of plugins for request 28 and ``flintmq status``: cost, failures, disabled parts, blocks of the loop."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ BUSY_MS: Final = "pluginBusyMillis"
 LONGEST_MS: Final = "pluginLongestMillis"
 TRACE: Final = "pluginTrace"
 _ROWS_MAX: Final = 200
-"""Of one plugin: each timer has one, and they are part of an answer."""
+"""Most rows per plugin, because each timer has one and they are part of an answer."""
 
 
 def plugin_figures(kernel: Kernel) -> dict[str, str]:
-    """For request 28: ``pluginErrors`` is the sum. The others exist for third parties' plugins, and for those that failed."""
+    """Return the figures for request 28. ``pluginErrors`` is the sum; others exist for third-party and failed plugins."""
     described = kernel.describe()
     found = {ERRORS: str(sum(info.errors for info in described))}
     accounts: dict[str, list[Account]] = {}
@@ -54,7 +54,7 @@ def plugin_figures(kernel: Kernel) -> dict[str, str]:
 
 
 def plugin_measurements(kernel: Kernel) -> Iterator[Measurement]:
-    """Yield what third parties' plugins cost, and how often any plugin failed, by plugin and hook."""
+    """Yield the costs of third-party plugins and the failures of all plugins, by plugin and hook."""
     busy_s: defaultdict[tuple[str, str], float] = defaultdict(float)
     calls: Counter[tuple[str, str]] = Counter()
     errors: Counter[tuple[str, str]] = Counter()
@@ -73,8 +73,8 @@ def plugin_measurements(kernel: Kernel) -> Iterator[Measurement]:
 
 
 def plugin_alarms(kernel: Kernel) -> Iterator[Alarm]:
-    """Return the plugins of which something is switched off, with what and why."""
-    for info in kernel.describe() if kernel.ledger.switched_off_times else ():  # mostly nothing ever was
+    """Yield an alarm for each plugin with a disabled part, with the reason."""
+    for info in kernel.describe() if kernel.ledger.switched_off_times else ():  # mostly there are none
         if info.switched_off:
             text = f"plugin {info.name}: {'; '.join(info.switched_off)}; flintmq plugins --trace shows what it does and costs"
             errors, limit = info.errors, kernel.ledger.budget_of(info.origin).errors
@@ -82,7 +82,7 @@ def plugin_alarms(kernel: Kernel) -> Iterator[Alarm]:
 
 
 def rows_of(info: Mapping[str, str]) -> list[Row]:
-    """Return what ``flintmq plugins --trace`` shows of a running broker, from the table of request 28."""
+    """Return the rows of ``flintmq plugins --trace`` for a running broker, from its figures of request 28."""
     return [
         row
         for key, text in sorted(info.items())
@@ -92,7 +92,7 @@ def rows_of(info: Mapping[str, str]) -> list[Row]:
 
 
 def plugins_of(info: Mapping[str, str]) -> dict[str, Any]:
-    """Return the figures for ``flintmq status`` from the table of request 28; nothing for a RocketMQ broker, which has none."""
+    """Return a broker's plugin figures for ``flintmq status``, from request 28; empty for a RocketMQ broker."""
     if ERRORS not in info:
         return {}
     names = [key.removeprefix(f"{ERRORS}_") for key in info if key.startswith(f"{ERRORS}_")]

@@ -1,4 +1,4 @@
-"""The sockets of a broker or a name server with what plugins registered for it: processors, connection listeners, RPC hooks."""
+"""The server of a broker or name server, with the processors, connection listeners and RPC hooks that plugins registered."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from flintmq.remoting.server.request_table import Watch, check_handler, wrong_re
 from flintmq.remoting.server.server import RemotingServer
 
 THREADS_END_S: Final = 2.0
-"""How long a stop waits for handlers that run in threads."""
+"""Seconds that a stop waits for handlers in threads."""
 _CAPACITY: Final = 10_000
 _POOL_FIGURES: Final = {
     "send": ("sendThreadPoolQueueSize", "sendThreadPoolQueueCapacity", "sendThreadPoolQueueHeadWaitTimeMills"),
@@ -40,7 +40,7 @@ _PROCESSORS: Final = {
     "end_transaction": "transaction",
     "consumer": "consumer_manager",
 }
-"""What RocketMQ calls some of the queues in its metrics."""
+"""RocketMQ's names of some queues in its metrics."""
 _EVENTS: Final = {
     "connected": "on_channel_connect",
     "closed": "on_channel_close",
@@ -50,25 +50,25 @@ _EVENTS: Final = {
 
 
 class Pools:
-    """The bounded queues that requests wait in, each made the first time that something asks for its name. Loop thread.
+    """The bounded queues of waiting requests, each created when its name is first used. Loop thread.
 
     Args:
-        held: threads are ended with it.
-        admission: how many requests each of a broker's own queues takes; None where all take as many.
+        held: ends the threads.
+        admission: the capacities of a broker's own queues; None for a common capacity.
     """
 
     def __init__(self, held: AsyncExitStack, admission: AdmissionSection | None = None) -> None:
         self._held = held
         self._admission = admission
         self.by_name: dict[str, Pool] = {}
-        """The queues that there are."""
+        """The queues, keyed by name."""
 
     def get(self, name: str, threads: int = 0) -> Pool:
-        """Return the queue of a name.
+        """Return the queue with a name.
 
         Args:
-            name: one of the server's own queues, or another one of a plugin, which has threads.
-            threads: how many run its plain handlers; 0 for the loop.
+            name: the name of one of the server's own queues, or of a plugin's queue, which has threads.
+            threads: the number of threads for its synchronous handlers; 0 to run them on the loop.
         """
         pool = self.by_name.get(name)
         if pool is None:
@@ -81,18 +81,18 @@ class Pools:
         return pool
 
     def figures(self) -> dict[str, int]:
-        """Return the figures of request 28: how many requests wait in the queues that RocketMQ has, too."""
+        """Return the figures of request 28: waiting requests in the queues that RocketMQ also has."""
         found: dict[str, int] = {}
         for name, (size, capacity, head_wait) in _POOL_FIGURES.items():
             pool = self.by_name.get(name)
             found[size] = pool.waiting if pool is not None else 0
             found[capacity] = pool.capacity if pool is not None else 0
             if head_wait:
-                found[head_wait] = 0  # the loop takes a request as soon as it is read
+                found[head_wait] = 0  # the loop handles a request as soon as it is read
         return found
 
     def measurements(self) -> Iterator[Measurement]:
-        """Yield how many requests wait in each queue that there is."""
+        """Yield the number of waiting requests in each queue."""
         for name, pool in self.by_name.items():
             yield Measurement("rocketmq_processor_watermark", pool.waiting, {"processor": _PROCESSORS.get(name, name)})
 
@@ -106,16 +106,16 @@ class Pools:
 
 
 class PluginServer:
-    """One server. What code of plugins raises in it is counted for them. Loop thread.
+    """The server of a broker or name server. Errors of plugins' code are counted for the plugins. Loop thread.
 
     Args:
         kernel: the plugins.
         at: ``broker`` or ``nameserver``.
-        listen: limits of connections.
-        idle_timeout_ms: a connection without a byte either way for so long is closed.
-        clock: for idle times.
-        authenticators: every request must pass all of them.
-        on_closed: called with each connection that ended.
+        listen: the limits of connections.
+        idle_timeout_ms: how long a connection may be idle before it is closed.
+        clock: measures idle times.
+        authenticators: check every request.
+        on_closed: called with each closed connection.
     """
 
     def __init__(
@@ -133,9 +133,9 @@ class PluginServer:
         self._at = at
         self.authenticators = authenticators
         self._handled_by: dict[int, Registered[ProcessorSpec]] = {}
-        """Which processor answers a request code."""
+        """The processor of each request code."""
         self._default = kernel.registries.default_processor_of(at)
-        """Answers the codes that no processor answers; None where there is none."""
+        """The processor of all other request codes; None if there is none."""
         self._of_hook: dict[int, Registered[ServerPart]] = {}
         self.server = RemotingServer(
             clock,
@@ -152,14 +152,14 @@ class PluginServer:
         )
 
     def add_parts(self, owner: object, pools: Pools) -> None:
-        """Make what plugins registered, and add it to the server, which does not listen yet.
+        """Create what plugins registered, and add it to the server before it listens.
 
         Args:
-            owner: what factories are given: the :class:`~flintmq.core.broker.api.BrokerApi`, or the name server.
+            owner: the argument of factories: the :class:`~flintmq.core.broker.api.BrokerApi`, or the name server.
             pools: the queues of requests.
 
         Raises:
-            ConfigError, PluginError: a plugin's fault; names it.
+            ConfigError, PluginError: a plugin is at fault; names it.
         """
         registries, table = self.kernel.registries, self.server.table
         for processor in registries.processors_of(self._at):
@@ -188,10 +188,10 @@ class PluginServer:
         self.server.hook(ServerHooks(**by_event, before=tuple(before), after=after), self._hook_failed)
 
     def measurements(self, not_durable: Mapping[str, int]) -> Iterator[Measurement]:
-        """Yield how many requests and connections there are, and how many requests were refused.
+        """Yield the numbers of requests, connections and refused requests.
 
         Args:
-            not_durable: further requests by reason, whose answers are refusals although their messages are stored.
+            not_durable: counts by reason of further requests, which were refused although their messages are stored.
         """
         server = self.server
         yield Measurement("flintmq_requests_total", server.processed, kind="counter")
@@ -206,7 +206,7 @@ class PluginServer:
         return ((entry, self._made(entry, owner)) for entry in registry.every() if entry.value.is_for(self._at))
 
     def _watch(self, entry: Registered[Any]) -> Watch | None:
-        """Return what notes the calls of a third party's handlers, and refuses them while these are switched off."""
+        """Return the function that wraps third-party handlers, to record their calls and refuse them while disabled."""
         if entry.owner.built_in:
             return None
         account = self.kernel.account(entry)
@@ -217,7 +217,7 @@ class PluginServer:
         return watch
 
     def _counted(self, entry: Registered[ServerPart], made: Any, method: str) -> Callable[..., None]:
-        """Return a function that calls a method of a listener and counts what it raises for its plugin."""
+        """Return a function that calls a listener's method and counts its errors for its plugin."""
         call: Callable[..., object] = getattr(made, method)
 
         account = self.kernel.account(entry)
@@ -233,7 +233,7 @@ class PluginServer:
         return called
 
     def _after(self, entry: Registered[ServerPart], made: Any) -> AfterHook:
-        """Return a function that calls a hook. When it fails, or leaves what cannot be sent, the answer is restored."""
+        """Return a function that calls a hook. If it fails or makes the answer invalid, the answer is restored."""
         call: Callable[[Request, Response], object] = made.do_after_response
 
         account = self.kernel.account(entry)

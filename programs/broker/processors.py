@@ -1,4 +1,4 @@
-"""The broker's own request processors, registered through the same hook as a third party's."""
+"""The broker's own request processors, registered through the same hook as third-party ones."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _PROCESSORS: Final[dict[str, type]] = {
 
 
 class ProcessorsPlugin:
-    """Sending, pulling, queries, clients, offsets and administration."""
+    """Registers the processors for sending, pulling, queries, clients, offsets and administration."""
 
     plugin_name = "processors"
 

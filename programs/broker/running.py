@@ -1,4 +1,4 @@
-"""Event loops, and work on them, that are not left halfway: by a plugin that exits, or by a caller that is cancelled."""
+"""Runs event loops and work on them to the end, even if a plugin exits or the caller is cancelled."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ log = event_log("flintmq.broker")
 
 
 def run_loop_named(name: str) -> Callable[[Coroutine[Any, Any, T]], T]:
-    """Return how to run a coroutine on the event loop of a name.
+    """Return a function that runs a coroutine on the event loop with a name.
 
     Args:
-        name: ``asyncio``, ``uvloop`` (ImportError when it is not installed), or ``auto`` for uvloop where it is installed.
+        name: ``asyncio``, ``uvloop`` (ImportError if it is not installed), or ``auto`` for uvloop if it is installed.
     """
     if name == "asyncio":
         return asyncio.run
@@ -32,10 +32,10 @@ def run_loop_named(name: str) -> Callable[[Coroutine[Any, Any, T]], T]:
 
 
 def run_to_end(name: str, work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end on the event loop of a name, as :func:`run_loop_named` does, whatever other tasks raise.
+    """Run a coroutine to its end on the event loop with a name (:func:`run_loop_named`), whatever other tasks raise.
 
-    What raises SystemExit in a task or callback, a plugin's for one, would leave the loop in the midst of everything. It is
-    logged, and the loop goes on. For threads that get no signals, or a process that handles them itself.
+    A SystemExit in a task or callback, for example of a plugin, would stop the loop in the middle of its work. It is logged,
+    and the loop continues. For threads without signals, and for processes that handle signals themselves.
     """
     new_loop = None
     if name != "asyncio":
@@ -65,7 +65,8 @@ def run_to_end(name: str, work: Coroutine[Any, Any, T]) -> T:
 
 
 async def to_its_end(work: Coroutine[Any, Any, T]) -> T:
-    """Await something that must not be left halfway: where the caller is cancelled meanwhile, it is when that has ended."""
+    """Await work that must not be interrupted. If the caller is cancelled meanwhile, the cancellation takes effect
+    afterwards."""
     task = asyncio.get_running_loop().create_task(work)
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
@@ -79,12 +80,12 @@ async def to_its_end(work: Coroutine[Any, Any, T]) -> T:
 
 
 async def in_thread_to_its_end(work: Callable[[], T]) -> T:
-    """Do something in a thread and wait for it, also where the caller is cancelled, which it is afterwards."""
+    """Run a function in a thread and wait for it. If the caller is cancelled, the cancellation takes effect afterwards."""
     return await to_its_end(_done(asyncio.get_running_loop().run_in_executor(None, work)))
 
 
 async def _done(future: asyncio.Future[T]) -> T:
-    """Wait for what goes on in a thread, however often this is cancelled: it could not be stopped."""
+    """Wait for a function in a thread, despite cancellations, because it cannot be stopped."""
     while not future.done():
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.wait((future,))

@@ -1,7 +1,7 @@
-"""A server that lives in an event loop: the caller's, or one of its own in a thread; and its work that comes back.
+"""The base of broker and name server: runs in the caller's event loop or in a thread with its own, with periodic work.
 
-``async with service`` runs in the caller's loop. ``with service`` starts a thread with a loop, and :meth:`Service.call` runs
-work there. Either way everything is released at the end: sockets, threads, files.
+``async with service`` runs in the caller's loop. ``with service`` starts a thread with an event loop, and :meth:`Service.call`
+runs coroutines there. In both cases sockets, threads and files are released at the end.
 """
 
 from __future__ import annotations
@@ -38,44 +38,44 @@ log = event_log("flintmq.broker")
 _CONFIG_LOG: Final = event_log("flintmq.config")
 
 _FAILED_WAIT_S: Final = 1.0
-"""After how long a timer is called again that failed, or is looked at again that is switched off."""
+"""Seconds until a failed timer is called again, or a disabled one is checked again."""
 _THIRD_PARTY_WAIT_S: Final = 0.001
 _STOPPED_POLL_S: Final = 1.0
-"""How often a call that waits for the loop looks whether the loop is still there."""
+"""Seconds between checks, in a waiting call, that the loop still runs."""
 
 
 def tell_ignored(loaded: LoadedConfig) -> None:
-    """Log one warning for each line of a RocketMQ file that changes nothing, with its place and the reason."""
+    """Log a warning for each line of a RocketMQ file that has no effect, with its place and the reason."""
     for entry in loaded.ignored:
         _CONFIG_LOG.warning("config.ignored", "%(entry)s", entry=entry)
 
 
 class Service(ABC):
-    """Start and stop, for a broker or a name server. Not restartable.
+    """Start and stop of a broker or a name server. It can be started only once.
 
     Args:
         loaded: the configuration.
-        timers: the work that comes back; it ends first.
+        timers: the periodic work, which ends first.
     """
 
     def __init__(self, loaded: LoadedConfig, timers: Timers) -> None:
         self.loaded = loaded
         self.timers = timers
         self._held = contextlib.AsyncExitStack()
-        """What the start has taken so far; given back in reverse order, whatever fails on the way."""
+        """Resources that the start has taken, released in reverse order even after a failure."""
         self._started = False
         self._stopped = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._loop_thread = 0
-        """Of which thread the loop is."""
+        """Id of the loop's thread."""
         self._process = 0
-        """In which process; a child that was forked has neither the loop nor the store."""
+        """Id of the process; a forked child has neither the loop nor the store."""
         self._thread: threading.Thread | None = None
         self._stop_thread: asyncio.Event | None = None
         self._failure: BaseException | None = None
 
     async def start(self) -> None:
-        """Start on the running loop. Raises what kept it from starting; nothing is left behind then."""
+        """Start on the running loop. If it raises, all resources are released."""
         self._loop, self._loop_thread = asyncio.get_running_loop(), threading.get_ident()
         self._process = os.getpid()
         try:
@@ -97,16 +97,16 @@ class Service(ABC):
 
     @abstractmethod
     async def _start(self) -> None:
-        """Start; what is taken is given back by ``_held``."""
+        """Start; resources are released by ``_held``."""
 
     async def _release(self) -> None:
-        """Give everything back, however far the start came."""
+        """Release all resources, even after an incomplete start."""
         self.timers.cancel()
         await to_its_end(self._held.aclose())
 
     @property
     def loop_name(self) -> str:
-        """The event loop that ``with`` runs on: ``asyncio``, ``uvloop`` or ``auto``."""
+        """The event loop of ``with``: ``asyncio``, ``uvloop`` or ``auto``."""
         return self.loaded.config.listen.loop
 
     async def __aenter__(self) -> Self:
@@ -143,7 +143,7 @@ class Service(ABC):
         assert self._loop is not None
         assert self._stop_thread is not None
         assert self._thread is not None
-        with contextlib.suppress(RuntimeError):  # the loop has ended by itself: its failure is reported below
+        with contextlib.suppress(RuntimeError):  # the loop has ended by itself; its error is raised below
             self._loop.call_soon_threadsafe(self._stop_thread.set)
         self._thread.join()
         if self._failure is not None:
@@ -160,16 +160,17 @@ class Service(ABC):
 
     @property
     def in_own_thread(self) -> bool:
-        """Whether this was started with ``with``, so that it has a thread of its own."""
+        """Whether the service was started with ``with`` and runs in a separate thread."""
         return self._thread is not None
 
     @property
     def is_elsewhere(self) -> bool:
-        """Whether the caller is in another thread than the loop."""
+        """Whether the caller is on another thread than the loop."""
         return self._loop is not None and threading.get_ident() != self._loop_thread
 
     def _check_process(self) -> None:
-        """Raise ``RefusedError`` in a forked child: its copy of the loop has no thread, and the files are the parent's."""
+        """Raise RefusedError in a forked child process: its copy of the loop has no thread, and the files belong to the
+        parent."""
         if os.getpid() != self._process:
             raise RefusedError(
                 ResponseCode.SERVICE_NOT_AVAILABLE,
@@ -179,11 +180,11 @@ class Service(ABC):
             )
 
     def call(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Run a coroutine function on the loop's thread and wait for its result. For any other thread.
+        """Run a coroutine function on the loop's thread and return its result. For other threads.
 
         Raises:
             FlintError: the service has stopped or stops meanwhile, or its loop does not run.
-            RefusedError: this is a child that was forked (``broker.forked``).
+            RefusedError: this is a forked child process (``broker.forked``).
         """
         assert self._loop is not None
         self._check_process()
@@ -209,7 +210,7 @@ class Service(ABC):
         except RuntimeError as error:
             raise FlintError(f"the {name} has stopped") from error
         while not wait((future,), _STOPPED_POLL_S).done:
-            if not loop.is_running() and not future.done():  # it ended before it came to it, or no thread runs it
+            if not loop.is_running() and not future.done():  # the loop ended before it began, or no thread runs it
                 begun = not future.cancel()
                 unknown = "; it had begun, and what became of it is not known" if begun else ""
                 raise FlintError(f"the {name} has stopped, or nobody runs its event loop{unknown}")
@@ -223,9 +224,9 @@ class Timers:
     """The timers of one server. Loop thread.
 
     Args:
-        failed: called with which timer failed, and with what; when it returns False, the failure is logged here.
-        clock: whose time it is.
-        account_of: the account of a timer of a third party's code, by its name and work; None for others.
+        failed: called with a failed timer and its error; returns whether it has handled the error. If not, it is logged here.
+        clock: the clock of the timers.
+        account_of: returns the account of a third-party timer by its name and work; None for other timers.
     """
 
     def __init__(
@@ -238,7 +239,7 @@ class Timers:
         self._account_of = account_of
         self._clock = clock
         self._failures: dict[str, tuple[int, str]] = {}
-        """Timer → how often it has failed since it last did its work, and with what."""
+        """Number of failures since the last success, and the last error, keyed by timer."""
         self._handles: dict[int, Scheduled] = {}
         self._work: dict[str, Callable[[], float]] = {}
         self._count = 0
@@ -246,13 +247,13 @@ class Timers:
     def every(
         self, interval_s: float, work: Callable[[], object], name: str, rest_s: Callable[[], float] | None = None
     ) -> Scheduled:
-        """Call ``work`` every so many seconds, first after one interval, until what is returned is cancelled."""
+        """Call ``work`` every ``interval_s`` seconds, first after one interval, until the returned timer is cancelled."""
         return self._pace(interval_s, lambda: _then(work, interval_s), name, rest_s, self._account_of(name, work))
 
     def pace(
         self, first_s: float, work: Callable[[], float], name: str, rest_s: Callable[[], float] | None = None
     ) -> Scheduled:
-        """Call ``work``, which returns after how many seconds it is to be called again, until what is returned is cancelled."""
+        """Call ``work``, which returns the seconds until its next call, until the returned timer is cancelled."""
         return self._pace(first_s, work, name, rest_s, self._account_of(name, work))
 
     def _pace(
@@ -292,7 +293,7 @@ class Timers:
                         )
             if key in self._handles:
                 self._handles[key] = self._clock.call_later(loop, wait_s, tick, rest_s)
-            else:  # the work has cancelled its own timer
+            else:  # the work has cancelled its timer
                 self._failures.pop(name, None)
 
         self._handles[key] = self._clock.call_later(loop, first_s, tick, rest_s)
@@ -307,27 +308,27 @@ class Timers:
             self._failures.pop(name, None)
 
     def alarms(self) -> Iterator[Alarm]:
-        """Return the timers that fail each time, third parties' aside."""
+        """Yield an alarm for each timer that fails repeatedly, except third-party ones."""
         for name, (times, error) in self._failures.items():
             text = f"the work '{name}' of the broker fails, {times:,} times so far: {error}"
             yield Alarm("timer.failed", CRITICAL, name, text, times, "failures")
 
     def run_now(self, name: str) -> None:
-        """Do the work of a timer once, now; when it is due does not change. Raises what the work raises."""
+        """Run the work of a timer once, now, without changing its schedule. Raises the error of the work."""
         self._work[name]()
 
     def cancel(self) -> None:
-        """Stop all of them."""
+        """Stop all timers."""
         for handle in self._handles.values():
             handle.cancel()
         self._handles.clear()
 
 
 class _Timer:
-    """A timer (:class:`flintmq.core.io.clock.Scheduled`).
+    """A scheduled timer (:class:`flintmq.core.io.clock.Scheduled`).
 
     Args:
-        cancel: ends it.
+        cancel: cancels the timer.
     """
 
     def __init__(self, cancel: Callable[[], None]) -> None:
@@ -335,10 +336,10 @@ class _Timer:
 
 
 def _noted(account: Account, work: Callable[[], float]) -> float:
-    """Do the work of a third party's timer; return when it is due again.
+    """Run the work of a third-party timer, and return the seconds until its next call.
 
     Raises:
-        TypeError: the work does not say it.
+        TypeError: the work does not return a valid number of seconds.
     """
     begin_s = perf_counter()
     try:

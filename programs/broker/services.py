@@ -1,4 +1,4 @@
-"""The services of one broker: made, started, stopped and asked in order, with the failures of each counted for its plugin."""
+"""Creates, starts, stops and queries the services of a broker in order, and counts their failures for their plugins."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ TROUBLE: Final = "serviceTrouble"
 _FIGURES_MAX: Final = 200
 _FIGURE_MAX_CHARS: Final = 1_000
 _CANCELLED_S: Final = 1.0
-"""How long a method of a service that was cancelled may take to tidy up."""
+"""Seconds that a cancelled method of a service has for cleanup."""
 _MAY_WAIT: Final = ("start", "stop", "ready", "withdraw")
 _ITERATED: Final = ("alarms", "metrics")
 _MUST_NOT_WAIT: Final = (
@@ -66,7 +66,7 @@ _FOLLOWING: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 class Services:
-    """What ``flintmq_services`` registered, for one broker. Loop thread.
+    """The services that plugins registered with ``flintmq_services``, for one broker. Loop thread.
 
     Args:
         kernel: counts failures.
@@ -78,15 +78,15 @@ class Services:
         self._log = log
         self._made: list[tuple[Registered[ServiceFactory], Service]] = []
         self._alarming: list[tuple[Registered[ServiceFactory], Service]] = []
-        """Of those that are made: which have alarms, or health. To look that up takes longer than to ask them."""
+        """The services with alarms or health; kept, because looking this up takes longer than asking them."""
         self._begun: list[tuple[Registered[ServiceFactory], Service]] = []
         self._started: list[tuple[Registered[ServiceFactory], Service]] = []
 
     def make(self, api: BrokerApi, followers: Followers) -> None:
-        """Make every service. What was made before another one cannot be made is stopped with :meth:`stop`, too.
+        """Create every service. If one cannot be created, :meth:`stop` also stops the earlier ones.
 
         Raises:
-            PluginError: a factory raises, or makes something else than a service; names the plugin.
+            PluginError: a factory fails, or does not return a service; names the plugin.
         """
         for entry in self._kernel.registries.services.all():
             made = self._kernel.guarded(entry, entry.value)(api)
@@ -99,24 +99,25 @@ class Services:
                     followers.add(_Follower(made, entry, self._kernel))
 
     def all(self) -> Iterator[Service]:
-        """Return the services in the order of their registration."""
+        """Yield the services in the order of their registration."""
         return (service for _entry, service in self._made)
 
     async def start(self) -> None:
-        """Start every service in order. Raises what a built-in raises; others are left out, counted and named."""
+        """Start every service in order. An error of a built-in service is raised; others are counted and their services left
+        out."""
         for entry, service in self._made:
             self._begun.append((entry, service))
             if await self._begin(entry, "start", service.start):
                 self._started.append((entry, service))
 
     async def ready(self) -> None:
-        """Tell those that ask for it that the broker listens. Raises what a built-in raises."""
+        """Notify services that support it that the broker listens. Raises the error of a built-in service."""
         for entry, service in self._started:
             if isinstance(service, SupportsReady):
                 await self._begin(entry, "ready", service.ready)
 
     def metrics(self) -> list[Measurement]:
-        """Return what services bring to monitoring systems, in their order. Those of third parties are checked."""
+        """Return the measurements of all services, in order. Those of third parties are checked."""
         found: list[Measurement] = []
         for entry, service in self._started:
             account = self._kernel.account(entry)
@@ -134,7 +135,7 @@ class Services:
         return found
 
     def ready_words(self) -> dict[str, str]:
-        """Return what the services that were started add to the READY line. The first one to use a name has it."""
+        """Return the words that started services add to the READY line. The first service with a name wins."""
         found: dict[str, str] = {}
         for entry, service in self._started:
             if isinstance(service, SupportsReadyWords):
@@ -149,7 +150,7 @@ class Services:
     async def _begin(
         self, entry: Registered[ServiceFactory], doing: str, call: Callable[[], Awaitable[None] | None]
     ) -> bool:
-        """Return whether the call succeeded. Raises what a built-in raises."""
+        """Return whether a call succeeded. Raises the error of a built-in service."""
         try:
             await self._within_budget(entry, doing, call)
         except PLUGIN_FAULTS as error:
@@ -160,14 +161,14 @@ class Services:
         return True
 
     async def withdraw(self) -> None:
-        """Have the services undo what they did when the broker was ready, the last one first. Never raises."""
+        """Call the services' ``withdraw``, last service first, to undo ``ready``. Never raises."""
         for entry, service in reversed(self._begun):
             if isinstance(service, SupportsWithdraw):
                 with self._kernel.counting(entry, "withdraw"):
                     await self._within_budget(entry, "withdraw", service.withdraw)
 
     async def stop(self) -> None:
-        """Stop every service that was started, the last one first. Never raises."""
+        """Stop every started service, last service first. Never raises."""
         while self._begun:
             entry, service = self._begun.pop()
             with self._kernel.counting(entry, "stop"):
@@ -176,10 +177,10 @@ class Services:
     async def _within_budget(
         self, entry: Registered[ServiceFactory], doing: str, call: Callable[[], Awaitable[None] | None]
     ) -> None:
-        """Call a method of a service. A third party's that waits for too long is cancelled and left behind.
+        """Call a method of a service. A third party's call that takes too long is cancelled and abandoned.
 
         Raises:
-            TimeoutError: it was left behind.
+            TimeoutError: the call was abandoned.
         """
         owner = entry.owner
         with self._kernel.ledger.noting(owner, entry.hook, f"{doing} {entry.what}") as account:
@@ -197,23 +198,24 @@ class Services:
                 done, _ = await asyncio.wait((task,), timeout=life_ms / 1000)
                 if not done:
                     task.cancel()
-                    await asyncio.wait((task,), timeout=_CANCELLED_S)  # it may tidy up
+                    await asyncio.wait((task,), timeout=_CANCELLED_S)  # allows cleanup
                     raise TimeoutError(f"{doing} does not end within {life_ms} ms (plugin_budget.life_ms)")
                 task.result()
             finally:
                 task.cancel()
 
     def persist(self) -> None:
-        """Have the services that were started write the positions that stand for copies in the log, which is on disk.
+        """Let started services write the offsets that belong to copies in the synced log.
 
-        The last one first: a feature may put its positions into a table that an earlier service writes. Never raises.
+        The last service goes first, because a feature may store offsets in a table that an earlier service writes. Never
+        raises.
         """
         for entry, service in reversed(self._started):
             if isinstance(service, SupportsPersist):
                 with self._kernel.counting(entry, "persist"):
                     try:
                         service.persist()
-                    except StoreError as error:  # a full disk: what was written last still counts
+                    except StoreError as error:  # the disk is full; the last written offsets still apply
                         self._log.error(
                             "table.not_written",
                             "the newest positions of the service %(service)s are lost: %(error)s",
@@ -222,7 +224,7 @@ class Services:
                         )
 
     def figures(self) -> dict[str, str]:
-        """Return the figures of all services, and the trouble of those that have some."""
+        """Return the figures of all services, and the reported trouble of some."""
         found: dict[str, str] = {}
         for entry, service in self._made:
             account = self._kernel.account(entry)
@@ -239,7 +241,7 @@ class Services:
         return found
 
     def alarms(self) -> list[Alarm]:
-        """Return what the services say is wrong, in alarms of their own or in one line."""
+        """Return the alarms of all services, including their reported trouble."""
         found: list[Alarm] = []
         for entry, service in self._alarming:
             account = self._kernel.account(entry)
@@ -258,7 +260,7 @@ class Services:
 
 
 class _Follower:
-    """Stands before a service that follows messages: what it raises is counted and named, and changes nothing."""
+    """Wraps a service that follows messages. Its errors are counted and logged, and have no other effect."""
 
     def __init__(self, inner: FollowsMessages, entry: Registered[ServiceFactory], kernel: Kernel) -> None:
         account = kernel.account(entry)
@@ -284,11 +286,10 @@ class _Follower:
 
 
 def _alarms_told(alarms: Iterable[Alarm]) -> list[Alarm]:
-    """Return a third party's alarms, of which there are only so many. They are part of an answer: each must be of its form.
+    """Return a bounded number of a third party's alarms, checked, because they are part of an answer.
 
     Raises:
-        TypeError: one of them is none.
-        msgspec.ValidationError: a field of one is not of its type.
+        TypeError: an element is not an alarm. msgspec.ValidationError: a field has the wrong type.
     """
     some = list(islice(alarms, ALARMS_MAX))
     for alarm in some:
@@ -298,7 +299,7 @@ def _alarms_told(alarms: Iterable[Alarm]) -> list[Alarm]:
 
 
 def _check(entry: Registered[ServiceFactory], made: Any) -> None:
-    """Raise ``PluginError`` unless a third party's factory made an object with the methods of a service."""
+    """Raise PluginError if a third party's factory returned an object without the methods of a service."""
     if entry.owner.built_in:
         return
     arguments: dict[str, tuple[str, ...]] = dict.fromkeys((*_MAY_WAIT, *_MUST_NOT_WAIT), ())
@@ -318,10 +319,10 @@ def _check(entry: Registered[ServiceFactory], made: Any) -> None:
 
 
 def _told(entry: Registered[ServiceFactory], figures: Mapping[str, object]) -> dict[str, str]:
-    """Return the figures of a service as text. Of a third party's there are only so many: they are part of an answer.
+    """Return the figures of a service as text. A third party's are bounded, because they are part of an answer.
 
     Raises:
-        TypeError: they are no mapping, or too many.
+        TypeError: the figures are not a mapping, or there are too many.
     """
     if entry.owner.built_in:
         return {str(name): str(value) for name, value in figures.items()}

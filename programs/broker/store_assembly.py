@@ -1,4 +1,4 @@
-"""Puts the store of a broker together: flush strategy, pool, consume queues, index and dispatchers, as plugins have them."""
+"""Assembles the store of a broker from plugins' parts: flush strategy, pool, consume queues, index and dispatchers."""
 
 from __future__ import annotations
 
@@ -41,18 +41,18 @@ FILTER_BITMAP: Final = "filter_bitmap"
 
 
 class StoreAssembly:
-    """The store of one broker, and what is made for it. Loop thread.
+    """Assembles the store of one broker. Loop thread.
 
     Args:
         config: the settings of the broker.
-        kernel: its plugins.
+        kernel: the plugins.
         settings: the plugins' sections of the configuration.
-        disk: what the store reads, writes and syncs through.
-        clock: time.
-        role: says whether the store takes messages.
+        disk: the disk that the store reads, writes and syncs.
+        clock: the clock.
+        role: says whether the store accepts messages.
 
     Raises:
-        ConfigError, PluginError: a plugin's fault, or a name that no plugin registered.
+        ConfigError, PluginError: a plugin is at fault, or a name is not registered.
     """
 
     def __init__(
@@ -66,13 +66,13 @@ class StoreAssembly:
         self.filters: Mapping[str, MessageFilterFactory] = {
             kind: kernel.filter_factory(kind) for kind in kernel.registries.filters.names()
         }
-        """The factories of message filters, by expression type."""
+        """The factories of message filters, keyed by expression type."""
         self._named = self._named_dispatchers()
         registered = kernel.registries.flush_strategies.pick(config.flush.strategy)
         strategy = attrs.evolve(registered.value, factory=kernel.guarded(registered, registered.value.factory))
         of_strategy = settings.of_strategy(registered)
         self.waits_for_flushes = strategy.synchronous or strategy.uses_pool
-        """Whether what is appended becomes readable with a flush or a commit only."""
+        """Whether appended messages become readable only after a flush or a commit."""
         self._spec = StoreSpec(
             config=config,
             strategy=strategy,
@@ -88,14 +88,14 @@ class StoreAssembly:
         )
 
     def open(self) -> MessageStore:
-        """Open the store. Raises ``StoreError``, and ``PluginError`` for a dispatcher that cannot be made."""
+        """Open and return the store. Raises StoreError, and PluginError for a dispatcher that cannot be created."""
         return open_store(self._spec, self._dispatchers)
 
     def _dispatchers(self, opened: OpenedStore) -> list[CommitLogDispatcher]:
-        """Return the dispatchers that are switched on, in order, each with its failures counted for its plugin."""
+        """Return the enabled dispatchers, in order, each with its failures counted for its plugin."""
         try:
             opened.begin_tags_codes()
-        except StoreError as error:  # a full disk: what was noted last still counts
+        except StoreError as error:  # the disk is full; the last written notes still apply
             log.error("tags_codes.not_written", "the newest notes on tags codes are lost: %(error)s", error=error)
         dispatchers: list[CommitLogDispatcher] = []
         for entry in self._named:
@@ -116,7 +116,7 @@ class StoreAssembly:
         return self._kernel.guarded(registered, registered.value)(buffers, config.store.commit_log_file_bytes)
 
     def _named_dispatchers(self) -> tuple[Registered[DispatcherFactory[Any]], ...]:
-        """Return the dispatchers of the configuration that are switched on, in its order."""
+        """Return the enabled dispatchers of the configuration, in its order."""
         config = self._config
         self._kernel.registries.check_dispatchers(config.dispatchers)
         off = {
@@ -131,7 +131,7 @@ class StoreAssembly:
         return self._kernel.registries.dispatchers.pick_all(names)
 
     def _make_queues(self, folder: StoreFolder) -> ConsumeQueues:
-        """Make the dispatcher ``consume_queue`` of the configuration."""
+        """Return the consume queues, made by the configured dispatcher ``consume_queue``."""
         (entry,) = [entry for entry in self._named if entry.name == CONSUME_QUEUE]
         make = cast("Callable[[FolderContext[Any]], CommitLogDispatcher]", entry.value)  # needs no open store
         made = self._kernel.guarded(entry, make)(FolderContext(**self._given(entry, folder)))

@@ -1,4 +1,4 @@
-"""The services that keep a broker's own tables in order: what is written at intervals, what expires, what is counted."""
+"""Services that maintain the broker's tables: they write them at intervals, remove expired clients and sample counters."""
 
 from __future__ import annotations
 
@@ -28,14 +28,13 @@ _HOLD_TICK_S: Final = 0.05
 _DISPATCH_S: Final = 1.0
 _PUT_TIMES_S: Final = 60.0
 _REST: Final = 50
-"""How often as long as the writing of topics and groups took it is not done again: a change costs as much beside many as
-beside few then."""
+"""Pause after writing topics and groups, as a multiple of its duration, so that a change in a large table costs little."""
 _NOTES_MAX: Final = 10_000
-"""So many notes more than there are names end that rest: a start reads all of them."""
+"""Number of notes beyond the table's size that ends the pause early, because a start reads all notes."""
 
 
 class UpkeepPlugin:
-    """Registers what writes tables, lets clients, locks and held pulls expire, and samples the statistics."""
+    """Registers the services that write tables, expire clients, locks and held pulls, and sample statistics."""
 
     plugin_name = "upkeep"
 
@@ -53,7 +52,7 @@ class _Table(Protocol):
 
 
 class NotedTable(Protocol):
-    """A table whose changes are noted beside its file; see :class:`flintmq.core.io.config_manager.ConfigManager`."""
+    """A table whose changes are noted in a journal; see :class:`flintmq.core.io.config_manager.ConfigManager`."""
 
     @property
     def noted(self) -> int: ...
@@ -64,13 +63,13 @@ class NotedTable(Protocol):
 
 
 class NotedTables:
-    """Writes tables to their files where changes are noted. Loop thread.
+    """Writes tables with noted changes to their files. Loop thread.
 
     Args:
-        clock: time.
-        tables: return them, each with what people call it.
-        failed: called with a table's name and what kept it from being written.
-        done: called with the name of a table that was written.
+        clock: the clock.
+        tables: returns the tables with their names for people.
+        failed: called with a table's name and the error that prevented its writing.
+        done: called with the name of a written table.
     """
 
     def __init__(
@@ -88,7 +87,7 @@ class NotedTables:
         self._rests_until_s = 0.0
 
     def look(self) -> None:
-        """Write what is noted, in a thread, because it may be much; then rest, because what is noted is safe."""
+        """Write the changed tables in a thread, because they may be large. Pause afterwards, because noted changes are safe."""
         is_due = self._clock.monotonic_s() >= self._rests_until_s or any(
             table.noted > len(table) + _NOTES_MAX for _, table in self._tables()
         )
@@ -106,7 +105,7 @@ class NotedTables:
             if table.noted:
                 try:
                     await table.compact()
-                except StoreError as error:  # a full disk: the notes stay, and it is tried again
+                except StoreError as error:  # the disk is full; the notes stay, and the write is repeated
                     self._failed(name, error)
                 else:
                     self._done(name)
@@ -126,7 +125,7 @@ class TableKeeper:
         self._writing: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to write the tables."""
+        """Start to write the tables."""
         api, faults = self._api, self._api.figures.counts.faults
         api.work.pace(api.settings.current.offsets.flush_interval_ms / 1000, self._write_offsets, "consumer offsets")
         self._noted = NotedTables(
@@ -145,7 +144,7 @@ class TableKeeper:
             await self._writing
 
     def persist(self) -> None:
-        """Write every table. A failure of one is logged; what was written last still counts."""
+        """Write every table. A failure is logged; the last written state still applies."""
         api = self._api
         for what, table in (("topics", api.topics), ("groups", api.groups), ("consumer offsets", api.offsets)):
             if table.file.is_dirty:
@@ -169,12 +168,12 @@ class TableKeeper:
 def _persist(what: str, table: _Table) -> None:
     try:
         table.persist()
-    except StoreError as error:  # a full disk: what was written last still counts
+    except StoreError as error:  # the disk is full; the last written state still applies
         log.error("table.lost", "the newest %(table)s are lost: %(error)s", table=what, error=error)
 
 
 class _Timed:
-    """A service of a broker that does its work with timers."""
+    """Base class of the services that work with timers."""
 
     def __init__(self, api: BrokerApi) -> None:
         self._api = api
@@ -187,7 +186,7 @@ class ClientExpiry(_Timed):
     """Closes connections of clients without heartbeats, and frees the queues that lost clients had locked. Loop thread."""
 
     def start(self) -> None:
-        """Begin to look for what has expired."""
+        """Start to check for expired clients and locks."""
         self._api.work.every(_CLIENT_SCAN_S, self._scan, "client expiry")
         self._api.work.every(_LOCK_SCAN_S, self._api.clients.locks.remove_expired, "queue locks")
 
@@ -201,7 +200,7 @@ class HeldPulls(_Timed):
     """Answers held pulls when their time is up, and at the stop. Loop thread."""
 
     def start(self) -> None:
-        """Begin to look for pulls whose time is up, and for messages that nothing else made visible."""
+        """Start to check for expired pulls, and for messages that became visible unnoticed."""
         api = self._api
         held = api.outlet.held
         check_s = api.settings.current.pull.hold_check_interval_ms / 1000
@@ -227,10 +226,10 @@ class HeldPulls(_Timed):
 
 
 class Statistics(_Timed):
-    """Samples the counters behind requests 28 and 315. Loop thread."""
+    """Samples the counters of requests 28 and 315. Loop thread."""
 
     def start(self) -> None:
-        """Begin to sample."""
+        """Start to sample."""
         stats = self._api.figures.counts
         self._api.work.every(SAMPLE_INTERVAL_S, stats.sample, "statistics")
         self._api.work.every(_PUT_TIMES_S, stats.roll_put_times, "times of appends")
