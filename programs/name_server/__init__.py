@@ -1,1 +1,1 @@
-"""The name server: its assembly and its life."""
+"""The name server: its assembly, its start and its stop."""

@@ -1,4 +1,4 @@
-"""The name server: routes, key-values and their sockets put together."""
+"""The name server: assembles routes, key-values and sockets."""
 
 from __future__ import annotations
 
@@ -41,14 +41,13 @@ log = event_log("flintmq.namesrv")
 
 
 class NameServer(Service):
-    """A name server, embedded or served; used like :class:`flintmq.programs.broker.broker.Broker`.
+    """A name server, embedded in a program or run by ``flintmq``; used like :class:`flintmq.programs.broker.broker.Broker`.
 
     Args:
-        config: as for a broker; the section ``nameserver`` counts.
-        plugins: plugin objects beyond those of the configuration and the installed ones. Of a plugin a name server has the
-            authenticators that ``nameserver.authenticators`` names, and what is registered with ``at="nameserver"``,
-            request processors among it.
-        clock: time.
+        config: as for a broker; the section ``nameserver`` applies.
+        plugins: plugin objects in addition to configured and installed plugins. A name server uses only the authenticators in
+            ``nameserver.authenticators``, and what plugins register with ``at="nameserver"``, such as request processors.
+        clock: the clock.
     """
 
     def __init__(
@@ -81,9 +80,9 @@ class NameServer(Service):
         )
         self.host = section.host
         self.listeners: dict[str, str] = {}
-        """``host:port`` of each further listener, by its name."""
+        """``host:port`` of each further listener, keyed by its name."""
         self.listener_names: dict[tuple[str, int], str] = {}
-        """The names of the further listeners, by host (empty: any) and port."""
+        """The names of the further listeners, keyed by host (empty: any) and port."""
 
     def _in_service(self) -> PluginServer:
         if self._served is None:
@@ -92,12 +91,12 @@ class NameServer(Service):
 
     @property
     def config(self) -> NamesrvConfig:
-        """The settings in force; some may change while running."""
+        """The current settings; some may change at run time."""
         return self.settings.config
 
     @property
     def port(self) -> int:
-        """The port it listens on; before the start the one it was told."""
+        """The listening port; before the start the configured one."""
         return self.config.port
 
     @property
@@ -107,17 +106,17 @@ class NameServer(Service):
 
     @property
     def kernel(self) -> Kernel:
-        """The plugins, from the start on."""
+        """The plugins. Raises FlintError before the start."""
         return self._in_service().kernel
 
     @property
     def server(self) -> RemotingServer:
-        """The sockets, from the start on."""
+        """The server with the sockets. Raises FlintError before the start."""
         return self._in_service().server
 
     @property
     def authenticators(self) -> tuple[Authenticator, ...]:
-        """The authenticators in force, in order."""
+        """The active authenticators, in order."""
         return self._in_service().authenticators.in_force
 
     async def _start(self) -> None:
@@ -142,10 +141,10 @@ class NameServer(Service):
         log.info("namesrv.listens", "name server listens on %(address)s", address=self.address)
 
     def _checked_doors(self) -> tuple[list[str], ServerTls | None]:
-        """Return the hosts that are open to other machines, and what the listeners encrypt with.
+        """Return the hosts that are open to other machines, and the TLS settings of the listeners.
 
         Raises:
-            ConfigError: they must not be open, or a certificate cannot be used.
+            ConfigError: a host must not be open, or a certificate cannot be used.
         """
         config, whole = self.config, self.loaded.config
         hosts = {config.host: "nameserver.host"}
@@ -165,7 +164,7 @@ class NameServer(Service):
         return exposed, server_tls(whole)
 
     async def check(self) -> None:
-        """Make what a start makes of plugins: for ``flintmq config check``. Raises ConfigError, PluginError."""
+        """Create what a start creates with plugins, for ``flintmq config check``. Raises ConfigError, PluginError."""
         async with self._held:
             self._checked_doors()
             self._assemble().add_parts(self, self._pools)
@@ -184,7 +183,7 @@ class NameServer(Service):
             ledger=new_ledger(self.loaded, self._clock),
         )
         settings = PluginSettings(kernel, self.loaded, self._clock, flushes=False)
-        if whole.plugins:  # else a section may be of a plugin that a program gives to its broker alone
+        if whole.plugins:  # else a section may belong to a plugin that a program gives only to its broker
             settings.check()
         names = whole.namesrv_authenticators_in_force
         self._served = PluginServer(
@@ -199,7 +198,7 @@ class NameServer(Service):
         return self._served
 
     def _bind(self) -> list[socket.socket]:
-        """Bind every socket and note the names of the further listeners. Raises RemotingError."""
+        """Bind all sockets, and store the names of the further listeners. Raises RemotingError."""
         config = self.config
         sockets = [self._bound(config.host, config.port, "nameserver.host, nameserver.port")]
         self.host, port = sockets[0].getsockname()[:2]
@@ -218,7 +217,7 @@ class NameServer(Service):
         return sock
 
     def _changed(self, config: NamesrvConfig) -> None:
-        """Put settings into force that were changed over the wire."""
+        """Apply settings that a request has changed."""
         self.server.connections.idle_timeout_ms = config.idle_timeout_ms
 
     def _channel_closed(self, channel: ServerChannel) -> None:
@@ -229,7 +228,7 @@ class NameServer(Service):
         if self.kv.noted:
             try:
                 self.kv.persist()
-            except StoreError as error:  # a full disk: the notes stay, and the next start reads them
+            except StoreError as error:  # the disk is full; the notes stay, and the next start reads them
                 log.error("table.kv_write_failed", "the key-value configuration is not written: %(error)s", error=error)
 
     def _scan(self) -> float:
@@ -244,7 +243,7 @@ class NameServer(Service):
 
 
 def _listener(entry: str, default_host: str) -> tuple[str, str, int]:
-    """Name, host and port of an entry of ``nameserver.listeners``."""
+    """Return name, host and port of an entry of ``nameserver.listeners``."""
     name, _, address = entry.partition("=")
     host, _, port = address.rpartition(":")
     return name, host or default_host, int(port)

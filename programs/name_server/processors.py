@@ -1,4 +1,4 @@
-"""The name server's own request processors, registered through the same hook as a third party's."""
+"""The name server's own request processors, registered through the same hook as third-party ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class NamesrvProcessorsPlugin:
-    """Routes, values by namespace and key, and the name server's settings."""
+    """Registers the processors for routes, for values by namespace and key, and for the name server's settings."""
 
     plugin_name = "namesrv_processors"
 
