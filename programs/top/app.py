@@ -1,4 +1,4 @@
-"""The terminal application behind ``flintmq top``. With :mod:`flintmq.programs.top.screens` all that needs Textual."""
+"""The terminal application of ``flintmq top``. This module and :mod:`flintmq.programs.top.screens` need Textual."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from flintmq.programs.top.tables import (
 REFRESH_S: Final = 2.0
 ALARM_LINES: Final = 2
 _OF_THE_TABLES: Final = ("filter", "sort", "pause", "alarms", "system", "clear")
-"""Actions for which the tables must be on the screen."""
+"""Actions that need the tables on the screen."""
 
 
 class Looks(Protocol):
-    """What the application shows: a :class:`~flintmq.programs.cluster_view.view.ClusterView`, or a test's own."""
+    """The source of the displayed data: a :class:`~flintmq.programs.cluster_view.view.ClusterView`, or a test's double."""
 
     async def overview(self) -> Overview: ...
     async def brokers(self) -> Sequence[BrokerView]: ...
@@ -47,19 +47,19 @@ class Looks(Protocol):
 
 @attrs.frozen
 class _Seen:
-    """One look at the cluster."""
+    """The state of a cluster at one time."""
 
     overview: Overview
     values: dict[str, Sequence[Any]]
-    """Of each table, by its title."""
+    """The rows of each table, keyed by the table's title."""
 
 
 class TopApp(App[None]):
-    """Shows a cluster, again and again. Event loop of the terminal.
+    """Shows a cluster, refreshed periodically. Runs on the terminal's event loop.
 
     Args:
-        view: is asked.
-        refresh_s: how often what is shown is made again from it.
+        view: the source of the data.
+        refresh_s: seconds between two refreshes.
     """
 
     TITLE = "flintmq top"
@@ -107,7 +107,7 @@ class TopApp(App[None]):
         yield Footer(show_command_palette=False)
 
     async def on_mount(self) -> None:
-        """Begin to look."""
+        """Create the tables and start to refresh them."""
         for title, kind in self.KINDS.items():
             table = self._table(title)
             for column in kind.columns:
@@ -118,7 +118,7 @@ class TopApp(App[None]):
         self.run_worker(self.look())
 
     async def look(self) -> None:
-        """Ask the view, and show what it tells, unless the screen is paused. Looks do not overlap."""
+        """Refresh the screen from the view, unless it is paused. Refreshes do not overlap."""
         if self._paused or self._drawing.locked():
             return
         async with self._drawing:
@@ -132,7 +132,7 @@ class TopApp(App[None]):
         return self.screen_stack[0].query_one(f"#{title}", DataTable)
 
     def _draw(self) -> None:
-        if self._seen is None or not self.screen_stack:  # the program was closed while the view was asked
+        if self._seen is None or not self.screen_stack:  # the program was closed during the request
             return
         overview = self._seen.overview
         state = "PAUSED" if self._paused else f"{age_text(overview.age_s)} ago"
@@ -148,7 +148,7 @@ class TopApp(App[None]):
             self._fill(kind, self._seen.values[title])
 
     def _fill(self, kind: Kind[Any], values: Sequence[Any]) -> None:
-        """Fill a table; the cursor stays at its row when that moves."""
+        """Fill a table; the cursor follows its row."""
         table, by = self._table(kind.title), self._sorted_by[kind.title]
         found = chosen(kind, values, wanted=self._wanted, sorted_by=by, with_system=self._with_system)
         shown = found[:ROWS_MAX]
@@ -170,34 +170,34 @@ class TopApp(App[None]):
     # --- keys ---
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Return whether a key means something on the screen that is shown: most concern the tables."""
+        """Return whether a key has an effect on the current screen. Most keys need the tables."""
         return len(self.screen_stack) == 1 or action not in _OF_THE_TABLES
 
     def action_filter(self) -> None:
-        """Ask for a part of names."""
+        """Show the input field for the filter."""
         field = self.query_one("#filter", Input)
         field.styles.display = "block"
         field.focus()
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Narrow the tables while it is typed."""
+        """Apply the filter while it is typed."""
         self._wanted = event.value
         self._draw()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Go back to the tables."""
+        """Close the input field and return to the tables."""
         event.input.styles.display = "none"
         self._table(GROUPS.title).focus()
 
     def action_clear(self) -> None:
-        """Show all again."""
+        """Clear the filter."""
         field = self.query_one("#filter", Input)
         field.value = ""
         field.styles.display = "none"
         self._table(GROUPS.title).focus()
 
     def action_sort(self) -> None:
-        """Order the table that has the focus by its next column."""
+        """Sort the focused table by its next column."""
         title = self.focused.id if isinstance(self.focused, DataTable) else None
         if title in self.KINDS:
             orders = self.KINDS[title].orders
@@ -205,23 +205,23 @@ class TopApp(App[None]):
             self._draw()
 
     def action_pause(self) -> None:
-        """Leave the screen as it is, or go on."""
+        """Pause or resume the refreshes."""
         self._paused = not self._paused
         self._draw()
 
     def action_system(self) -> None:
-        """Show the system's topics and groups, too, or no longer."""
+        """Show or hide the system's topics and groups."""
         self._with_system = not self._with_system
         self._draw()
 
     def action_dark(self) -> None:
-        """Change between dark and light."""
+        """Switch between dark and light colors."""
         self.theme = "textual-light" if self.current_theme.dark else "textual-dark"
 
     # --- details ---
 
     def action_alarms(self) -> None:
-        """Show every alarm in full."""
+        """Show all alarms with their full texts."""
 
         async def parts() -> list[Part]:
             return alarm_parts(await self._view.overview())
@@ -229,13 +229,13 @@ class TopApp(App[None]):
         self.push_screen(DetailScreen(parts, self._refresh_s))
 
     def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
-        """Show a row in detail."""
+        """Show the details of a row."""
         name = event.row_key.value
         if name is not None and event.data_table.id is not None:
             self.push_screen(DetailScreen(self._asking(event.data_table.id, name), self._refresh_s))
 
     def _asking(self, title: str, name: str) -> Callable[[], Awaitable[list[Part]]]:
-        """Return what asks for the details of a row."""
+        """Return a function that fetches the details of a row."""
         view = self._view
         gone = [Part(f"{title.removesuffix('s')} {name} is there no more", (), ())]
 

@@ -1,4 +1,4 @@
-"""What ``flintmq top`` shows of one broker, topic or group: titled tables of plain text. Pure; needs no terminal."""
+"""The details of a broker, topic or group in ``flintmq top``, as titled tables of plain text. Pure functions; no terminal."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _VALUE_MAX_CHARS = 300
 
 @attrs.frozen
 class Part:
-    """A titled table. A heading that ends with ``#`` is of a column of numbers."""
+    """A titled table. A heading that ends with ``#`` belongs to a column of numbers."""
 
     title: str
     headings: tuple[str, ...]
@@ -97,7 +97,7 @@ def topic_parts(topic: TopicView) -> list[Part]:
 
 
 def group_parts(group: GroupView) -> list[Part]:
-    """Return a group's state, contradictions, stuck queues, queues with their holders, and members."""
+    """Return a group's state, conflicts, stuck queues, queues with their owners, and members."""
     facts = _facts(
         f"group {printable(group.name, _VALUE_MAX_CHARS)}",
         lag=f"{count_text(group.lag)} (of it to be tried again: {count_text(group.retry_lag)})",
@@ -152,7 +152,7 @@ def group_parts(group: GroupView) -> list[Part]:
 
 
 def alarm_parts(overview: Overview) -> list[Part]:
-    """Return everything that is wrong, in full."""
+    """Return all errors and alarms with their full texts."""
     rows = [("error", "", "", error) for error in overview.errors]
     rows += [
         (alarm.level, alarm.id, f"{alarm.subject} {alarm.broker}".strip(), f"{alarm.message} {_key(alarm.key)}".strip())

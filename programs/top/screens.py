@@ -1,4 +1,4 @@
-"""The screen of ``flintmq top`` that shows one broker, topic or group, or all alarms."""
+"""The screen of ``flintmq top`` with the details of a broker, topic or group, or with all alarms."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from flintmq.programs.top.details import Part
 
 
 class DetailScreen(Screen[None]):
-    """Shows parts below each other, asked for again and again; escape goes back.
+    """Shows parts below each other, refreshed periodically; the escape key closes it.
 
     Args:
-        ask: gives what is shown.
-        refresh_s: how often it is asked.
+        ask: fetches the parts.
+        refresh_s: seconds between two refreshes.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -48,30 +48,30 @@ class DetailScreen(Screen[None]):
         yield Footer(show_command_palette=False)
 
     def on_mount(self) -> None:
-        """Begin to ask."""
+        """Start to refresh the screen."""
         self.query_one("#paused").display = False
         self.query_one(VerticalScroll).focus()
         self.set_interval(self._refresh_s, self.look)
         self.run_worker(self.look())
 
     async def look(self) -> None:
-        """Ask, and show the answer, unless the screen is paused. Looks do not overlap."""
+        """Refresh the screen, unless it is paused. Refreshes do not overlap."""
         if self._paused or self._asking.locked():
             return
         async with self._asking:
             parts = await self._ask()
-            if not self.is_attached:  # the screen was left while it was asked
+            if not self.is_attached:  # the screen was closed during the request
                 return
             self.query_one("#parts", Static).update(Group(*(_shown(part) for part in parts)))
 
     def action_pause(self) -> None:
-        """Leave the screen as it is, or go on."""
+        """Pause or resume the refreshes."""
         self._paused = not self._paused
         self.query_one("#paused").display = self._paused
 
 
 def _shown(part: Part) -> RenderableType:
-    """Return a part as a table whose cells are text, whatever they look like."""
+    """Return a part as a table. Markup in cells is not interpreted."""
     table = Table(
         box=box.SIMPLE_HEAD if any(part.headings) else None,
         show_header=any(part.headings),

@@ -1,6 +1,6 @@
-"""What ``flintmq top`` shows as rows of text: chosen, sorted and cut. Pure; needs no terminal.
+"""The tables of ``flintmq top`` as rows of text: filtered, sorted and cut. Pure functions; no terminal.
 
-Cells are plain text: names come from clients, and whatever shows them must not take them for markup.
+Cells are plain text. Names come from clients, so a display must not interpret markup in them.
 """
 
 from __future__ import annotations
@@ -17,31 +17,31 @@ from flintmq.programs.cluster_view.values import BrokerView, GroupView, Overview
 T = TypeVar("T", BrokerView, TopicView, GroupView)
 
 ROWS_MAX: Final = 200
-"""Rows of a table: those behind them are found by a filter, or another order."""
+"""Most rows of a table; a filter or another order shows the others."""
 NAME_MAX_CHARS: Final = 30
 UNKNOWN: Final = "-"
 
 
 def name_text(name: str) -> str:
-    """Return a name on one line, cut where it is long."""
+    """Return a name on one line, shortened if it is long."""
     text = printable(name, 1_000)
     return text if len(text) <= NAME_MAX_CHARS else f"{text[: NAME_MAX_CHARS - 1]}…"
 
 
 def count_text(count: float | None) -> str:
-    """Return a whole number, with thousands set apart."""
+    """Return a whole number with commas between thousands; a dash for None."""
     return UNKNOWN if count is None else f"{count:,.0f}"
 
 
 def rate_text(per_s: float | None) -> str:
-    """Return a rate; with a decimal where it is small."""
+    """Return a rate, with one decimal if it is small; a dash for None."""
     if per_s is None:
         return UNKNOWN
     return f"{per_s:,.0f}" if per_s >= 100 or per_s == 0 else f"{per_s:.1f}"
 
 
 def age_text(age_s: float | None) -> str:
-    """Return an age: seconds, or minutes where there are many."""
+    """Return an age in seconds, or in minutes from two minutes on; a dash for None."""
     if age_s is None:
         return UNKNOWN
     return f"{age_s:.0f} s" if age_s < 120 else f"{age_s / 60:.0f} min"
@@ -49,34 +49,34 @@ def age_text(age_s: float | None) -> str:
 
 @attrs.frozen
 class Column(Generic[T]):
-    """A column: its heading, what it shows of a value, and how it orders."""
+    """A column: its heading, its text for a value, and its sort key."""
 
     heading: str
     text: Callable[[T], str]
     order: Callable[[T], Any] | None = None
-    """None: it cannot be sorted by."""
+    """The sort key; None if the table cannot be sorted by this column."""
     is_number: bool = True
 
 
 @attrs.frozen
 class Kind(Generic[T]):
-    """A table of values of one kind. The first column that orders is not necessarily the first one shown."""
+    """A table of values of one kind. The first sortable column is not necessarily the first column."""
 
     title: str
     columns: tuple[Column[T], ...]
     key: Callable[[T], str]
-    """Names a row, also after a refresh."""
+    """Returns the key of a row, which stays the same after a refresh."""
     sorted_by: str
-    """The heading of the column that orders at first."""
+    """The heading of the column that the table is sorted by at first."""
 
     @property
     def orders(self) -> list[str]:
-        """Return the headings of columns that it can be sorted by."""
+        """The headings of the sortable columns."""
         return [column.heading for column in self.columns if column.order is not None]
 
 
 def _falling(value: float | None) -> tuple[bool, float]:
-    """Order numbers from the greatest on, and unknown ones last."""
+    """Return the sort key for numbers in descending order, with unknown ones last."""
     return (value is None, -(value or 0))
 
 
@@ -89,7 +89,7 @@ def _broker_state(broker: BrokerView) -> str:
 
 
 def _known(broker: BrokerView, text: str) -> str:
-    """Return a figure, unless the broker never told one."""
+    """Return a figure's text; a dash if the broker has never answered."""
     return UNKNOWN if broker.age_s is None else text
 
 
@@ -159,11 +159,11 @@ def chosen(
     """Return the values that a table shows, in order.
 
     Args:
-        kind: of the table.
-        values: all of them.
-        wanted: part of the names to show, in whatever case; empty for all.
-        sorted_by: the heading of a column; empty for the kind's own.
-        with_system: show topics and groups that are not users', too.
+        kind: the kind of the table.
+        values: all values.
+        wanted: a part of the names to show, regardless of case; empty for all.
+        sorted_by: the heading of a column; empty for the kind's default.
+        with_system: whether to show also topics and groups that are not users'.
     """
     order = next(column.order for column in kind.columns if column.heading == (sorted_by or kind.sorted_by))
     shown = [
@@ -176,7 +176,7 @@ def chosen(
 
 
 def overview_text(overview: Overview, state: str) -> str:
-    """Return the line at the top: what matters most comes first, because a narrow terminal cuts it."""
+    """Return the top line. The most important figures come first, because a narrow terminal cuts the line."""
     away = f" ({overview.brokers_missing} away)" if overview.brokers_missing else ""
     latency = "" if overview.put_latency_99_ms is None else f"p99 {overview.put_latency_99_ms:.1f} ms  "
     clusters = name_text(", ".join(overview.clusters)) or "no cluster"
@@ -187,13 +187,13 @@ def overview_text(overview: Overview, state: str) -> str:
 
 
 def alarm_text(alarm: PlacedAlarm) -> str:
-    """Return an alarm on one line: its level first, in letters, so that it is read without colour."""
+    """Return an alarm on one line. The level comes first as a word, so that no color is needed."""
     place = f" {name_text(alarm.broker)}" if alarm.broker and alarm.broker != alarm.subject else ""
     return f"{printable(alarm.level.upper(), 20)} {printable(alarm.id, 200)}{place}: {printable(alarm.message, 1_000)}"
 
 
 def alarm_lines(overview: Overview, room: int) -> list[str]:
-    """Return what is wrong, in so many lines at most; the last one says how many more there are."""
+    """Return errors and alarms in at most ``room`` lines; the last line has the number of further ones."""
     lines = [f"ERROR {printable(error, 1_000)}" for error in overview.errors]
     lines += [alarm_text(alarm) for alarm in overview.alarms]
     if len(lines) > room:
