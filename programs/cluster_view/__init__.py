@@ -1,1 +1,1 @@
-"""What ``flintmq top`` and ``flintmq console`` show: any RocketMQ 4.9 cluster, read by administration requests alone."""
+"""The data of ``flintmq top`` and ``flintmq console``: any RocketMQ 4.9 cluster, read only through administration requests."""

@@ -1,4 +1,4 @@
-"""What is wrong, in one list: what brokers tell, and what is seen only from outside or by looking twice. Pure."""
+"""Collects alarms: those that brokers report, and those seen only from outside or over time. Pure functions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NO_BROKER: Final = Alarm(
 
 
 def told_alarms(broker: BrokerMemory) -> tuple[PlacedAlarm, ...]:
-    """Return the alarms that a broker told last; RocketMQ's tells none, but its figures and offsets say what is wrong."""
+    """Return a broker's last reported alarms. A RocketMQ broker reports none, so they come from its figures and offsets."""
     try:
         found = alarms_of(broker.info) if ALARMS in broker.info else list(_of_silent(broker))
     except FlintError as error:
@@ -53,12 +53,12 @@ def _members(broker: BrokerMemory, group: str) -> int | None:
 def all_alarms(
     brokers: Sequence[BrokerView], groups: Mapping[str, GroupView], *, is_empty: bool = False
 ) -> tuple[PlacedAlarm, ...]:
-    """Return every alarm, critical ones first.
+    """Return all alarms, critical ones first.
 
     Args:
-        brokers: with the alarms that they tell.
-        groups: the users' by name.
-        is_empty: whether the name servers answer, and name no broker.
+        brokers: the brokers with the alarms that they report.
+        groups: users' groups, keyed by name.
+        is_empty: whether the name servers answer but know no broker.
     """
     told = {(alarm.id, alarm.subject) for broker in brokers for alarm in broker.alarms}
     seen = [alarm for alarm in gathered(_seen(groups)) if (alarm.id, alarm.subject) not in told]

@@ -1,4 +1,4 @@
-"""Asks for one topic, group or broker in detail, when somebody looks at it."""
+"""Fetches the details of a topic, group or broker on demand."""
 
 from __future__ import annotations
 
@@ -35,23 +35,23 @@ from flintmq.remoting.wire.codes import version_name
 T = TypeVar("T")
 
 MEMBERS_MAX: Final = 200
-"""Members that are asked for what they hold; further ones are listed only."""
+"""Most members that are asked for details; further ones are only listed."""
 TOPICS_MAX: Final = 32
-"""Topics without an offset that are asked for one by one."""
+"""Most topics without an offset that are fetched one by one."""
 
 
 async def ask_each(
     brokers: Sequence[BrokerMemory], ask: Callable[[BrokerMemory], Awaitable[T]], *missing: int
 ) -> tuple[list[tuple[BrokerMemory, T]], tuple[str, ...]]:
-    """Ask brokers side by side.
+    """Ask several brokers at the same time.
 
     Args:
-        brokers: are asked.
-        ask: asks one.
-        missing: response codes by which a broker says that it has nothing of the kind.
+        brokers: the brokers to ask.
+        ask: asks one broker.
+        missing: response codes with which a broker says that it lacks the subject.
 
     Returns:
-        Who answered what, and in sentences which brokers did not answer.
+        The brokers that answered with their answers, and error texts of the others.
     """
     answers = await asyncio.gather(*(ask(broker) for broker in brokers), return_exceptions=True)
     found, errors = [], []
@@ -68,8 +68,10 @@ async def ask_each(
 
 
 async def broker_detail(admin: AdminClient, row: BrokerView) -> BrokerView:
-    """Return a broker with its settings, and FlintMQ's with their origin, the last start and the quarantine; without them where
-    it does not tell them."""
+    """Return a broker with its settings. A FlintMQ broker adds their origins, its last start and its quarantine.
+
+    They are left out if the broker does not report them.
+    """
     try:
         report = await report_of(admin, row.address) if row.is_flintmq else None
         if report is not None:
@@ -86,7 +88,7 @@ async def broker_detail(admin: AdminClient, row: BrokerView) -> BrokerView:
 
 
 async def report_of(admin: AdminClient, address: str) -> BrokerReport | None:
-    """Return what a broker tells of itself; None for a version of FlintMQ that does not know the request."""
+    """Return a broker's report; None for a version of FlintMQ without this request."""
     try:
         return await admin.broker_report(address)
     except RefusedError as error:
@@ -125,13 +127,13 @@ async def topic_detail(admin: AdminClient, row: TopicView, brokers: Sequence[Bro
 async def group_detail(
     admin: AdminClient, row: GroupView, brokers: Sequence[BrokerMemory], topic: str = ""
 ) -> GroupView:
-    """Return a group with its queues, who holds them, its members, and how they contradict each other.
+    """Return a group with its queues and their owners, its members, and their conflicts.
 
     Args:
-        admin: asks.
-        row: is filled in.
-        brokers: those that know the group.
-        topic: only of this one, whether the group reads it or not; else of all that it reads.
+        admin: the administration client.
+        row: the group's row, which is completed.
+        brokers: the brokers that know the group.
+        topic: the only topic to show, even if the group does not read it; empty for all topics of the group.
     """
     connected, errors = await ask_each(
         brokers, lambda broker: admin.connected_group(row.name, broker.address), ResponseCode.CONSUMER_NOT_ONLINE
@@ -198,7 +200,7 @@ def _connected(found: ConsumerConnection, words: str) -> Connected:
 async def _progress(
     admin: AdminClient, group: str, broker: BrokerMemory, wanted: Collection[str], topic: str
 ) -> ConsumeStats:
-    """Return how far a group has come at a broker: where it has offsets, and where it only subscribes so far."""
+    """Return a group's progress at a broker, also in topics that it only subscribes to."""
     found = await admin.consume_stats_at(group, broker.address, topic)
     known = {queue.topic for queue in found.offset_table}
     missing = sorted(one for one in wanted if one not in known) if not topic else []
@@ -210,12 +212,12 @@ async def _progress(
 async def find_group(
     admin: AdminClient, name: str, brokers: Sequence[BrokerMemory], topic: str = ""
 ) -> GroupView | None:
-    """Return a group as :func:`group_detail` does, for a look that comes once; None where no broker knows it.
+    """Return a group as :func:`group_detail` does, without a previous row; None if no broker knows it.
 
     Args:
-        admin: asks.
-        name: of the group.
-        brokers: those that answer, one of each set; their ``groups`` say which of them know it.
+        admin: the administration client.
+        name: the group's name.
+        brokers: answering brokers, one of each set; their ``groups`` show which of them know the group.
         topic: see :func:`group_detail`.
     """
     knowing = [broker for broker in brokers if name in broker.groups]

@@ -1,4 +1,4 @@
-"""Reads brokers' runtime figures (request 28), FlintMQ's and RocketMQ's. Pure."""
+"""Reads the runtime figures (request 28) of FlintMQ's and RocketMQ's brokers. Pure functions."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ _SPAN: Final = re.compile(r"(\d+) (day|hour|minute|second)")
 
 
 def number(info: Mapping[str, str], name: str) -> int:
-    """Return a whole number among the figures; 0 for one that is missing or is none."""
+    """Return a whole number from the figures; 0 if it is missing or not a number."""
     text = info.get(name, "").strip()
     return int(text) if text.lstrip("-").isdecimal() else 0
 
 
 def first(text: str) -> float:
-    """Return the first of several numbers, which is the rate over the shortest time; 0 where there is none."""
+    """Return the first of several numbers, which is the rate over the shortest time; 0 if there is none."""
     try:
         return round(float(text.split()[0]), 2)
     except (IndexError, ValueError):
@@ -24,7 +24,7 @@ def first(text: str) -> float:
 
 
 def main_figures(info: Mapping[str, str]) -> dict[str, Any]:
-    """Return what ``flintmq status`` and the views have in common of a broker's figures, by the names of its JSON."""
+    """Return the broker figures that ``flintmq status`` and the views share, keyed by their JSON names."""
     return {
         "put_per_s": first(info.get("putTps", "")),
         "get_per_s": first(info.get("getTransferedTps", "")),
@@ -38,13 +38,13 @@ def main_figures(info: Mapping[str, str]) -> dict[str, Any]:
 
 
 def uptime_s(text: str) -> int:
-    """Return for how many seconds a broker runs, of RocketMQ's words for it: ``[ 0 days, 3 hours, 7 minutes, 5 seconds ]``."""
+    """Return a broker's uptime in seconds from RocketMQ's text, such as ``[ 0 days, 3 hours, 7 minutes, 5 seconds ]``."""
     seconds = {"day": 86_400, "hour": 3_600, "minute": 60, "second": 1}
     return sum(int(count) * seconds[unit] for count, unit in _SPAN.findall(text))
 
 
 def replication_of(info: Mapping[str, str]) -> dict[str, Any]:
-    """Return a broker's part in replication; an empty dict without replication, and of RocketMQ's brokers."""
+    """Return a broker's state of replication; empty without replication, and for RocketMQ's brokers."""
     if "haSlaves" in info:
         behind = number(info, "haBehindBytes")
         master = {"slaves": number(info, "haSlaves"), "held_offset": number(info, "haHeldOffset")}
@@ -55,12 +55,14 @@ def replication_of(info: Mapping[str, str]) -> dict[str, Any]:
 
 
 def put_latency_99_ms(info: Mapping[str, str]) -> float | None:
-    """Return within which time 99 of 100 messages were appended in the last whole minute; None where the broker does not tell,
-    and where there was none, for which brokers say 0."""
+    """Return the 99th percentile of append times in the last whole minute; None if the broker does not report it.
+
+    Brokers report 0 if nothing was appended; that is None too.
+    """
     return first(info.get("putLatency99", "")) or None
 
 
 def odd_groups(info: Mapping[str, str]) -> dict[str, str]:
-    """Return the groups whose members a FlintMQ broker says contradict each other, with the ids of those that differ."""
+    """Return the groups whose members conflict according to a FlintMQ broker, with the ids of the differing members."""
     entries = (entry.partition(": ") for entry in info.get("contradictorySubscriptions", "").split("; "))
     return {group: client_ids for group, _, client_ids in entries if client_ids}

@@ -1,7 +1,7 @@
-"""The state of a group: lag, members, and whether it is online, from what each of its brokers told. Pure.
+"""The state of a group, from its brokers' answers: lag, members, and whether it is online. Pure functions.
 
-Lists, details, charts, ``flintmq groups`` and ``flintmq status`` have it from here. How far a group is behind at one broker is
-the broker's to say: ``flintmq/core/broker/group_lag.py``.
+Lists, details, charts, ``flintmq groups`` and ``flintmq status`` use it. The lag at a single broker is computed by the broker:
+``flintmq/core/broker/group_lag.py``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from flintmq.programs.cluster_view.values import State
 
 @attrs.frozen
 class GroupState:
-    """A group over the brokers that answered; None where a figure is not known."""
+    """The state of a group over all answering brokers; None for unknown figures."""
 
     state: State
     members: int | None
@@ -26,20 +26,20 @@ class GroupState:
     retry_lag: int | None
     get_per_s: float | None
     progress: Sequence[GroupProgress]
-    """At each broker; of a broadcasting group none."""
+    """The group's progress at each broker; empty for a broadcasting group."""
     online: Connected | None
-    """What its members are, as a broker that has some tells."""
+    """The members' properties, from a broker with members; None if there are none."""
 
 
 def state_of(progress: Iterable[GroupProgress], connected: Iterable[Connected]) -> GroupState:
     """Return the state of a group.
 
-    Broadcasting members keep their offsets themselves: how far behind they are is not known, whatever offsets a broker has from
-    before.
+    The lag of broadcasting members is unknown, because they keep their offsets themselves. Old offsets on a broker do not
+    count.
 
     Args:
-        progress: how far it has come at each broker that answered.
-        connected: who is connected with each broker that was asked.
+        progress: the group's progress at each answering broker.
+        connected: the group's members at each broker that was asked.
     """
     asked = list(connected)
     client_ids = {client_id for one in asked for client_id in one.client_ids}
@@ -66,7 +66,7 @@ def _word(is_broadcasting: bool, is_online: bool, is_asked: bool) -> State:
 
 
 def remembered_state(group: str, brokers: Iterable[BrokerMemory]) -> GroupState:
-    """Return the state of a group by what brokers told last; those that do not answer now do not count."""
+    """Return the state of a group from the last answers of its brokers. Brokers that do not answer now do not count."""
     answering = [broker for broker in brokers if broker.answers]
     return state_of(
         (one for broker in answering for one in broker.progress_of(group)),

@@ -1,4 +1,4 @@
-"""What the last minutes were like: figures of the cluster and of its groups, in bounded memory. Pure."""
+"""Figures of a cluster and its groups over the last minutes, in bounded memory. Pure functions."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from flintmq.programs.cluster_view.memory import BrokerMemory
 from flintmq.programs.cluster_view.names import kind_of_group
 
 SPAN_S: Final = 600.0
-"""How far back figures are kept."""
+"""Seconds for which figures are kept."""
 EVERY_S: Final = 2.0
-"""They are noted no more often."""
+"""Least seconds between two samples."""
 GROUPS_MAX: Final = 32
-"""Groups whose figures are kept: any while there is room, and the one that was looked at longest ago makes room."""
+"""Most groups whose figures are kept. A viewed group replaces the one that was not viewed for longest."""
 
 
 @attrs.frozen
 class Sample:
-    """Figures of one moment; None where one is not known."""
+    """Figures at one time; None for unknown ones."""
 
     at_s: float
     put_per_s: float | None
@@ -33,7 +33,7 @@ class Sample:
 
 
 class History:
-    """Keeps samples of the last ten minutes. Loop thread only."""
+    """The samples of the last ten minutes. Loop thread only."""
 
     def __init__(self) -> None:
         self._cluster = _samples()
@@ -47,12 +47,12 @@ class History:
             self._groups.popitem(last=False)
 
     def note(self, now_s: float, brokers: Iterable[BrokerMemory], speakers: Iterable[BrokerMemory]) -> None:
-        """Take what the brokers told last; nothing where that was just done.
+        """Add a sample of the brokers' last answers, unless the last sample is too new.
 
         Args:
-            now_s: which time it is.
-            brokers: all of them.
-            speakers: those of them that tell of groups.
+            now_s: the current time.
+            brokers: all brokers.
+            speakers: the brokers whose answers about groups are used.
         """
         if self._cluster and now_s - self._cluster[-1].at_s < EVERY_S:
             return
@@ -77,11 +77,11 @@ class History:
             _keep(samples, Sample(now_s, None, state.get_per_s, state.lag))
 
     def cluster(self) -> tuple[Sample, ...]:
-        """Return the samples of all brokers together, oldest first."""
+        """Return the samples of the whole cluster, oldest first."""
         return tuple(self._cluster)
 
     def group(self, name: str) -> tuple[Sample, ...]:
-        """Return the samples of a group, oldest first; of one of many groups those since somebody looked at it."""
+        """Return the samples of a group, oldest first. If there are many groups, they begin when the group was first viewed."""
         return tuple(self._groups.get(name, ()))
 
 

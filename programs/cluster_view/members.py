@@ -1,4 +1,4 @@
-"""Asks the members of a group what they hold and subscribe to; RocketMQ's broker passes the question on to them."""
+"""Asks the members of a group for their queues and subscriptions; a RocketMQ broker forwards the request to them."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from flintmq.remoting.client.admin import AdminClient
 from flintmq.remoting.wire.bodies import ConsumerRunningInfo
 
 AT_ONCE_MAX: Final = 16
-"""Members that are asked at a time."""
+"""Most members that are asked at the same time."""
 TIMEOUT_MS: Final = 3_000
 
 
 @attrs.frozen
 class Asked:
-    """What a member reported, or why nothing is known of it."""
+    """A member's answer, or the reason why there is none."""
 
     client_id: str
     info: ConsumerRunningInfo | None
@@ -31,16 +31,16 @@ class Asked:
 
 
 async def ask_members(admin: AdminClient, group: str, addresses: Mapping[str, str], members_max: int) -> list[Asked]:
-    """Ask members for what they hold, some at a time.
+    """Ask members for their queues and subscriptions, a few at a time.
 
     Args:
-        admin: asks.
-        group: of the members.
-        addresses: client id → ``host:port`` of the broker that it is connected with.
-        members_max: so many are asked, in the order of their ids; of further ones the answer says that they were not.
+        admin: the administration client.
+        group: the members' group.
+        addresses: ``host:port`` of each member's broker, keyed by client id.
+        members_max: the most members to ask, in the order of their ids. Others get an error text.
 
     Returns:
-        One for each member, in the order of their ids.
+        An answer for each member, in the order of their ids.
     """
     room = asyncio.Semaphore(AT_ONCE_MAX)
 
@@ -58,12 +58,12 @@ async def ask_members(admin: AdminClient, group: str, addresses: Mapping[str, st
 
 
 def conflicts_of(asked: Iterable[Asked]) -> tuple[Conflict, ...]:
-    """Return how members contradict each other; one that does not report contradicts nobody."""
+    """Return the conflicts between members; members without an answer are ignored."""
     return find_conflicts({one.client_id: _behaviour(one.info) for one in asked if one.info is not None})
 
 
 def subscriptions_of(info: ConsumerRunningInfo) -> tuple[MemberSubscription, ...]:
-    """Return a member's subscriptions in order; without its retry topic, which clients add by themselves."""
+    """Return a member's subscriptions, sorted, without its retry topic, which clients add automatically."""
     return tuple(
         MemberSubscription(topic=one.topic, expression_type=one.expression_type or TAG, expression=one.sub_string)
         for one in sorted(info.subscription_set, key=lambda one: one.topic)
@@ -72,7 +72,7 @@ def subscriptions_of(info: ConsumerRunningInfo) -> tuple[MemberSubscription, ...
 
 
 def _behaviour(info: ConsumerRunningInfo) -> Behaviour:
-    """Return how a member consumes, by the names of the properties that RocketMQ's clients report."""
+    """Return how a member consumes, from the properties that RocketMQ's clients report."""
     told = info.properties
     return Behaviour(
         frozenset((one.topic, one.expression_type, one.expression) for one in subscriptions_of(info)),

@@ -1,4 +1,4 @@
-"""What a view remembers of each broker: its last answers, when they came, and what comes next."""
+"""The state that a view keeps of each broker: its last answers, their times, and the next requests."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from flintmq.remoting.wire.bodies import TopicOffset
 
 NEVER: Final = float("-inf")
 _ALARMS: Final = AlarmsSection()
-"""Brokers that watch no lags themselves are watched as a FlintMQ broker does by default."""
+"""FlintMQ's default limits, used for brokers that do not watch lags themselves."""
 
 
 @attrs.frozen
 class TopicEnds:
-    """Where a topic's queues at a broker begin and end."""
+    """The first and last offsets of a topic's queues at a broker."""
 
     queues: Mapping[MessageQueue, TopicOffset]
     at_s: float
@@ -30,23 +30,23 @@ class TopicEnds:
 
 @attrs.frozen
 class Connected:
-    """Who of a group is connected with a broker."""
+    """The members of a group that are connected to a broker."""
 
     client_ids: tuple[str, ...]
     consume_type: str
     message_model: str
     conflict: str
-    """How they contradict each other, in a sentence; empty when they do not."""
+    """The members' conflict in a sentence; empty if there is none."""
     at_s: float
 
 
 NOBODY: Final = ((), "", "", "")
-"""Who is connected where nobody is: of :class:`Connected` all but the time."""
+"""The values of a :class:`Connected` without members, except for the time."""
 
 
 @attrs.define
 class BrokerMemory:
-    """A master or slave. What it answered stays when it goes away, until the view forgets it."""
+    """The state of a master or slave. Its answers are kept when it stops answering, until the view drops it."""
 
     cluster: str
     name: str
@@ -54,26 +54,26 @@ class BrokerMemory:
     address: str
     is_registered: bool = True
     seen_s: float = 0.0
-    """When a name server last named it."""
+    """Time at which a name server last listed it."""
     error: str = ""
     failures: int = 0
-    """In a row."""
+    """Number of consecutive failed requests."""
     info: Mapping[str, str] = attrs.Factory(dict)
     topics: Mapping[str, TopicConfig] = attrs.Factory(dict)
     groups: Mapping[str, SubscriptionGroupConfig] = attrs.Factory(dict)
     progress: dict[str, GroupProgress] = attrs.Factory(dict)
     beginning: dict[str, GroupProgress] = attrs.Factory(dict)
-    """Of groups that subscribe to topics in which they have no offset yet, in those topics."""
+    """Progress of groups in topics to which they subscribe but have no offset yet, keyed by group."""
     ends: dict[str, TopicEnds] = attrs.Factory(dict)
     connected: dict[str, Connected] = attrs.Factory(dict)
     topic_rates: Meters = attrs.Factory(Meters)
-    """Of all topics, in turns."""
+    """Rates of all topics, updated in turns."""
     consumed_rates: Meters = attrs.Factory(Meters)
-    """Of topics that a group consumes, with every look at the groups' progress."""
+    """Rates of topics that a group consumes, updated with the groups' progress."""
     lags: LagWatch = attrs.Factory(lambda: LagWatch(_ALARMS.lag_messages, _ALARMS.lag_window_ms / 1000))
-    """Of users' groups, where the broker tells no alarms."""
+    """Lags of users' groups, for brokers that report no alarms."""
     asked_s: dict[str, float] = attrs.Factory(dict)
-    """Kind of request → when it was last answered."""
+    """Time of the last answer, keyed by kind of request."""
     next_topic: int = 0
     next_group: int = 0
 
@@ -83,7 +83,7 @@ class BrokerMemory:
 
     @property
     def answers(self) -> bool:
-        """Return whether its last request was answered."""
+        """Whether its last request was answered."""
         return self.is_registered and not self.error
 
     def due(self, kind: str, now_s: float, interval_s: float) -> bool:
@@ -91,27 +91,27 @@ class BrokerMemory:
         return now_s - self.asked_s.get(kind, NEVER) >= interval_s
 
     def age_s(self, kind: str, now_s: float) -> float | None:
-        """Return how old the answer to a kind of request is; None when there is none."""
+        """Return the age in seconds of the last answer to a kind of request; None if there is none."""
         asked_s = self.asked_s.get(kind)
         return None if asked_s is None else max(0.0, now_s - asked_s)
 
     def progress_of(self, group: str) -> list[GroupProgress]:
-        """Return how far a group has come: in topics in which it has offsets, and in those that it has only begun with."""
+        """Return a group's progress in topics with offsets and in topics to which it only subscribes."""
         return [one for one in (self.progress.get(group), self.beginning.get(group)) if one is not None]
 
     @property
     def queue_count(self) -> int:
-        """Return how many queues of groups its last answer about their progress had."""
+        """The number of groups' queues in the last answer about progress."""
         return sum(len(group.queues) for group in self.progress.values())
 
     def topic_per_s(self, topic: str) -> float | None:
-        """Return how many messages a topic gets a second; None where that is not known yet."""
+        """Return the messages per second of a topic; None if unknown."""
         rate = self.consumed_rates.per_s(topic)
         return self.topic_rates.per_s(topic) if rate is None else rate
 
 
 def registered(info: ClusterInfo) -> list[BrokerMemory]:
-    """Return every broker that name servers name; nothing was asked of them yet."""
+    """Return a new state for every broker that name servers list."""
     clusters = {name: cluster for cluster, names in info.cluster_addr_table.items() for name in names}
     return [
         BrokerMemory(clusters.get(name, data.cluster), name, number, address)
@@ -121,7 +121,7 @@ def registered(info: ClusterInfo) -> list[BrokerMemory]:
 
 
 def speakers(brokers: Iterable[BrokerMemory]) -> list[BrokerMemory]:
-    """Return of each set the broker that tells of topics and groups: the master, or the first slave that is registered."""
+    """Return for each broker set the broker to ask about topics and groups: the master, or else the first registered slave."""
     found: dict[str, BrokerMemory] = {}
     for broker in sorted(brokers, key=lambda one: (not one.is_registered, one.broker_id)):
         found.setdefault(broker.name, broker)

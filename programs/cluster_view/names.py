@@ -1,4 +1,4 @@
-"""Tells users' topics and groups from those of the system, by their names. Pure."""
+"""Distinguishes users' topics and groups from the system's by their names. Pure functions."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from flintmq.core.broker.topic_name import (
 from flintmq.programs.cluster_view.values import Kind
 
 _SYSTEM_GROUPS: Final = (SYSTEM_GROUP_PREFIX, "SELF_TEST_", "CID_ONS", "TOOLS_CONSUMER", "FILTERSRV_")
-"""How the names of groups begin that every broker has (core/broker/groups.py), or that RocketMQ's tools make."""
+"""Prefixes of groups that every broker has (core/broker/groups.py) or that RocketMQ's tools create."""
 
 
 def kind_of_topic(topic: str, places: Iterable[tuple[str, str]] = ()) -> Kind:
-    """Return what a topic is for.
+    """Return the kind of a topic.
 
     Args:
-        topic: its name.
-        places: (broker, cluster) that it may be: each has topics of its own.
+        topic: the topic's name.
+        places: (broker, cluster) pairs that may hold it; each has system topics with its names.
     """
     if topic.startswith(RETRY_PREFIX):
         return "retry"

@@ -1,7 +1,7 @@
-"""Asks brokers in the background, so seldom that it costs each of them less than half a percent of a core.
+"""Polls brokers in the background, using less than half a percent of a core of each.
 
-What a request costs a FlintMQ broker was measured: runtime figures 0.9 ms; an entry of a table
-6 µs; a group's queue 5 to 10 µs; a topic's or a group's own request 0.1 ms. Intervals grow with what there is.
+The costs of requests to a FlintMQ broker were measured: runtime figures 0.9 ms; an entry of a table 6 µs; a group's queue 5 to
+10 µs; a request for one topic or group 0.1 ms. The intervals grow with the numbers of entries.
 """
 
 from __future__ import annotations
@@ -26,49 +26,49 @@ FIGURES: Final = "figures"
 TABLES: Final = "tables"
 PROGRESS: Final = "progress"
 MEMBERS_ASKED_MAX: Final = 16
-"""Of a group, in the background; a detail view asks more."""
+"""Most members of a group that are asked in the background; a detail view asks more."""
 BEGINNING_MAX: Final = 8
-"""Topics of a group that are looked up one by one."""
+"""Most topics of a group that are looked up one by one."""
 
 
 @attrs.frozen(kw_only=True)
 class Pace:
-    """How often what is asked, and when what is seen counts. In seconds."""
+    """The intervals of requests and further limits, in seconds."""
 
     figures_s: float = 2.0
-    """Runtime figures of a broker, and the list of brokers."""
+    """Interval of a broker's runtime figures and of the list of brokers."""
     tables_s: float = 5.0
-    """Topics and groups of a broker; longer where 5 ms for each of them is longer."""
+    """Interval of a broker's topics and groups; longer if 5 ms per entry are longer."""
     progress_s: float = 5.0
-    """All groups' offsets at a broker; longer where 4 ms for each of their queues is longer."""
+    """Interval of all groups' offsets at a broker; longer if 4 ms per queue are longer."""
     lookups_per_s: float = 10.0
-    """Topics and groups that are looked up in turns: their queues' ends, their members."""
+    """Topics and groups that are looked up per second, in turns: queue offsets and members."""
     lookup_s: float = 10.0
-    """One topic or group is looked up no more often."""
+    """Least interval between two look-ups of the same topic or group."""
     stuck_s: float = 60.0
-    """A queue whose offset has not moved for so long although messages wait is stuck."""
+    """A queue with waiting messages whose offset has not moved for this long is stuck."""
     idle_s: float = 60.0
-    """Nothing is asked in the background when nobody has looked for so long."""
+    """Background requests stop if no view was used for this long."""
     forget_s: float = 600.0
-    """A broker that no name server names any longer is shown for so long."""
+    """A broker that no name server lists is still shown for this long."""
     retry_max_s: float = 20.0
-    """A broker that does not answer is tried again after 1, 2, 4, … and at most so many seconds."""
+    """A broker that does not answer is tried again after 1, 2, 4, … seconds, at most after this."""
 
     def tables_due_s(self, broker: BrokerMemory) -> float:
-        """Return how long the tables of a broker are good."""
+        """Return the interval for the tables of a broker."""
         return max(self.tables_s, 0.005 * (len(broker.topics) + len(broker.groups)))
 
     def progress_due_s(self, broker: BrokerMemory) -> float:
-        """Return how long the groups' progress at a broker is good."""
+        """Return the interval for the groups' progress at a broker."""
         return max(self.progress_s, 0.004 * broker.queue_count)
 
 
 class Poller:
-    """Asks one broker at a time what is due. Loop thread only.
+    """Sends the due requests to one broker at a time. Loop thread only.
 
     Args:
-        admin: asks.
-        pace: how often.
+        admin: the administration client.
+        pace: the intervals.
     """
 
     def __init__(self, admin: AdminClient, pace: Pace) -> None:
@@ -76,12 +76,12 @@ class Poller:
         self._pace = pace
 
     async def poll(self, broker: BrokerMemory, *, speaks: bool, all_due: bool = False) -> None:
-        """Ask what is due; what goes wrong stands in ``broker.error``.
+        """Send the due requests; an error is stored in ``broker.error``.
 
         Args:
-            broker: is asked, and remembers.
-            speaks: whether it is the one of its set that tells of topics and groups.
-            all_due: ask everything but the lookups, however new it is.
+            broker: the broker, whose state is updated.
+            speaks: whether to ask it about topics and groups.
+            all_due: send all requests except for look-ups, regardless of their interval.
         """
         now_s = self._now_s()
         if broker.failures and not all_due:
@@ -106,14 +106,14 @@ class Poller:
         return self._admin.client.clock.monotonic_s()
 
     async def look(self, broker: BrokerMemory, wanted: Callable[[str], bool]) -> None:
-        """Ask for everything about topics and groups, but for the ends of topics, for a look that comes once.
+        """Fetch everything about topics and groups except for topics' offsets, for a single view.
 
         Args:
-            broker: is asked, and remembers.
-            wanted: which groups are asked for their members.
+            broker: the broker, whose state is updated.
+            wanted: returns whether to fetch the members of a group.
 
         Raises:
-            RefusedError: the account may not see that.
+            RefusedError: the account lacks the permission.
             RemotingError: the broker does not answer.
         """
         broker.info = await self._admin.runtime_info(broker.address)
@@ -173,7 +173,7 @@ class Poller:
     async def _look_up_topic(self, broker: BrokerMemory, topic: str) -> None:
         try:
             queues = await self._admin.topic_stats_at(topic, broker.address)
-        except RefusedError:  # deleted a moment ago, or not ours to see: the list says that it is not known
+        except RefusedError:  # deleted a moment ago, or not permitted: shown as unknown
             broker.ends.pop(topic, None)
             return
         now_s = self._now_s()
@@ -193,14 +193,14 @@ class Poller:
         client_ids = tuple(sorted({one.client_id for one in found.connection_set}))
         await self._look_up_beginning(broker, group, found)
         if not words and not is_flintmq(broker):
-            # RocketMQ's broker does not know: the members themselves are asked.
+            # RocketMQ's broker does not know conflicts, so the members are asked.
             addresses = dict.fromkeys(client_ids, broker.address)
             asked = await ask_members(self._admin, group, addresses, MEMBERS_ASKED_MAX) if len(client_ids) > 1 else []
             words = describe_conflicts(conflicts_of(asked))
         broker.connected[group] = Connected(client_ids, found.consume_type, found.message_model, words, self._now_s())
 
     async def _look_up_beginning(self, broker: BrokerMemory, group: str, found: ConsumerConnection) -> None:
-        """Look up the topics that a group subscribes to and has no offset in: the request for all groups leaves them out."""
+        """Look up topics to which a group subscribes without an offset; the request for all groups omits them."""
         known = broker.progress.get(group)
         without = {
             topic
@@ -215,12 +215,12 @@ class Poller:
             try:
                 stats.append(await self._admin.consume_stats_at(group, broker.address, topic))
             except RefusedError:
-                continue  # deleted a moment ago, or not ours to see
+                continue  # deleted a moment ago, or not permitted
         broker.beginning[group] = advance(broker.beginning.get(group), stats, self._now_s())
 
 
 def _note_lags(broker: BrokerMemory, now_s: float) -> None:
-    """Note how far users' groups are behind in each topic, so that a lag that grows is seen."""
+    """Record the lag of users' groups in each topic, to detect a growing lag."""
     for group in {*broker.progress, *broker.beginning}:
         if kind_of_group(group) == "user":
             for progress in remembered_state(group, [broker]).progress:
@@ -230,5 +230,5 @@ def _note_lags(broker: BrokerMemory, now_s: float) -> None:
 
 
 def is_flintmq(broker: BrokerMemory) -> bool:
-    """Return whether a broker's figures are FlintMQ's."""
+    """Return whether a broker's figures are those of FlintMQ."""
     return "pluginErrors" in broker.info

@@ -1,4 +1,4 @@
-"""What is seen only by looking twice: rates, and queues that stand still although messages wait. Pure."""
+"""Figures that need two readings: rates, and queues that do not move although messages wait. Pure functions."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from flintmq.core.broker.topic_name import RETRY_PREFIX
 from flintmq.remoting.wire.bodies import ConsumeStats, OffsetWrapper
 
 RATE_MIN_S: Final = 1.0
-"""A rate over less time says little."""
+"""Least seconds between readings for a meaningful rate."""
 
 
 @attrs.define
 class Meter:
-    """Makes a rate of totals that are read now and then."""
+    """Computes a rate from totals that are read from time to time."""
 
     total: int
     at_s: float
     per_s: float | None = None
 
     def note(self, total: int, at_s: float) -> None:
-        """Take a new total; one that is smaller than the last begins again, as after a restart."""
+        """Add a new total. A smaller total than before starts again, as after a restart."""
         if total < self.total:
             self.total, self.at_s, self.per_s = total, at_s, None
         elif at_s - self.at_s >= RATE_MIN_S:
@@ -34,13 +34,13 @@ class Meter:
 
 
 class Meters:
-    """Rates by name; what is no longer told is forgotten."""
+    """Rates, keyed by name; names that are no longer reported are dropped."""
 
     def __init__(self) -> None:
         self._meters: dict[str, Meter] = {}
 
     def note(self, name: str, total: int, at_s: float) -> None:
-        """Take a new total of one name."""
+        """Add a new total for a name."""
         known = self._meters.get(name)
         if known is None:
             self._meters[name] = Meter(total, at_s)
@@ -48,35 +48,36 @@ class Meters:
             known.note(total, at_s)
 
     def keep(self, names: Iterable[str]) -> None:
-        """Forget all other names."""
+        """Drop all other names."""
         wanted = set(names)
         self._meters = {name: meter for name, meter in self._meters.items() if name in wanted}
 
     def per_s(self, name: str) -> float | None:
-        """Return a rate; None where it was not told twice yet."""
+        """Return the rate of a name; None if it was not read twice yet."""
         meter = self._meters.get(name)
         return None if meter is None else meter.per_s
 
 
 @attrs.define
 class GroupProgress:
-    """How far a group has come at one broker."""
+    """A group's progress at one broker."""
 
     per_s: float
-    """Messages that it was given lately."""
+    """Messages per second that the group received recently."""
     queues: dict[MessageQueue, OffsetWrapper]
     standing: dict[MessageQueue, tuple[int, float]]
-    """Queue with waiting messages → the consumer offset, and since when it is seen to be there."""
+    """Consumer offset and the time since which it has not moved, keyed by queue with waiting messages."""
     lag: int = 0
     retry_lag: int = 0
     topics: tuple[str, ...] = ()
 
     def stuck(self, now_s: float, least_s: float) -> list[tuple[MessageQueue, float]]:
-        """Return the queues whose offset has not moved for so long although messages wait, and for how long."""
+        """Return the queues whose offset has not moved for ``least_s`` seconds although messages wait, each with the
+        duration."""
         return [(queue, now_s - since_s) for queue, (_, since_s) in self.standing.items() if now_s - since_s >= least_s]
 
     def lag_by_topic(self) -> dict[str, int]:
-        """Return how many messages wait in each topic in which it is behind."""
+        """Return the number of waiting messages, keyed by topic."""
         lags: dict[str, int] = {}
         for queue in self.standing:
             lags[queue.topic] = lags.get(queue.topic, 0) + lag_of(self.queues[queue])
@@ -84,17 +85,17 @@ class GroupProgress:
 
 
 def lag_of(queue: OffsetWrapper) -> int:
-    """Return how many messages of a queue wait for a group."""
+    """Return the number of messages in a queue that wait for a group."""
     return lag_messages(queue.broker_queue_offset, queue.consumer_offset)
 
 
 def advance(known: GroupProgress | None, stats: Iterable[ConsumeStats], now_s: float) -> GroupProgress:
-    """Return a group's progress after another look.
+    """Return a group's progress after a new reading.
 
     Args:
-        known: what it was before; None at the first look.
-        stats: by topic, as the broker tells it now.
-        now_s: when it was told.
+        known: the previous progress; None at the first reading.
+        stats: the broker's answers, one per topic.
+        now_s: the time of the answers.
     """
     before = known.standing if known is not None else {}
     found = GroupProgress(0.0, {}, {})
@@ -118,7 +119,7 @@ def advance(known: GroupProgress | None, stats: Iterable[ConsumeStats], now_s: f
 
 
 def ends_by_topic(groups: Mapping[str, GroupProgress]) -> dict[str, int]:
-    """Return per topic that a group consumes the sum of its queues' ends, from which a rate can be had."""
+    """Return the sum of queue ends for each consumed topic, to compute a rate from."""
     ends: dict[str, dict[int, int]] = {}
     for group in groups.values():
         for queue, figures in group.queues.items():

@@ -1,4 +1,4 @@
-"""Puts what a FlintMQ broker tells of its last start and its quarantine into words. Pure."""
+"""Describes a FlintMQ broker's last start and quarantine in words. Pure functions."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ def _cut(cut: RemovedPart | None) -> str:
 
 
 def needs_a_look(report: BrokerReport) -> bool:
-    """Return whether the last start found something else than a store that was left in order."""
+    """Return whether the last start found a store that was not closed in order."""
     return report.start.last_stop != "clean" or report.start.cut is not None or report.start.hole_count > 0
 
 
 def in_a_line(report: BrokerReport) -> str:
-    """Return what the last start found, in one sentence."""
+    """Return the findings of the last start in one sentence."""
     start = report.start
     words = [f"stopped {_STOPS.get(start.last_stop, start.last_stop)}"]
     if start.cut is not None:

@@ -1,4 +1,4 @@
-"""Makes the rows of lists of what is remembered of brokers. Pure: nothing is asked."""
+"""Makes the rows of lists from the state of brokers. Pure functions that send no requests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from flintmq.programs.cluster_view.values import BrokerView, GroupView, PlacedAl
 
 
 def broker_row(broker: BrokerMemory, now_s: float, alarms: tuple[PlacedAlarm, ...]) -> BrokerView:
-    """Return a broker without its settings."""
+    """Return a broker's row, without its settings."""
     info, told = broker.info, figures.main_figures(broker.info)
     error = broker.error
     if not broker.answers:
@@ -48,7 +48,7 @@ def broker_row(broker: BrokerMemory, now_s: float, alarms: tuple[PlacedAlarm, ..
 
 
 def topic_rows(speakers: Sequence[BrokerMemory], now_s: float) -> dict[str, TopicView]:
-    """Return every topic by name, without its queues."""
+    """Return all topics without their queues, keyed by name."""
     holders: dict[str, list[BrokerMemory]] = {}
     for broker in speakers:
         for topic in broker.topics:
@@ -96,12 +96,12 @@ def _topic_row(
 
 
 def group_rows(speakers: Sequence[BrokerMemory], now_s: float, stuck_s: float) -> dict[str, GroupView]:
-    """Return every group by name, without its queues and members.
+    """Return all groups without their queues and members, keyed by name.
 
     Args:
-        speakers: the brokers that tell of groups.
-        now_s: which time it is.
-        stuck_s: how long a queue stands still that counts as stuck.
+        speakers: the brokers whose answers about groups are used.
+        now_s: the current time.
+        stuck_s: seconds without movement after which a queue counts as stuck.
     """
     holders: dict[str, list[BrokerMemory]] = {}
     for broker in speakers:

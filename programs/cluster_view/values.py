@@ -1,7 +1,7 @@
-"""What a :class:`~flintmq.programs.cluster_view.view.ClusterView` tells, as frozen values.
+"""Immutable values that a :class:`~flintmq.programs.cluster_view.view.ClusterView` returns.
 
-``None`` means that it is not known (yet); times are milliseconds since 1970, ages and durations are seconds. Names are text as
-clients sent it: whatever shows them must not take them for markup.
+``None`` means unknown. Times are milliseconds since 1970, ages and durations are seconds. Names are text from clients; a
+display must not interpret markup in them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from flintmq.remoting.wire.broker_report import BrokerReport
 
 Kind = Literal["user", "retry", "dead_letter", "system"]
 State = Literal["online", "offline", "broadcasting", "unknown"]
-"""Of a group: it has members; has none; has members of which each gets every message; that was not asked yet."""
+"""The state of a group: it has members, has none, has broadcasting members, or was not asked about yet."""
 
 
 def as_json(value: Any) -> Any:
@@ -26,7 +26,7 @@ def as_json(value: Any) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """Return what brokers answered as dicts, lists and scalars, under the names that it has here."""
+    """Return a broker's answer as dicts, lists and scalars, with the names of its fields here."""
     if isinstance(value, msgspec.Struct):
         return {name: plain(inner) for name, inner in msgspec.structs.asdict(value).items()}
     if isinstance(value, (tuple, list)):
@@ -36,55 +36,55 @@ def plain(value: Any) -> Any:
 
 @attrs.frozen(kw_only=True)
 class Overview:
-    """A cluster, or all clusters of a name server, in figures."""
+    """The figures of a cluster, or of all clusters of a name server."""
 
     name_servers: tuple[str, ...]
     clusters: tuple[str, ...]
     age_s: float | None
-    """Since the oldest of the brokers' figures that are shown was asked for; None while there are none."""
+    """Age of the oldest brokers' figures in it; None if there are none."""
     brokers: int
     brokers_missing: int
-    """Of them, those that do not answer."""
+    """Number of brokers that do not answer."""
     topics: int
-    """Those of users; likewise for groups."""
+    """Number of users' topics; ``groups`` is the number of users' groups."""
     groups: int
     put_per_s: float
-    """Messages; likewise below."""
+    """Messages put per second; ``get_per_s`` counts consumed ones."""
     get_per_s: float
     put_latency_99_ms: float | None
-    """The slowest broker's, of the last minute; None where no broker tells it, or nothing was appended then."""
+    """The slowest broker's figure of the last minute; None if no broker reports it or nothing was appended."""
     lag: int | None
-    """Messages that all groups together have not consumed."""
+    """Messages that groups have not consumed, summed over all groups."""
     groups_behind: int
     conflicts: int
-    """Groups whose members contradict each other."""
+    """Number of groups with conflicting members."""
     stuck: int
-    """Groups with a queue that stands still although messages wait."""
+    """Number of groups with a queue that does not move although messages wait."""
     alarms: tuple[PlacedAlarm, ...]
     errors: tuple[str, ...]
-    """What could not be asked, in sentences."""
+    """Error texts of failed requests."""
     offline_behind: tuple[tuple[str, int], ...] = ()
-    """Groups without members for which messages wait, with how many; the largest lag first. An alarm tells of them when the
-    lag grows."""
+    """Groups without members for which messages wait, with their number, largest lag first. An alarm reports them if the lag
+    grows."""
 
 
 @attrs.frozen(kw_only=True)
 class PlacedAlarm:
-    """What is wrong now, and where."""
+    """An alarm with its broker."""
 
     id: str
-    """Stable, such as ``disk.full``: for programs."""
+    """Stable identifier such as ``disk.full``, for programs."""
     level: str
     """``warning`` or ``critical``."""
     subject: str
-    """What it is about: a group, a topic, a plugin; empty for the broker itself."""
+    """The group, topic or plugin that the alarm is about; empty for the broker itself."""
     message: str
     value: float
     unit: str
     limit: float
-    """The bound that the value has passed."""
+    """The limit that the value has exceeded."""
     key: str
-    """The setting to change; empty where there is none."""
+    """The setting to change; empty if there is none."""
     broker: str
     address: str
 
@@ -94,55 +94,55 @@ class Setting:
     """A setting of a broker."""
 
     name: str
-    """FlintMQ's key of its broker's settings, else RocketMQ's name."""
+    """FlintMQ's key for a FlintMQ broker, else RocketMQ's name."""
     value: str
     origin: str
-    """Where it was set, such as a file and line; empty where the broker does not tell."""
+    """Where it was set, such as a file and line; empty if the broker does not report it."""
     rocketmq: str = ""
     """RocketMQ's names for FlintMQ's key."""
 
 
 @attrs.frozen(kw_only=True)
 class BrokerView:
-    """A master or slave."""
+    """The state of a master or slave."""
 
     cluster: str
     name: str
     broker_id: int
-    """0 is the master."""
+    """The broker's id; 0 is the master."""
     address: str
     error: str
-    """Why there are no newer figures, in a sentence; empty when it answers."""
+    """Why there are no newer figures, in a sentence; empty if the broker answers."""
     age_s: float | None
-    """Since the figures were asked for; None when there are none."""
+    """Age of the figures; None if there are none."""
     version: str
     is_flintmq: bool
     boot_timestamp_ms: int
     put_per_s: float | None
-    """None while the broker does not answer: what it told last was a rate of then. Likewise below."""
+    """Messages put per second; None while the broker does not answer, as its last rate is outdated. Also for ``get_per_s``."""
     get_per_s: float | None
     put_today: int
     got_today: int
     put_latency_99_ms: float | None
     commit_log_bytes: int
-    """How many bytes of messages it keeps."""
+    """Size of the messages in the commit log."""
     commit_log_min_offset_bytes: int
     commit_log_max_offset_bytes: int
     dispatch_behind_bytes: int
     disk_ratio: float
-    """How much of the log's disk is used, from 0 to 1."""
+    """Used share of the log's disk, from 0 to 1."""
     earliest_message_timestamp_ms: int
     replication: Mapping[str, Any]
-    """``role`` and what goes with it; empty without replication, and where the broker does not tell."""
+    """The state of replication with its ``role``; empty without replication, or if the broker does not report it."""
     plugins: tuple[Mapping[str, Any], ...]
-    """Those that the broker names: third parties', and those that failed."""
+    """Plugins that the broker reports: third-party and failed ones."""
     alarms: tuple[PlacedAlarm, ...]
     figures: Mapping[str, str]
-    """All of its runtime figures by name."""
+    """All runtime figures, keyed by name."""
     config: tuple[Setting, ...] | None
-    """None in lists: only a look at one broker asks for it."""
+    """The settings; None in lists, because only the details contain them."""
     report: BrokerReport | None = None
-    """Of the last start, and of the quarantine; None in lists, and where the broker is not FlintMQ's."""
+    """The report of the last start and the quarantine; None in lists, and for a broker that is not FlintMQ's."""
 
 
 @attrs.frozen(kw_only=True)
@@ -153,35 +153,35 @@ class QueueView:
     queue_id: int
     min_queue_offset: int
     max_queue_offset: int
-    """The offset that its next message will have."""
+    """The offset that the next message will have."""
     last_write_ms: int
-    """0 while it has no message."""
+    """Time of the last message; 0 if there is none."""
 
 
 @attrs.frozen(kw_only=True)
 class TopicView:
-    """A topic over all brokers that have it."""
+    """A topic, over all brokers that have it."""
 
     name: str
     kind: Kind
     perm: str
-    """``RW-``, as RocketMQ writes it; of several brokers all of theirs, joined by ``/``."""
+    """The permission as RocketMQ writes it, such as ``RW-``; different ones of several brokers are joined by ``/``."""
     read_queues: int
     write_queues: int
     brokers: tuple[str, ...]
     missing: tuple[str, ...]
-    """Of them, those that do not answer: the figures are the others'."""
+    """Brokers among them that do not answer; the figures are those of the others."""
     put_per_s: float | None
     messages: int | None
-    """How many are there."""
+    """Number of messages."""
     last_write_ms: int | None
     groups: tuple[str, ...]
-    """Those that have come somewhere in it, and in detail those that only subscribe to it, too."""
+    """Groups with offsets in the topic; in details also groups that only subscribe to it."""
     lag: int | None
-    """Of all groups together."""
+    """Lag of all groups together."""
     age_s: float | None
     queues: tuple[QueueView, ...] | None
-    """None in lists; likewise for errors."""
+    """The queues; None in lists. ``errors`` is empty in lists."""
     errors: tuple[str, ...] = ()
 
 
@@ -193,16 +193,16 @@ class StuckQueue:
     broker: str
     queue_id: int
     consumer_offset: int
-    """Has not moved for at least ``standing_s``."""
+    """The offset, which has not moved for at least ``standing_s`` seconds."""
     lag: int
     standing_s: float
     client_id: str | None
-    """Who holds it; None where that is not known, and in lists."""
+    """The member that owns the queue; None if unknown, and in lists."""
 
 
 @attrs.frozen(kw_only=True)
 class GroupQueue:
-    """How far a group has come in a queue."""
+    """A group's progress in a queue."""
 
     topic: str
     broker: str
@@ -211,14 +211,14 @@ class GroupQueue:
     max_queue_offset: int
     lag: int
     last_timestamp_ms: int
-    """When the last message that it consumed was stored; 0 for none."""
+    """Store time of the last consumed message; 0 for none."""
     client_id: str | None
-    """Who holds it, by what the members report; None where none does, or that is not known (see ``Member.error``)."""
+    """The member that owns the queue; None if no member does, or if it is unknown (see ``Member.error``)."""
 
 
 @attrs.frozen(kw_only=True)
 class MemberSubscription:
-    """What a member subscribes to."""
+    """A subscription of a member."""
 
     topic: str
     expression_type: str
@@ -234,43 +234,43 @@ class Member:
     language: str
     version: str
     subscriptions: tuple[MemberSubscription, ...] | None
-    """None where it did not report; likewise below."""
+    """Subscriptions; None if the member did not answer. This also applies to the fields below."""
     queues: int | None
     lag: int | None
-    """Of its queues."""
+    """Lag of the member's queues."""
     consume_ok_per_s: float | None
     consume_failed_per_s: float | None
     error: str
-    """Why it did not report; empty when it did."""
+    """Why the member did not answer; empty if it did."""
 
 
 @attrs.frozen(kw_only=True)
 class GroupView:
-    """A consumer group over all brokers that know it."""
+    """A consumer group, over all brokers that know it."""
 
     name: str
     kind: Kind
     brokers: tuple[str, ...]
     missing: tuple[str, ...]
-    """Of them, those that do not answer: the figures are the others'."""
+    """Brokers among them that do not answer; the figures are those of the others."""
     members: int | None
-    """How many are online."""
+    """Number of members that are online."""
     consume_type: str
-    """``CONSUME_PASSIVELY`` for push consumers; empty while nobody is online, or that is not known."""
+    """``CONSUME_PASSIVELY`` for push consumers; empty if no member is online, or if unknown."""
     message_model: str
-    """``CLUSTERING`` or ``BROADCASTING``; of the latter brokers keep no offsets."""
+    """``CLUSTERING`` or ``BROADCASTING``; brokers keep no offsets for ``BROADCASTING`` groups."""
     topics: tuple[str, ...]
-    """In which it has come somewhere; without its retry topic."""
+    """Topics in which the group has offsets, without its retry topic."""
     lag: int | None
     retry_lag: int | None
-    """Of it, messages that wait to be consumed another time."""
+    """The part of the lag that waits to be consumed again."""
     get_per_s: float | None
     conflict: str
-    """How members contradict each other, in a sentence; empty when they do not, or that is not known yet."""
+    """The members' conflict in a sentence; empty if there is none, or if it is unknown."""
     stuck: tuple[StuckQueue, ...]
     age_s: float | None
     queues: tuple[GroupQueue, ...] | None
-    """None in lists; likewise below."""
+    """The queues; None in lists, like ``member_list`` and ``conflicts``."""
     member_list: tuple[Member, ...] | None
     conflicts: tuple[Conflict, ...] | None
     errors: tuple[str, ...] = ()

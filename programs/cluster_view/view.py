@@ -1,4 +1,4 @@
-"""A cluster as people look at it: lists from what was asked in the background, details asked on demand."""
+"""A view of a cluster: lists from background requests, and details on demand."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from flintmq.remoting.client.admin import AdminClient
 
 TICK_S: Final = 1.0
 PATIENCE_S: Final = 1.5
-"""A look waits for brokers so long at most; those that take longer are shown as they were."""
+"""Longest wait for brokers, in seconds; slower ones are shown with their previous state."""
 
 
 class ClusterView:
-    """Looks at every broker that a name server names, FlintMQ's and RocketMQ's. Loop thread only.
+    """A view of all brokers that a name server lists, FlintMQ's and RocketMQ's. Loop thread only.
 
-    In an ``async with`` statement it asks in the background, so that every list answers at once, and pauses when nobody has
-    looked for a minute. Without one, a look waits until what is due has been asked. Details of one topic, group or
-    broker are asked whenever they are looked at.
+    In an ``async with`` statement it sends requests in the background, so that lists are returned at once. It pauses if it is
+    not used for a minute. Without ``async with``, a list waits for the due requests. Details of a topic, group or broker are
+    always fetched on demand.
 
-    Nothing raises because a server is away: its row says so, and the others are shown.
+    No method raises because a server does not answer: its row contains the error, and the other rows are returned.
 
     Args:
-        admin: asks; it is not closed with the view.
-        pace: how often what is asked.
+        admin: the administration client, which stays open.
+        pace: the intervals of requests.
     """
 
     def __init__(self, admin: AdminClient, pace: Pace = Pace()) -> None:
@@ -41,7 +41,7 @@ class ClusterView:
         self._brokers: dict[tuple[str, int], BrokerMemory] = {}
         self._polls: dict[tuple[str, int], asyncio.Task[None]] = {}
         self.history = History()
-        """What the last minutes were like, as far as it was asked."""
+        """Figures of the last minutes."""
         self._registry_error = ""
         self._registry_s = NEVER
         self._refreshed_s = NEVER
@@ -59,7 +59,7 @@ class ClusterView:
         await self.close()
 
     async def close(self) -> None:
-        """Stop asking. Idempotent."""
+        """Stop the background requests. Idempotent."""
         tasks = [*self._polls.values(), *([self._background] if self._background is not None else [])]
         self._background = None
         for task in tasks:
@@ -70,7 +70,7 @@ class ClusterView:
     # --- lists ---
 
     async def overview(self) -> Overview:
-        """Return the cluster in figures."""
+        """Return the figures of the cluster."""
         topics, groups = await self._looked()
         now_s = self._now_s()
         brokers = await self.brokers()
@@ -107,36 +107,36 @@ class ClusterView:
         )
 
     async def brokers(self) -> tuple[BrokerView, ...]:
-        """Return every broker, without its settings."""
+        """Return all brokers, without their settings."""
         await self._looked()
         now_s = self._now_s()
         ordered = sorted(self._brokers.values(), key=lambda one: (one.cluster, one.name, one.broker_id))
         return tuple(rows.broker_row(broker, now_s, told_alarms(broker)) for broker in ordered)
 
     async def topics(self) -> tuple[TopicView, ...]:
-        """Return every topic by name, the system's, too, without queues."""
+        """Return all topics without queues, including the system's."""
         return tuple((await self._looked())[0].values())
 
     async def groups(self) -> tuple[GroupView, ...]:
-        """Return every group by name, the system's, too, without queues and members."""
+        """Return all groups without queues and members, including the system's."""
         return tuple((await self._looked())[1].values())
 
     # --- details ---
 
     async def broker(self, name: str, broker_id: int = 0) -> BrokerView | None:
-        """Return a broker with its settings; None when there is none of that name and id."""
+        """Return a broker with its settings; None if there is none with this name and id."""
         row = next((one for one in await self.brokers() if (one.name, one.broker_id) == (name, broker_id)), None)
         return None if row is None else await detail.broker_detail(self._admin, row)
 
     async def topic(self, name: str) -> TopicView | None:
-        """Return a topic with its queues; None when there is none of that name."""
+        """Return a topic with its queues; None if there is none with this name."""
         row = (await self._looked())[0].get(name)
         if row is None:
             return None
         return await detail.topic_detail(self._admin, row, [one for one in self._speakers() if name in one.topics])
 
     async def group(self, name: str) -> GroupView | None:
-        """Return a group with its queues and members; None when there is none of that name."""
+        """Return a group with its queues and members; None if there is none with this name."""
         row = (await self._looked())[1].get(name)
         if row is None:
             return None
@@ -146,10 +146,10 @@ class ClusterView:
     # --- inside ---
 
     async def refresh(self, *, all_due: bool = False) -> None:
-        """Ask what is due now.
+        """Send the due requests.
 
         Args:
-            all_due: ask for everything but what is looked up in turns, as after a change.
+            all_due: send all requests except for those in turns, as after a change.
         """
         async with self._turn:
             now_s = self._now_s()
@@ -174,14 +174,14 @@ class ClusterView:
             await asyncio.sleep(TICK_S)
 
     async def _turn_once(self) -> None:
-        """Ask what is due, unless nobody has looked for a while."""
+        """Send the due requests, unless the view was not used for a while."""
         if self._now_s() - self._looked_s < self._pace.idle_s:
             await self.refresh()
 
     async def _looked(self) -> tuple[dict[str, TopicView], dict[str, GroupView]]:
-        """Note that somebody looks; return all topics and groups, at most some seconds old."""
+        """Record the use of the view, and return all topics and groups, at most some seconds old."""
         if self._background is not None and self._background.done():
-            self._background.result()  # raises what ended it
+            self._background.result()  # raises the error that ended it
         now_s = self._looked_s = self._now_s()
         good_s = self._pace.figures_s + PATIENCE_S if self._background is not None else TICK_S
         if now_s - self._refreshed_s >= good_s:
