@@ -1,16 +1,16 @@
-"""The store that is backed up: its commit log files, and how far they may be read while a broker writes them.
+"""The store that is backed up: its commit log files, and the position up to which they may be read while a broker writes them.
 
 ===================  ==============================================  =======================================================
-the store            is backed up to                                 why nothing is missing below it
+the store            may be read up to                               why no message before that position is missing
 ===================  ==============================================  =======================================================
-running, with feed   what the feed says is dispatched                the broker says so
+running, with feed   the dispatched offset in the feed               the broker writes it there
 running, no feed     the end of the newest message in any queue      a message gets its unit once it, and all before it, is
                                                                      written: FlintMQ and RocketMQ dispatch in the log's order
 stopped, or crashed  the end of the last whole record                nobody writes
 ===================  ==============================================  =======================================================
 
-What is dispatched may not be synced. So the files are synced before they are read: a backup is never ahead of what a power cut
-would leave of its store.
+What is dispatched may not be synced. So the files are synced before they are read: a backup never holds a record that its store
+would lose in a power cut.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from flintmq.programs.doctor.walk import is_torn
 
 ToldBy = Literal["feed", "queues", "walk"]
 _FEED_MAX_AGE_MS: Final = 30_000
-"""A broker writes its feed once a second; an older one was left behind."""
+"""A broker writes its feed once a second; a feed older than this belongs to a broker that has ended."""
 _TRIES: Final = 5
 _PAUSE_S: Final = 0.02
 
@@ -50,7 +50,7 @@ class SourceFile:
 
     path: Path
     start: int
-    """Physical offset of its first byte."""
+    """Physical offset of the file's first byte."""
     size: int
 
     @property
@@ -60,20 +60,20 @@ class SourceFile:
 
 @attrs.frozen
 class Position:
-    """Up to where a store may be copied."""
+    """The position up to which a store may be copied."""
 
     end_offset_bytes: int
     told_by: ToldBy
     flushed_offset_bytes: int = 0
-    """Below this the broker has synced its files."""
+    """The broker has synced its files up to this physical offset."""
 
 
 class Source:
-    """A store that is looked at, and never written. One thread.
+    """A store that is read, and never written. Used by one thread.
 
     Args:
         root: the store's folder.
-        log_folders: where its commit log lies, when not in ``commitlog`` alone.
+        log_folders: the folders of its commit log; empty: ``commitlog`` in ``root``.
 
     Raises:
         StoreFormatError: no store lies there, or its log has a hole.
@@ -88,7 +88,7 @@ class Source:
         self.root = root
         self.folders = tuple(log_folders) or (root / "commitlog",)
         self.files: list[SourceFile] = []
-        """Of the log, in order."""
+        """The commit log files, in the order of their offsets."""
         self.look()
         if not self.files and (inside := sorted(path.parent.name for path in root.glob("*/commitlog"))):
             raise StoreFormatError(
@@ -98,14 +98,14 @@ class Source:
             raise StoreFormatError(f"{root}: no store lies there (no commitlog, no config)")
 
     def look(self) -> None:
-        """Look which files the log has now. Raises StoreFormatError when it has a hole."""
+        """List the files that the log has now in :attr:`files`. Raises StoreFormatError when the log has a hole."""
         for tries_left in reversed(range(_TRIES)):
             found = sorted(_log_files(self.folders), key=lambda file: file.start)
             while found and found[-1].size == 0:
-                found.pop()  # one that is just being made
+                found.pop()  # a file that is just being made
             hole = next(
                 ((a, b) for a, b in pairwise(found) if b.start != a.end or b.size != found[0].size), None
-            )  # also while retention deletes what is listed
+            )  # there also seems to be one while retention deletes listed files
             if hole is None:
                 self.files = found
                 return
@@ -117,12 +117,12 @@ class Source:
 
     @property
     def begin(self) -> int:
-        """Where the log begins."""
+        """Return the physical offset where the log begins."""
         return self.files[0].start if self.files else 0
 
     @property
     def end(self) -> int:
-        """Where its last file ends."""
+        """Return the physical offset where the last file of the log ends."""
         return self.files[-1].end if self.files else 0
 
     @property
@@ -130,15 +130,16 @@ class Source:
         return self.files[0].size if self.files else 0
 
     def holding(self, position: int) -> SourceFile | None:
-        """Return the file with the byte at a position."""
+        """Return the file that holds the byte at a physical offset; None where none does."""
         return next((file for file in self.files if file.start <= position < file.end), None)
 
     def epochs(self) -> Epochs | None:
-        """Return the store's id and epochs. Raises StoreError."""
+        """Return the store's id and epochs; None where the store has no such file. Raises StoreError."""
         return read_epochs(self.root)
 
     def read(self, begin: int, end: int) -> bytes:
-        """Return a part of one file. Raises StoreError, also when it is gone."""
+        """Return the bytes from ``begin`` to ``end``, which lie in one file. Raises StoreError, also when that file was
+        deleted."""
         file = self.holding(begin)
         if file is None or end > file.end:
             raise StoreError(f"{self.root}: its log has no bytes {begin}..{end}")
@@ -148,14 +149,14 @@ class Source:
     # the position
 
     def position(self, begin: int, now_ms: int) -> Position:
-        """Find out up to where the store may be copied now.
+        """Return the position up to which the store may be copied now.
 
         Args:
             begin: where the walk over the log of a stopped store begins: a boundary between records.
             now_ms: the wall clock, for the feed's age.
 
         Raises:
-            StoreFormatError: nothing tells. Says what to change.
+            StoreFormatError: a broker is writing, and neither its feed nor a queue gives a position. Says what to change.
             StoreError: a file cannot be read.
         """
         if not is_locked(self.root):
@@ -167,7 +168,7 @@ class Source:
             epochs = self.epochs()
             newer = [one.start_offset_bytes for one in epochs.entries if one.number > feed.epoch] if epochs else []
             self.look()
-            # A broker that has just begun may have cut the log, and has not written its feed again.
+            # A broker that has just started may have cut the log and not yet written its feed.
             return Position(min([end, *newer]), "feed", feed.flushed_offset_bytes)
         end = self._queued_end()
         self.look()
@@ -180,9 +181,9 @@ class Source:
         return feed if is_live else None
 
     def named_end(self) -> int:
-        """Return where the newest message ends that a queue names; 0 where none names any."""
+        """Return the end of the newest message that a queue names; 0 where no queue names one."""
         named = 0
-        for _ in range(_TRIES):  # as below; and a broker may begin a file meanwhile
+        for _ in range(_TRIES):  # a unit may be read while it is written, and a broker may begin a log file meanwhile
             named = max((physical + size for physical, size in newest_units(self.root / "consumequeue")), default=0)
             self.look()
             if named <= self.end:
@@ -191,7 +192,7 @@ class Source:
         return named
 
     def _queued_end(self) -> int:
-        """Return where the newest message ends that a queue names."""
+        """Return the end of the newest whole message that a queue names. Raises StoreFormatError when there is none."""
         for _ in range(_TRIES):  # a unit may be read while it is written
             units = newest_units(self.root / "consumequeue")
             self.look()
@@ -220,7 +221,7 @@ class Source:
         return bool(self.files) and any(self.read(self.begin, self.begin + min(RECORD_MIN_BYTES, self.file_bytes)))
 
     def _walked_end(self, begin: int) -> int:
-        """Return where the last whole record ends in a log that nobody writes."""
+        """Return the end of the last whole record in a log that nobody writes."""
         files = [file for file in self.files if file.end > begin]
         parts = [FileView(file.path, file.start, map_read_only(file.path)) for file in files]
         end = begin
@@ -232,12 +233,12 @@ class Source:
 
 
 def walk_policy() -> WalkPolicy:
-    """Return what counts as a whole record: the same as for ``flintmq store verify``."""
+    """Return the rules for a whole record: the same as those of ``flintmq store verify``."""
     return WalkPolicy(trusted_ms=-1, is_torn=is_torn)
 
 
 def newest_units(consume_queues: Path) -> list[tuple[int, int]]:
-    """Return physical offset and size of the newest message of each queue that has one. Raises StoreError."""
+    """Return the physical offset and the size of the newest message of each queue that has one. Raises StoreError."""
     found = []
     for topic in listed(consume_queues):
         for queue in listed(topic) if topic.is_dir() else ():
@@ -248,7 +249,8 @@ def newest_units(consume_queues: Path) -> list[tuple[int, int]]:
 
 
 def _newest_unit(queue: Path) -> tuple[int, int] | None:
-    """Return the last unit of a queue, which zeros follow."""
+    """Return the offset and the size in the last used unit of a queue, behind which there are only zeros; None where it has
+    none."""
     for path in reversed([path for path in listed(queue) if is_file_name(path.name)]):
         try:
             with opened(path) as fd:
@@ -265,16 +267,16 @@ def _newest_unit(queue: Path) -> tuple[int, int] | None:
 
 
 class GoneError(StoreError):
-    """A file was deleted since it was listed."""
+    """A file was deleted after it was listed."""
 
 
 @contextlib.contextmanager
 def opened(path: Path) -> Iterator[int]:
-    """Open a file for reading, and give its descriptor.
+    """Open a file for reading, and yield its descriptor.
 
     Raises:
-        GoneError: it is not there.
-        StoreError: it cannot be opened.
+        GoneError: the file does not exist.
+        StoreError: the file cannot be opened.
     """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -291,7 +293,7 @@ def opened(path: Path) -> Iterator[int]:
 
 
 def pread(fd: int, size: int, position: int, path: Path) -> bytes:
-    """Return so many bytes of a file. Raises StoreError when it has fewer, or the disk refuses."""
+    """Return ``size`` bytes of a file from ``position``. Raises StoreError when the file has fewer, or cannot be read."""
     pieces = []
     try:
         while size > 0 and (piece := os.pread(fd, size, position)):
@@ -308,7 +310,7 @@ def _log_files(folders: Iterable[Path]) -> Iterable[SourceFile]:
     for folder in folders:
         for path in listed(folder):
             if is_file_name(path.name):
-                with reading(path), contextlib.suppress(FileNotFoundError):  # deleted since it was listed
+                with reading(path), contextlib.suppress(FileNotFoundError):  # deleted after it was listed
                     yield SourceFile(path, int(path.name), path.stat().st_size)
 
 
