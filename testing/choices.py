@@ -1,4 +1,4 @@
-"""The decisions of a simulation: made by a seed, recorded, repeated, and made simpler when a run has failed."""
+"""The decisions of a simulation: made by a seed, recorded, repeated, and simplified once a run has failed."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from collections.abc import Callable, Sequence
 
 
 class Choices:
-    """Make every decision of one run. Not thread-safe.
+    """Makes every decision of one run. Not thread-safe.
 
-    A decision is a number below a bound; 0 is the plain one (the callback that came first, no delay, no fault). So a run of
-    zeros is the run of an ordinary event loop.
+    A decision is a number below a bound; 0 is the ordinary one (the callback that came first, no delay, no fault). So a run
+    whose decisions are all 0 is the run of an ordinary event loop.
 
     Args:
         seed: makes the decisions that are not recorded.
-        recorded: the first decisions, from an earlier run. If there are any, all later decisions are 0.
+        recorded: the first decisions, from an earlier run; all later ones are 0. None: the seed makes every decision.
     """
 
     def __init__(self, seed: int = 0, recorded: Sequence[int] | None = None) -> None:
         self.seed = seed
         self.made: list[int] = []
-        """Every decision that was made, in order: the trace of the run."""
+        """Every decision so far, in order: the trace of the run."""
         self._random = random.Random(seed)
         self._recorded = recorded
 
@@ -37,17 +37,18 @@ class Choices:
         return choice
 
     def happens(self, percent: int) -> bool:
-        """Return whether something happens that has this chance. The plain decision is that it does not."""
+        """Return whether an event happens that has a chance of ``percent`` in 100. Decision 0 means that it does not."""
         return self.below(100) >= 100 - percent if percent > 0 else False
 
 
 def shrink(fails: Callable[[Choices], bool], made: Sequence[int], *, tries: int = 500) -> list[int]:
-    """Return simpler decisions with which a run still fails: as many as possible are 0, and none follow that are not needed.
+    """Return simpler decisions with which a run still fails: as many as possible are 0, and unneeded ones at the end are left
+    out.
 
     Args:
-        fails: runs with these decisions, and returns whether the run failed as before. It is called ``tries`` times at most.
+        fails: runs with these decisions, and returns whether the run failed as before.
         made: the decisions of the run that failed.
-        tries: bounds the time.
+        tries: how often ``fails`` is called at most.
     """
     best = list(made)
 
@@ -69,7 +70,7 @@ def shrink(fails: Callable[[Choices], bool], made: Sequence[int], *, tries: int 
         length //= 2
         while len(best) > length and attempt(best[:-length]):
             pass
-    # 2. Make blocks of the decisions plain, in halves of the size each time; again while that helps.
+    # 2. Set blocks of decisions to 0, each time of half the size; repeat while that simplifies.
     before: list[int] = []
     while best != before and tries > 0:
         before = list(best)

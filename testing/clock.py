@@ -1,4 +1,4 @@
-"""Give tests a clock that moves only when they move it, and one that does meanwhile what falls due."""
+"""Clocks for tests: one that moves only when the test moves it, and one that also runs the work that falls due."""
 
 from __future__ import annotations
 
@@ -21,18 +21,17 @@ from flintmq.core.running_loop import running_loop
 
 _NEVER_MS: Final = 1 << 62
 _TURNS: Final = 2
-"""Iterations of the loop for each moment: one for what is due, one for what that called soon."""
+"""Iterations of the loop for each moment: one for the due work, one for the callbacks that this work scheduled."""
 _LAST_TURNS: Final = 10
-"""Iterations at the end of an advance, for tasks that what was due has begun."""
+"""Iterations at the end of an advance, for tasks that the due work has started."""
 _LOOK_S: Final = 1.0
-"""How often a caller of ``advance`` looks whether the loop that it waits for is still there."""
+"""How often a caller of ``advance`` checks that the loop it waits for still runs."""
 
 
 class ManualClock(SystemClock):
     """A :class:`flintmq.core.io.clock.Clock` for tests, moved by hand. Not thread-safe.
 
-    It moves the time that is read, and nothing else: what a server does at intervals goes on in the loop's time.
-    :class:`VirtualClock` moves both.
+    It moves only the time that is read: a server's periodic work goes on in the loop's time. :class:`VirtualClock` moves both.
     """
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
@@ -46,23 +45,23 @@ class ManualClock(SystemClock):
         return self._monotonic_ms / 1000
 
     def advance_ms(self, duration_ms: int) -> None:
-        """Let time pass."""
+        """Move the wall clock and the monotonic clock forward."""
         self._now_ms += duration_ms
         self._monotonic_ms += duration_ms
 
     def set_wall_clock(self, now_ms: int) -> None:
-        """Set the wall clock alone, as an administrator or NTP does; the monotonic clock does not notice."""
+        """Set the wall clock alone, as an administrator or NTP does; the monotonic clock stays."""
         self._now_ms = now_ms
 
 
 class VirtualClock(ManualClock):
-    """A clock that stands still until :meth:`advance` moves it, and does then what is due, in the order of its time.
+    """A clock that stands still until :meth:`advance` moves it, and then runs the due work in the order of its time.
 
-    One clock may serve several brokers, each in a thread of its own. The work of one loop is done in the order of its time;
-    between loops the order is that in which each of them knows its work.
+    One clock may serve several brokers, each in a thread of its own. The work of one loop is done in the order of its time.
+    Work of different loops is done in the order in which each loop has scheduled it.
 
     Args:
-        now_ms: where the wall clock begins; None is now.
+        now_ms: the wall clock at the beginning; None is the present time.
     """
 
     def __init__(self, now_ms: int | None = None) -> None:
@@ -92,16 +91,16 @@ class VirtualClock(ManualClock):
         return work
 
     def take(self, work: _Work) -> bool:
-        """Remove work that is done now or never; return whether it was still to be done."""
+        """Remove work that is done now or cancelled; return whether it was still waiting."""
         with self._lock:
             waited = work in self._works
             self._works.discard(work)
         return waited
 
     def advance(self, duration: str | timedelta) -> None:
-        """Let time pass; return when everything that falls due within it has been done.
+        """Move time forward, and return when everything that falls due within it has been done.
 
-        What clients in other programs and threads do is their own affair: they live in real time.
+        Clients in other programs and threads are not waited for: they live in real time.
 
         Args:
             duration: a ``timedelta``, or a text such as ``500ms``, ``10s``, ``5m``, ``2h``, ``3d``.
@@ -123,17 +122,17 @@ class VirtualClock(ManualClock):
             self.advanced.publish()
 
     def advance_ms(self, duration_ms: int) -> None:
-        """Let time pass as :meth:`advance` does."""
+        """Move time forward, in milliseconds, as :meth:`advance` does."""
         self.advance(timedelta(milliseconds=duration_ms))
 
     def _loops(self) -> list[asyncio.AbstractEventLoop]:
-        """Return the loops that have work, those with the oldest work first."""
+        """Return the loops that have work, the one with the oldest work first."""
         with self._lock:
             self._works = {work for work in self._works if not work.loop.is_closed()}
             return list(dict.fromkeys(work.loop for work in sorted(self._works, key=lambda work: work.order)))
 
     def _run_on(self, loop: asyncio.AbstractEventLoop, end_ms: int) -> bool:
-        """Do what is due on a loop before anything else is due on another; return whether that changed something."""
+        """Do what is due on a loop before anything that is due on another; return whether anything changed."""
         return _call(loop, self._run(loop, end_ms))
 
     async def _run(self, loop: asyncio.AbstractEventLoop, end_ms: int) -> bool:
@@ -148,7 +147,7 @@ class VirtualClock(ManualClock):
         return changed
 
     def _ask(self, loop: asyncio.AbstractEventLoop) -> bool:
-        """Ask the work of a loop for how long it rests; return whether an answer is a new one."""
+        """Call ``rest_s`` of each work of a loop; return whether one of them is now due at another time."""
         changed = False
         with self._lock:
             mine = [work for work in self._works if work.loop is loop]
@@ -160,7 +159,8 @@ class VirtualClock(ManualClock):
         return changed
 
     def _next(self, loop: asyncio.AbstractEventLoop, end_ms: int) -> list[_Work]:
-        """Move time to what is due next, and return it; nothing when that is after the end, or another loop's."""
+        """Move time to the next due work of a loop, and return it; empty when it is due after the end, or after another
+        loop's."""
         with self._lock:
             mine = [work for work in self._works if work.loop is loop]
             at_ms = min((work.at_ms for work in mine), default=_NEVER_MS)
@@ -182,19 +182,19 @@ class _Work:
     clock: VirtualClock
     loop: asyncio.AbstractEventLoop
     due_ms: int
-    """When it was asked for, on the monotonic scale."""
+    """The time that the work was scheduled for, on the monotonic scale."""
     order: int
     callback: Callable[[], object]
     rest_s: Callable[[], float] | None
     at_ms: int
-    """When there is something to do for it, as far as it has said."""
+    """The time when the work has something to do, by its last ``rest_s``, on the monotonic scale."""
 
     def cancel(self) -> None:
-        """Do not call."""
+        """Drop the call."""
         self.clock.take(self)
 
     def run(self) -> None:
-        """Call, unless that was done or cancelled meanwhile."""
+        """Make the call, unless it was made or cancelled before."""
         if self.clock.take(self):
             self.callback()
 
@@ -220,7 +220,7 @@ async def _settle() -> bool:
 
 
 def _call(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, bool]) -> bool:
-    """Run a coroutine on the loop of another thread; return its result, or False when the loop ends meanwhile.
+    """Run a coroutine on the loop of another thread; return its result, or False when the loop ends before it.
 
     Raises:
         RuntimeError: the loop is the caller's, or does not run.

@@ -15,24 +15,25 @@ from flintmq.remoting.client.message import MessageExt
 from flintmq.testing.embedded import SETTINGS, EmbeddedBroker
 
 LAYOUT: Final[Mapping[str, int]] = {"broker-a": 1, "broker-b": 0}
-"""Two masters, the first with a slave."""
+"""Two masters; the first has a slave."""
 
 REPLICATION: Final = ("ha.enable=true", "ha.reconnect_interval_ms=50", "ha.sync_interval_ms=500")
-"""A slave is back soon after its link is."""
+"""A slave connects again soon after its link is back."""
 
 
 class EmbeddedCluster:
     """Brokers and a name server in this process, from ``__enter__`` to ``__exit__``. Thread-safe.
 
-    ``cluster["broker-a"]`` is a master, ``cluster.slaves("broker-a")`` those that copy it: each an
-    :class:`~flintmq.testing.embedded.EmbeddedBroker`, which can be stopped, started and be given faults by itself.
+    ``cluster["broker-a"]`` is a master, ``cluster.slaves("broker-a")`` are the slaves that copy it. Each is an
+    :class:`~flintmq.testing.embedded.EmbeddedBroker`: a test can stop and start it, and script its faults, without touching the
+    others.
 
     Args:
-        folder: for the stores.
-        layout: the masters' names, and how many slaves each has.
-        settings: ``key=value`` for all brokers; ``broker.role=sync_master`` concerns the masters.
-        clock: the brokers' time.
-        plugins: plugin objects beyond those that are installed, for all brokers.
+        folder: the parent of the stores' folders.
+        layout: the masters' names, each with its number of slaves.
+        settings: ``key=value``, for all brokers; ``broker.role=sync_master`` applies to the masters only.
+        clock: the brokers' clock.
+        plugins: plugin objects besides the installed ones, for all brokers.
         with_faults: see :class:`~flintmq.testing.embedded.EmbeddedBroker`.
 
     Raises (at ``__enter__``):
@@ -93,7 +94,7 @@ class EmbeddedCluster:
         self._held.__exit__(*exception)
 
     def __getitem__(self, name: str) -> EmbeddedBroker:
-        """Return the master of a name. Raises ``KeyError``."""
+        """Return the master of this name. Raises ``KeyError``."""
         return self._masters[name]
 
     def __iter__(self) -> Iterator[EmbeddedBroker]:
@@ -106,11 +107,11 @@ class EmbeddedCluster:
 
     @property
     def name_server_address(self) -> str:
-        """``host:port`` of the name server, which clients are given."""
+        """``host:port`` of the name server, for clients."""
         return self.name_server.address
 
     def create_topic(self, name: str, queue_nums: int = 4) -> str:
-        """Create a topic on every master that runs, and return its name when the name server knows all its queues.
+        """Create a topic on every running master, and return its name once the name server knows all its queues.
 
         Raises:
             RefusedError: a broker refuses it.
@@ -122,5 +123,5 @@ class EmbeddedCluster:
         return name
 
     def messages(self, topic: str) -> list[MessageExt]:
-        """Return the messages of a topic that consumers can see at any master that runs, master after master."""
+        """Return the messages of a topic that consumers can see at any running master, master after master."""
         return [message for master in self if master.runs for message in master.messages(topic)]

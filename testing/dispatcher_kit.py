@@ -1,4 +1,4 @@
-"""Check that a dispatcher keeps the rules of its port.
+"""Checks that a dispatcher keeps the rules of its port.
 
 From a test of your plugin::
 
@@ -7,8 +7,8 @@ From a test of your plugin::
     def test_it_is_a_dispatcher():
         check_dispatcher(MyDispatcher, observe=lambda dispatcher: list(dispatcher.rows))
 
-``observe`` returns what the dispatcher has made so far, comparable with ``==``; without it the kit can only see whether
-dispatching raises, and whether the dispatcher lets its input alone.
+``observe`` returns what the dispatcher has made so far, comparable with ``==``. Without it the kit can only check that
+dispatching does not raise, and that the dispatcher does not change its input.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _ROLLBACK: Final = 0xC
 
 
 def sample_requests(count: int = 40) -> list[DispatchRequest]:
-    """Return records as a broker would hand them over: two topics, three queues, tags, keys, delays, transactions, the
-    end of a file.
+    """Return records as a broker hands them over: two topics, three queues, tags, keys, delays, transactions, the end of a
+    file.
 
-    They come in log order, with queue offsets that grow without a hole in each queue.
+    They come in the log's order; in each queue their queue offsets grow without a hole.
     """
     requests = []
     physical = 0
@@ -66,13 +66,13 @@ def sample_requests(count: int = 40) -> list[DispatchRequest]:
                 properties=properties,
             )
         )
-        # The end of a file leaves a hole between two physical offsets.
+        # At the end of a file there is a hole between two physical offsets.
         physical += 200 + number + (512 if number == count // 2 else 0)
     return requests
 
 
 def sample_batch(count: int = 40) -> RecordBatch:
-    """Return :func:`sample_requests` as the batch that a dispatcher is handed."""
+    """Return :func:`sample_requests` as the batch that a broker hands to a dispatcher."""
     return RecordBatch.of_requests(sample_requests(count))
 
 
@@ -80,11 +80,11 @@ def check_dispatcher(factory: Callable[[], D], *, observe: Callable[[D], object]
     """Run every check.
 
     Args:
-        factory: makes a new dispatcher, with nothing dispatched yet.
-        observe: what a dispatcher has made so far.
+        factory: returns a new dispatcher, with nothing dispatched yet.
+        observe: returns what a dispatcher has made so far; None: those checks are left out.
 
     Raises:
-        KitFailure: naming the rule that is broken.
+        KitFailure: names the broken rule.
     """
     _check_input_untouched(factory)
     look: Callable[[D], object] = observe or (lambda _dispatcher: None)
@@ -129,7 +129,7 @@ def _check_idempotence(
 
 
 def _check_input_untouched(factory: Callable[[], CommitLogDispatcher]) -> None:
-    """Check that nothing is changed but ``bit_map``, which a dispatcher that computes it sets for those behind it."""
+    """Check that only ``bit_map`` is changed: a dispatcher that computes it sets it for the dispatchers behind it."""
     batch = sample_requests()
     given = list(batch)
     dispatcher = factory()
@@ -147,7 +147,7 @@ def _check_input_untouched(factory: Callable[[], CommitLogDispatcher]) -> None:
 
 
 def _check_committed(factory: Callable[[], CommitLogDispatcher], requests: list[DispatchRequest]) -> None:
-    """Check ``committed()``, which decides what a start hands over again: a position too far on would lose records."""
+    """Check ``committed()``, from which a start hands records over again: a position too far on would lose records."""
     dispatcher = factory()
     if not isinstance(dispatcher, SupportsCommitted):
         _close(dispatcher)

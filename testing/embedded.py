@@ -59,8 +59,8 @@ SETTINGS: Final = (
     "flush.commit_real_time.flush_interval_ms=5",
     "flush.commit_real_time.flush_least_pages=0",
 )
-"""Small files, of which none is made ahead; a pause in the debugger and a disk that others have filled do not matter; what
-is appended is synced soon, so that retention may delete it as soon as it has expired."""
+"""Small files, none of them made ahead. A pause in the debugger and a disk that others have filled have no effect. Appended
+bytes are synced soon, so that retention may delete them as soon as they have expired."""
 _TOPIC_KNOWN_S: Final = 5.0
 _SYNCED_S: Final = 1.0
 _POLL_S: Final = 0.001
@@ -69,9 +69,9 @@ _UNITS: Final = 1000
 
 
 class UnsyncedDisk(OsDisk):
-    """The file system, where the kernel decides when folders and small files get onto the disk.
+    """The file system, without syncs of folders and small files: the kernel decides when they get onto the disk.
 
-    A store of a test need not outlive the machine, and a start waits for a dozen syncs otherwise. The log is synced as ever.
+    A store of a test need not outlive the machine, and with those syncs a start would wait for about twelve. The log is synced.
     """
 
     def make_folder(self, folder: Path) -> None:
@@ -107,13 +107,13 @@ class EmbeddedBroker:
     """A broker and a name server, each in a thread of this process, from ``__enter__`` to ``__exit__``. Thread-safe.
 
     Args:
-        folder: for the store; None makes a temporary one, which is removed at the end.
-        settings: ``key=value``, as ``--set`` takes them; they count before :data:`SETTINGS`.
-        clock: the broker's time. The name server, like every client, lives in real time.
-        plugins: plugin objects beyond those that are installed.
-        with_faults: store in memory, and have clients come by a way that :attr:`faults` can cut.
-        name_server: of a cluster, to register with; it runs when this is entered. None: one of its own.
-        master: the one that this copies, as its slave; the settings say that it is one.
+        folder: the store's folder; None makes a temporary one, which is removed at the end.
+        settings: ``key=value``, as ``--set`` takes them; they override :data:`SETTINGS`.
+        clock: the broker's clock. The name server, like every client, lives in real time.
+        plugins: plugin objects besides the installed ones.
+        with_faults: keep the store in memory, and lead clients over a connection that :attr:`faults` can cut.
+        name_server: the running name server of a cluster, to register with; None: one of its own.
+        master: the broker whose slave this one is; the settings also name its role.
 
     Raises (at ``__enter__``):
         ConfigError, PluginError, StoreError, RemotingError: as :class:`~flintmq.programs.broker.broker.Broker` does.
@@ -140,7 +140,7 @@ class EmbeddedBroker:
         self._broker: Broker | None = None
         self._faults: Faults | None = None
         self._kept_ports: tuple[str, ...] = ()
-        """Settings, from the first start on: those who know the broker find it again."""
+        """Settings with the ports of the first start: each later start listens at the same ones."""
         self._held = contextlib.ExitStack()
         self._arrived = threading.Event()
 
@@ -168,7 +168,7 @@ class EmbeddedBroker:
         self._held.__exit__(*exception)
 
     def start(self) -> None:
-        """Start the broker, after :meth:`stop`; it listens at the address that it had. Does nothing while it runs.
+        """Start the broker after :meth:`stop`, at the same address as before. Does nothing while it runs.
 
         Raises:
             ConfigError, PluginError, StoreError, RemotingError: it does not start.
@@ -192,13 +192,13 @@ class EmbeddedBroker:
         self._broker = broker
 
     def stop(self) -> None:
-        """Stop the broker in good order; the name server goes on. Does nothing while it is stopped."""
+        """Stop the broker in good order; the name server goes on. Does nothing while the broker is stopped."""
         broker, self._broker = self._broker, None
         if broker is not None:
             broker.__exit__(None, None, None)
 
     def abandon(self) -> None:
-        """Stop a broker whose disk has lost its power: what it has to say about that is logged."""
+        """Stop a broker whose disk has lost its power; log the StoreError that this raises."""
         try:
             self.stop()
         except StoreError as error:
@@ -211,21 +211,21 @@ class EmbeddedBroker:
 
     @property
     def broker(self) -> Broker:
-        """The broker itself; after :meth:`start` it is another one. Raises ``RuntimeError`` while it does not run."""
+        """The running broker; after each :meth:`start` another object. Raises ``RuntimeError`` while it does not run."""
         if self._broker is None:
             raise RuntimeError("the broker does not run: it does in a with statement, unless stop() was called")
         return self._broker
 
     @property
     def name_server(self) -> NameServer:
-        """The name server itself. Raises ``RuntimeError`` where there is none yet."""
+        """The name server. Raises ``RuntimeError`` outside the ``with`` statement."""
         if self._name_server is None:
             raise RuntimeError("the name server does not run: use a with statement")
         return self._name_server
 
     @property
     def faults(self) -> Faults:
-        """What can go wrong with it. Raises ``RuntimeError`` where it was not made ``with_faults=True``."""
+        """The faults that a test can script. Raises ``RuntimeError`` without ``with_faults=True``."""
         if self._faults is None:
             raise RuntimeError("this broker has no faults: make it with EmbeddedBroker(with_faults=True)")
         return self._faults
@@ -237,7 +237,7 @@ class EmbeddedBroker:
 
     @property
     def name_server_address(self) -> str:
-        """``host:port`` of the name server, which clients are given."""
+        """``host:port`` of the name server, for clients."""
         return self.name_server.address
 
     def put(self, messages: Iterable[Puttable]) -> PutBatch:
@@ -245,7 +245,7 @@ class EmbeddedBroker:
         return self.broker.put(messages)
 
     def create_topic(self, name: str, queue_nums: int = 4) -> str:
-        """Create a topic, and return its name when the name server knows it.
+        """Create a topic, and return its name once the name server knows it.
 
         Raises:
             RefusedError: the broker refuses it.
@@ -267,7 +267,7 @@ class EmbeddedBroker:
         return name
 
     def _serves(self, topic: str, broker_name: str) -> bool:
-        """Return whether the name server knows that a broker has a topic. On its thread."""
+        """Return whether the name server knows that a broker has a topic. Runs on its thread."""
         route = self.name_server.routes.pick_up_topic_route_data(topic)
         return route is not None and any(queues.broker_name == broker_name for queues in route.queue_datas)
 
@@ -275,7 +275,7 @@ class EmbeddedBroker:
         """Return the messages of a topic that consumers can see, in the order in which they were stored.
 
         Raises:
-            CompressionError: a body is compressed in a way that cannot be undone here.
+            CompressionError: a body is compressed in a way that FlintMQ cannot decompress.
         """
 
         async def read() -> list[MessageExt]:
@@ -298,10 +298,10 @@ class EmbeddedBroker:
         return [record for record in records if record is not None and record.topic == topic]
 
     def wait_for_messages(self, topic: str, count: int = 1, timeout_s: float = 10.0) -> list[MessageExt]:
-        """Wait, in real time, until consumers can see so many messages of a topic; return all that they can see then.
+        """Wait, in real time, until consumers can see ``count`` messages of a topic; return all that they can see then.
 
         Raises:
-            TimeoutError: there are fewer after that time; says how many.
+            TimeoutError: there are fewer after ``timeout_s``; says how many.
         """
         deadline_s = time.monotonic() + timeout_s
         while True:
@@ -315,18 +315,18 @@ class EmbeddedBroker:
             self._arrived.wait(min(left_s, _LOOK_S))
 
     def _tell_arrived(self, _batch: object) -> None:
-        """Wake those that wait for messages. On the broker's thread."""
+        """Wake those that wait for messages. Runs on the broker's thread."""
         self._arrived.set()
 
     def _wait_until_synced(self) -> None:
-        """Wait, before time moves, until the log is on disk as far as the flush strategy gets: what is not does not expire."""
+        """Wait, before time moves, until the flush strategy has synced the log: bytes that are not synced do not expire."""
         if self._broker is not None:
             marks = self._broker.state.store.watermarks
             self._wait_while(lambda: marks.flushed < marks.wrote)
             self._wait_until_visible()
 
     def _wait_until_visible(self) -> None:
-        """Wait until what was stored is out of the transient store pool, and as durable as it must be to be read."""
+        """Wait until all stored bytes have left the transient store pool, and are durable enough to be read."""
         if self._broker is None:
             return
         state = self._broker.state
@@ -340,7 +340,8 @@ class EmbeddedBroker:
         self._broker.call(visible)
 
     def _wait_while(self, behind: Callable[[], bool]) -> None:
-        """Wait until a thread of the flush strategy has come to the end of the log; for a second, as a fault may stop it."""
+        """Wait while ``behind()``, until a thread of the flush strategy has reached the end of the log; for 1 s, as a fault may
+        stop it."""
         assert self._broker is not None
         marks = self._broker.state.store.watermarks
         deadline_s = time.monotonic() + _SYNCED_S

@@ -1,4 +1,4 @@
-"""Say that an implementation breaks its port, as all kits do."""
+"""The error by which all kits report that an implementation breaks its port."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keep a :class:`~flintmq.core.kernel.ports.FlushableLog` in memory whose syncs fail and hang as a test scripts them."""
+"""A :class:`~flintmq.core.kernel.ports.FlushableLog` in memory, whose syncs fail and hang as a test scripts them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ PAGE_BYTES: Final = 4096
 class FakeLog:
     """A commit log without a disk. Thread-safe.
 
-    It keeps the rules a real log keeps: one file a call, a full file whatever the pages, positions move only after what
-    they stand for has happened, and after one failed sync every later one raises.
+    It keeps the rules of a real log: a call flushes one file; a full file is flushed whatever ``least_pages`` is; a position
+    moves only after its write or sync has happened; after a failed sync every later one raises.
 
     Args:
         file_bytes: size of one file.
-        pool: with a pool, appends go to its buffers first and ``commit`` is needed; without, committed equals wrote.
-        hold_limit_s: a held sync continues by itself after this long, so that a sync where none may be fails instead of
-            hanging.
+        pool: appends go to its buffers, and ``commit`` moves them on; None: what is written is committed.
+        hold_limit_s: a held sync continues by itself after this long: a sync where none may be then fails and does not hang.
     """
 
     def __init__(
@@ -41,11 +40,11 @@ class FakeLog:
         self._syncs_entered = 0
         self._fenced = False
         self.sync_calls: list[tuple[int, int]] = []
-        """(from, to) of every sync that reached the disk."""
+        """(from, to) of every sync that succeeded."""
         self.hold_expired = False
-        """Whether a held sync ran into the limit."""
+        """Whether a held sync has reached the limit."""
         self.calls_after_fence = 0
-        """Syncs asked for after one had failed."""
+        """Number of syncs that were asked for after one had failed."""
 
     # What a flush service sees.
 
@@ -62,7 +61,7 @@ class FakeLog:
         return self._flushed
 
     def commit(self, least_pages: int, write: FileWriter | None = None) -> int:
-        """Move the position. There are no files here, so ``write`` is not called."""
+        """Move the committed position. There are no files here: ``write`` is not called."""
         with self._changed:
             if self._pool is None:
                 return self._wrote
@@ -110,7 +109,7 @@ class FakeLog:
     # What a test does.
 
     def append(self, size_bytes: int) -> int | None:
-        """Append bytes. Return the new end, or None, with nothing appended, when the pool has no buffer for them."""
+        """Append bytes; return the new end, or None, with nothing appended, when the pool has no buffer for them."""
         with self._changed:
             if self._pool is not None:
                 files_needed = -(-(self._wrote + size_bytes) // self._file_bytes)
@@ -126,12 +125,12 @@ class FakeLog:
             return self._wrote
 
     def fail_syncs(self, after: int = 0) -> None:
-        """Let so many syncs succeed, then fail one; from then on the log is fenced."""
+        """Let ``after`` syncs succeed, then fail one; from then on the log is fenced."""
         with self._changed:
             self._syncs_until_failure = after
 
     def fail_commits(self, after: int = 0) -> None:
-        """Let so many commits succeed, then fail one; from then on the log is fenced."""
+        """Let ``after`` commits succeed, then fail one; from then on the log is fenced."""
         with self._changed:
             self._commits_until_failure = after
 
@@ -147,7 +146,7 @@ class FakeLog:
             self._changed.notify_all()
 
     def wait_sync_entered(self, timeout_s: float) -> bool:
-        """Wait until a sync has begun since :meth:`hold_syncs`."""
+        """Return whether a sync has begun since :meth:`hold_syncs`; wait up to ``timeout_s`` for one."""
         with self._changed:
             return self._changed.wait_for(lambda: self._syncs_entered > 0, timeout_s)
 
@@ -168,5 +167,5 @@ class FakeLog:
 
 
 def _enough(begin: int, end: int, least_pages: int) -> bool:
-    """Return how many whole pages lie between two positions, counted as RocketMQ does."""
+    """Return whether at least ``least_pages`` whole pages lie between two positions, counted as RocketMQ does."""
     return least_pages <= 0 or end // PAGE_BYTES - begin // PAGE_BYTES >= least_pages

@@ -1,4 +1,4 @@
-"""What a test has scripted to go wrong, and whether it did."""
+"""A fault that a test has scripted, and whether it has struck."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from flintmq.core.event import Event
 
 @attrs.define(eq=False)
 class Fault:
-    """Something that goes wrong, at the n-th time or until it is undone. Thread-safe; its ``with`` statement undoes it."""
+    """A fault that strikes at the n-th occasion, or until it is undone. Thread-safe; the end of its ``with`` statement undoes
+    it."""
 
     nth: int = attrs.field(default=1, kw_only=True)
-    """It strikes at the n-th time, counted from when it was scripted."""
+    """The occasion at which it strikes; 1 is the first one after it was scripted."""
     for_ever: bool = attrs.field(default=False, kw_only=True)
-    """It strikes every time from the n-th on."""
+    """Whether it also strikes at every occasion after the n-th."""
     hits: int = attrs.field(default=0, init=False)
     """How often it has struck."""
     undone: Event[[]] = attrs.field(factory=Event, init=False)
@@ -27,25 +28,25 @@ class Fault:
     _lock: threading.Condition = attrs.field(factory=threading.Condition, init=False)
 
     def counts(self) -> bool:
-        """Count an occasion; return whether it is one to strike at."""
+        """Count an occasion; return whether the fault strikes at it."""
         with self._lock:
             self._seen += 1
             return not self._is_undone and (self._seen == self.nth or (self.for_ever and self._seen > self.nth))
 
     def strike(self) -> None:
-        """Note that it has struck."""
+        """Count a strike, and wake those that wait for one."""
         with self._lock:
             self.hits += 1
             self._lock.notify_all()
 
     def wait(self, timeout_s: float = 10.0) -> None:
-        """Wait until it has struck. Raises ``TimeoutError``."""
+        """Wait until it has struck. Raises ``TimeoutError`` after ``timeout_s``."""
         with self._lock:
             if not self._lock.wait_for(lambda: self.hits, timeout_s):
                 raise TimeoutError(f"{type(self).__name__} has not struck within {timeout_s:g} s")
 
     def undo(self) -> None:
-        """End it. Idempotent."""
+        """End the fault. Idempotent."""
         with self._lock:
             if self._is_undone:
                 return

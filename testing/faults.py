@@ -1,4 +1,4 @@
-"""What can go wrong with a broker, for a test to say when: syncs, the disk, answers, the network, the process itself."""
+"""The faults of a broker that a test can script: syncs, the disk, answers, the network, the process."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 class Faults:
     """The faults of one :class:`~flintmq.testing.embedded.EmbeddedBroker`. Thread-safe.
 
-    A method that scripts something returns a :class:`~flintmq.testing.fault.Fault`, which says whether it has struck
-    (``hits``, ``wait()``) and ends with ``undo()``, or with its ``with`` statement. What lasts ends with the broker, too.
+    A method that scripts a fault returns a :class:`~flintmq.testing.fault.Fault`, which tells whether it has struck (``hits``,
+    ``wait()``) and ends with ``undo()`` or with its ``with`` statement. All faults end with the broker.
     """
 
     def __init__(self, broker: EmbeddedBroker) -> None:
@@ -24,21 +24,21 @@ class Faults:
         self.disk = FaultyDisk()
         """The disk that the broker writes to."""
         self.wire = FaultyWire()
-        """The way from clients to the broker."""
+        """The connection that leads clients to the broker."""
         self._master_wire: FaultyWire | None = None
         self._crashes = 0
 
     # --- for the broker that has them ---
 
     def master_wire(self, host: str, port: int) -> FaultyWire:
-        """Return the way from a slave to its master's replication port."""
+        """Return the connection that leads a slave to its master's replication port."""
         if self._master_wire is None:
             self._master_wire = FaultyWire()
         self._master_wire.target = (host, port)
         return self._master_wire
 
     def close(self) -> None:
-        """End everything. Idempotent."""
+        """Close all connections. Idempotent."""
         for wire in (self.wire, self._master_wire):
             if wire is not None:
                 wire.close()
@@ -46,17 +46,18 @@ class Faults:
     # --- the disk ---
 
     def fail_sync(self, nth: int = 1, *, within: str = LOG, for_ever: bool = False) -> Fault:
-        """Have the n-th sync from now on fail with EIO: what was not synced is never acknowledged, and the store is fenced.
+        """Let the n-th sync from now on fail with EIO: what it was to sync is never acknowledged, and the store is fenced.
 
         Args:
-            nth: 1 is the next one.
-            within: of files in the folder of this name, the commit log's by default; empty: of any file.
-            for_ever: every later one fails, too.
+            nth: 1 is the next sync.
+            within: counts only files in a folder of this name, the commit log's by default; empty: all files.
+            for_ever: whether every later sync fails, too.
         """
         return self.disk.script(SyncFault(within, nth=nth, for_ever=for_ever))
 
     def slow_sync(self, delay_s: float, nth: int = 1, *, within: str = LOG, for_ever: bool = False) -> Fault:
-        """Have the n-th sync from now on take longer, in real time; ``undo`` lets it go on at once. See :meth:`fail_sync`."""
+        """Let the n-th sync from now on take ``delay_s`` longer, in real time; ``undo`` ends the delay. See
+        :meth:`fail_sync`."""
         return self.disk.script(SyncFault(within, delay_s, nth=nth, for_ever=for_ever))
 
     def fill_disk(self) -> Fault:
@@ -66,37 +67,37 @@ class Faults:
     # --- the network ---
 
     def drop_answer(self, code: int, nth: int = 1, *, for_ever: bool = False) -> Fault:
-        """Have the answer to the n-th request of a code from now on get lost: the broker has done what it was asked to do.
+        """Lose the answer to the n-th request of a code from now on; the broker has done what the request asks for.
 
         Args:
             code: a :class:`~flintmq.remoting.wire.codes.RequestCode`; a plain send is SEND_MESSAGE_V2.
-            nth: 1 is the next one.
-            for_ever: those of all later ones, too.
+            nth: 1 is the next request.
+            for_ever: whether the answers to all later ones are lost, too.
         """
         return self.wire.script(AnswerFault(int(code), nth=nth, for_ever=for_ever))
 
     def delay_answer(self, code: int, delay_s: float, nth: int = 1, *, for_ever: bool = False) -> Fault:
-        """Have an answer come so much later, in real time. See :meth:`drop_answer`."""
+        """Delay an answer by ``delay_s``, in real time. See :meth:`drop_answer`."""
         return self.wire.script(AnswerFault(int(code), delay_s, nth=nth, for_ever=for_ever))
 
     def disconnect(self, code: int | None = None, nth: int = 1) -> Fault | None:
-        """End every connection now; with a code, that of the n-th such request, in place of its answer."""
+        """End every connection now; with a code: end the connection of the n-th such request, in place of its answer."""
         if code is None:
             self.wire.disconnect()
             return None
         return self.wire.script(AnswerFault(int(code), disconnects=True, nth=nth))
 
     def cut(self, *, silently: bool = False) -> Fault:
-        """Let nothing pass between clients and the broker until the fault is undone.
+        """Let no bytes pass between clients and the broker until the fault is undone.
 
         Args:
-            silently: connections stay and nothing comes through them, as when a network is split; else they end, and new ones
+            silently: True: connections stay open and no bytes pass, as when a network is split; False: they end, and new ones
                 end at once.
         """
         return self.wire.cut(Cut(silently))
 
     def cut_master(self, *, silently: bool = False) -> Fault:
-        """Let nothing pass between this slave and its master until the fault is undone. See :meth:`cut`.
+        """Let no bytes pass between this slave and its master until the fault is undone. See :meth:`cut`.
 
         Raises:
             ValueError: the broker is not a slave of an EmbeddedCluster.
@@ -111,7 +112,7 @@ class Faults:
         """Cut the power: connections end, and what was not synced is lost. Then the broker starts again, at its address.
 
         Args:
-            tear: what was written to the commit log and not synced has got onto the disk, but for half of the last write.
+            tear: whether unsynced writes to the commit log are on the disk all the same, of the last one only its first half.
 
         Raises:
             StoreError: the store does not open again.

@@ -1,4 +1,4 @@
-"""A disk in memory that a test can have fail, fill up, and lose what was not synced."""
+"""A disk in memory that can fail, fill up, and lose what was not synced, as a test scripts it."""
 
 from __future__ import annotations
 
@@ -23,32 +23,32 @@ _NEEDS_ROOM: Final = ("create", "resize", "put", "folder")
 
 @attrs.define(eq=False)
 class SyncFault(Fault):
-    """What happens to the n-th sync of a file, from when it is scripted."""
+    """What happens at the n-th sync of a file after it was scripted."""
 
     within: str
-    """Only of files in a folder of this name; empty: of any."""
+    """Counts only files in a folder of this name; empty: all files."""
     delay_s: float | None = None
-    """The sync takes so much longer, or until the fault is undone; None: it fails, with EIO."""
+    """How much longer the sync takes, in seconds, unless the fault is undone before; None: the sync fails, with EIO."""
     _ended: threading.Event = attrs.field(factory=threading.Event, init=False)
 
     def __attrs_post_init__(self) -> None:
         self.undone.subscribe(self._ended.set)
 
     def delay(self) -> None:
-        """Wait as long as the sync shall take."""
+        """Wait for the delay of the sync."""
         self._ended.wait(self.delay_s)
 
 
 @attrs.define(eq=False)
 class FullDisk(Fault):
-    """Nothing new has room."""
+    """The disk has no room for anything new."""
 
 
 class FaultyDisk(SimulatedDisk):
     """A disk in memory, with faults.
 
     Args:
-        image: what is there at first.
+        image: the disk's contents at first.
         boot: names the kernel's boot, which a power cut ends.
     """
 
@@ -58,12 +58,12 @@ class FaultyDisk(SimulatedDisk):
         self._full: FullDisk | None = None
 
     def script(self, fault: SyncFault) -> SyncFault:
-        """Have a sync fail or take longer, unless the fault is undone before."""
+        """Script a failing or slow sync."""
         self._sync_faults.append(fault)
         return fault
 
     def fill(self, fault: FullDisk) -> FullDisk:
-        """Have no room until the fault is undone."""
+        """Let the disk have no room until the fault is undone."""
         self._full = fault
         fault.undone.subscribe(self._free)
         return fault
@@ -72,17 +72,17 @@ class FaultyDisk(SimulatedDisk):
         self._full = None
 
     def lose_power(self, *, tears: bool) -> Image:
-        """Return what is left of it; from now on nothing is synced here any more.
+        """Return what is left on the disk after a power cut; from now on every sync here fails.
 
         Args:
-            tears: whether what was written to the log and not synced has got onto the disk, but for half of the last write.
+            tears: whether unsynced writes to the log are on the disk all the same, of the last one only its first half.
         """
         with self._lock:
             self.fail(self.count, errno.EIO, for_ever=True, operation="sync")
             replay = JournalReplay(self).advance(len(self.journal))
             left = replay.torn(LOG) if tears else replay.synced()
         for fault in self._sync_faults:
-            fault.undo()  # a sync that takes its time fails now
+            fault.undo()  # a sync that is being delayed fails now
         return left
 
     def sync_file(self, path: Path, file: int) -> None:

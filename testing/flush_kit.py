@@ -1,4 +1,4 @@
-"""Check that a flush service keeps the rules of its port, whatever its strategy.
+"""Checks that a flush service keeps the rules of its port, whatever its strategy.
 
 From a test of your plugin::
 
@@ -7,8 +7,8 @@ From a test of your plugin::
     def test_it_is_a_flush_service():
         check_flush_service(MyService, settings=MySettings(interval_ms=5, timeout_ms=50), synchronous=True, timeout_s=0.05)
 
-The kit runs the service on real threads over a log without a disk and waits for events, never for time, so give it
-settings with intervals of some milliseconds. Each check is a function of its own, with one rule, and can be called alone.
+The kit runs the service on real threads over a log without a disk and waits for events, never for a time: give it settings with
+intervals of some milliseconds. Each check is a function with one rule, and can be called alone.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from flintmq.testing.failure import KitFailure, expect
 from flintmq.testing.fake_log import FakeLog
 
 PATIENCE_S: Final = 5.0
-"""How long the kit waits for something that must happen; a correct service needs milliseconds."""
+"""How long the kit waits for an event that must happen; a correct service needs milliseconds."""
 
 _RECORD_BYTES: Final = 300
 _FILE_BYTES: Final = 8192
 
 
 class WaiterProbe:
-    """Listen to a waiter, and note what was durable at the moment it was completed."""
+    """Listens to a waiter, and notes what was durable when it was completed."""
 
     def __init__(self, waiter: FlushWaiter, log: FakeLog, end_offset_bytes: int) -> None:
         self._log = log
@@ -56,7 +56,7 @@ class WaiterProbe:
         self._called.set()
 
     def wait(self) -> FlushStatus:
-        """Return the final status. Raises KitFailure when there is none in time."""
+        """Return the final status. Raises KitFailure when there is none within :data:`PATIENCE_S`."""
         expect(self._called.wait(PATIENCE_S), "every waiter is completed", f"none for {self.end_offset_bytes} bytes")
         expect(self.waiter.status is self.calls[0], "status and callback agree", (self.waiter.status, self.calls))
         return self.calls[0]
@@ -67,7 +67,7 @@ class WaiterProbe:
 
 @attrs.define
 class FlushBench:
-    """One service over one fake log, stopped at the end of a check."""
+    """One service over one fake log; the ``with`` statement starts and stops it."""
 
     factory: FlushServiceFactory[Any]
     settings: Any
@@ -89,27 +89,28 @@ class FlushBench:
         self.log.release_syncs()
         self.service.stop()
         if kind is None:
-            # An event loop elsewhere in the process, as the synchronous client's, may have started helpers meanwhile.
+            # An event loop elsewhere in the process, such as the synchronous client's, may have started helper threads
+            # meanwhile.
             new = {one for one in threading.enumerate() if not one.name.startswith("asyncio_")} - self._threads_before
             left = [one for one in new if one.is_alive()]
             expect(not left, "stop ends the service's threads", left)
 
     def append(self, size_bytes: int = _RECORD_BYTES) -> int:
-        """Append; return the new end."""
+        """Append bytes; return the new end."""
         end = self.log.append(size_bytes)
         if end is None:
             raise KitFailure("the pool has room for this check")
         return end
 
     def put(self, size_bytes: int = _RECORD_BYTES) -> WaiterProbe:
-        """Append, submit, and listen."""
+        """Append bytes, submit the new end, and return a probe of its waiter."""
         end = self.append(size_bytes)
         waiter = self.service.submit(end)
         expect(not self.log.hold_expired, "submit does not wait for a sync")
         return WaiterProbe(waiter, self.log, end)
 
     def put_into_a_held_sync(self) -> WaiterProbe:
-        """Append and submit, and wait for the sync, which lasts until it is released."""
+        """Append and submit, and wait until the sync has begun; it lasts until ``log.release_syncs()``."""
         self.log.hold_syncs()
         probe = self.put()
         expect(self.log.wait_sync_entered(PATIENCE_S), "a submit leads to a sync")
@@ -130,13 +131,13 @@ def check_flush_service(
     Args:
         factory: what the strategy registers.
         settings: the strategy's settings, with intervals of some milliseconds.
-        synchronous: as the strategy declares it: whether ``submit`` stands for a sync.
-        timeout_s: after which the settings let a waiter end with TIMEOUT (below a second); None without such a deadline.
-        pool_factory: of (buffers, bytes each), for strategies that use a transient store pool.
-        clock: for the service; its intervals must pass in real time.
+        synchronous: what the strategy declares: whether a FLUSHED ``submit`` means a sync.
+        timeout_s: the time after which these settings end a waiter with TIMEOUT (less than 1 s); None without such a deadline.
+        pool_factory: returns a pool of (buffers, bytes each), for strategies that use a transient store pool.
+        clock: the service's clock; its intervals must pass in real time.
 
     Raises:
-        KitFailure: naming the rule that is broken.
+        KitFailure: names the broken rule.
     """
 
     def bench(buffers: int = 4) -> FlushBench:
@@ -144,7 +145,7 @@ def check_flush_service(
         return FlushBench(factory, settings, clock, pool)
 
     if synchronous:
-        check_no_answer_before_the_sync(bench)  # the promise itself: its breach is told before any other
+        check_no_answer_before_the_sync(bench)  # the most important rule: its breach is reported before any other
     check_becomes_durable(bench)
     check_rolls_over_files(bench)
     check_watermark_and_statistics(bench)
@@ -169,7 +170,7 @@ Bench = Callable[..., FlushBench]
 
 
 def check_becomes_durable(bench: Bench) -> None:
-    """Check that what is appended is synced before long, whether or not anybody submitted it."""
+    """Check that appended bytes are synced before long, whether or not they were submitted."""
     with bench() as b:
         probe = b.put()
         expect(probe.wait() is FlushStatus.FLUSHED, "a submit without trouble ends with FLUSHED", probe.calls)
@@ -187,7 +188,7 @@ def check_rolls_over_files(bench: Bench) -> None:
 
 
 def check_watermark_and_statistics(bench: Bench) -> None:
-    """Check that positions and counters only grow, and the counters tell what happened."""
+    """Check that positions and counters only grow, and that the counters match what happened."""
     with bench() as b:
         before = b.service.statistics()
         probes = [b.put() for _ in range(8)]
@@ -225,7 +226,7 @@ def check_no_answer_before_the_sync(bench: Bench) -> None:
 
 
 def check_gathers(bench: Bench) -> None:
-    """Check that one sync serves every request that came while the one before was running."""
+    """Check that one sync serves every request that came while the sync before it was running."""
     with bench() as b:
         probes = [b.put_into_a_held_sync()]
         probes += [b.put(16) for _ in range(24)]
@@ -254,7 +255,7 @@ def check_already_flushed(bench: Bench) -> None:
 
 
 def check_deadline(bench: Bench) -> None:
-    """Check that a hanging sync ends waits with TIMEOUT, once, and the service works on when the disk does."""
+    """Check that a hanging sync ends each wait with TIMEOUT, once, and that the service works on when the disk does."""
     with bench() as b:
         probe = b.put_into_a_held_sync()
         late = b.put()
@@ -290,7 +291,7 @@ def check_failed_sync(bench: Bench, *, synchronous: bool) -> None:
 
 
 def check_fenced_waiters(bench: Bench) -> None:
-    """Check that every request that waits when a sync fails is FENCED: those in the sync and those that came meanwhile."""
+    """Check that every request that waits when a sync fails is FENCED: those in the sync and those that came during it."""
     with bench() as b:
         b.log.fail_syncs()
         probes = [b.put_into_a_held_sync()]
@@ -304,7 +305,7 @@ def check_fenced_waiters(bench: Bench) -> None:
 
 
 def check_stop_makes_durable(bench: Bench, *, synchronous: bool) -> None:
-    """Check that ``stop`` syncs what is left, can be called again, and ends service for good."""
+    """Check that ``stop`` syncs what is left, can be called again, and that nothing is flushed after it."""
     with bench() as b:
         probe = b.put(_FILE_BYTES + _RECORD_BYTES)
         end = b.log.append(_FILE_BYTES + _RECORD_BYTES)
@@ -343,7 +344,7 @@ def check_stop_with_waiters(bench: Bench) -> None:
 
 
 def check_failed_sync_on_stop(bench: Bench) -> None:
-    """Check that a sync that fails while stopping is as final as any other."""
+    """Check that a sync that fails during ``stop`` is as final as any other."""
     with bench() as b:
         b.log.fail_syncs()
         end = b.append()
@@ -364,7 +365,7 @@ def check_answers_at_once(bench: Bench) -> None:
 
 
 def check_exhausted_pool(bench: Bench) -> None:
-    """Check that a full pool is flow control: commits give the buffers back, and nothing is lost."""
+    """Check that a full pool only delays appends: commits give the buffers back, and nothing is lost."""
     with bench(2) as b:
         refused = False
         for _ in range(1_000):
@@ -384,7 +385,7 @@ def check_exhausted_pool(bench: Bench) -> None:
 
 
 def check_failed_commit(bench: Bench) -> None:
-    """Check that a failed commit ends acknowledgements like a failed sync."""
+    """Check that after a failed commit nothing is acknowledged, as after a failed sync."""
     with bench() as b:
         b.log.fail_commits()
         b.put()
@@ -393,8 +394,8 @@ def check_failed_commit(bench: Bench) -> None:
 
 
 def _expect_fenced(b: FlushBench, rule: str) -> None:
-    """Wait until the service notices, for which it may need a moment."""
-    # The service's own thread sets the state after the log raised: let it get there by asking until the patience ends.
+    """Wait until a submit is FENCED: the service may need a moment to notice the failure."""
+    # The service's own thread sets the state after the log has raised: submit again until it has, for PATIENCE_S at most.
     gate = threading.Event()
     for _ in range(int(PATIENCE_S / 0.002)):
         status = b.service.submit(b.log.wrote_offset_bytes + _RECORD_BYTES).status

@@ -1,4 +1,4 @@
-"""Check that an index builder keeps the rules of its port.
+"""Checks that an index builder keeps the rules of its port.
 
 From a test of your plugin::
 
@@ -7,7 +7,8 @@ From a test of your plugin::
     def test_it_is_an_index_builder():
         check_index_builder(lambda: MyIndex(connect(":memory:")))
 
-The kit runs the checks of :mod:`flintmq.testing.dispatcher_kit`, with queries as what is observed, and those of queries.
+The kit runs checks of queries, and the checks of :mod:`flintmq.testing.dispatcher_kit` with the results of queries as
+``observe``.
 """
 
 from __future__ import annotations
@@ -22,16 +23,16 @@ from flintmq.testing.dispatcher_kit import check_dispatcher, sample_requests
 from flintmq.testing.failure import expect
 
 Key = tuple[str, str]
-"""A topic and a key of a message in it."""
+"""A topic, and a key of a message in it."""
 _MANY: Final = 1_000
 _END_MS: Final = 2**62
 _HOUR_MS: Final = 3_600_000
 
 
 def sample_keys(requests: Iterable[DispatchRequest]) -> dict[Key, list[int]]:
-    """Return the physical offsets that must be found by each key of some records, newest first.
+    """Return, for each topic and key, the physical offsets that a query must find, newest first.
 
-    A key that only records without an entry have is there, with nothing to find.
+    A key that only records without an index entry have maps to an empty list.
     """
     found: dict[Key, list[int]] = {}
     for request in requests:
@@ -47,10 +48,10 @@ def check_index_builder(make: Callable[[], IndexBuilder]) -> None:
     """Run every check.
 
     Args:
-        make: makes a new index, with nothing dispatched yet.
+        make: returns a new index, with nothing dispatched yet.
 
     Raises:
-        KitFailure: naming the rule that is broken.
+        KitFailure: names the broken rule.
     """
     requests = sample_requests()
     keys = sample_keys(requests)

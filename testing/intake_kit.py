@@ -1,4 +1,4 @@
-"""Check that an intake step keeps the rules of its port.
+"""Checks that an intake step keeps the rules of its port.
 
 From a test of your plugin::
 
@@ -30,7 +30,7 @@ _SENT: Final = Sent(version=407)
 
 @attrs.frozen
 class IntakeSample:
-    """One message that concerns the step, as a client sends it."""
+    """A message that concerns the step, as a client sends it."""
 
     message: MessageExtBrokerInner
     sent: Sent | None = _SENT
@@ -38,27 +38,27 @@ class IntakeSample:
 
 @attrs.frozen
 class Taken:
-    """What a step made of one sample."""
+    """What a step has made of one sample."""
 
     message: MessageExtBrokerInner
-    """The message afterwards; the sample's own is not changed."""
+    """The message after the step; the sample's own message is not changed."""
     ends_chain: bool
     """What ``take`` returned; False when it refused the message."""
     refusal: RefusedError | None = None
 
 
 def check_intake_step(make: Callable[[], IntakeStep], samples: Sequence[IntakeSample]) -> list[Taken]:
-    """Run every check, each sample against a step of its own.
+    """Run every check, each sample against a new step.
 
     Args:
-        make: makes a new step.
-        samples: messages that concern the step, some that it takes or refuses and some that it leaves alone.
+        make: returns a new step.
+        samples: messages that concern the step: some that it takes or refuses, and some that it leaves alone.
 
     Returns:
-        What became of each sample, for the caller's own assertions.
+        What the step has made of each sample, for the caller's own assertions.
 
     Raises:
-        KitFailure: naming the rule that is broken.
+        KitFailure: names the broken rule.
     """
     _check_concerns(make(), samples)
     results = []
@@ -100,7 +100,7 @@ def _take(step: IntakeStep, sample: IntakeSample) -> Taken:
 
 
 def _refusal(method: str, error: Exception) -> RefusedError:
-    """Return what a method refuses with. Raises ``KitFailure`` for any other error."""
+    """Return the refusal that a method raised. Raises ``KitFailure`` for any other error."""
     if not isinstance(error, RefusedError):
         raise KitFailure(f"{method} raised {type(error).__name__}, not RefusedError: {error}") from error
     expect(bool(error.reason), "a refusal has a stable reason", error.remark)

@@ -1,6 +1,6 @@
-"""Keep files in memory; their operations are kept in order, and fail where that is scripted.
+"""Files in memory, with a journal of their operations, which fail as a test scripts it.
 
-:class:`.simulated_disk.SimulatedDisk` makes a disk of them; :class:`JournalReplay` does again what they kept.
+:class:`.simulated_disk.SimulatedDisk` makes a disk of them; :class:`JournalReplay` does the operations of a journal again.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import attrs
 from flintmq.core.errors import is_exhausted
 
 Operation = tuple[Any, ...]
-"""``("create", path, file)``, ``("resize", file, size)``, ``("write", file, position, data)``, ``("write in order", …)`` alike,
-``("sync", file)``, ``("synced", file)`` or ``("failed", file)``, ``("names", folder)``, ``("folder", folder)``,
-``("unlink", path)``, ``("rmdir", folder)``, ``("rename", source, target)``."""
+"""One of ``("create", path, file)``, ``("resize", file, size)``, ``("write", file, position, data)``, ``("write in order",
+file, position, data)``, ``("sync", file)``, ``("synced", file)``, ``("failed", file)``, ``("names", folder)``, ``("folder",
+folder)``, ``("unlink", path)``, ``("rmdir", folder)``, ``("rename", source, target)``; ``file`` is a file's number."""
 
 IN_ORDER: Final = "write in order"
 WRITES: Final = ("write", IN_ORDER)
@@ -27,7 +27,7 @@ _FAILING: Final = ("create", "resize", "open", "sync", "names", "folder", "unlin
 
 
 class Image:
-    """What lies on a disk: files by path, and the folders. Never changed once made."""
+    """The contents of a disk: files by path, and folders. Never changed once made."""
 
     __slots__ = ("files", "folders")
 
@@ -42,7 +42,7 @@ class Image:
 
 @attrs.frozen
 class _Fault:
-    """A failure to come."""
+    """A scripted failure that has not struck yet."""
 
     number: int
     error: int
@@ -51,18 +51,18 @@ class _Fault:
     within: str
 
     def strikes(self, number: int, kind: str, path: Path) -> bool:
-        """Return whether this operation is one that fails."""
+        """Return whether this operation fails."""
         if number < self.number or (self.operation and self.operation != kind):
             return False
         return not self.within or self.within in path.parts
 
 
 class JournaledFiles:
-    """Names, contents and the journal of a simulated disk. Thread-safe: each operation lies in one piece in the journal.
+    """Names, contents and the journal of a simulated disk. Thread-safe: the entries of one operation are not interleaved.
 
     Args:
-        image: what is there at first, all of it durable.
-        journal: whether operations are kept; one that is not to crash is faster without.
+        image: the contents at first, all of them durable.
+        journal: whether operations are kept; a disk that is never replayed is faster without.
     """
 
     def __init__(self, image: Image | None = None, *, journal: bool = True) -> None:
@@ -71,14 +71,14 @@ class JournaledFiles:
         self._keeps = journal
         self._lock = threading.RLock()
         self.count = 0
-        """Operations asked for so far; the next one has this number."""
+        """Number of operations asked for so far, which is the number of the next one."""
         self.asked: list[str] = []
-        """The kind of each operation asked for, by number; empty without a journal."""
+        """The kind of each operation asked for, by its number; empty without a journal."""
         self.during_sync: Callable[[], None] | None = None
-        """Called in the middle of the next sync of a file: what another thread does meanwhile."""
+        """Called once, in the middle of the next sync of a file: stands for what another thread does meanwhile."""
         self._faults: list[_Fault] = []
         self.hits = 0
-        """How often a scripted failure struck."""
+        """How often a scripted failure has struck."""
         self._names: dict[Path, dict[str, int]] = {folder: {} for folder in self.base.folders}
         self._data: dict[int, bytearray] = {}
         self._size: dict[int, int] = {}
@@ -90,19 +90,19 @@ class JournaledFiles:
             self._next += 1
 
     def fail(self, number: int, error: int, *, for_ever: bool = False, operation: str = "", within: str = "") -> None:
-        """Script a failure of the first operation from a number on, or of all from there on.
+        """Script a failure of the first matching operation from a number on, or of all of them.
 
         Args:
             number: see :attr:`count`.
             error: an errno.
-            for_ever: whether every later one fails too.
-            operation: only of this kind; empty for any that can fail (a write through a map cannot).
-            within: only on paths with this part.
+            for_ever: whether every later one fails, too.
+            operation: only this kind of operation; empty: every kind that can fail (a write through a map cannot).
+            within: only paths with this part; empty: all paths.
         """
         self._faults.append(_Fault(number, error, for_ever, operation, within))
 
     def heal(self) -> None:
-        """End every failure."""
+        """Drop all scripted failures."""
         self._faults.clear()
 
     def image(self) -> Image:
@@ -117,7 +117,7 @@ class JournaledFiles:
     # operations
 
     def operate(self, kind: str, path: Path, *operation: object) -> None:
-        """Count an operation, let it fail where that is scripted, and keep what is to be kept of it. Raises OSError."""
+        """Count an operation, and write it to the journal. Raises OSError where a failure is scripted."""
         number = self.count
         self.count = number + 1
         if self._keeps:
@@ -133,7 +133,7 @@ class JournaledFiles:
             self.keep(*operation)
 
     def keep(self, *operation: object) -> None:
-        """Keep an operation that cannot fail."""
+        """Write an operation that cannot fail to the journal."""
         if self._keeps:
             self.journal.append(operation)
 
@@ -145,7 +145,7 @@ class JournaledFiles:
         return found
 
     def create_file(self, path: Path) -> int:
-        """Make an empty file, and return its number."""
+        """Create an empty file, and return its number."""
         self.operate("create", path, "create", path, self._next)
         found = self._next
         self._next += 1
@@ -155,7 +155,7 @@ class JournaledFiles:
         return found
 
     def resize_file(self, path: Path, file: int, size: int) -> None:
-        """Cut a file, or make it longer by zeros."""
+        """Cut a file, or extend it with zeros."""
         self.operate("resize", path, "resize", file, size)
         data = bytearray(size)
         data[: self._size[file]] = self._data[file][:size]
@@ -174,7 +174,7 @@ class JournaledFiles:
             try:
                 self.operate("sync", path, "sync", file)
             except OSError as error:
-                if not is_exhausted(error):  # else nothing could be opened for it: no sync was tried
+                if not is_exhausted(error):  # else no file descriptor was to be had for it: no sync was tried
                     self.keep("failed", file)
                 raise
             if self.during_sync is not None:
@@ -191,14 +191,14 @@ class JournaledFiles:
         return missing
 
     def make_folders(self, missing: list[Path]) -> list[Path]:
-        """Make folders, and return those whose names have changed."""
+        """Create folders, and return their parents, whose names have changed."""
         for path in missing:
             self.operate("folder", path, "folder", path)
             self._names[path] = {}
         return [path.parent for path in missing]
 
     def forget_folders(self, missing: list[Path]) -> None:
-        """Remove empty folders that a failed call has left behind: their names would not be made durable."""
+        """Remove empty folders that a failed call has left behind, as their names would not be made durable."""
         for path in reversed(missing):
             if self._names.get(path) == {} and not any(other.parent == path for other in self._names):
                 self.keep("rmdir", path)
@@ -206,7 +206,7 @@ class JournaledFiles:
 
 
 class ReplayedFile:
-    """One file's content: what was synced, and the writes since."""
+    """The content of one file: what was synced, and the writes since."""
 
     __slots__ = ("cache", "durable", "kept_bytes", "pending", "syncing")
 
@@ -214,9 +214,9 @@ class ReplayedFile:
         self.cache = bytearray(data)
         self.durable = bytearray(data)
         self.pending: list[tuple[int, int, bytes]] = []
-        """(number of the operation, position, data)"""
+        """(number of the operation, position, data) of each write since the last sync."""
         self.kept_bytes = len(data)
-        """The size that a power cut leaves at least: a file that has grown since its last sync keeps what it had then."""
+        """The size that a power cut leaves at least: a file that has grown since its last sync keeps its size at that sync."""
         self.syncing = 0
 
     def resize(self, size: int) -> None:
@@ -239,12 +239,12 @@ class ReplayedFile:
 
 
 class JournalReplay:
-    """A disk as it was behind some operations of its journal; :meth:`advance` goes on."""
+    """A disk as it was after some operations of its journal; :meth:`advance` does more of them."""
 
     def __init__(self, disk: JournaledFiles) -> None:
         self._journal: Sequence[Operation] = disk.journal
         self.number = 0
-        """Operations done."""
+        """Number of operations done."""
         base = disk.base
         self._files: dict[int, ReplayedFile] = {
             at: ReplayedFile(data) for at, data in enumerate(base.files.values(), 1)
@@ -255,7 +255,7 @@ class JournalReplay:
         self._durable_folders = set(base.folders)
 
     def advance(self, number: int) -> Self:
-        """Do the operations up to a number."""
+        """Do the operations before the one with this number."""
         while self.number < number:
             self._step(self._journal[self.number])
             self.number += 1
@@ -270,7 +270,7 @@ class JournalReplay:
         elif kind == "synced":
             self._files[operation[1]].synced()
         elif kind == "failed":
-            # The kernel calls the pages clean: they are in memory, and no later sync brings them to the disk.
+            # The kernel marks the pages clean: they are in memory, and no later sync brings them to the disk.
             self._files[operation[1]].pending.clear()
         elif kind == "names":
             self._sync_names(operation[1])
@@ -303,7 +303,7 @@ class JournalReplay:
         self._durable_folders.update(path for path in self._folders if path.parent == folder)
 
     def torn(self, within: str) -> Image:
-        """Return what was synced, and the writes since to files of a folder; of the last of these its first half."""
+        """Return what was synced, and the later writes to files of a folder; of the last write only its first half."""
         files = [self._files[file] for path, file in self._durable_names.items() if within in path.parts]
         pending = sorted((number, position, data, file) for file in files for number, position, data in file.pending)
         for number, position, data, file in pending:
@@ -322,6 +322,6 @@ class JournalReplay:
         return Image(files, frozenset(folders))
 
     def cached(self) -> Image:
-        """Return what a process finds that is started after another one was killed."""
+        """Return what a process finds that starts after another one was killed."""
         files = {path: bytes(self._files[file].cache) for path, file in self._names.items()}
         return Image(files, frozenset(self._folders))

@@ -1,4 +1,4 @@
-"""Check that a transient store pool keeps the rules of its port."""
+"""Checks that a transient store pool keeps the rules of its port."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def check_transient_store_pool(factory: Callable[[int, int], TransientStorePool]
     """Run every check against ``factory(buffers, bytes each)``.
 
     Raises:
-        KitFailure: naming the rule that is broken.
+        KitFailure: names the broken rule.
     """
     size_bytes = 3 * 4096
     pool = factory(2, size_bytes)

@@ -1,4 +1,4 @@
-"""The conformance kit of request processors."""
+"""Checks that a request processor keeps the rules of its port."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _CODE_MAX = 2**15
 
 
 class RecordingChannel:
-    """A :class:`flintmq.core.kernel.ports.channel.Channel` that keeps what was sent over it."""
+    """A :class:`flintmq.core.kernel.ports.channel.Channel` that keeps what is sent over it."""
 
     def __init__(self, remote_address: str = "127.0.0.1:40000") -> None:
         self.remote_address = remote_address
@@ -43,7 +43,7 @@ class RecordingChannel:
 
 
 class AnswerRecorder(RecordingChannel):
-    """A :class:`~flintmq.core.kernel.ports.processor.RequestChannel` that keeps what is answered."""
+    """A :class:`~flintmq.core.kernel.ports.processor.RequestChannel` that keeps the answers."""
 
     def __init__(self, remote_address: str = "127.0.0.1:40000") -> None:
         super().__init__(remote_address)
@@ -55,31 +55,31 @@ class AnswerRecorder(RecordingChannel):
         self.answers: list[tuple[int, Response]] = []
         """The opaque of each answered request, with its answer."""
         self.due = 0
-        """Requests that were taken and not answered yet."""
+        """Number of requests that were taken and not answered yet."""
 
     def respond(self, to: Request, answer: Response) -> None:
         """Keep an answer."""
         self.answers.append((to.opaque, answer))
 
     def refuse(self, to: Request, error: RefusedError) -> None:
-        """Keep a refusal as the answer that it is sent as."""
+        """Keep a refusal as the answer that a client gets."""
         self.respond(to, Response(error.code, error.remark))
 
     def took(self, count: int) -> None:
-        """Count requests whose answers are due later."""
+        """Count requests whose answers come later."""
         self.due += count
 
     def gave(self, count: int) -> None:
-        """Count answers to those."""
+        """Count answers to such requests."""
         self.due -= count
 
     def flush(self) -> None:
-        """Leave the answers where they are."""
+        """Do nothing: the answers are kept."""
 
 
 @attrs.frozen
 class Sample:
-    """One request that a processor is to answer."""
+    """One request for a processor to answer."""
 
     code: int
     ext_fields: Mapping[str, str] = {}
@@ -91,10 +91,10 @@ def check_request_processor(
     declarations: Sequence[RequestDeclaration],
     samples: Sequence[Sample],
 ) -> list[Response]:
-    """Run every check against a processor, on a loop of its own.
+    """Run every check against a processor, on an event loop of its own.
 
     Args:
-        make: makes the processor; called on the loop's thread.
+        make: returns the processor; called on the loop's thread.
         declarations: what it is registered for; see :func:`flintmq.core.kernel.ports.processor.declared_by`.
         samples: at least one request for each declared code.
 
@@ -102,7 +102,7 @@ def check_request_processor(
         The answer to each sample, for the caller's own assertions.
 
     Raises:
-        KitFailure: naming the rule that is broken.
+        KitFailure: names the broken rule.
     """
     declared = {one.code: one for one in declarations}
     expect(len(declared) == len(declarations), "each code is declared once", sorted(one.code for one in declarations))
@@ -163,7 +163,7 @@ async def _answer(
 
 
 async def _until_answered(channel: AnswerRecorder) -> None:
-    """Let the loop do what the processor put off."""
+    """Run the loop until there is an answer, for :data:`_WAIT_S` at most."""
     loop = asyncio.get_running_loop()
     until_s = loop.time() + _WAIT_S
     while not channel.answers and loop.time() < until_s:  # noqa: ASYNC110
@@ -182,7 +182,7 @@ def _check_answer(sample: Sample, answer: Response) -> None:
 
 
 def _has_required(header: type) -> bool:
-    """Return whether a request without any field lacks something, by the header's own decoding."""
+    """Return whether a header has required fields: whether decoding a request without fields refuses it."""
     try:
         header.of_fields({})  # type: ignore[attr-defined]
     except RefusedError:

@@ -1,4 +1,5 @@
-"""Fixtures of pytest, there wherever FlintMQ is installed (docs/testing.md). Nothing is imported before a test asks for one."""
+"""The pytest fixtures that every installation of FlintMQ brings (docs/testing.md). Modules are imported when a test asks for a
+fixture."""
 
 from __future__ import annotations
 
@@ -22,13 +23,13 @@ if TYPE_CHECKING:
 
 
 class _AsInstalled:
-    """Finds FlintMQ's modules ahead of pytest, which rewrites the assertions of all that is installed with a plugin of it.
+    """Finds FlintMQ's modules before pytest does, which rewrites the assertions of every package that brings it a plugin.
 
-    It would compile each module again, in every run where bytecode is not kept: two seconds for a test with a broker.
+    Pytest would compile each module again in every run where bytecode is not kept: two seconds for a test with a broker.
     """
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """Return where a module of FlintMQ is; None leaves it to the finders that follow."""
+        """Return where a module of FlintMQ lies; None leaves it to the next finder."""
         if not name.startswith("flintmq.") or name.startswith("flintmq.tests"):
             return None
         return PathFinder.find_spec(name, path, target)
@@ -36,7 +37,7 @@ class _AsInstalled:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
-    """Have FlintMQ's modules imported as they were installed, until pytest ends."""
+    """Import FlintMQ's modules as they were installed, until pytest ends."""
     finder = _AsInstalled()
     sys.meta_path.insert(0, finder)
     early_config.add_cleanup(lambda: sys.meta_path.remove(finder) if finder in sys.meta_path else None)
@@ -44,13 +45,13 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
 
 @pytest.fixture
 def flintmq_settings() -> Sequence[str]:
-    """Return further settings of ``flintmq_broker``, as ``key=value``; a test that has some overrides this fixture."""
+    """Return further settings of ``flintmq_broker``, as ``key=value``; override this fixture to set some."""
     return ()
 
 
 @pytest.fixture
 def flintmq_clock() -> VirtualClock:
-    """Return the clock of ``flintmq_broker``: it stands still until ``advance("2h")`` has two hours pass."""
+    """Return the clock of ``flintmq_broker``: it stands still until a test moves it, for example by ``advance("2h")``."""
     from flintmq.testing.clock import VirtualClock
 
     return VirtualClock()
@@ -60,7 +61,7 @@ def flintmq_clock() -> VirtualClock:
 def flintmq_broker(
     request: pytest.FixtureRequest, tmp_path: Path, flintmq_settings: Sequence[str]
 ) -> Iterator[EmbeddedBroker]:
-    """Run a broker and its name server in this process; on ``flintmq_clock`` where the test has it, else in real time."""
+    """Run a broker and its name server in this process; by ``flintmq_clock`` where the test uses it, else in real time."""
     from flintmq.testing.embedded import EmbeddedBroker
 
     with EmbeddedBroker(
@@ -81,13 +82,13 @@ def _clock(request: pytest.FixtureRequest) -> Clock:
 
 @pytest.fixture
 def flintmq_faults(flintmq_broker: EmbeddedBroker) -> Faults:
-    """Return what can go wrong with ``flintmq_broker``: syncs, the disk, answers, the network, a crash."""
+    """Return the faults of ``flintmq_broker`` that a test can script: syncs, the disk, answers, the network, a crash."""
     return flintmq_broker.faults
 
 
 @pytest.fixture
 def flintmq_layout() -> Mapping[str, int]:
-    """Return the masters of ``flintmq_cluster`` with how many slaves each has; a test that wants others overrides it."""
+    """Return the masters of ``flintmq_cluster``, each with its number of slaves; override this fixture for others."""
     from flintmq.testing.cluster import LAYOUT
 
     return LAYOUT
@@ -112,6 +113,6 @@ def flintmq_cluster(
 
 @pytest.fixture
 def flintmq_topic(request: pytest.FixtureRequest, flintmq_broker: EmbeddedBroker) -> str:
-    """Create a topic with four queues, named for the test, and return its name."""
+    """Create a topic with four queues, named after the test, and return its name."""
     words = re.sub(r"[^a-zA-Z0-9_-]+", "_", request.node.name)[:80]
     return flintmq_broker.create_topic(f"{words}-{uuid.uuid4().hex[:8]}")

@@ -3,11 +3,11 @@
 ::
 
     loop = SeededLoop(Choices(seed=7))
-    loop.run(main())           # the same seed gives the same run
+    loop.run(main())                     # the same seed gives the same run
 
-Callbacks that are ready run in an order that the seed decides. Time is virtual: when nothing is ready, the loop moves its
-clock to the next timer. Functions for other threads run on the loop's thread, after a delay that the seed decides. Connections
-and servers belong to a :class:`~flintmq.testing.simulated_network.SimulatedNetwork`.
+The seed decides the order in which ready callbacks run. Time is virtual: when nothing is ready, the loop moves its clock to the
+next timer. Functions for other threads run on the loop's thread, after a delay that the seed decides. Connections and servers
+belong to a :class:`~flintmq.testing.simulated_network.SimulatedNetwork`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 STEPS_WITHOUT_TIME_MAX: Final = 200_000
-"""So many callbacks in a row without a move of the clock are a loop that never waits."""
+"""After this many callbacks without a move of the clock, the program counts as one that never waits."""
 CLOCK_STEP_S: Final = 1e-6
 STARTED_AT_MS: Final = 1_700_000_000_000
 """The wall clock's time when a loop begins."""
@@ -50,7 +50,7 @@ class StalledError(AssertionError):
 
 
 class SpinningError(AssertionError):
-    """Callbacks follow one another without a wait: the program would take a whole processor for ever."""
+    """Callbacks follow one another without a wait: the program would use a whole processor for ever."""
 
 
 class _LoopSettings(_AbstractEventLoop):
@@ -58,7 +58,7 @@ class _LoopSettings(_AbstractEventLoop):
 
     def __init__(self) -> None:
         self.network: SimulatedNetwork | None = None
-        """The network in which connections are made, None if the loop has none."""
+        """The network that connections use; None: the loop has none."""
         self.errors: list[dict[str, Any]] = []
         """The contexts of exceptions in callbacks and forgotten tasks (:meth:`call_exception_handler`)."""
         self._debug = False
@@ -66,7 +66,7 @@ class _LoopSettings(_AbstractEventLoop):
         self._exception_handler: Callable[[asyncio.AbstractEventLoop, dict[str, Any]], object] | None = None
 
     async def create_connection(self, protocol_factory: Any, host: Any = None, port: Any = None, **options: Any) -> Any:
-        """Connect over the simulated network. Raises ``ConnectionRefusedError`` as a real one does."""
+        """Connect over the simulated network. Raises ``ConnectionRefusedError`` as a real loop does."""
         return await self._network().connect(protocol_factory, str(host), int(port))
 
     async def create_server(self, protocol_factory: Any, host: Any = None, port: Any = None, **options: Any) -> Any:
@@ -103,7 +103,7 @@ class _LoopSettings(_AbstractEventLoop):
         return self._exception_handler
 
     def default_exception_handler(self, context: dict[str, Any]) -> None:
-        """Keep the error for the end of the run."""
+        """Keep the error in :attr:`errors`."""
         self.errors.append(context)
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
@@ -115,18 +115,18 @@ class _LoopSettings(_AbstractEventLoop):
 
 
 class SeededLoop(_LoopSettings):
-    """Runs one program in one thread. Not thread-safe; nothing here waits for the machine's clock or network.
+    """Runs one program in one thread. Not thread-safe; it never waits for the machine's clock or network.
 
     Args:
-        choices: decides the order.
-        disorder: in how many of 100 steps another callback than the one that has waited longest may run.
+        choices: makes the decisions.
+        disorder: in how many of 100 steps a callback may run before the one that has waited longest.
     """
 
     def __init__(self, choices: Choices | None = None, *, disorder: int = 50) -> None:
         super().__init__()
         self.choices = choices if choices is not None else Choices()
         self.steps = 0
-        """How many callbacks have run."""
+        """Number of callbacks that have run."""
         self._disorder = disorder
         self._now_s = 0.0
         self._moved_at_step = 0
@@ -139,7 +139,7 @@ class SeededLoop(_LoopSettings):
     # --- running ---
 
     def run(self, main: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine to its end, then cancel what is left, close the loop, and return the result.
+        """Run a coroutine to its end, then cancel all other tasks, close the loop, and return the result.
 
         Raises:
             StalledError: the program waits for something that never comes.
@@ -183,14 +183,15 @@ class SeededLoop(_LoopSettings):
             asyncio._set_running_loop(before)
 
     def _step(self) -> bool:
-        """Run one callback; return whether there was one, or a timer to wait for."""
+        """Run one callback, waiting for a timer if none is ready; return False when there is neither."""
         self._take_due()
         if not self._ready:
             while self._timers and self._timers[0][2].cancelled():
                 heapq.heappop(self._timers)
             if not self._timers:
                 return False
-            # A timer runs a little after its time, as on a real loop: code that asks whether a time is over gets a yes.
+            # A timer runs a little after its time, as on a real loop: code that checks whether the time is over finds that it
+            # is.
             self._now_s = max(self._now_s, self._timers[0][0]) + CLOCK_STEP_S
             self._moved_at_step = self.steps
             self._take_due()
@@ -240,7 +241,7 @@ class SeededLoop(_LoopSettings):
         self._is_closed = True
         self._ready.clear()
         self._timers.clear()
-        gc.collect()  # Tasks and futures that were dropped report the exceptions that nobody has read.
+        gc.collect()  # Dropped tasks and futures now report the exceptions that nobody has read.
 
     async def shutdown_asyncgens(self) -> None:
         """Do nothing: generators are closed when they are collected."""
@@ -268,7 +269,7 @@ class SeededLoop(_LoopSettings):
     def call_soon_threadsafe(
         self, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
-        """Run the callback in one of the next steps: there is one thread."""
+        """Run the callback in one of the next steps, like :meth:`call_soon`: there is one thread."""
         return self.call_soon(callback, *args, context=context)
 
     def call_later(
@@ -295,7 +296,7 @@ class SeededLoop(_LoopSettings):
         return timer
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """Do nothing: a timer that is cancelled is passed over when it is due."""
+        """Do nothing: a cancelled timer is skipped when it is due."""
 
     def _check_open(self) -> None:
         if self._is_closed:

@@ -1,4 +1,4 @@
-"""Check that a service of a broker keeps the rules of its port.
+"""Checks that a service of a broker keeps the rules of its port.
 
 From a test of your plugin::
 
@@ -45,24 +45,24 @@ _OF_ANOTHER: Final = "memberOfAnotherService"
 
 @attrs.define
 class TimersByHand:
-    """The periodic work of a broker (:class:`flintmq.core.broker.api.PeriodicTimers`) that is done when a test says so."""
+    """Timers (:class:`flintmq.core.broker.api.PeriodicTimers`) whose periodic work runs when a test calls :meth:`turn`."""
 
     works: dict[str, Callable[[], object]] = attrs.field(factory=dict)
-    """What was asked for, by name."""
+    """The periodic work that was asked for, by name."""
     refuses: bool = False
-    """Whether a call raises, so that the start of a service fails halfway."""
+    """Whether a call raises, so that a service fails in the middle of its start."""
 
     def every(
         self, interval_s: float, work: Callable[[], object], name: str, rest_s: Callable[[], float] | None = None
     ) -> Scheduled:
-        """Keep work that is done after each interval. Raises ``KitFailure`` for an interval that is not positive."""
+        """Keep work that runs after each interval. Raises ``KitFailure`` for an interval that is not positive."""
         expect(interval_s > 0, f"the interval of {name!r} is longer than 0 s", interval_s)
         return self._add(_rested(work, rest_s, name), name)
 
     def pace(
         self, first_s: float, work: Callable[[], float], name: str, rest_s: Callable[[], float] | None = None
     ) -> Scheduled:
-        """Keep work that says when it wants to be done again. Raises ``KitFailure`` for a time that is not one."""
+        """Keep work that returns the seconds until it runs again. Raises ``KitFailure`` where that is not a time."""
         expect(first_s >= 0, f"the first wait of {name!r} is at least 0 s", first_s)
 
         def paced() -> None:
@@ -73,7 +73,7 @@ class TimersByHand:
         return self._add(_rested(paced, rest_s, name), name)
 
     def turn(self) -> None:
-        """Do all work once."""
+        """Run all work once."""
         for work in tuple(self.works.values()):
             work()
 
@@ -87,18 +87,18 @@ class TimersByHand:
 
 @attrs.frozen
 class _ByHand:
-    """Periodic work of a test that can be ended by itself."""
+    """Periodic work that its owner can end."""
 
     works: dict[str, Callable[[], object]]
     name: str
 
     def cancel(self) -> None:
-        """Do the work no longer."""
+        """End the work."""
         self.works.pop(self.name, None)
 
 
 def _rested(work: Callable[[], object], rest_s: Callable[[], float] | None, name: str) -> Callable[[], object]:
-    """Return work after which ``rest_s`` is asked, as a clock that is moved by hand does."""
+    """Return work after which ``rest_s`` is called, as a clock that is moved by hand does."""
     if rest_s is None:
         return work
 
@@ -112,13 +112,13 @@ def _rested(work: Callable[[], object], rest_s: Callable[[], float] | None, name
 
 
 def check_service(make: Callable[[PeriodicTimers], Service]) -> None:
-    """Run every check, on a loop of its own.
+    """Run every check, on an event loop of its own.
 
     Args:
-        make: makes a service that has not started; it is to ask these timers for its periodic work.
+        make: returns a service that has not started, and that asks the given timers for its periodic work.
 
     Raises:
-        KitFailure: naming the rule that is broken.
+        KitFailure: names the broken rule.
     """
     asyncio.run(_check(make))
 
@@ -134,7 +134,7 @@ async def _check(make: Callable[[PeriodicTimers], Service]) -> None:
 
 
 async def _check_life(make: Callable[[PeriodicTimers], Service], *, is_reached: bool) -> None:
-    """Take a service through the life of a broker, which listens or stops before it does."""
+    """Take a service through the life of a broker, which either listens for a while or stops before it does."""
     timers = TimersByHand()
     service = make(timers)
     expect(not timers.works, "periodic work is asked for in start", sorted(timers.works))
@@ -214,7 +214,7 @@ def _check_words(service: SupportsReadyWords) -> None:
 
 
 def _check_told(service: FollowsMessages) -> None:
-    """Tell it of an append of nothing, of answers, and of a pull whose records are not asked for."""
+    """Call it for an append without messages, for answers, and for a pull whose records it does not ask for."""
     calls: Mapping[str, Callable[[], object]] = {
         "on_stored": lambda: service.on_stored(StoredMessages((), (), 0.0, DONE, DONE)),
         "on_answered": service.on_answered,

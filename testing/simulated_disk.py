@@ -1,14 +1,14 @@
-"""Simulate a disk in memory that knows what was synced: it can die at any operation, and say what would be left.
+"""A disk in memory that keeps what was synced apart: it can lose power at any operation, and returns what would be left.
 
-Everything a store does to it is one of a few *operations*, kept in a journal in order (:mod:`.journaled_files`).
-A :class:`.journaled_files.JournalReplay` does them again up to any, and says what was synced by then.
-Failures are scripted by operation::
+A store changes it by a few kinds of *operations*, kept in order in a journal (:mod:`.journaled_files`). A
+:class:`.journaled_files.JournalReplay` does them again up to any of them, and returns what was synced by then. Failures are
+scripted by the number of the operation::
 
     disk = SimulatedDisk()
-    disk.fail(17, errno.EIO)          # the 17th operation fails, once
+    disk.fail(17, errno.EIO)          # operation 17 fails, once
     disk.fail(17, errno.ENOSPC, for_ever=True)
 
-Thread-safe. What :class:`flintmq.core.io.os_disk.OsDisk` raises for an errno of the operating system, this one raises too.
+Thread-safe. For an errno of the operating system, it raises what :class:`flintmq.core.io.os_disk.OsDisk` raises.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def _store_error(error: OSError, path: Path, no_room: str, otherwise: str) -> StoreError:
-    """Return the error of the store's tree that stands for one of the operating system."""
+    """Return the StoreError that stands for an error of the operating system."""
     kind = store_error_kind(error)
     return kind(f"{path}: {no_room}" if kind is StoreFullError else f"{path}: {otherwise}: {error.strerror}")
 
@@ -34,9 +34,9 @@ class SimulatedDisk(JournaledFiles):
     """A :class:`flintmq.core.io.disk.Disk` without a disk.
 
     Args:
-        image: what is there at first, all of it durable.
+        image: the contents at first, all of them durable.
         boot: names the kernel's boot; a power cut begins another one.
-        journal: whether operations are kept; one that is not to crash is faster without.
+        journal: whether operations are kept; a disk that is never replayed is faster without.
     """
 
     def __init__(self, image: Image | None = None, *, boot: str = "boot", journal: bool = True) -> None:
@@ -68,7 +68,8 @@ class SimulatedDisk(JournaledFiles):
             return SimulatedRegion(self, path, found, self._data[found], backed, unnamed)
 
     def _allocated(self, path: Path, file: int, size: int, allocate: int) -> int:
-        """Give a new file its size, and return how much of it is backed by the disk; a failure takes the file away."""
+        """Give a new file its size, and return how many bytes of it the disk has allocated; after a failure the file is
+        removed."""
         try:
             self.resize_file(path, file, size)
             if allocate:
@@ -182,7 +183,8 @@ class SimulatedDisk(JournaledFiles):
 
 
 class SimulatedRegion:
-    """A mapped file of a :class:`SimulatedDisk`. A write beyond what was allocated would end a real process."""
+    """A mapped file of a :class:`SimulatedDisk`. A write beyond the allocated bytes raises AssertionError: it would kill a real
+    process."""
 
     __slots__ = ("_allocated", "_data", "_disk", "_file", "_path", "_unnamed", "view")
 
@@ -235,7 +237,7 @@ class SimulatedRegion:
             self._unnamed.pop()
 
     def evict(self, start: int, end: int) -> None:
-        """Do nothing: what is in memory here is the disk."""
+        """Do nothing: the memory is the disk."""
 
     def next_data(self, position: int) -> int:
         rest = bytes(self._data[position:])

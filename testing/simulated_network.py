@@ -1,7 +1,7 @@
 """The network of a seeded loop: connections in memory, with delays, cuts, refusals and silence.
 
 Bytes of one direction arrive in order, in pieces and after delays that the seed decides. A connection that is cut loses the
-bytes that are under way, as TCP does when a machine dies: both ends learn of it, or, if the host is *silent*, neither does.
+bytes under way, as TCP does when a machine dies. Both ends get an error, or, when the host is *silent*, neither does.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from typing import Any, Final
 from flintmq.testing.seeded_loop import SeededLoop
 
 HIGH_WATER_BYTES: Final = 64 * 1024
-"""A writer is paused while more than this is on its way."""
+"""A writer is paused while more bytes than this are under way."""
 CONNECT_TIMEOUT_S: Final = 127.0
 """How long a kernel tries to reach a host that does not answer."""
 
 
 class SimulatedNetwork:
-    """Connects what runs on one :class:`SeededLoop`. It becomes the loop's network.
+    """The network of one :class:`SeededLoop`: connects the programs that run on it.
 
     Args:
         loop: runs both ends.
         latency_ms_max: the longest delay of a piece of data.
-        piece_percent: how often data is delivered in two pieces.
+        piece_percent: how many of 100 writes arrive in two pieces.
     """
 
     def __init__(self, loop: SeededLoop, *, latency_ms_max: int = 5, piece_percent: int = 10) -> None:
@@ -36,14 +36,14 @@ class SimulatedNetwork:
         self.connections: set[SimulatedTransport] = set()
         """Both ends of every open connection."""
         self.refusing: set[tuple[str, int]] = set()
-        """Addresses that refuse connections although somebody listens."""
+        """Addresses that refuse connections although a server listens there."""
         self.silent: set[tuple[str, int]] = set()
         """Addresses from and to which nothing arrives."""
         self._next_port = 40_000
         loop.network = self
 
     def listen(self, protocol_factory: Callable[[], Any], host: str, port: int) -> SimulatedServer:
-        """Return a server. Raises ``OSError`` if the address is in use."""
+        """Return a server. Raises ``OSError`` when the address is in use."""
         address = (host, port or self._port())
         if address in self.servers:
             raise OSError(98, f"address already in use: {host}:{port}")
@@ -57,7 +57,7 @@ class SimulatedNetwork:
         """Return the client's end of a new connection, and its protocol.
 
         Raises:
-            ConnectionRefusedError: nobody listens there.
+            ConnectionRefusedError: no server listens there, or the address refuses.
             TimeoutError: the host is silent.
         """
         address = (host, port)
@@ -87,7 +87,7 @@ class SimulatedNetwork:
         return client, protocol
 
     def cut(self, address: tuple[str, int]) -> None:
-        """Break every connection to or from an address: what is under way is lost, both ends get an error."""
+        """Break every connection to or from an address: the bytes under way are lost, and both ends get an error."""
         for end in self._ends(address):
             end.lose(ConnectionResetError(104, "connection reset by peer"))
 
@@ -97,7 +97,7 @@ class SimulatedNetwork:
                 yield end
 
     def delay_s(self) -> float:
-        """Return the delay of one piece of data."""
+        """Return the delay of one piece of data, in seconds."""
         return self.loop.choices.below(self.latency_ms_max + 1) / 1000
 
     def _port(self) -> int:
@@ -117,11 +117,11 @@ class SimulatedServer(asyncio.AbstractServer):
 
     @property
     def sockets(self) -> tuple[SimulatedSocket, ...]:
-        """One object with the address, as a server of asyncio has."""
+        """One object with the server's address, as a server of asyncio has."""
         return (SimulatedSocket(self.address),)
 
     def close(self) -> None:
-        """Accept nothing any more. Connections stay. Idempotent."""
+        """Accept no more connections. Open ones stay. Idempotent."""
         if self._network.servers.get(self.address) is self:
             del self._network.servers[self.address]
 
@@ -129,10 +129,10 @@ class SimulatedServer(asyncio.AbstractServer):
         return self._network.servers.get(self.address) is self
 
     async def wait_closed(self) -> None:
-        """Return at once: connections are not waited for."""
+        """Return at once: open connections are not waited for."""
 
     async def start_serving(self) -> None:
-        """Do nothing: a server accepts from its beginning."""
+        """Do nothing: a server accepts connections from its beginning."""
 
     async def serve_forever(self) -> None:
         """Wait until the task is cancelled."""
@@ -143,7 +143,7 @@ class SimulatedServer(asyncio.AbstractServer):
 
 
 class SimulatedSocket:
-    """The address of a server, behind the name that sockets have for it."""
+    """The address of a server, behind the method that sockets have for it."""
 
     def __init__(self, address: tuple[str, int]) -> None:
         self._address = address
@@ -155,7 +155,7 @@ class SimulatedSocket:
 class SimulatedTransport(asyncio.Transport):
     """One end of a connection.
 
-    Everything that happens to an end (made, data, end of data, loss) is delivered in order by one callback at a time.
+    The events of an end (made, data, end of data, loss) are delivered in order, by one callback at a time.
     """
 
     def __init__(self, network: SimulatedNetwork, own: tuple[str, int], other: tuple[str, int]) -> None:
@@ -166,19 +166,19 @@ class SimulatedTransport(asyncio.Transport):
         self._loop = network.loop
         self._protocol: Any = None
         self._deliveries: deque[tuple[float, Callable[[], object]]] = deque()
-        """What is going to happen here, and the earliest time of each."""
+        """The events to come at this end, each with the earliest time of its delivery."""
         self.connecting: asyncio.Future[None] | None = None
-        """The one who connects waits for it; at the server's end nobody does."""
+        """Done when the connection is made; None at the server's end."""
         self._is_delivering = self._is_made = False
         self._is_closing = self._is_lost = self._is_reading_paused = False
         self._on_its_way_bytes = 0
-        """Written here, and not delivered to the other end."""
+        """Bytes written here, and not yet delivered to the other end."""
         self._is_writing_paused = False
 
     # --- what happens at this end ---
 
     def deliver(self, event: Callable[[], object], delay_s: float = 0.0) -> None:
-        """Have an event happen here, after those that were delivered before."""
+        """Deliver an event at this end, after ``delay_s`` and after the events delivered before."""
         at_s = self._loop.time() + delay_s
         if self._deliveries:
             at_s = max(at_s, self._deliveries[-1][0])
@@ -205,7 +205,7 @@ class SimulatedTransport(asyncio.Transport):
             self._schedule()
 
     def made(self) -> None:
-        """Tell the protocol, and who connects, that it is connected."""
+        """Tell the protocol, and :attr:`connecting`, that the connection is made."""
         self._is_made = True
         self._protocol.connection_made(self)
         if self.connecting is not None and not self.connecting.done():
@@ -227,7 +227,7 @@ class SimulatedTransport(asyncio.Transport):
             self._protocol.resume_writing()
 
     def lose(self, error: Exception | None) -> None:
-        """Lose the connection at this end; what was to be delivered here is gone. Idempotent."""
+        """Lose the connection at this end; events still to be delivered here are dropped. Idempotent."""
         if self._is_lost:
             return
         self._is_lost = self._is_closing = True
@@ -236,7 +236,9 @@ class SimulatedTransport(asyncio.Transport):
         self._network.connections.discard(self)
         if self._is_made:
             self.deliver(lambda: self._protocol.connection_lost(error))
-        elif self.connecting is not None and not self.connecting.done():  # a protocol never hears of such a connection
+        elif (
+            self.connecting is not None and not self.connecting.done()
+        ):  # the protocol never hears of such a connection
             self.connecting.set_exception(error or ConnectionResetError(104, "connection reset by peer"))
 
     # --- what a protocol may do ---
@@ -294,7 +296,7 @@ class SimulatedTransport(asyncio.Transport):
         self._schedule()
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Keep the limits as they are."""
+        """Do nothing: the limits are fixed."""
 
     def get_write_buffer_size(self) -> int:
         return self._on_its_way_bytes

@@ -1,4 +1,4 @@
-"""Make message stores for tests: small files, a manual clock, a flush that happens at once and on the caller's thread.
+"""Message stores for tests: small files, a manual clock, and a flush that happens at once and on the caller's thread.
 
 ::
 
@@ -45,7 +45,7 @@ from flintmq.dispatchers.index.index_service import make_index
 from flintmq.testing.clock import ManualClock
 
 TAGS_CODES: Final[dict[str, TagsCodesFactory]] = {}
-"""What computes the tags codes of features' topics in the stores that are made here; the tests of a product add its own."""
+"""Makes the tags codes of features' topics in the stores that this module opens; the tests of a product add its own."""
 _HOST: Final = pack_host("127.0.0.1", 10911)
 
 
@@ -59,7 +59,7 @@ class ImmediateFlush:
         self._synced_bytes = 0
 
     def start(self) -> None:
-        """Do nothing: this fake has no thread to start."""
+        """Do nothing: there is no thread to start."""
 
     def stop(self) -> None:
         with contextlib.suppress(StoreFencedError):  # the store knows of its fence
@@ -75,7 +75,7 @@ class ImmediateFlush:
         return DONE if done else CompletedWaiter(FlushStatus.TIMEOUT)
 
     def sync(self, end_offset_bytes: int) -> None:
-        """Commit and sync up to a position, as far as that goes on. Raises StoreFencedError."""
+        """Commit and sync up to a position, or until neither moves on. Raises StoreFencedError."""
         before = -1
         while before < self._log.committed_offset_bytes < end_offset_bytes:
             before = self._log.committed_offset_bytes
@@ -98,11 +98,11 @@ class FlushByHand(ImmediateFlush):
 
 
 IMMEDIATE: Final = FlushStrategy("immediate", ImmediateFlush, synchronous=True)
-"""Durable when ``put`` returns; nothing is readable before."""
+"""What ``put`` stored is durable when it returns; nothing is readable before."""
 BY_HAND: Final = FlushStrategy("by_hand", FlushByHand)
-"""Readable when ``put`` returns (with a pool: when committed), durable when the test says so."""
+"""What ``put`` stored is readable when it returns (with a pool: when committed), durable when the test flushes."""
 BY_HAND_SYNCHRONOUS: Final = FlushStrategy("by_hand_synchronous", FlushByHand, synchronous=True)
-"""Readable and durable when the test flushes."""
+"""What ``put`` stored is readable and durable when the test flushes."""
 
 
 def store_spec(
@@ -122,9 +122,10 @@ def store_spec(
     takes_writes: Callable[[], bool] = lambda: True,
     **options: Any,
 ) -> StoreSpec:
-    """Say what a store is opened from: with the built-in queues and index, and no file made ahead.
+    """Return what a store is opened from: with the built-in queues and index, and no file made ahead.
 
-    ``config`` stands for all sizes, its path is replaced. ``options`` are further settings of the section ``store``.
+    A ``config`` replaces all sizes; its path is replaced by ``path``. ``options`` are further settings of the section
+    ``store``.
     """
     section: dict[str, Any] = {"preallocate": False, **options, "path": str(path)}
     if config is None:
@@ -154,13 +155,13 @@ def start_store(spec: StoreSpec, *more: CommitLogDispatcher) -> MessageStore:
 
 
 def open_store(path: Path, *more: CommitLogDispatcher, **arguments: Any) -> MessageStore:
-    """Open a store as :func:`start_store` does; takes what :func:`store_spec` takes."""
+    """Open a store as :func:`start_store` does, from the arguments of :func:`store_spec`."""
     return start_store(store_spec(path, **arguments), *more)
 
 
 @contextlib.contextmanager
 def opened(path: Path, *more: CommitLogDispatcher, **arguments: Any) -> Iterator[MessageStore]:
-    """Open a store as :func:`open_store` does, and close it at the end, whatever happens."""
+    """Open a store as :func:`open_store` does, and close it at the end, also after an error."""
     store = open_store(path, *more, **arguments)
     try:
         yield store
@@ -169,7 +170,7 @@ def opened(path: Path, *more: CommitLogDispatcher, **arguments: Any) -> Iterator
 
 
 def batch(members: Sequence[MessageExtBrokerInner]) -> MessageBatch:
-    """Make a batch of messages of one topic and queue, as the intake does."""
+    """Return a batch of messages of one topic and queue, as the intake makes it."""
     first = members[0]
     stored = [member.properties_bytes for member in members]
     return MessageBatch(
@@ -203,7 +204,7 @@ def message(
     wait: bool = True,
     **properties: str,
 ) -> MessageExtBrokerInner:
-    """Make a message ready to be put; ``properties`` beyond tags and keys by name."""
+    """Return a message that is ready to be put; ``properties`` are those besides tags and keys, by name."""
     named = {props.TAGS: tags, props.KEYS: keys, props.UNIQ_KEY: uniq_key, **properties}
     kept = {name: value for name, value in named.items() if value}
     return MessageExtBrokerInner(
@@ -224,7 +225,7 @@ def message(
 
 
 def snapshot(root: Path, *folders: str) -> dict[str, bytes]:
-    """Return every file below a folder (or below the named ones in it), by its path relative to the folder."""
+    """Return every file below a folder (or below the named folders in it), by its path relative to the folder."""
     tops = [root / folder for folder in folders] or [root]
     return {
         str(path.relative_to(root)): path.read_bytes()

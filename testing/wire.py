@@ -1,4 +1,4 @@
-"""The way from clients to a server, which a test can cut, and on which it can have answers lost."""
+"""A connection between clients and a server that a test can cut, and on which answers can be lost."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ _LENGTH: Final = struct.Struct(">I")
 
 @attrs.define(eq=False)
 class AnswerFault(Fault):
-    """What happens to the n-th answer to requests of a code, from when it is scripted."""
+    """What happens to the n-th answer to requests of a code, counted from when it was scripted."""
 
     code: int
     delay_s: float | None = None
-    """The answer comes so much later; None: it never does."""
+    """By how many seconds the answer is delayed; None: it is lost."""
     disconnects: bool = False
-    """The connection ends in its place."""
+    """Whether the connection ends in place of the answer."""
 
 
 @attrs.define(eq=False)
 class Cut(Fault):
-    """Nothing passes."""
+    """No bytes pass."""
 
     is_silent: bool = False
-    """Connections stay, and nothing comes through them; else they end, and new ones end at once."""
+    """True: connections stay open, and no bytes pass; False: they end, and new ones end at once."""
 
 
 class FaultyWire:
-    """Forwards connections to a server, but for what a test wants to happen to them. Thread-safe.
+    """Forwards connections to a server, except for the faults that a test has scripted. Thread-safe.
 
-    It reads frames only, so every client may use it; of encrypted connections it cannot tell the answers apart.
+    It only reads frames, so every client may use it; on encrypted connections it cannot tell the answers apart.
 
     Args:
-        host: where it listens, at :attr:`port`.
+        host: the host where it listens, at :attr:`port`.
     """
 
     def __init__(self, host: str = "127.0.0.1") -> None:
@@ -59,7 +59,7 @@ class FaultyWire:
         return await asyncio.get_running_loop().create_server(lambda: _Link(self).client, host, 0)
 
     def close(self) -> None:
-        """End every connection, and listen no more. Idempotent."""
+        """End every connection, and stop listening. Idempotent."""
         if self._loop.is_usable:
             self._loop.run(self._close())
             self._loop.stop()
@@ -71,13 +71,13 @@ class FaultyWire:
         await self._server.wait_closed()
 
     def script(self, fault: AnswerFault) -> AnswerFault:
-        """Have an answer get lost, come late, or end its connection, unless the fault is undone before."""
+        """Script a lost or late answer, or one in whose place the connection ends."""
         self._answers.append(fault)
         fault.undone.subscribe(lambda: self._answers.remove(fault))
         return fault
 
     def cut(self, fault: Cut) -> Cut:
-        """Let nothing pass until the fault is undone."""
+        """Let no bytes pass until the fault is undone."""
         self._loop.run(self._set_cut(fault))
         fault.undone.subscribe(lambda: self._loop.run(self._set_cut(None)))
         return fault
@@ -99,7 +99,7 @@ class FaultyWire:
             link.abort()
 
     def begin(self, link: _Link) -> bool:
-        """Note a connection; return whether it may live. Loop thread."""
+        """Register a new connection; return False when it has to end. Loop thread."""
         if self._cut is not None:
             self._cut.strike()
             if not self._cut.is_silent:
@@ -113,7 +113,7 @@ class FaultyWire:
         self._links.discard(link)
 
     def fault_of(self, code: int) -> AnswerFault | None:
-        """Return what shall happen to the answer to a request that has just come; None: nothing. Loop thread."""
+        """Return the fault of the answer to a request that has just come; None: it has none. Loop thread."""
         found = None
         for fault in list(self._answers):
             if fault.code == code and fault.counts() and found is None:
@@ -129,7 +129,7 @@ class _Link:
         self.client = _Side(self)
         self.server = _Side(self)
         self._faults: dict[int, AnswerFault] = {}
-        """Opaque → what happens to the answer."""
+        """The faults of answers to come, by the request's opaque."""
         self._connecting: asyncio.Task[None] | None = None
 
     def made(self, side: _Side) -> None:
@@ -145,13 +145,13 @@ class _Link:
         host, port = self.wire.target
         try:
             await asyncio.get_running_loop().create_connection(lambda: self.server, host, port)
-        except OSError:  # the server is down: the client finds out as it would without us
+        except OSError:  # the server is down: the client finds out as it would without this wire
             self.abort()
         else:
             self.client.pause(is_paused=False)
 
     def lost(self, side: _Side) -> None:
-        """End the other side as well, once it has what came before."""
+        """End the other side as well, after what it was sent before."""
         other = self.server if side is self.client else self.client
         if other.transport is not None:
             other.transport.close()
@@ -170,7 +170,7 @@ class _Link:
             side.pause(is_paused=is_paused)
 
     def passes(self, side: _Side, frame: bytes) -> bool:
-        """Return whether a frame goes on now."""
+        """Return whether a frame is forwarded now."""
         try:
             command = decode_command(frame)
         except FrameError:  # its reader finds out
@@ -196,7 +196,7 @@ class _Side(asyncio.Protocol):
     def __init__(self, link: _Link) -> None:
         self._link = link
         self._frames: FrameDecoder | None = FrameDecoder()
-        """None once something came that cannot be cut into frames: then all goes through as it comes."""
+        """None after bytes that cannot be cut into frames: from then on all bytes are forwarded as they come."""
         self._pauses = 0
         self.transport: asyncio.Transport | None = None
 
@@ -242,7 +242,7 @@ class _Side(asyncio.Protocol):
             self.transport.write(data)
 
     def pause(self, *, is_paused: bool) -> None:
-        """Read nothing until as many resume it as have paused it."""
+        """Stop reading, or take back one such call; reading goes on when all of them were taken back."""
         before = self._pauses
         self._pauses = max(0, before + (1 if is_paused else -1))
         if self.transport is None or bool(before) == bool(self._pauses):
