@@ -1,6 +1,6 @@
 """The client library: producers, consumers and administration of RocketMQ 4.9 brokers, FlintMQ's or any other.
 
-What the names stand for is imported when a name is first used: a broker needs a connection of a client's, and no consumer.
+The module behind a name is imported when the name is first used: a broker needs the client's connections, but no consumer.
 """
 
 from __future__ import annotations
@@ -122,7 +122,9 @@ _HOMES = {
         "RemotingTimeoutError",
     ),
 }
-"""Modules, those of this package by a leading dot. The one table: ``flintmq.client`` and ``flintmq`` pass these names on."""
+"""The public names of each module; a leading dot marks a module of this package.
+
+``flintmq.client`` and ``flintmq`` re-export these names from this table."""
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 

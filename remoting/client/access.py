@@ -1,15 +1,16 @@
-"""How a client identifies itself and encrypts: an account's keys, a TLS context, or neither; as the environment says.
+"""A client's credentials and encryption, read from environment variables: an account's keys and a TLS context.
 
-Keys are variables, because a command line is seen by everyone on the machine, and options of a Spark query end in its plan.
+Keys are passed in the environment, because other users of a machine can see command lines, and a Spark query's options appear
+in its plan.
 
-======================== ==========================================================================
-``FLINT_ACCESS_KEY``      the account that requests are signed with
-``FLINT_SECRET_KEY``      its secret key; or ``FLINT_SECRET_KEY_FILE``, a file that holds it
-``FLINT_TLS_CA``          encrypts and trusts these authorities, or these very certificates (PEM)
-``FLINT_TLS``             encrypts and trusts the system's authorities
-``FLINT_TLS_CERTIFICATE`` our own certificate, where one is asked for (PEM); ``FLINT_TLS_KEY`` its key
-``FLINT_TLS_INSECURE``    encrypts and trusts any server that answers
-======================== ==========================================================================
+========================= ==========================================================================
+``FLINT_ACCESS_KEY``      the account that signs requests
+``FLINT_SECRET_KEY``      the account's secret key; or ``FLINT_SECRET_KEY_FILE``, a file that contains it
+``FLINT_TLS_CA``          enables TLS and trusts these authorities or certificates (a PEM file)
+``FLINT_TLS``             enables TLS and trusts the system's authorities
+``FLINT_TLS_CERTIFICATE`` the client's certificate (PEM), for servers that require one; ``FLINT_TLS_KEY`` is its key
+``FLINT_TLS_INSECURE``    enables TLS without verifying the server's certificate
+========================= ==========================================================================
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ from flintmq.remoting.wire.signature import add_signature
 
 @attrs.frozen(kw_only=True)
 class Access:
-    """What a client needs of a broker and name server that are not open to everyone.
+    """The credentials and the encryption that a client uses for brokers and name servers with access control or TLS.
 
     Args:
-        signer: signs every request; None where nothing is asked for.
+        signer: signs every request; None if requests are not signed.
         ssl_context: see :func:`flintmq.remoting.server.tls.client_context`; None for plain connections.
     """
 
@@ -43,29 +44,29 @@ class Access:
     ssl_context: ssl.SSLContext | None = None
 
     def options(self) -> dict[str, Any]:
-        """Keyword arguments of :class:`~flintmq.remoting.client.instance.ClientInstance` and of every client made on one."""
+        """Return keyword arguments for :class:`~flintmq.remoting.client.instance.ClientInstance`, a producer or a consumer."""
         return {"hooks": [self.signer] if self.signer is not None else [], "ssl_context": self.ssl_context}
 
     def signed(self, command: RemotingCommand) -> RemotingCommand:
-        """Return the command as it is to be sent."""
+        """Sign a command in place, if there is a signer, and return it."""
         if self.signer is not None:
             self.signer.before_request("", command)
         return command
 
 
 ANYONE = Access()
-"""Neither signs nor encrypts."""
+"""Access without signatures and without TLS."""
 
 
 class AclSigner:
-    """A hook for :class:`~flintmq.remoting.client.instance.ClientInstance`: every request carries the account's signature.
+    """A hook for :class:`~flintmq.remoting.client.instance.ClientInstance` that signs every request with an account's keys.
 
-    Each is dated as well, so that a FlintMQ broker can tell a replayed one (``acl.replay_window_ms``); other brokers sign
-    over the date like over any other field.
+    Each request also carries its time, by which a FlintMQ broker detects replayed requests (``acl.replay_window_ms``). Other
+    brokers include it in the signature like any other field.
 
     Args:
-        access_key: the account.
-        secret_key: its secret key.
+        access_key: the name of the account.
+        secret_key: the account's secret key.
     """
 
     def __init__(self, access_key: str, secret_key: Secret | str) -> None:
@@ -73,14 +74,14 @@ class AclSigner:
         self._secret = secret_key if isinstance(secret_key, Secret) else Secret(secret_key)
 
     def before_request(self, _address: str, command: RemotingCommand) -> None:
-        """Sign a request as it will be sent."""
+        """Add the time and the signature to a request's fields."""
         fields = {} if command.ext_fields is None else command.ext_fields
         signed_at = f"{time.time_ns() // 1_000_000}-{secrets.token_hex(8)}"
         add_signature(fields, command.body, self._access_key, self._secret, signed_at)
         command.ext_fields = fields
 
     def after_response(self, _address: str, _command: RemotingCommand, _answer: RemotingCommand) -> None:
-        """Leave answers alone: they are not signed."""
+        """Do nothing: answers are not signed."""
 
 
 ACCESS_KEY: Final = "FLINT_ACCESS_KEY"
@@ -94,13 +95,13 @@ TLS_INSECURE: Final = "FLINT_TLS_INSECURE"
 
 
 def access_of(environ: Mapping[str, str]) -> Access:
-    """Return how a client signs and encrypts.
+    """Return the credentials and the TLS context that environment variables configure.
 
     Args:
-        environ: the environment, see above.
+        environ: the environment variables, see the module's table.
 
     Raises:
-        ConfigError: one of the two keys is missing, or a file cannot be used; no message has the secret key.
+        ConfigError: one of the two keys is missing, or a file cannot be used. The message never contains the secret key.
     """
     access_key, secret_key = environ.get(ACCESS_KEY), _secret_key(environ)
     if bool(access_key) is not bool(secret_key):

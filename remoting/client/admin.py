@@ -1,4 +1,4 @@
-"""Administration: topics, groups, what is where, and how far everybody has come."""
+"""The administration client: topics, groups, routes, offsets and messages."""
 
 from __future__ import annotations
 
@@ -51,13 +51,15 @@ ALL_TIME_MS: Final = 2**63 - 1
 
 
 class AdminClient(BrokerQuestions, QueueOffsets, InstanceUser):
-    """Asks name servers and brokers. Loop thread only; use it in an ``async with`` statement.
+    """Queries and administers name servers and brokers. Loop thread only; use it in an ``async with`` statement.
 
-    Every method raises ``RemotingError`` when no server answers and ``RefusedError`` when a request is refused. Where a method
-    takes ``address`` it speaks to that broker, else to the masters of ``cluster``, else to all masters.
+    Every method raises ``RemotingError`` if no server answers, and ``RefusedError`` if a server refuses the request. A method
+    with these parameters acts on the broker at ``address`` if it is given, otherwise on the masters of ``cluster`` if that is
+    given, otherwise on all masters.
 
     Args:
-        name_servers, client, instance_options: see :class:`~flintmq.remoting.client.instance.InstanceUser`; but no namespace.
+        name_servers, client, instance_options: see :class:`~flintmq.remoting.client.instance.InstanceUser`; a namespace is not
+            allowed.
 
     Raises:
         ValueError: the client has a namespace.
@@ -79,23 +81,23 @@ class AdminClient(BrokerQuestions, QueueOffsets, InstanceUser):
     # --- name servers ---
 
     async def topic_route(self, topic: str) -> TopicRouteData:
-        """Return which brokers hold a topic, as a name server knows it now."""
+        """Return a topic's current route from a name server: its queues and brokers."""
         return await self.client.routes.fetch(topic)
 
     async def cluster_info(self) -> ClusterInfo:
-        """Return all brokers and clusters."""
+        """Return the brokers and clusters that a name server knows."""
         answer = checked(await self.client.routes.ask(request(RequestCode.GET_BROKER_CLUSTER_INFO)))
         return await decode_answer(answer.body, ClusterInfo)
 
     async def topic_list(self) -> list[str]:
-        """Return all topics."""
+        """Return the names of all topics that a name server knows."""
         answer = checked(await self.client.routes.ask(request(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)))
         return (await decode_answer(answer.body, TopicList)).topic_list
 
     async def masters(self, cluster: str | None = None) -> dict[str, str]:
-        """Addresses of masters by broker name: a cluster's, or all.
+        """Return the addresses of a cluster's masters, or of all masters, keyed by broker name.
 
-        One whose registered address is not HOST:PORT is left out, with a warning: it can be asked nothing.
+        A master whose registered address is not HOST:PORT is left out with a warning, because it cannot be reached.
         """
         info = await self.cluster_info()
         if cluster is not None and cluster not in info.cluster_addr_table:
@@ -117,10 +119,10 @@ class AdminClient(BrokerQuestions, QueueOffsets, InstanceUser):
         return found
 
     async def master(self, broker: str, cluster: str | None = None) -> str:
-        """Address of the master of that name, in a cluster or in any.
+        """Return the address of the master of a broker name, in a cluster or in any.
 
         Raises:
-            RefusedError: there is none; names those that there are.
+            RefusedError: there is no such master; the message lists the existing ones.
         """
         masters = await self.masters(cluster)
         if broker not in masters:
@@ -147,16 +149,16 @@ class AdminClient(BrokerQuestions, QueueOffsets, InstanceUser):
         address: str | None = None,
         cluster: str | None = None,
     ) -> None:
-        """Create a topic, or change it. A topic that a broker has keeps there what is not given.
+        """Create a topic, or change an existing one. A value that is None keeps the existing topic's value.
 
         Args:
-            topic: its name.
-            queues: how many can be read, and written to; 4 of a new topic, as where sending makes it.
-            write_queues: how many can be written to where those are fewer: a topic gets fewer queues without a loss when those
-                that go are written to no more first, and taken away when they are consumed.
-            perm: bits of :mod:`flintmq.core.broker.perm`; read and write of a new topic.
-            order, topic_sys_flag, topic_filter_type: of the topic.
-            address, cluster: where; see the class.
+            topic: the name of the topic.
+            queues: the number of readable and writable queues; 4 by default for a new topic, as if a send created it.
+            write_queues: the number of writable queues, if it is less than ``queues``. To reduce the queues of a topic without
+                losing messages, first reduce ``write_queues``, and ``queues`` once the removed queues are consumed.
+            perm: bits of :mod:`flintmq.core.broker.perm`; readable and writable by default for a new topic.
+            order, topic_sys_flag, topic_filter_type: further settings of the topic.
+            address, cluster: the brokers to change; see the class.
         """
         given = {
             "read_queue_nums": queues,
@@ -186,14 +188,14 @@ class AdminClient(BrokerQuestions, QueueOffsets, InstanceUser):
         await _at_all(await self._targets(address, cluster), create)
 
     async def delete_topic(self, topic: str, *, cluster: str | None = None) -> None:
-        """Delete a topic and its messages' queues at the brokers, then its route at every name server."""
+        """Delete a topic and its queues at the brokers, then its route at every name server."""
         targets = await self._targets(None, cluster)
         await _ask_all(self.client, targets, RequestCode.DELETE_TOPIC_IN_BROKER, TopicRequestHeader(topic=topic))
         header = DeleteTopicFromNamesrvRequestHeader(topic=topic, cluster_name=cluster)
         await _ask_all(self.client, self.client.routes.name_servers, RequestCode.DELETE_TOPIC_IN_NAMESRV, header)
 
     async def topic_stats(self, topic: str) -> dict[MessageQueue, TopicOffset]:
-        """First and last offset of each of a topic's queues."""
+        """Return the minimum and maximum offsets of each queue of a topic, from all its brokers."""
         stats: dict[MessageQueue, TopicOffset] = {}
         header = TopicRequestHeader(topic=topic)
         for answer in await self._ask_topic(topic, RequestCode.GET_TOPIC_STATS_INFO, header):
@@ -205,9 +207,9 @@ class AdminClient(BrokerQuestions, QueueOffsets, InstanceUser):
     async def create_group(
         self, config: SubscriptionGroupConfig, *, address: str | None = None, cluster: str | None = None
     ) -> None:
-        """Create a subscription group, or give it all of these settings.
+        """Create a subscription group, or replace all settings of an existing one.
 
-        To change some settings of a group, begin with those that it has: :meth:`group_config`.
+        To change only some settings, start from the result of :meth:`group_config`.
         """
         targets = await self._targets(address, cluster)
         await _ask_all(self.client, targets, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=dumps(config))
@@ -215,20 +217,20 @@ class AdminClient(BrokerQuestions, QueueOffsets, InstanceUser):
     async def delete_group(
         self, group: str, *, remove_offset: bool = False, address: str | None = None, cluster: str | None = None
     ) -> None:
-        """Delete a subscription group, with its retries and its dead letters, and with ``remove_offset`` how far it has come.
+        """Delete a subscription group with its retry and dead-letter topics, and with ``remove_offset`` also its offsets.
 
-        At one broker (``address``) its retries and dead letters stay, as mqadmin leaves them: others may have the group still.
+        With ``address`` the retry and dead-letter topics stay, as with mqadmin, because other brokers can still have the group.
         """
         header = DeleteSubscriptionGroupRequestHeader(group_name=group, remove_offset=remove_offset)
         await _ask_all(self.client, await self._targets(address, cluster), RequestCode.DELETE_SUBSCRIPTIONGROUP, header)
         if address is None:
             for topic in (retry_topic(group), dlq_topic(group)):
-                # Brokers make longer ones only for groups with long names, and refuse to delete one that is not there.
+                # A longer topic name exists only if a broker created it, and brokers refuse to delete a missing topic.
                 if len(topic) <= TOPIC_MAX_BYTES or topic in await self.topic_list():
                     await self.delete_topic(topic, cluster=cluster)
 
     async def consume_stats(self, group: str, topic: str) -> ConsumeStats:
-        """Return how far a group has come in each queue of a topic."""
+        """Return a group's offsets in each queue of a topic, from all its brokers, and the group's consumption rate."""
         merged = ConsumeStats()
         header = GetConsumeStatsRequestHeader(consumer_group=group, topic=topic)
         for answer in await self._ask_topic(topic, RequestCode.GET_CONSUME_STATS, header):
@@ -240,7 +242,13 @@ class AdminClient(BrokerQuestions, QueueOffsets, InstanceUser):
     async def reset_offset(
         self, topic: str, group: str, timestamp_ms: int, *, force: bool = True
     ) -> dict[MessageQueue, int]:
-        """Send a group's online members back (or forward) to a time; -1 is the end. Return where each queue goes on."""
+        """Reset the offsets of a group's online members to a time, and return the new offset of each queue.
+
+        Args:
+            topic, group: identify the offsets.
+            timestamp_ms: milliseconds since 1970; -1: the end of each queue.
+            force: whether to reset also queues whose offset would move forward.
+        """
         header = ResetOffsetRequestHeader(topic=topic, group=group, timestamp_ms=timestamp_ms, is_force=force)
         offsets: dict[MessageQueue, int] = {}
         for answer in await self._ask_topic(topic, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header):
@@ -260,9 +268,14 @@ class AdminClient(BrokerQuestions, QueueOffsets, InstanceUser):
         unique: bool = False,
         keep: Callable[[MessageExt], MessageExt] | None = None,
     ) -> list[MessageExt]:
-        """Messages of a topic by one of their keys (with ``unique`` by their UNIQ_KEY), stored within a time, oldest first.
+        """Return the messages of a topic that have a key and were stored within a time range, oldest first.
 
-        ``keep`` makes what is kept of each message, in a thread, before the next broker is asked.
+        Args:
+            topic, key: the topic, and the key to look for.
+            max_num: the maximum number of messages from each broker.
+            begin_timestamp_ms, end_timestamp_ms: the range of store times, in ms since 1970.
+            unique: whether ``key`` is a UNIQ_KEY.
+            keep: called on a thread with each message, before the next broker is asked; its result replaces the message.
         """
         header = QueryMessageRequestHeader(
             topic=topic,
@@ -276,7 +289,7 @@ class AdminClient(BrokerQuestions, QueueOffsets, InstanceUser):
         kept: dict[str, MessageExt] = {}
         for answer in await self._ask_topic(topic, RequestCode.QUERY_MESSAGE, header, ResponseCode.QUERY_NOT_FOUND):
             for message in await unpacked_messages(answer.body, packed=self.client.bodies_stay_packed):
-                if message.queue_offset == UNKNOWN_PLACE:  # damaged: the broker has found it by the key
+                if message.queue_offset == UNKNOWN_PLACE:  # a damaged record, which the broker found by its key
                     found[f"damaged {len(kept)} {len(found)}"] = message
                 elif message.topic == topic and _has_key(message, key, unique=unique):  # brokers compare hashes
                     found[message.offset_msg_id] = message
@@ -286,8 +299,10 @@ class AdminClient(BrokerQuestions, QueueOffsets, InstanceUser):
         return sorted((kept | found).values(), key=lambda message: message.store_timestamp_ms)
 
     async def view_message(self, offset_msg_id: str) -> MessageExt:
-        """Return the message with a broker's id; the id says which broker is asked. Raises ``ValueError`` when it is
-        not an id."""
+        """Return the message with a broker's id (``offset_msg_id``), from the broker whose address the id contains.
+
+        Raises ``ValueError`` if it is not such an id.
+        """
         message_id = decode_message_id(offset_msg_id)
         header = ViewMessageRequestHeader(commit_log_offset_bytes=message_id.commit_log_offset_bytes)
         address = host_port(message_id.ip, message_id.port)
@@ -297,7 +312,7 @@ class AdminClient(BrokerQuestions, QueueOffsets, InstanceUser):
             raise RemotingError(f"{address} has answered with {len(messages)} messages for the id {offset_msg_id}")
         return messages[0]
 
-    # --- inside ---
+    # --- internals ---
 
     async def _targets(self, address: str | None, cluster: str | None) -> list[str]:
         if address is not None:
@@ -308,7 +323,7 @@ class AdminClient(BrokerQuestions, QueueOffsets, InstanceUser):
         return addresses
 
     async def _ask_topic(self, topic: str, code: int, header: CommandHeader, *accepted: int) -> list[RemotingCommand]:
-        """Ask every broker that holds a topic; of a set, its master or else a slave."""
+        """Send a request to each broker that has the topic, to its master or else to a slave; return the answers."""
         route = await self.client.routes.route(topic, max_age_s=0)
         return [
             await self.client.ask(route.address(name), request(code, header), LONG_TIMEOUT_MS, *accepted)
@@ -326,7 +341,7 @@ async def _ask_all(
 
 
 async def _at_all(addresses: Iterable[str], work: Callable[[str], Awaitable[None]]) -> None:
-    """Do something at each address, also where one before fails. Raises the first error, which says how many did not do it."""
+    """Call ``work`` with each address, even if an earlier one fails; then raise the first error with the failure count."""
     failures: list[RefusedError | RemotingError] = []
     count = 0
     for address in addresses:

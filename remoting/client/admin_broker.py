@@ -1,4 +1,4 @@
-"""Administration of one broker: what it alone is asked about its topics, its groups, their clients and itself."""
+"""Administrative requests to one broker: about the broker, its topics, its groups and their clients."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ from flintmq.remoting.wire.json_body import decode_answer
 
 LONG_TIMEOUT_MS: Final = 10_000
 CODE_MAX: Final = 32_767
-"""The binary form of a command has two bytes for it."""
+"""The highest request code; a command's binary header has two signed bytes for it."""
 
 
 class BrokerQuestions:
-    """Questions to the broker at ``address``, put by way of a :class:`ClientInstance`. Loop thread only.
+    """Administrative requests to the broker at ``address``; a base class of the admin client. Loop thread only.
 
-    Every method raises ``RemotingError`` when the broker does not answer and ``RefusedError`` when it refuses.
+    Every method raises ``RemotingError`` if the broker does not answer, and ``RefusedError`` if it refuses the request.
     """
 
     client: ClientInstance
@@ -61,23 +61,23 @@ class BrokerQuestions:
         accepted: Sequence[int] = (),
         timeout_ms: int = REQUEST_TIMEOUT_MS,
     ) -> RemotingCommand:
-        """Send a request of any code, such as one of a plugin's own, to a broker or name server, and return its answer.
+        """Send a request with any code, such as a plugin's, to a broker or name server, and return the answer.
 
         Args:
-            address: the server's ``host:port``; :meth:`masters` has those of brokers.
-            code: of the request.
-            fields: the request's extFields; numbers and truth values are written as RocketMQ does.
-            body: of the request.
-            accepted: codes of answers that are returned, too, and no errors.
-            timeout_ms: for everything.
+            address: the server's ``host:port``; :meth:`masters` returns the addresses of brokers.
+            code: the request code.
+            fields: the request's extFields; numbers and booleans are written in RocketMQ's format.
+            body: the body of the request.
+            accepted: response codes to return as answers, besides SUCCESS, instead of raising ``RefusedError``.
+            timeout_ms: the limit for the connect and the answer together.
 
         Returns:
             The answer: ``code``, ``remark``, ``ext_fields`` and ``body``.
 
         Raises:
-            InvalidArgumentError: what is asked cannot be sent as it is.
-            RefusedError: the answer's code is neither SUCCESS nor accepted; it has the code and the remark.
-            RemotingError: no answer came.
+            InvalidArgumentError: the code, a field or the body has a wrong type or value.
+            RefusedError: the answer's code is neither SUCCESS nor in ``accepted``; the error has the code and the remark.
+            RemotingError: no answer arrived.
         """
         if not isinstance(code, int) or not 0 <= code <= CODE_MAX:
             raise InvalidArgumentError(f"code is {code!r}, and must be a number from 0 to {CODE_MAX}")
@@ -98,26 +98,26 @@ class BrokerQuestions:
         return (await decode_answer(answer.body, KVTable)).table
 
     async def broker_config(self, address: str) -> dict[str, str]:
-        """Return a broker's settings."""
+        """Return a broker's settings as text, keyed by their RocketMQ names."""
         answer = await self.client.ask(address, request(RequestCode.GET_BROKER_CONFIG))
         lines = (line.partition("=") for line in answer.body.decode("utf-8", "replace").splitlines() if "=" in line)
         return {key.strip(): value.strip() for key, _, value in lines if not key.startswith("#")}
 
     async def broker_report(self, address: str) -> BrokerReport:
-        """Return how a broker's last start went, what its quarantine holds, and where each of its settings comes from.
+        """Return a broker's report on its last start, the contents of its quarantine, and the source of each setting.
 
-        Refused with REQUEST_CODE_NOT_SUPPORTED where the broker is not FlintMQ's.
+        Only FlintMQ supports it; another broker refuses with REQUEST_CODE_NOT_SUPPORTED.
         """
         answer = await self.client.ask(address, request(RequestCode.GET_BROKER_REPORT))
         return await decode_answer(answer.body, BrokerReport)
 
     async def broker_stats(self, name: str, key: str, address: str) -> BrokerStatsData:
-        """Return what a broker counted in the last minute, hour and day.
+        """Return the values of one of a broker's counters for the last minute, hour and day.
 
         Args:
-            name: a counter's, such as ``TOPIC_PUT_NUMS``.
-            key: what of, such as a topic. Refused with SYSTEM_ERROR where nothing was ever counted.
-            address: the broker's.
+            name: the name of the counter, such as ``TOPIC_PUT_NUMS``.
+            key: the key of the counter, such as a topic. The broker refuses a key never counted with SYSTEM_ERROR.
+            address: the broker's address.
         """
         header = ViewBrokerStatsDataRequestHeader(stats_name=name, stats_key=key)
         answer = await self.client.ask(address, request(RequestCode.VIEW_BROKER_STATS_DATA, header))
@@ -136,7 +136,7 @@ class BrokerQuestions:
         return await decode_answer(answer.body, TopicConfigSerializeWrapper)
 
     async def topic_config(self, topic: str, address: str) -> TopicConfig | None:
-        """Return the settings that a topic has at a broker; None where the broker has no such topic."""
+        """Return a topic's settings at a broker; None if the broker does not have the topic."""
         try:
             answer = await self.client.ask(
                 address, request(RequestCode.GET_TOPIC_CONFIG, TopicRequestHeader(topic=topic))
@@ -146,18 +146,18 @@ class BrokerQuestions:
                 return None
             if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                 raise
-            return (await self.topic_configs(address)).topic_config_table.get(topic)  # RocketMQ 4 tells all or none
+            return (await self.topic_configs(address)).topic_config_table.get(topic)  # RocketMQ 4 returns only all
         return await decode_answer(answer.body, TopicConfig)
 
     async def topic_stats_at(self, topic: str, address: str) -> dict[MessageQueue, TopicOffset]:
-        """Return first and last offset of each queue that a topic has at a broker."""
+        """Return the minimum and maximum offsets of each of a topic's queues at a broker."""
         answer = await self.client.ask(
             address, request(RequestCode.GET_TOPIC_STATS_INFO, TopicRequestHeader(topic=topic))
         )
         return (await decode_answer(answer.body, TopicStatsTable)).offset_table
 
     async def topic_groups(self, topic: str, address: str) -> list[str]:
-        """Return the groups that consume a topic, as far as a broker knows."""
+        """Return the names of the groups that consume a topic, according to a broker."""
         header = TopicRequestHeader(topic=topic)
         answer = await self.client.ask(address, request(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, header))
         return (await decode_answer(answer.body, GroupList)).group_list
@@ -170,7 +170,7 @@ class BrokerQuestions:
         return (await decode_answer(answer.body, SubscriptionGroupWrapper)).subscription_group_table
 
     async def group_config(self, group: str, address: str) -> SubscriptionGroupConfig | None:
-        """Return the settings that a group has at a broker; None where the broker has no such group."""
+        """Return a group's settings at a broker; None if the broker does not have the group."""
         try:
             answer = await self.client.ask(
                 address, request(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, GroupRequestHeader(group=group))
@@ -180,33 +180,34 @@ class BrokerQuestions:
                 return None
             if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                 raise
-            return (await self.group_configs(address)).get(group)  # RocketMQ 4 tells all or none
+            return (await self.group_configs(address)).get(group)  # RocketMQ 4 returns only all
         return await decode_answer(answer.body, SubscriptionGroupConfig)
 
     async def consume_stats_at(self, group: str, address: str, topic: str = "") -> ConsumeStats:
-        """Return how far a group has come in the queues that a topic, or each of its topics, has at a broker."""
+        """Return a group's offsets in the queues of a topic, or of all its topics (``topic=""``), at a broker."""
         header = GetConsumeStatsRequestHeader(consumer_group=group, topic=topic)
         answer = await self.client.ask(address, request(RequestCode.GET_CONSUME_STATS, header), LONG_TIMEOUT_MS)
         return await decode_answer(answer.body, ConsumeStats)
 
     async def all_consume_stats(self, address: str) -> ConsumeStatsList:
-        """Return how far every group has come in every queue that a broker has, by one request."""
+        """Return the offsets of every group in every queue of a broker, by one request."""
         header = GetBrokerConsumeStatsRequestHeader(is_order=False)
         answer = await self.client.ask(address, request(RequestCode.GET_BROKER_CONSUME_STATS, header), LONG_TIMEOUT_MS)
         return await decode_answer(answer.body, ConsumeStatsList)
 
     async def consumer_connections(self, group: str, address: str) -> ConsumerConnection:
-        """Return the group's members that a broker knows. Refused with CONSUMER_NOT_ONLINE when there are none."""
+        """Return a group's members that are connected to a broker. It refuses with CONSUMER_NOT_ONLINE if there are none."""
         return (await self.connected_group(group, address))[0]
 
     async def contradictions(self, group: str, address: str) -> str:
-        """Return how the group's members contradict each other in what they subscribe to, in words with their ids;
-        empty when they do not, and where the broker is not FlintMQ's. Refused with CONSUMER_NOT_ONLINE when there are
-        none."""
+        """Return a description, with client ids, of how the subscriptions of a group's members differ; empty if they agree.
+
+        It is empty too if the broker is not FlintMQ's. The broker refuses with CONSUMER_NOT_ONLINE if the group has no members.
+        """
         return (await self.connected_group(group, address))[1]
 
     async def connected_group(self, group: str, address: str) -> tuple[ConsumerConnection, str]:
-        """Return what :meth:`consumer_connections` and :meth:`contradictions` return, by one request."""
+        """Return the results of :meth:`consumer_connections` and :meth:`contradictions`, by one request."""
         header = ConsumerGroupRequestHeader(consumer_group=group)
         answer = await self.client.ask(address, request(RequestCode.GET_CONSUMER_CONNECTION_LIST, header))
         return await decode_answer(answer.body, ConsumerConnection), answer.remark or ""
@@ -214,15 +215,15 @@ class BrokerQuestions:
     async def consumer_running_info(
         self, group: str, client_id: str, address: str, timeout_ms: int = LONG_TIMEOUT_MS
     ) -> ConsumerRunningInfo:
-        """Return what a member of a group reports about itself: its queues, subscriptions and rates.
+        """Return a group member's report about itself: its queues, subscriptions and rates.
 
-        The broker asks the member, which may take its time. Refused with CONSUME_MSG_TIMEOUT when the member does not answer,
-        and where it is too old for the question or gone.
+        The broker forwards the request to the member. It refuses with CONSUME_MSG_TIMEOUT if the member does not answer, is
+        gone, or is too old to know the request.
 
         Args:
-            group, client_id: name the member.
-            address: of a broker that the member is connected with.
-            timeout_ms: how long broker and member together may take.
+            group, client_id: identify the member.
+            address: the address of a broker to which the member is connected.
+            timeout_ms: the limit for the broker and the member together.
         """
         header = GetConsumerRunningInfoRequestHeader(consumer_group=group, client_id=client_id)
         answer = await self.client.ask(address, request(RequestCode.GET_CONSUMER_RUNNING_INFO, header), timeout_ms)

@@ -1,4 +1,4 @@
-"""Administration of messages: read them where they lie, have them consumed another time, and move groups."""
+"""Administration of messages: read them from queues, have a member consume them again, copy them, and move groups' offsets."""
 
 from __future__ import annotations
 
@@ -44,24 +44,24 @@ from flintmq.remoting.wire.json_body import Body
 T = TypeVar("T")
 
 TOOLS_GROUP: Final = "TOOLS_CONSUMER"
-"""The group as which RocketMQ's own tools read queues; every broker has it."""
+"""The consumer group with which RocketMQ's tools read queues; every broker has it."""
 MASTERS_ASKED_MAX: Final = 32
 AT_ONCE_MAX: Final = 16
-"""Queues that are asked for an offset at a time."""
+"""Maximum number of concurrent requests for offsets, one per queue."""
 READ_AT_ONCE_MAX: Final = 4
-"""Queues whose messages are read at a time: an answer has up to 4 MiB, and one message more."""
+"""Maximum number of queues read at the same time; an answer has up to 4 MiB plus one message."""
 READ_QUEUES_MAX: Final = 256
 READ_MAX_BYTES: Final = 8 * 1024 * 1024
-"""Stored bytes of bodies that are kept of one queue."""
+"""Maximum total size of the bodies read from one queue, in bytes as stored."""
 READ_MESSAGES_MAX: Final = 1_000
-"""Of all queues together."""
+"""Maximum number of messages read from all queues together."""
 TRACE_MAX_BYTES: Final = 256 * 1024
-"""What is read of a message of the trace topic: clients send them at 128,000 bytes."""
+"""Maximum number of bytes read from a message of the trace topic; clients send up to about 128,000 bytes."""
 TRACES_MAX: Final = 200
 Keep = Callable[[MessageExt], MessageExt]
-"""Makes what is kept of a message that was read, in a thread."""
+"""A function that returns the message to keep for a message that was read, for example a shortened one; runs on a thread."""
 MOVE_TRIES: Final = 3
-"""How often an offset is written that a member may overwrite just then."""
+"""Number of attempts to write an offset that a consumer overwrites at the same time."""
 _OF_THE_FIRST_SEND: Final = frozenset(
     {
         *(props.UNIQ_KEY, props.WAIT, props.DELAY, props.KEYS, props.TAGS, props.REAL_TOPIC, props.REAL_QUEUE_ID),
@@ -74,53 +74,53 @@ _OF_THE_FIRST_SEND: Final = frozenset(
         *("MAX_OFFSET", "INSTANCE_ID"),
     }
 )
-"""Properties that clients and brokers write for one way of a message, and which mean nothing on another."""
+"""Properties that clients and brokers set for one send or delivery, and that must not be copied to another message."""
 
 
 @attrs.frozen
 class Move:
-    """Where a group goes on in a queue, before and after."""
+    """A change of a group's offset in one queue."""
 
     queue: MessageQueue
     min_queue_offset: int
     max_queue_offset: int
     consumer_offset: int
-    """-1 where it has none."""
+    """The group's offset before the change; -1 if it has none."""
     new_offset: int
 
     @property
     def again(self) -> int:
-        """Return how many messages it gets once more; less than 0: so many it does not get at all."""
+        """Number of messages that the group gets again; if negative, the number of messages that it skips."""
         return max(self.consumer_offset, self.min_queue_offset) - self.new_offset
 
 
 @attrs.frozen
 class Moved:
-    """What became of a group that was moved."""
+    """The result of moving a group's offsets."""
 
     offsets: Mapping[MessageQueue, int]
-    """Where it goes on."""
+    """The group's new offsets, keyed by queue."""
     members: int
-    """How many were told."""
+    """Number of online members that brokers informed."""
     errors: tuple[str, ...]
-    """In sentences, what could not be moved."""
+    """Sentences about queues and brokers whose offsets could not be changed."""
 
 
 class DelayOffsets(Body):
-    """The answer to GET_ALL_DELAY_OFFSET (45): by delay level up to where its messages are delivered."""
+    """The answer to GET_ALL_DELAY_OFFSET (45): the queue offset of the next message to deliver, keyed by delay level."""
 
     offset_table: dict[Int, Long] = msgspec.field(default_factory=dict)
 
 
 async def view_message(admin: AdminClient, offset_msg_id: str) -> MessageExt:
-    """Return the message with a broker's id, asking registered brokers only.
+    """Return the message with a broker's id, from registered brokers only.
 
-    The id holds an address, which may be anybody's: unlike :meth:`AdminClient.view_message` this connects to none that a name
-    server does not name. A broker that is registered under another address than its ids have is found all the same.
+    The id contains an address, which can be forged. Unlike :meth:`AdminClient.view_message`, this function connects only to
+    addresses that a name server lists. It also finds the message if its broker is now registered at another address.
 
     Raises:
-        ValueError: it is not such an id.
-        RefusedError: no broker has that message.
+        ValueError: ``offset_msg_id`` is not a broker's message id.
+        RefusedError: no broker has the message.
         RemotingError: no broker answers.
     """
     place = decode_message_id(offset_msg_id)
@@ -130,7 +130,7 @@ async def view_message(admin: AdminClient, offset_msg_id: str) -> MessageExt:
     masters = [one for one in (await admin.masters()).values() if one != own][:MASTERS_ASKED_MAX]
     header = ViewMessageRequestHeader(commit_log_offset_bytes=place.commit_log_offset_bytes)
     failure: RefusedError | RemotingError | None = None
-    for address in [own, *masters] if own in registered else masters:  # it may have come back at another address
+    for address in [own, *masters] if own in registered else masters:  # the broker may have a new address
         try:
             answer = await admin.client.ask(address, request(RequestCode.VIEW_MESSAGE_BY_ID, header))
         except (RefusedError, RemotingError) as error:
@@ -152,7 +152,7 @@ async def view_message(admin: AdminClient, offset_msg_id: str) -> MessageExt:
 
 
 async def queues_of(admin: AdminClient, topic: str) -> dict[MessageQueue, tuple[int, int]]:
-    """Return first and next offset of each of a topic's queues."""
+    """Return the minimum and maximum offsets of each queue of a topic, sorted by queue."""
     stats = await admin.topic_stats(topic)
     return {queue: (ends.min_queue_offset, ends.max_queue_offset) for queue, ends in sorted(stats.items())}
 
@@ -160,13 +160,12 @@ async def queues_of(admin: AdminClient, topic: str) -> dict[MessageQueue, tuple[
 async def read_queue(
     admin: AdminClient, queue: MessageQueue, queue_offset: int, count: int, keep: Keep | None = None
 ) -> list[MessageExt]:
-    """Return messages of a queue from an offset on, at most so many; fewer where it ends, an answer is full, or the bodies take
-    more than 8 MiB.
+    """Return messages of a queue from an offset on, at most ``count``; fewer if the queue ends or the bodies exceed 8 MiB.
 
     Args:
-        admin: asks.
-        queue, queue_offset, count: where from, and how many.
-        keep: called with each message as soon as it is there; what it returns is kept.
+        admin: the client that sends the requests.
+        queue, queue_offset, count: the queue, the queue offset of the first message, and the maximum number.
+        keep: called with each message when it arrives; its result replaces the message.
     """
     api = BrokerApi(admin.client, TOOLS_GROUP)
     subscription = SubscriptionData(topic=queue.topic)
@@ -185,17 +184,19 @@ async def read_queue(
 async def read_times(
     admin: AdminClient, topic: str, begin_ms: int, end_ms: int, count: int, keep: Keep | None = None
 ) -> tuple[list[MessageExt], tuple[str, ...]]:
-    """Return messages of a topic that were stored within a time, at most so many of each queue, in the order of their times.
+    """Return the messages of a topic that were stored in a time range, in the order of their store times.
 
-    Of all queues together they are at most a thousand, of the first 256 queues.
+    At most 256 queues are read, and at most 1,000 messages in total.
 
     Args:
-        admin: asks.
-        topic, begin_ms, end_ms, count: whose messages, of which time, and how many of each queue.
+        admin: the client that sends the requests.
+        topic: the topic to read.
+        begin_ms, end_ms: the range of store times, in ms since 1970.
+        count: the maximum number of messages from each queue.
         keep: as for :func:`read_queue`.
 
     Returns:
-        The messages, and in sentences which queues were not read, and why.
+        The messages, and sentences about the queues that were not read.
     """
     room = asyncio.Semaphore(READ_AT_ONCE_MAX)
 
@@ -220,20 +221,20 @@ async def read_times(
 async def read_newest(
     admin: AdminClient, topic: str, count: int, keep: Keep | None = None
 ) -> tuple[list[MessageExt], tuple[str, ...]]:
-    """Return the newest messages of a topic, the newest first, at most so many of all queues together.
+    """Return the newest messages of a topic, at most ``count`` from all queues together, newest first.
 
     Args:
-        admin: asks.
-        topic, count: which, and how many.
-        keep: called with each message as soon as it is there; what it returns is kept.
+        admin: the client that sends the requests.
+        topic, count: the topic, and the maximum number of messages.
+        keep: as for :func:`read_queue`.
 
     Returns:
-        The messages, and in sentences which queues could not be read.
+        The messages, and sentences about the queues that could not be read.
     """
     room = asyncio.Semaphore(AT_ONCE_MAX)
     stats = await admin.topic_stats(topic)
     ends = {queue: entry for queue, entry in stats.items() if entry.max_queue_offset > entry.min_queue_offset}
-    # A queue that is not among so many of the last ones that got a message has none of the newest.
+    # The newest messages are all in the `count` queues that were last written to.
     newest = sorted(ends, key=lambda queue: (-ends[queue].last_update_timestamp_ms, queue))[:count]
 
     async def read(queue: MessageQueue) -> list[MessageExt]:
@@ -248,7 +249,7 @@ async def read_newest(
 
 
 async def _of_each(work: Mapping[MessageQueue, Awaitable[T]]) -> tuple[list[T], tuple[str, ...]]:
-    """Return what was found out about queues, and in sentences which of them could not be asked."""
+    """Run a request for each queue; return the results, and a sentence about each queue whose request failed."""
     answers = await asyncio.gather(*work.values(), return_exceptions=True)
     found: list[T] = []
     errors = []
@@ -265,16 +266,16 @@ async def _of_each(work: Mapping[MessageQueue, Awaitable[T]]) -> tuple[list[T], 
 async def consume_directly(
     admin: AdminClient, group: str, client_id: str, message: MessageExt, address: str
 ) -> ConsumeMessageDirectlyResult:
-    """Have one member of a group consume a message at once, whatever it has consumed before, and return what it says.
+    """Have one member of a group consume a message at once, even if it has consumed it before; return the member's result.
 
     Args:
-        admin: asks.
-        group, client_id: name the member.
-        message: is read again by the broker that has it.
-        address: of that broker, which the member must be connected with.
+        admin: the client that sends the request.
+        group, client_id: identify the member.
+        message: the message; its broker reads it again from its store.
+        address: the address of that broker, to which the member must be connected.
 
     Raises:
-        RefusedError: the member is not there, or does not answer; the broker's words.
+        RefusedError: the member is not connected or does not answer; the text is the broker's remark.
     """
     header = ConsumeMessageDirectlyRequestHeader(
         consumer_group=group,
@@ -288,19 +289,20 @@ async def consume_directly(
 
 
 async def send_copy(admin: AdminClient, message: MessageExt, topic: str, **more: str) -> SendResult:
-    """Send a message's body, tags, keys and the user's properties as a new message. It has an id of its own.
+    """Send a copy of a message: its body, tags, keys and the user's properties, with a new message id.
 
-    A body that is still compressed, or cannot be decompressed here, is sent as it is stored, for those who can.
+    A compressed body that was not, or cannot be, decompressed here is sent compressed, as it is stored.
 
     Args:
-        admin: its client sends.
-        message: is copied.
-        topic: where to.
-        more: properties that the copy has beside those of the message.
+        admin: the client whose instance sends the copy.
+        message: the message to copy.
+        topic: the topic to send the copy to.
+        more: additional properties of the copy.
 
     Raises:
-        RefusedError, RemotingError: it was not stored, or nobody knows.
-        UnreadableError: the message is damaged, which its copy would not show.
+        RefusedError: the broker refused the copy.
+        RemotingError: the copy may or may not be stored.
+        UnreadableError: the message is damaged; a copy would hide that.
     """
     is_compressed = bool(message.body_error and message.sys_flag & COMPRESSED)
     if message.body_error and not is_compressed:
@@ -315,7 +317,7 @@ async def send_copy(admin: AdminClient, message: MessageExt, topic: str, **more:
 
 class _Copier(Producer):
     async def send_packed(self, message: Message, sys_flag: int) -> SendResult:
-        """Send a message whose body is compressed already, in the way that the flag of the one it comes from says."""
+        """Send a message whose body is already compressed; ``sys_flag`` is the flag of the original, with the method."""
         prepared = attrs.evolve(self._preparer.one(message), sys_flag=sys_flag & (COMPRESSED | METHOD_MASK))
         return await self._sender.send(prepared, None, SEND_TIMEOUT_MS)
 
@@ -323,18 +325,19 @@ class _Copier(Producer):
 async def plan_moves(
     admin: AdminClient, topic: str, group: str, timestamp_ms: int
 ) -> tuple[tuple[Move, ...], tuple[str, ...]]:
-    """Return where a group would go on in each queue of a topic if it were reset to a time. Nothing is changed.
+    """Return the offsets that a group would get in each queue of a topic by a reset to a time. Nothing is changed.
 
     Args:
-        admin: asks.
-        topic, group: what of, and whose.
-        timestamp_ms: of the first message that it is to get; 0: the first there is; -1: the next one that is sent.
+        admin: the client that sends the requests.
+        topic, group: the topic, and the group to move.
+        timestamp_ms: the store time of the first message that the group is to get, in ms since 1970; 0: the first message
+            that exists; -1: the next message that is sent.
 
     Returns:
-        The moves, and in sentences which queues and brokers cannot be asked.
+        The moves, and sentences about the queues and brokers whose offsets could not be read.
 
     Raises:
-        RefusedError: there is no such topic.
+        RefusedError: the topic does not exist.
     """
     room = asyncio.Semaphore(AT_ONCE_MAX)
 
@@ -366,13 +369,13 @@ async def plan_moves(
 async def plan_queue_move(
     admin: AdminClient, queue: MessageQueue, group: str, timestamp_ms: int, queue_offset: int | None = None
 ) -> Move:
-    """Return where a group would go on in one queue. Nothing is changed.
+    """Return the offset that a group would get in one queue by a reset. Nothing is changed.
 
     Args:
-        admin: asks.
-        queue, group: where, and whose.
-        timestamp_ms: as of :func:`plan_moves`.
-        queue_offset: of the message that it is to get first, whatever its time; None goes by the time.
+        admin: the client that sends the requests.
+        queue, group: the queue, and the group to move.
+        timestamp_ms: as for :func:`plan_moves`; ignored if ``queue_offset`` is given.
+        queue_offset: the queue offset of the first message that the group is to get; None: use the time.
 
     Raises:
         RefusedError: the topic has no such queue, or the queue no such offset.
@@ -401,16 +404,16 @@ async def _offset_at(admin: AdminClient, queue: MessageQueue, ends: tuple[int, i
 
 
 async def move_group(admin: AdminClient, topic: str, group: str, timestamp_ms: int) -> Moved:
-    """Move a group to a time, online or not, broker by broker.
+    """Set a group's offsets in a topic to a time, broker by broker, whether its members are online or not.
 
-    Where members are online that consume the topic they are told, and go on there; offsets that the group does not have yet are
-    written before, because a broker tells nobody without them. Elsewhere the brokers' offsets are written.
+    If members that consume the topic are online, the broker informs them of the new offsets. It does so only for queues for
+    which the group has an offset, so missing offsets are written first. If no member is online, the offsets are written.
 
     Returns:
-        Where each queue goes on, and in sentences what could not be moved.
+        The new offsets, and sentences about the queues that could not be changed.
 
     Raises:
-        RefusedError: there is no such topic.
+        RefusedError: the topic does not exist.
     """
     moves, errors = await plan_moves(admin, topic, group, timestamp_ms)
     by_broker: dict[str, list[Move]] = {}
@@ -422,7 +425,7 @@ async def move_group(admin: AdminClient, topic: str, group: str, timestamp_ms: i
         header = ResetOffsetRequestHeader(topic=topic, group=group, timestamp_ms=timestamp_ms, is_force=True)
         try:
             members = await _readers_at(admin, group, topic, name)
-            # What is told as 0 may be no offset at all. In queues that members are not told of, the offset is all there is.
+            # A reported offset of 0 may mean that there is none. Without online members, the stored offset is all that counts.
             new = {move.queue: move.new_offset for move in own if members is None or move.consumer_offset <= 0}
             await set_offsets(admin, group, new)
             if members is not None:
@@ -443,18 +446,18 @@ async def move_group(admin: AdminClient, topic: str, group: str, timestamp_ms: i
 
 
 async def move_queue(admin: AdminClient, group: str, queue: MessageQueue, queue_offset: int) -> int:
-    """Have a group go on at an offset of one queue; where it goes on in the others stays.
+    """Set a group's offset in one queue, without a change in its other queues.
 
-    The broker's offset is written. Members that are online would write theirs over it within seconds: they are told to go on in
-    the broker's queues of the topic where its offsets stand, which is all that RocketMQ 4.9 has for one queue. So offsets of
-    other queues that are not stored yet are written, too, as far as members have come.
+    The offset is written to the broker. Online members would overwrite it within seconds, so the broker makes them continue at
+    its stored offsets. RocketMQ 4.9 can do that only for all of the topic's queues at a broker. Therefore the members' current
+    offsets in other queues are stored first if they are missing.
 
     Returns:
-        How many members were told.
+        The number of online members that the broker informed.
 
     Raises:
         RefusedError: the broker refuses.
-        RemotingError: the broker does not answer, or members went on writing their offset over it.
+        RemotingError: the broker does not answer, or members have overwritten the offset repeatedly.
     """
     address = await admin.master(queue.broker_name)
     members = await _readers_at(admin, group, queue.topic, queue.broker_name)
@@ -464,7 +467,7 @@ async def move_queue(admin: AdminClient, group: str, queue: MessageQueue, queue_
         if members is None:
             return 0
         await _store_missing(admin, group, queue, members)
-        # Without force nobody goes forward, and the end is never before an offset: everybody goes on at the broker's offsets.
+        # A reset to the end without force never moves an offset: members then continue at the broker's stored offsets.
         answer = await admin.client.ask(address, request(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header))
         if ResetOffsetBody.decode(answer.body).offset_table.get(queue) == queue_offset:
             return len(members.connection_set)
@@ -472,10 +475,10 @@ async def move_queue(admin: AdminClient, group: str, queue: MessageQueue, queue_
 
 
 async def _readers_at(admin: AdminClient, group: str, topic: str, broker: str) -> ConsumerConnection | None:
-    """Return the members of a group that are connected with a broker's master, if they consume a topic; else None.
+    """Return the members of a group that are connected to a broker's master, if they consume a topic; else None.
 
     Raises:
-        RefusedError: members from before the broker's start have not come back, who would write their offsets over new ones.
+        RefusedError: members from before the broker's restart have not reconnected yet; they would overwrite new offsets.
     """
     try:
         members = await admin.consumer_connections(group, await admin.master(broker))
@@ -487,8 +490,10 @@ async def _readers_at(admin: AdminClient, group: str, topic: str, broker: str) -
 
 
 async def _store_missing(admin: AdminClient, group: str, moved: MessageQueue, members: ConsumerConnection) -> None:
-    """Write a group's offsets in the other queues of a topic at a broker where it has none: as far as its members have come in
-    them, else where it would begin."""
+    """Write the missing offsets of a group in the other queues of a topic at a broker.
+
+    The offset is the members' current position in the queue, or the position where the group would begin.
+    """
     address, api = await admin.master(moved.broker_name), BrokerApi(admin.client, group)
     ends = await admin.topic_stats_at(moved.topic, address)
     told = (await admin.consume_stats_at(group, address, moved.topic)).offset_table
@@ -510,20 +515,20 @@ async def _store_missing(admin: AdminClient, group: str, moved: MessageQueue, me
 
 
 async def set_offsets(admin: AdminClient, group: str, offsets: Mapping[MessageQueue, int]) -> None:
-    """Write a group's offsets to the brokers. Members that are online write their own over them, within seconds."""
+    """Write a group's offsets to the brokers. Online members overwrite them with theirs within seconds."""
     api = BrokerApi(admin.client, group)
     for queue, consumer_offset in offsets.items():
         await api.commit(queue, consumer_offset)
 
 
 async def delay_positions(admin: AdminClient, address: str) -> dict[int, int]:
-    """Return up to which queue offset a broker has delivered each delay level."""
+    """Return the queue offset of the next message that a broker delivers, keyed by delay level."""
     answer = await admin.client.ask(address, request(RequestCode.GET_ALL_DELAY_OFFSET), LONG_TIMEOUT_MS)
     return DelayOffsets.decode(answer.body).offset_table
 
 
 async def traces_of(admin: AdminClient, topic: str, msg_id: str, max_num: int = 64) -> Sequence[Sequence[str]]:
-    """Return the lines that clients wrote about a message to a trace topic: each as its fields (see :mod:`.trace`)."""
+    """Return the lines about a message in a trace topic, each split into its fields (see :mod:`.trace`)."""
     found = await admin.query_by_key(topic, msg_id, max_num=max_num)
     return await asyncio.to_thread(_traces_in, found, msg_id)
 
@@ -534,7 +539,7 @@ def _traces_in(found: Sequence[MessageExt], msg_id: str) -> list[list[str]]:
         try:
             body, _ = body_beginning(message, TRACE_MAX_BYTES)
         except CompressionError:
-            continue  # no line can be read; the page of this message says why
+            continue  # the trace message cannot be decompressed; the console's page of that message shows why
         fields = (line.strip().split("\x01") for line in body.decode("utf-8", "replace").split("\x02"))
         lines += (one for one in fields if msg_id in one)
         if len(lines) >= TRACES_MAX:

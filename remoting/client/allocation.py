@@ -1,7 +1,7 @@
-"""How the members of a group share the queues of a topic: RocketMQ's strategies, with RocketMQ's results.
+"""RocketMQ's strategies that divide the queues of a topic among the members of a group; they give RocketMQ's results.
 
-All members of a group must use the same one, whatever language they are written in: each computes all shares for itself and
-takes its own. A strategy is a function of a client id, all members, and all queues; yours may be one of these or your own.
+All members of a group must use the same strategy, also members in other languages: each member computes its own share. A
+strategy is a function of a client id, all members and all queues. A program can use one of these or write its own.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.errors import InvalidArgumentError
 
 AllocateStrategy = Callable[[str, Sequence[str], Sequence[MessageQueue]], list[MessageQueue]]
-"""(client id, all members, all queues) → the queues of this client."""
+"""A function from (client id, ids of all members, all queues) to the queues of this client."""
 ROOM_SEPARATOR = "@"
 
 
 def allocate_averagely(client_id: str, members: Sequence[str], queues: Sequence[MessageQueue]) -> list[MessageQueue]:
-    """Return neighbouring queues, evenly: RocketMQ's default (AllocateMessageQueueAveragely).
+    """Return an equal, contiguous share of the sorted queues: RocketMQ's default (AllocateMessageQueueAveragely).
 
-    The first members get one more when it does not come out even. Members and queues are put in order first. A client that
-    is not a member gets nothing.
+    If the queues do not divide evenly, each of the first members gets one more. Members and queues are sorted first. A client
+    that is not a member gets no queues.
     """
     found = _place(client_id, members)
     if found is None:
@@ -34,15 +34,15 @@ def allocate_averagely(client_id: str, members: Sequence[str], queues: Sequence[
 
 
 def allocate_by_circle(client_id: str, members: Sequence[str], queues: Sequence[MessageQueue]) -> list[MessageQueue]:
-    """Return every n-th queue for n members (AllocateMessageQueueAveragelyByCircle)."""
+    """Return every n-th of the sorted queues for n members (AllocateMessageQueueAveragelyByCircle)."""
     found = _place(client_id, members)
     return [] if found is None else _ordered(queues)[found[0] :: found[1]]
 
 
 def allocate_by_config(own: Iterable[MessageQueue]) -> AllocateStrategy:
-    """Return a strategy by which this client has exactly these queues (AllocateMessageQueueByConfig).
+    """Return a strategy that gives this client exactly the queues of ``own`` (AllocateMessageQueueByConfig).
 
-    That every queue is somebody's, and nobody else's, is up to those who configure the members.
+    The configuration of all members must assign every queue to exactly one member.
     """
     mine = frozenset(own)
 
@@ -53,10 +53,10 @@ def allocate_by_config(own: Iterable[MessageQueue]) -> AllocateStrategy:
 
 
 def allocate_by_machine_room(rooms: Collection[str]) -> AllocateStrategy:
-    """Return a strategy that shares the queues of some machine rooms only (AllocateMessageQueueByMachineRoom).
+    """Return a strategy that divides only the queues of some machine rooms (AllocateMessageQueueByMachineRoom).
 
     Args:
-        rooms: their names; a broker's name is then ``ROOM@NAME``.
+        rooms: the names of the machine rooms. Brokers must have names of the form ``ROOM@NAME``.
     """
 
     def allocate(client_id: str, members: Sequence[str], queues: Sequence[MessageQueue]) -> list[MessageQueue]:
@@ -82,14 +82,14 @@ def allocate_nearby(
     room_of_member: Callable[[str], str],
     within: AllocateStrategy = allocate_averagely,
 ) -> AllocateStrategy:
-    """Return a strategy by which queues are consumed in their own machine room (AllocateMachineRoomNearby).
+    """Return a strategy by which members consume the queues of their own machine room (AllocateMachineRoomNearby).
 
-    The queues of a room without members are shared by all members.
+    The queues of a room without members are divided among all members.
 
     Args:
-        room_of_broker: says where a queue is.
-        room_of_member: says where a client of an id is.
-        within: shares the queues of a room among its members, and those of rooms without members among all.
+        room_of_broker: returns the room of a queue.
+        room_of_member: returns the room of a client id.
+        within: divides the queues of a room among its members, and the queues of rooms without members among all.
     """
 
     def allocate(client_id: str, members: Sequence[str], queues: Sequence[MessageQueue]) -> list[MessageQueue]:
@@ -105,15 +105,15 @@ def allocate_nearby(
 
 
 def allocate_by_consistent_hash(virtual_nodes: int = 10) -> AllocateStrategy:
-    """Return a strategy by which few queues move when a member comes or goes (AllocateMessageQueueConsistentHash).
+    """Return a strategy by which few queues move if a member joins or leaves (AllocateMessageQueueConsistentHash).
 
-    Shares are uneven. Places on the ring are the first four bytes of MD5 hashes, as RocketMQ computes them.
+    Shares are uneven. Positions on the ring are the first four bytes of MD5 hashes, as in RocketMQ.
 
     Args:
-        virtual_nodes: places of each member on the ring.
+        virtual_nodes: the number of positions of each member on the ring.
 
     Raises:
-        ValueError: fewer than one.
+        ValueError: ``virtual_nodes`` is less than 1.
     """
     if virtual_nodes < 1:
         raise InvalidArgumentError(
@@ -139,7 +139,7 @@ def _on_ring(key: str) -> int:
 
 
 def _place(client_id: str, members: Sequence[str]) -> tuple[int, int] | None:
-    """Return a client's place among the members in order, and how many these are; None where it is not one of them."""
+    """Return the index of a client among the sorted members, and their number; None if it is not a member."""
     ordered = sorted(members)
     return (ordered.index(client_id), len(ordered)) if client_id in ordered else None
 

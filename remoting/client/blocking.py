@@ -1,4 +1,4 @@
-"""Clients for callers without an event loop: the loop runs in a daemon thread."""
+"""An event loop in a daemon thread, on which blocking clients run asynchronous ones."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ T = TypeVar("T")
 log = event_log("flintmq.client")
 
 END_TIMEOUT_S: Final = 2.0
-"""How long :meth:`LoopThread.stop` waits for work that it has cancelled."""
+"""Seconds that :meth:`LoopThread.stop` waits for the tasks that it has cancelled."""
 BUSY_TIMEOUT_S: Final = 1.0
-"""How long it waits for the loop itself."""
+"""Seconds that :meth:`LoopThread.stop` waits for the event loop to react and for its thread to end."""
 
 
 class LoopThread:
-    """An event loop in a daemon thread. Thread-safe."""
+    """An event loop that runs in a daemon thread. Thread-safe."""
 
     def __init__(self, name: str = "flintmq-client") -> None:
         self._process = os.getpid()
@@ -35,7 +35,7 @@ class LoopThread:
         self._thread.start()
 
     def _run(self) -> None:
-        """Run the loop until :meth:`stop`. A callback that raises ``SystemExit`` does not end it: other clients use it."""
+        """Run the loop until :meth:`stop`. If a callback raises ``SystemExit``, it runs on, because other clients use it."""
         while not self._is_stopping:
             try:
                 self._loop.run_forever()
@@ -45,8 +45,8 @@ class LoopThread:
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the loop and wait for its result. Never call it on the loop's own thread.
 
-        What interrupts the wait, such as ``KeyboardInterrupt``, cancels the coroutine, even where it comes before there is
-        a future to wait for.
+        An exception that interrupts the wait, such as ``KeyboardInterrupt``, cancels the coroutine, even if it is raised before
+        the coroutine has started.
         """
         task: asyncio.Task[T] | None = None
         is_abandoned = False
@@ -69,15 +69,15 @@ class LoopThread:
         try:
             return self.start(noted()).result()
         except BaseException:
-            with contextlib.suppress(RuntimeError):  # the loop has been stopped, and everything on it with it
-                self._loop.call_soon_threadsafe(abandon)  # nothing happens where it was the coroutine that failed
+            with contextlib.suppress(RuntimeError):  # a stopped loop has already cancelled the coroutine
+                self._loop.call_soon_threadsafe(abandon)  # no effect if the coroutine itself raised
             raise
 
     def start(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
-        """Begin a coroutine on the loop.
+        """Start a coroutine on the loop, and return its future.
 
         Raises:
-            RuntimeError: the loop was stopped; or this process was forked from the one that has its thread.
+            RuntimeError: the loop was stopped, or this process is a fork of the one that runs the loop.
         """
         self._check_usable(work)
         return asyncio.run_coroutine_threadsafe(work, self._loop)
@@ -97,19 +97,18 @@ class LoopThread:
 
     @property
     def is_of_parent(self) -> bool:
-        """Whether this process was forked from the one that has the loop's thread."""
+        """Whether this process is a fork of the process that runs the loop's thread."""
         return self._process != os.getpid()
 
     @property
     def is_usable(self) -> bool:
-        """Whether the loop runs, in this process: a forked one has the object, but not its thread."""
+        """Whether the loop runs in this process; a forked process has the object, but not its thread."""
         return not self.is_of_parent and not self.is_stopped
 
     def stop(self) -> None:
-        """Cancel what runs on the loop, then end it and its thread. Idempotent.
+        """Cancel all tasks of the loop, then end the loop and its thread. Idempotent.
 
-        A function on the loop that does not return, such as a listener that is a coroutine function and never waits, is not
-        waited for without bound.
+        The wait is limited. A function that never returns to the loop, such as an endless listener, ends with the process.
         """
         if not self.is_usable:
             return  # in a forked process, closing the loop would take the sockets out of the parent's selector
@@ -117,13 +116,13 @@ class LoopThread:
             cancelling = self.start(_cancel_all())
             try:
                 cancelling.result(END_TIMEOUT_S + BUSY_TIMEOUT_S)
-            except concurrent.futures.TimeoutError:  # told below
+            except concurrent.futures.TimeoutError:  # logged below as client.loop_busy
                 cancelling.cancel()
         finally:
             self._is_stopping = True
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join(BUSY_TIMEOUT_S)
-            if self._thread.is_alive():  # a daemon: it ends with the process
+            if self._thread.is_alive():  # a daemon thread, which ends with the process
                 log.warning(
                     "client.loop_busy",
                     "the event loop of all clients does not end: a function that it called does not return",
@@ -133,7 +132,7 @@ class LoopThread:
 
 
 async def _cancel_all() -> None:
-    """Cancel all tasks, and again those that have made another failure of it, as a task does that shares a connection."""
+    """Cancel all tasks until all have ended or the time is up; a task can turn a cancellation into another exception."""
     give_up_s = time.monotonic() + END_TIMEOUT_S
     while (tasks := asyncio.all_tasks() - {asyncio.current_task()}) and time.monotonic() < give_up_s:
         for task in tasks:
@@ -146,7 +145,7 @@ _shared: LoopThread | None = None
 
 
 def shared_loop() -> LoopThread:
-    """Return the loop of this process that all share: started when it is first asked for, ended with the program.
+    """Return the event loop that all blocking clients of this process share; the first call starts it, program exit ends it.
 
     Thread-safe.
     """

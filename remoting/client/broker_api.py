@@ -1,4 +1,4 @@
-"""What a consumer asks brokers about queues: pull, offsets, locks, send-back. No state but the client's."""
+"""A consumer's requests to brokers about queues: pulls, offsets, locks, and messages to send back."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ FLAG_SUBSCRIPTION: Final = 4
 
 
 class PullStatus(enum.Enum):
-    """What a pull found."""
+    """The result of a pull."""
 
     FOUND = ResponseCode.SUCCESS
     NO_NEW_MESSAGE = ResponseCode.PULL_NOT_FOUND
     NO_MATCHED_MESSAGE = ResponseCode.PULL_RETRY_IMMEDIATELY
     OFFSET_ILLEGAL = ResponseCode.PULL_OFFSET_MOVED
-    """The offset is outside the queue: go on at ``next_begin_queue_offset``."""
+    """The offset is outside the queue; continue at ``next_begin_queue_offset``."""
 
 
 _PULL_CODES: Final = tuple(int(status.value) for status in PullStatus)
@@ -64,48 +64,50 @@ _PULL_CODES: Final = tuple(int(status.value) for status in PullStatus)
 class _Pulled:
     status: PullStatus
     next_begin_queue_offset: int
-    """Where the next pull begins."""
+    """The queue offset for the next pull."""
     min_queue_offset: int
     max_queue_offset: int
-    """The offset the queue's next message will have."""
+    """The queue offset that the queue's next message will get."""
     suggested_broker_id: int
-    """Which broker of the set to pull from next."""
+    """The id of the broker (master or slave) to pull from next."""
 
 
 @attrs.frozen(kw_only=True)
 class PullResult(_Pulled):
-    """A pull's answer."""
+    """A broker's answer to a pull, with its messages decoded."""
 
     messages: tuple[MessageExt, ...]
 
 
 @attrs.frozen(kw_only=True)
 class PulledRecords(_Pulled):
-    """A pull's answer, its records as they lie in the log."""
+    """A broker's answer to a pull, with its messages as stored records."""
 
     records: bytes
-    """In the order of the queue; filtered by tag only as brokers do, by hash."""
+    """The records in queue order. Brokers filter tags by hash only, so some records may have another tag."""
 
 
 class QueueOffsets:
-    """Questions about the offsets of queues, put by way of a :class:`ClientInstance`. Loop thread only.
+    """Requests about the offsets of queues; a base class of consumers and the admin client. Loop thread only.
 
-    Every method raises ``RemotingError`` when the broker does not answer and ``RefusedError`` when it refuses.
+    Every method raises ``RemotingError`` if the broker does not answer, and ``RefusedError`` if it refuses the request.
     """
 
     client: ClientInstance
 
     async def max_offset(self, queue: MessageQueue) -> int:
-        """Return the offset the queue's next message will have."""
+        """Return the queue offset that the queue's next message will get."""
         return await self._end_offset(queue, RequestCode.GET_MAX_OFFSET)
 
     async def min_offset(self, queue: MessageQueue) -> int:
-        """Return the offset of the queue's first message that is still there."""
+        """Return the queue offset of the first message that the queue still has."""
         return await self._end_offset(queue, RequestCode.GET_MIN_OFFSET)
 
     async def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """Return the offset of the message that was stored nearest to a time, earlier or later: the last one, for a time that
-        is to come."""
+        """Return the queue offset of the message stored nearest to a time (ms since 1970), before or after it.
+
+        For a future time, that is the last message.
+        """
         header = SearchOffsetRequestHeader(
             topic=self._wrap(queue.topic),
             queue_id=queue.queue_id,
@@ -124,7 +126,7 @@ class QueueOffsets:
         return decode_header(QueueOffsetResponseHeader, answer.ext_fields).queue_offset
 
     def _wrap(self, resource: str) -> str:
-        """Return the name of a topic or group as servers know it."""
+        """Return the name of a topic or group with the client's namespace."""
         return self.client.namespace.wrap(resource)
 
     async def _address(self, queue: MessageQueue, broker_id: int = MASTER_ID) -> str:
@@ -132,7 +134,7 @@ class QueueOffsets:
 
 
 class BrokerApi(QueueOffsets):
-    """A consumer group's questions to brokers."""
+    """The requests of a consumer group to brokers. Loop thread only."""
 
     def __init__(self, client: ClientInstance, group: str) -> None:
         self.client = client
@@ -148,14 +150,14 @@ class BrokerApi(QueueOffsets):
         max_messages: int = 32,
         suspend_ms: int = 0,
     ) -> PullResult:
-        """Ask for messages from an offset on. One that cannot be read has the stored bytes and a ``body_error``.
+        """Pull messages of a queue from an offset on. A message that cannot be read has its stored bytes and a ``body_error``.
 
         Args:
-            queue: where from.
-            queue_offset: of the first message wanted.
-            subscription: what is wanted; travels with the request.
-            max_messages: at most.
-            suspend_ms: how long the broker may wait for a message to come; 0: not at all.
+            queue: the queue to pull from.
+            queue_offset: the queue offset of the first message.
+            subscription: selects the messages; it is sent with the request.
+            max_messages: the maximum number of messages.
+            suspend_ms: how long the broker waits for a message if there is none; 0: it answers at once.
         """
         found = await self.pull_records(
             queue, queue_offset, subscription=subscription, max_messages=max_messages, suspend_ms=suspend_ms
@@ -179,9 +181,9 @@ class BrokerApi(QueueOffsets):
         )
 
     async def _unpacked(self, records: bytes, broker_name: str) -> tuple[list[MessageExt], bool]:
-        """Return the messages of an answer, and whether there was no room for some body. Raises ``RecordError``.
+        """Return the messages of an answer, and whether their bodies exceed the size limit. Raises ``RecordError``.
 
-        A thread unpacks bodies that would keep the loop.
+        Bodies that would block the event loop are decompressed on a thread.
         """
         if self.client.bodies_stay_packed:
             return messages_of(records, broker_name, keep_packed), False
@@ -200,10 +202,10 @@ class BrokerApi(QueueOffsets):
         max_messages: int,
         found: PulledRecords,
     ) -> tuple[PulledRecords, list[MessageExt]]:
-        """Return a pull's answer of which something is damaged, and its messages.
+        """Return the answer to a pull with damaged records, and its messages, up to the first undecodable record.
 
-        The place of a record that cannot be read is known only where it is all that was asked for: an answer ends before it,
-        and the next one has it alone.
+        The queue offset of an undecodable record is known only if it is the only record requested. So the answer is cut before
+        it, and the next pull requests it alone.
         """
         is_packed = self.client.bodies_stay_packed
         messages = messages_apart(found.records, queue.broker_name, keep_packed if is_packed else Unpacking())
@@ -232,11 +234,11 @@ class BrokerApi(QueueOffsets):
         suspend_ms: int = 0,
         timeout_ms: int = 10_000,
     ) -> PulledRecords:
-        """Pull records without making messages of them; see :meth:`pull`.
+        """Pull stored records without decoding them; see :meth:`pull`.
 
         Args:
             queue, queue_offset, subscription, max_messages, suspend_ms: as for :meth:`pull`.
-            timeout_ms: how long the answer may take; twice ``suspend_ms`` where that is more.
+            timeout_ms: the limit for the answer, or twice ``suspend_ms`` if that is longer.
         """
         header = PullMessageRequestHeader(
             consumer_group=self._wrap(self.group),
@@ -272,10 +274,10 @@ class BrokerApi(QueueOffsets):
         )
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """Return the group's stored offset; None when there is none.
+        """Return the group's stored offset of a queue, or None if none is stored.
 
-        Brokers also answer 0 where there is none, if the queue still has its first message (RocketMQ's rule): such a group
-        begins at the first message, whatever it asks for.
+        Without a stored offset, a broker still answers 0 if the queue still has its first message (RocketMQ's rule). Such a
+        group begins at the first message, whatever its ``consume_from``.
         """
         header = QueryConsumerOffsetRequestHeader(
             consumer_group=self._wrap(self.group),
@@ -294,8 +296,10 @@ class BrokerApi(QueueOffsets):
         return decode_header(QueryConsumerOffsetResponseHeader, answer.ext_fields).consumer_offset
 
     async def commit(self, queue: MessageQueue, consumer_offset: int, *, wait: bool = True) -> None:
-        """Store the group's offset: of the next message it wants. Without ``wait`` the broker does not answer whether
-        it was stored."""
+        """Store the group's offset of a queue: the queue offset of the next message to consume.
+
+        Without ``wait`` the request is one-way, and a failure at the broker is not noticed.
+        """
         header = UpdateConsumerOffsetRequestHeader(
             consumer_group=self._wrap(self.group),
             topic=self._wrap(queue.topic),
@@ -310,13 +314,13 @@ class BrokerApi(QueueOffsets):
             await self.client.remoting.invoke_oneway(await self._address(queue), command)
 
     async def members(self, topic: str) -> list[str]:
-        """Return the ids of the group's clients, as a broker of the topic knows them."""
+        """Return the client ids of the group's members, from the first of the topic's brokers that answers."""
         route = await self.client.routes.route(topic)
         command = request(
             RequestCode.GET_CONSUMER_LIST_BY_GROUP, ConsumerGroupRequestHeader(consumer_group=self._wrap(self.group))
         )
         failure: RemotingError | None = None
-        # one that did not take the latest heartbeat comes last
+        # brokers that did not answer the latest heartbeat come last
         for address in sorted(map(route.address, route.broker_addrs), key=self.client.is_silent):
             try:
                 answer = await self.client.ask(address, command)
@@ -327,10 +331,10 @@ class BrokerApi(QueueOffsets):
         raise failure or RemotingError(f"topic {topic} has no broker to ask for the members of {self.group}")
 
     async def lock(self, queues: Sequence[MessageQueue]) -> tuple[set[MessageQueue], dict[str, FlintError]]:
-        """Lock queues for this client, for some 60 s.
+        """Lock queues for this client, for about 60 s.
 
         Returns:
-            Those that were locked; and the brokers that did not say, by name, each with its failure.
+            The queues that were locked, and the failures of brokers that did not answer or refused, keyed by broker name.
         """
         locked: set[MessageQueue] = set()
         failures: dict[str, FlintError] = {}
@@ -348,8 +352,8 @@ class BrokerApi(QueueOffsets):
     async def commit_all(self, offsets: Mapping[MessageQueue, int], *, wait: bool) -> None:
         """Store the group's offset of each queue, see :meth:`commit`.
 
-        A broker that does not answer is not asked again, and does not keep the others from storing theirs. In the end, raises
-        what the first of them raised.
+        A broker that does not answer is skipped for its other queues; the other brokers still get theirs. In the end the first
+        error is raised.
         """
         first: FlintError | None = None
         away: set[str] = set()
@@ -366,20 +370,26 @@ class BrokerApi(QueueOffsets):
             raise first
 
     async def unlock(self, queues: Sequence[MessageQueue]) -> None:
-        """Give locks back; the broker does not answer whether that worked."""
+        """Release the locks of queues, by one-way requests, so that a failure at the broker is not noticed."""
         for mine, body in self._by_broker(queues):
             unlock = request(RequestCode.UNLOCK_BATCH_MQ, body=body)
             await self.client.remoting.invoke_oneway(await self._address(mine), unlock)
 
     def _by_broker(self, queues: Sequence[MessageQueue]) -> Iterator[tuple[MessageQueue, bytes]]:
-        """Yield one queue of each broker, and the body that names all of that broker."""
+        """Yield, for each broker, one of its queues and the request body with all of its queues."""
         for broker_name in sorted({queue.broker_name for queue in queues}):
             mine = [queue for queue in queues if queue.broker_name == broker_name]
             wrapped = list(map(self.client.namespace.wrap_queue, mine))
             yield mine[0], LockBatchRequestBody(self.client.client_id, self._wrap(self.group), wrapped).encode()
 
     async def send_back(self, message: MessageExt, delay_level: int, max_reconsume_times: int) -> None:
-        """Has a message come again later: after ``delay_level``, 0 growing with the tries, negative never (dead letter)."""
+        """Send a message back to its broker, to be delivered again later.
+
+        Args:
+            message: the message.
+            delay_level: the delay level of the redelivery; 0: it rises with each attempt; negative: make it a dead letter.
+            max_reconsume_times: the number of redeliveries after which the broker makes it a dead letter.
+        """
         header = ConsumerSendMsgBackRequestHeader(
             commit_log_offset_bytes=message.commit_log_offset_bytes,
             group=self._wrap(self.group),
@@ -397,13 +407,16 @@ class BrokerApi(QueueOffsets):
 def _as_far_as_there_is_room(
     found: PulledRecords, messages: list[MessageExt]
 ) -> tuple[PulledRecords, list[MessageExt]]:
-    """Return an answer up to the first message for whose body there was no room; the next pull begins with that one."""
+    """Cut an answer before the first message whose body exceeded the size limit; the next pull begins with that message."""
     at = next(at for at, one in enumerate(messages) if one.body_error == NO_ROOM)
     return attrs.evolve(found, next_begin_queue_offset=messages[at].queue_offset), messages[:at]
 
 
 def _matches(message: MessageExt, subscription: SubscriptionData) -> bool:
-    """Brokers compare tags by hash: two tags may share one. Nobody knows the tags of a record that cannot be read."""
+    """Return whether a message matches the subscription's tags; brokers compare only hashes, which tags can share.
+
+    A record that cannot be decoded always matches, because its tags are not known.
+    """
     return (
         not subscription.is_tag_type
         or not subscription.tags_set

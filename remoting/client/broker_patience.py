@@ -1,4 +1,4 @@
-"""Brokers that do not answer: all queues of one wait together, while one question asks whether it is back."""
+"""Waiting for brokers that do not answer: all queues of such a broker wait while one task asks whether it answers again."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ class _Away:
 
     is_back: asyncio.Event = attrs.field(factory=asyncio.Event)
     waiting: int = 0
-    """Queues that wait for it."""
+    """Number of queues that wait for the broker."""
 
 
 class BrokerPatience:
-    """The brokers that one member pulls from and that do not answer. Loop thread only.
+    """Makes a consumer's queues wait for brokers that do not answer. Loop thread only.
 
-    Each queue that connected again by itself would make a connection, and a line in the log, a queue and a try.
+    If each queue retried by itself, every attempt of every queue would open a connection and write a log line.
 
     Args:
         member: the member of the group.
-        start_task: starts work that ends with the consumer, under a name.
+        start_task: starts a named task that ends with the consumer, from a coroutine and the name.
     """
 
     def __init__(self, member: Membership, start_task: Callable[[Coroutine[Any, Any, None], str], object]) -> None:
@@ -42,7 +42,7 @@ class BrokerPatience:
         self._away: dict[str, _Away] = {}
 
     async def wait(self, queue: MessageQueue) -> None:
-        """Return at once, or when the broker of a queue answers again."""
+        """Wait until the broker of a queue answers again; return at once if it is not known to be down."""
         away = self._away.get(queue.broker_name)
         if away is None:
             return
@@ -53,14 +53,14 @@ class BrokerPatience:
             away.waiting -= 1
 
     def failed(self, queue: MessageQueue, failure: RemotingError) -> None:
-        """Take note that the broker of a queue did not answer a pull."""
+        """Record that the broker of a queue did not answer a pull, and start to ask whether it is back."""
         self._tell(queue, failure)
         if queue.broker_name not in self._away:
             self._away[queue.broker_name] = _Away()
             self._start_task(self._ask(queue), f"ask-{queue.broker_name}")
 
     def begin(self) -> None:
-        """Forget what was before: the consumer starts."""
+        """Treat all brokers as answering; called when the consumer starts."""
         for broker_name in list(self._away):
             self._back(broker_name)
 
@@ -75,14 +75,14 @@ class BrokerPatience:
             )
 
     async def _ask(self, queue: MessageQueue) -> None:
-        """Ask the broker until it answers, whatever it says, or nobody waits for it any more."""
+        """Ask the broker until it answers anything, even a refusal, or until no queue waits for it any more."""
         try:
             while True:
                 await asyncio.sleep(self._member.settings.error_delay_s)
                 if not self._away[queue.broker_name].waiting:
                     return
                 try:
-                    with contextlib.suppress(RefusedError):  # what it has against the queue is said to the pull
+                    with contextlib.suppress(RefusedError):  # a refusal is an answer; the next pull reports it
                         await self._member.api.max_offset(queue)
                 except RemotingError as failure:
                     self._tell(queue, failure)
@@ -98,7 +98,7 @@ class BrokerPatience:
             away.is_back.set()
 
     def answered(self, queue: MessageQueue) -> None:
-        """Take note that a pull was answered."""
+        """Record that the broker of a queue answered a request."""
         if self._member.troubles:
             lasted_s = self._member.troubles.over(_BROKER.format(queue.broker_name))
             if lasted_s is not None:

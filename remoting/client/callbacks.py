@@ -1,4 +1,4 @@
-"""The rule for exceptions of functions that users give to a client: they end the call of the function, and nothing else."""
+"""Calls of users' functions (listeners, checks, hooks), such that an exception ends only the call that raised it."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ import attrs
 from flintmq.core.running_loop import running_loop
 
 CANCEL_TIMEOUT_S: Final = 5.0
-"""How long a close waits for tasks that it has cancelled. A coroutine function of the user's may go on all the same."""
+"""Seconds that a close waits for the tasks it has cancelled; a user's coroutine function can ignore its cancellation."""
 
 
 class CallbackError(RuntimeError):
-    """A user's function raised an exception that would have ended a task, a thread or the process; it is the cause."""
+    """A user's function raised an exception that would have ended a task, a thread or the process; see ``__cause__``."""
 
 
 @attrs.frozen
 class Raised:
-    """An exception that a function raised in a thread, carried back to the loop as a value.
+    """An exception that a function raised on a thread, returned to the event loop as a value.
 
-    A future cannot carry ``StopIteration``, and ``SystemExit`` in a callback of the loop ends the loop.
+    It is a value because a future cannot hold ``StopIteration``, and ``SystemExit`` in a callback ends the loop.
     """
 
     failure: BaseException
 
 
 def called(function: Callable[[Any], Any], argument: Any) -> Any:
-    """Return what the function returns, or :class:`Raised`. For threads."""
+    """Return the function's result, or :class:`Raised` if it raises. Run it on a thread."""
     try:
         return function(argument)
     except BaseException as failure:
@@ -38,7 +38,7 @@ def called(function: Callable[[Any], Any], argument: Any) -> Any:
 
 
 def result_of(outcome: Any) -> Any:
-    """Return what :func:`called` has brought from a thread, or raise what the function raised, as :func:`outcome_of` does."""
+    """Return the result in the outcome of :func:`called`, or raise the function's exception as :func:`outcome_of` does."""
     if not isinstance(outcome, Raised):
         return outcome
     if ends_one_call(outcome.failure):
@@ -47,10 +47,11 @@ def result_of(outcome: Any) -> Any:
 
 
 def is_of_task(failure: BaseException) -> bool:
-    """Return whether the running task was cancelled or closed, so that the exception must go on.
+    """Return whether an exception means that the running task was cancelled or closed, so it must be propagated.
 
-    A ``CancelledError`` that a user's function raises by itself, or that comes of a future which somebody else cancelled, is a
-    failure of the function. A ``GeneratorExit`` is, too, while a task runs: a coroutine is closed when its task does not.
+    A ``CancelledError`` is a failure of the user's function if the running task was not cancelled, for example if the function
+    awaited a future that was cancelled. A ``GeneratorExit`` is one if a task runs, because coroutines are closed only outside
+    their tasks.
     """
     if not isinstance(failure, asyncio.CancelledError | GeneratorExit):
         return False
@@ -61,12 +62,12 @@ def is_of_task(failure: BaseException) -> bool:
 
 
 async def outcome_of(function: Callable[..., Any], *args: Any) -> Any:
-    """Return what a user's function returns, awaited if it is awaitable.
+    """Call a user's function and return its result, awaited if it is awaitable.
 
     Raises:
-        CallbackError: it raised ``SystemExit``, ``KeyboardInterrupt``, ``StopIteration`` or another exception that would end
-            more than this call, or ``CancelledError`` although nobody has cancelled the running task.
-        Exception: whatever else it raised.
+        CallbackError: the function raised ``SystemExit``, ``KeyboardInterrupt``, ``StopIteration`` or another exception that
+            would end more than this call, or ``CancelledError`` although the running task was not cancelled.
+        Exception: any other exception of the function.
     """
     try:
         outcome = function(*args)
@@ -78,7 +79,7 @@ async def outcome_of(function: Callable[..., Any], *args: Any) -> Any:
 
 
 def returned_by(function: Callable[..., Any], *args: Any) -> Any:
-    """Return what a user's plain function returns, called on the loop. Raises as :func:`outcome_of`."""
+    """Call a user's plain function in the caller's thread and return its result. Raises as :func:`outcome_of` does."""
     try:
         return function(*args)
     except BaseException as failure:
@@ -88,24 +89,24 @@ def returned_by(function: Callable[..., Any], *args: Any) -> Any:
 
 
 def is_coroutine_function(function: Callable[..., Any]) -> bool:
-    """Return whether calling a function, or an object that is callable, makes a coroutine."""
+    """Return whether a call of a function, or of a callable object, returns a coroutine."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
 
 
 def ends_one_call(failure: BaseException) -> bool:
-    """Return whether an exception ends no more than the call that raises it, wherever it is raised."""
+    """Return whether an exception ends only the call that raises it, in coroutines and generators too."""
     return isinstance(failure, Exception) and not isinstance(failure, StopIteration | StopAsyncIteration)
 
 
 def as_exception(failure: BaseException) -> Exception:
-    """Return the failure itself, or a :class:`CallbackError` if it is an exception that ends more than a call."""
+    """Return the failure unchanged, or a :class:`CallbackError` in its place if it would end more than one call."""
     if isinstance(failure, Exception) and ends_one_call(failure):
         return failure
     return CallbackError(f"a function that was given to this client raised {told(failure)}")
 
 
 def told(failure: BaseException) -> str:
-    """Return the class and the text of an exception, also if its ``__str__`` raises."""
+    """Return the class name and the message of an exception, even if its ``__str__`` raises."""
     try:
         text = str(failure)
     except Exception as failed:
@@ -114,9 +115,9 @@ def told(failure: BaseException) -> str:
 
 
 async def ended(tasks: Collection[asyncio.Task[Any]]) -> list[str]:
-    """Cancel tasks, and wait for their ends; return the names of those that go on all the same after ``CANCEL_TIMEOUT_S``.
+    """Cancel tasks and wait for them; return the names of the tasks that still run after ``CANCEL_TIMEOUT_S``.
 
-    A task that calls this by way of a user's function, such as a check that closes its producer, is left out.
+    The calling task is left out: a user's function, such as a check that closes its producer, can be one of the tasks.
     """
     others = [task for task in tasks if task is not asyncio.current_task()]
     for task in others:
@@ -126,5 +127,5 @@ async def ended(tasks: Collection[asyncio.Task[Any]]) -> list[str]:
     done, going_on = await asyncio.wait(others, timeout=CANCEL_TIMEOUT_S)
     for task in done:
         if not task.cancelled():
-            task.exception()  # it is nobody's any more
+            task.exception()  # retrieve it, or asyncio logs it as never retrieved
     return sorted(task.get_name() for task in going_on)

@@ -1,4 +1,4 @@
-"""Bodies as values: what a consumer's messages have as ``value``, and messages that are made of values."""
+"""Codecs: they decode message bodies into values (``message.value``) and encode values as bodies."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ _OF_PYDANTIC: Final = "model_validate_json"
 
 
 class Codec(Protocol):
-    """Makes a value of a body. It is called where a program asks for ``message.value``: in a listener's thread, for example."""
+    """Decodes message bodies into values. It is called on the thread that reads ``message.value``, such as a listener's."""
 
     def decode(self, body: bytes, /) -> object:
-        """Return the value. Whatever it raises, ``message.value`` raises as a :class:`CodecError`."""
+        """Return the value of a body. If it raises an exception, ``message.value`` raises :class:`CodecError`."""
         ...
 
 
 class JsonCodec(Generic[T]):
-    """Bodies that are JSON. Thread-safe.
+    """A codec for bodies in JSON. Thread-safe.
 
     ::
 
         orders = JsonCodec(Order)
         producer.send(orders.message("Orders", Order(7), keys="order-7"))
-        consumer = Consumer("billing", "127.0.0.1:9876", codec=orders)      # its messages have an Order as value
+        consumer = Consumer("billing", "127.0.0.1:9876", codec=orders)      # message.value is then an Order
 
     Args:
-        model: what a body is made: a msgspec ``Struct``, a pydantic ``BaseModel``, a dataclass, an attrs class, a
-            ``TypedDict``, or a type such as ``list[int]``. None: dictionaries, lists, texts and numbers.
+        model: the type to decode bodies into: a msgspec ``Struct``, a pydantic ``BaseModel``, a dataclass, an attrs class, a
+            ``TypedDict``, or a type such as ``list[int]``. None: dictionaries, lists, strings and numbers.
 
     Raises:
-        TypeError: JSON cannot be made such a type.
+        TypeError: JSON cannot be decoded into this type.
     """
 
     @overload
@@ -52,14 +52,14 @@ class JsonCodec(Generic[T]):
         self._name = "JSON" if model is None else getattr(model, "__name__", str(model))
 
     def decode(self, body: bytes, /) -> T:
-        """Return the value in a body.
+        """Return the value of a body.
 
         Raises:
-            CodecError: the body cannot be read as JSON, or not as such a value.
+            CodecError: the body is not JSON, or does not fit the model.
         """
         try:
             return self._decode(body)
-        except Exception as failure:  # pydantic's and a model's own, too
+        except Exception as failure:  # pydantic and a model's validators raise exceptions of any type
             raise CodecError(
                 f"a body of {len(body)} bytes does not decode as {self._name}: {told(failure)}"
             ) from failure
@@ -68,7 +68,7 @@ class JsonCodec(Generic[T]):
         """Return the body of a value.
 
         Raises:
-            CodecError: JSON cannot be made of it.
+            CodecError: the value cannot be encoded as JSON.
         """
         try:
             if hasattr(value, _OF_PYDANTIC):
@@ -87,23 +87,26 @@ class JsonCodec(Generic[T]):
         properties: Mapping[str, str] | None = None,
         delay: str | None = None,
     ) -> Message:
-        """Return a message with the value as its body; what else a message may have, ``attrs.evolve`` adds.
+        """Return a message with the encoded value as its body. Use ``attrs.evolve`` to set its other fields.
 
         Raises:
-            CodecError: JSON cannot be made of the value.
+            CodecError: the value cannot be encoded as JSON.
             InvalidArgumentError: see :class:`Message`.
         """
         return Message(topic, self.encode(value), tags, keys, properties or {}, delay=delay)
 
 
 def having(codec: Codec, messages: MessageExt | Sequence[MessageExt]) -> None:
-    """Have messages decode their bodies by a codec, each when its ``value`` is first asked for."""
+    """Set the codec of messages; each message decodes its body when its ``value`` is first read."""
     for message in (messages,) if isinstance(messages, MessageExt) else messages:
         message.__dict__["codec"] = codec
 
 
 def decoding(function: Callable[[Any], Any], codec: Codec) -> Callable[[Any], Any]:
-    """Return a listener or a batch listener whose messages decode their bodies by a codec; of the same kind as it was."""
+    """Return a listener that sets the codec of its messages and calls ``function``, a listener or a batch listener.
+
+    It is a coroutine function if ``function`` is.
+    """
     if is_coroutine_function(function):
 
         async def decode_and_await(messages: Any) -> Any:

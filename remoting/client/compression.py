@@ -1,4 +1,4 @@
-"""Compresses and decompresses the bodies of messages, within bounds."""
+"""Compression and decompression of message bodies, with limits on the decompressed size."""
 
 from __future__ import annotations
 
@@ -16,21 +16,23 @@ METHOD_MASK: Final = 0x700
 LZ4: Final = 0x100
 ZSTD: Final = 0x200
 ZLIB: Final = 0x300
-"""0 is zlib too: what was written before there were methods."""
+"""The bits of zlib in the system flag. No bits mean zlib too, as in messages of clients older than the other methods."""
 
 DECOMPRESSED_MAX_BYTES: Final = 4 * FRAME_MAX_BYTES
-"""A few kilobytes can decompress to gigabytes."""
+"""Maximum size of a decompressed body; without it, a few kilobytes could expand to gigabytes."""
 PART_BYTES: Final = 64 * 1024
-"""How much of a body is read, and about how much is made, at a time."""
+"""Number of compressed bytes to read at a time, and the approximate size of a decompressed part."""
 _ZSTD_HEADER_MAX_BYTES: Final = 18
 _ZSTD_RLE: Final = 1
-"""The kind of a block of one byte that is repeated."""
+"""The block type of zstd for one repeated byte."""
 _ZSTD_WINDOW_MAX_BYTES: Final = 8 * 1024 * 1024
-"""A frame says how much memory its reader keeps. Every reader should take so much (RFC 8878); common writers need no more."""
+"""Maximum window size of a zstd frame, which is memory that its reader needs.
+
+RFC 8878 recommends that every decoder support this size; common encoders use no more."""
 
 
 class UnreadableError(FlintError):
-    """The body of a message is wanted, and cannot be read; says why."""
+    """The body of a message cannot be read; the text gives the reason."""
 
 
 class CompressionError(UnreadableError):
@@ -38,24 +40,25 @@ class CompressionError(UnreadableError):
 
 
 class TooLongError(CompressionError):
-    """A body is longer than it may be when it is decompressed."""
+    """The decompressed body would exceed the maximum size."""
 
 
 def compress(body: bytes, level: int = 5) -> tuple[bytes, int]:
-    """Return a body compressed with zlib, and the system flag's bits that say so."""
+    """Return a body compressed with zlib, and the bits to set in the message's system flag."""
     return zlib.compress(body, level), COMPRESSED | ZLIB
 
 
 def decompress(body: bytes, sys_flag: int, max_bytes: int | None = None) -> bytes:
-    """Return a body as it was before it was compressed; itself when it was not, or is empty.
+    """Return a decompressed body; an uncompressed or empty body is returned unchanged.
 
     Args:
-        body: as it is stored.
-        sys_flag: of the message.
-        max_bytes: how long the result may be; None: :data:`DECOMPRESSED_MAX_BYTES`. A longer one is not made.
+        body: the stored body.
+        sys_flag: the message's system flag, which says whether and how the body is compressed.
+        max_bytes: the maximum size of the result; None: :data:`DECOMPRESSED_MAX_BYTES`. Decompression stops beyond it.
 
     Raises:
-        TooLongError, CompressionError: see there.
+        TooLongError: the result would exceed ``max_bytes``.
+        CompressionError: the body is damaged, or the package for its method is not installed.
     """
     if max_bytes is None:
         max_bytes = DECOMPRESSED_MAX_BYTES
@@ -68,13 +71,13 @@ def decompress(body: bytes, sys_flag: int, max_bytes: int | None = None) -> byte
 
 
 def decompressed_parts(body: bytes, sys_flag: int, max_bytes: int | None = None) -> Iterator[bytes]:
-    """Yield a body as it was before it was compressed, in parts of at most 128 KiB, each made when it is asked for.
+    """Yield a decompressed body in parts of at most 128 KiB, each decompressed on demand.
 
     Args:
         body, sys_flag, max_bytes: as for :func:`decompress`.
 
     Raises:
-        TooLongError, CompressionError: as :func:`decompress`; parts may have come before.
+        TooLongError, CompressionError: as :func:`decompress`; some parts may already have been yielded.
     """
     if max_bytes is None:
         max_bytes = DECOMPRESSED_MAX_BYTES
@@ -131,18 +134,18 @@ def _lz4_parts(lz4: Any, body: bytes) -> Iterator[bytes]:
 
 
 def _zstd_parts(zstd: Any, body: bytes) -> Iterator[bytes]:
-    """Yield what each block makes, which is at most 128 KiB: four bytes may make as much. See RFC 8878, section 3.1.1."""
+    """Decompress and yield each block, at most 128 KiB; even a block of four bytes can expand to that (RFC 8878, 3.1.1)."""
     stream = zstd.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_MAX_BYTES).decompressobj()
     begin = 0
     try:
         at = zstd.frame_header_size(body)
-    except zstd.ZstdError:  # it is too short for a header, or none: nothing comes of it
+    except zstd.ZstdError:  # no frame header, or an incomplete one: there is nothing to decompress
         at, body = len(body), body[:_ZSTD_HEADER_MAX_BYTES]
     while not stream.eof and begin < len(body):
         head = int.from_bytes(body[at : at + 3], "little")
         is_last, kind, size = head & 1, head >> 1 & 3, head >> 3
         at += 3 + (1 if kind == _ZSTD_RLE else size)
-        end = len(body) if is_last else min(at, len(body))  # behind the last block may be a checksum
+        end = len(body) if is_last else min(at, len(body))  # a checksum can follow the last block
         if part := stream.decompress(body[begin:end]):
             yield part
         begin = end
@@ -175,5 +178,5 @@ def _package_parts(
         yield from parts(found, body)
     except CompressionError:
         raise
-    except Exception as failure:  # whatever the package raises for damaged input
+    except Exception as failure:  # the packages raise exceptions of their own types for damaged input
         raise CompressionError(f"the body is no {package} stream: {failure}") from failure

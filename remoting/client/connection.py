@@ -1,4 +1,6 @@
-"""One connection of a client: frames out in few writes, answers paired with requests (docs/internals/protocol.md, Frame).
+"""A client's connection to one server: it joins frames into few writes and matches answers to requests.
+
+docs/internals/protocol.md, Frame, describes the format.
 
 ::
 
@@ -18,19 +20,20 @@ from flintmq.remoting.wire.command import RemotingCommand, decode_command, encod
 from flintmq.remoting.wire.frame import FrameDecoder
 
 WRITE_BYTES: Final = 64 * 1024
-"""Frames are joined to writes of about this size: fewer system calls, and no large copies."""
+"""Approximate size up to which frames are joined into one write, to save system calls without large copies."""
 SILENCE_S: Final = 3.0
-"""A peer that leaves requests unanswered for so long, and sends nothing else either, is taken for lost: the path to it may have
-been cut without a word, and the kernel would go on trying for a quarter of an hour."""
+"""Seconds after which a server that leaves requests unanswered, and sends nothing else, is considered lost.
+
+Its network path may be broken without notice, and the kernel would retransmit for some 15 minutes."""
 _TLS_ALERT: Final = b"\x15\x03"
-"""What a server's answer to a plain frame begins with where it wants TLS."""
+"""The first two bytes of a TLS alert, which a TLS server sends as its answer to a plain frame."""
 WANTS_TLS: Final = "it may want TLS (ssl_context, FLINT_TLS), or not take this client"
 CLOSE_TIMEOUT_S: Final = 1.0
-"""A peer that does not read may not hold up a close for longer."""
+"""Seconds that a close waits for a server that does not read."""
 
 
 def timed_out(address: str, code: int, timeout_ms: float) -> RemotingTimeoutError:
-    """Return the error for a request that was not answered in time."""
+    """Return the error for a request that was not answered within its timeout."""
     return RemotingTimeoutError(f"no answer from {address} to request {code} within {timeout_ms:g} ms")
 
 
@@ -44,14 +47,16 @@ class Waiting(msgspec.Struct, gc=False):
 
 
 class ClientConnection(asyncio.Protocol):
-    """The protocol of one connection. Loop thread only.
+    """The asyncio protocol of one connection, used by :class:`~flintmq.remoting.client.transport.RemotingClient`.
+
+    Loop thread only.
 
     Args:
-        address: ``host:port``, for messages.
-        on_request: called with requests that the server pushes.
-        on_lost: called once, when the connection is gone.
-        idle_timeout_s: without a read or a write for so long, the connection is closed.
-        max_frame_bytes: the longest frame accepted.
+        address: the server's ``host:port``, for error messages.
+        on_request: called with each request that the server sends.
+        on_lost: called once, after the connection has ended.
+        idle_timeout_s: the connection is closed after this time without a read or a write.
+        max_frame_bytes: the maximum size of a frame; a longer one closes the connection.
     """
 
     def __init__(
@@ -64,12 +69,12 @@ class ClientConnection(asyncio.Protocol):
     ) -> None:
         self.address = address
         self.waiting: dict[int, Waiting] = {}
-        """Opaque → the request that is not answered yet."""
+        """Requests that are not answered yet, keyed by opaque."""
         self._outgoing: list[bytes] = []
-        """Frames of this turn of the loop: they leave in one write, or in as few as :data:`WRITE_BYTES` allows."""
+        """Frames of the current iteration of the event loop, written together in writes of about :data:`WRITE_BYTES`."""
         self._outgoing_bytes = 0
         self._expiry: asyncio.TimerHandle | None = None
-        """Of the earliest deadline among those that wait, or an earlier time."""
+        """Timer at the earliest deadline of the waiting requests, or before it."""
         self._on_request = on_request
         self._on_lost = on_lost
         self._idle_timeout_s = idle_timeout_s
@@ -78,12 +83,12 @@ class ClientConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._is_writable = False
         self._writable = asyncio.Event()
-        """Set while it can be written to, and when it is lost: then nobody needs to wait any more."""
+        """Set while the connection is writable, and after it is lost, so that no task waits on."""
         self._closed = asyncio.Event()
         self._active_at_s = self._received_at_s = self.loop.time()
         self._has_received = self._has_written = self._is_closing = False
         self._silent_since_s: float | None = None
-        """When the first request was sent that ran out of time while nothing came from the peer."""
+        """Send time, on the loop's clock, of the first request that timed out while the server sent nothing; None if none."""
         self._idle_timer: asyncio.TimerHandle | None = None
         self._reason = "closed"
 
@@ -93,13 +98,13 @@ class ClientConnection(asyncio.Protocol):
 
     @property
     def is_ready(self) -> bool:
-        """Return whether it takes a frame now, because its peer keeps up."""
+        """Whether the connection is open and its write buffer is below the limit."""
         return self._is_writable and self._transport is not None and not self._transport.is_closing()
 
-    # --- what asyncio calls ---
+    # --- methods that asyncio calls ---
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's are none by type
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are not subclasses of it
         self.resume_writing()
         self._arm_idle_timer()
 
@@ -145,14 +150,14 @@ class ClientConnection(asyncio.Protocol):
         self._closed.set()
         self._on_lost(self)
 
-    # --- what the client calls ---
+    # --- methods that the client calls ---
 
     async def writable(self) -> None:
-        """Wait until the peer keeps up, or the connection is gone."""
+        """Wait until the write buffer is below the limit, or the connection is lost."""
         await self._writable.wait()
 
     def write(self, command: RemotingCommand) -> None:
-        """Write a command, with the others of this turn of the loop. Raises ``RemotingError`` when the connection is gone."""
+        """Queue a command to be written in this iteration of the loop. Raises ``RemotingError`` if the connection is lost."""
         if self._transport is None or self._transport.is_closing():
             raise self._lost()
         frame = encode_command(command)
@@ -160,19 +165,19 @@ class ClientConnection(asyncio.Protocol):
             self.loop.call_soon(self._write_outgoing)
         self._outgoing.append(frame)
         self._outgoing_bytes += len(frame)
-        if self._outgoing_bytes >= WRITE_BYTES:  # a sender that never waits must notice a peer that is slow
+        if self._outgoing_bytes >= WRITE_BYTES:  # write now, so that a sender that never awaits sees the buffer fill
             self._write_outgoing()
 
     def ask(self, command: RemotingCommand, timeout_ms: float, deadline_s: float) -> asyncio.Future[RemotingCommand]:
-        """Write a request and return its answer to come; a caller that gives up removes it from :attr:`waiting`.
+        """Write a request and return the future of its answer; a caller that gives up removes it from :attr:`waiting`.
 
         Args:
-            command: the request, with an opaque that nobody waits for.
-            timeout_ms: what the error names.
-            deadline_s: the loop's time at which ``RemotingTimeoutError`` is raised in place of an answer.
+            command: the request, with an opaque that no other waiting request has.
+            timeout_ms: the timeout to name in the error.
+            deadline_s: the time on the loop's clock at which the future gets ``RemotingTimeoutError``.
 
         Raises:
-            RemotingError: the connection is gone; in place of the answer, when it is lost before.
+            RemotingError: the connection is lost. The future gets it too if the connection is lost before the answer.
         """
         self.write(command)
         answered: asyncio.Future[RemotingCommand] = self.loop.create_future()
@@ -182,7 +187,7 @@ class ClientConnection(asyncio.Protocol):
         return answered
 
     async def close(self) -> None:
-        """Send what is buffered, then close. Return when the connection is gone, within ``CLOSE_TIMEOUT_S``."""
+        """Write the buffered frames and close the connection, within ``CLOSE_TIMEOUT_S``."""
         if self._transport is None:
             return
         self._write_outgoing()
@@ -196,12 +201,12 @@ class ClientConnection(asyncio.Protocol):
             await self._closed.wait()
 
     def abort(self) -> None:
-        """Close without sending what is buffered."""
+        """Close the connection at once and discard buffered frames."""
         if self._transport is not None:
             self._is_closing = True
             self._transport.abort()
 
-    # --- inside ---
+    # --- internals ---
 
     def _command_received(self, command: RemotingCommand) -> None:
         if not command.is_response:
@@ -214,7 +219,7 @@ class ClientConnection(asyncio.Protocol):
     def _write_outgoing(self) -> None:
         outgoing, self._outgoing, self._outgoing_bytes = self._outgoing, [], 0
         if not outgoing or self._transport is None or self._transport.is_closing():
-            return  # lost meanwhile: those who wait for an answer have been told
+            return  # if the connection was lost, connection_lost() has failed the waiting requests
         self._active_at_s = self.loop.time()
         self._has_written = True
         self._transport.write(outgoing[0] if len(outgoing) == 1 else b"".join(outgoing))
@@ -225,7 +230,10 @@ class ClientConnection(asyncio.Protocol):
         self._expiry = self.loop.call_at(deadline_s, self._expire)
 
     def _expire(self) -> None:
-        """Tell those whose time is over. One timer for all: nearly every request is answered long before its own would ring."""
+        """Fail the requests whose deadlines have passed, and close the connection if the server is silent.
+
+        One timer serves all requests, because nearly all are answered long before their deadlines.
+        """
         self._expiry = None
         now_s = self.loop.time()
         for waiting in self.waiting.values():
@@ -236,7 +244,7 @@ class ClientConnection(asyncio.Protocol):
                 waiting.answered.set_exception(timed_out(self.address, waiting.code, waiting.timeout_ms))
         if self._silent_since_s is not None and now_s - self._silent_since_s >= SILENCE_S:
             self._reason = f"no answer for {now_s - self._silent_since_s:.1f} s"
-            self.abort()  # as RocketMQ's client does (clientCloseSocketIfTimeout): the next request opens another
+            self.abort()  # like RocketMQ's client (clientCloseSocketIfTimeout); the next request opens a new connection
             return
         left = [waiting.deadline_s for waiting in self.waiting.values() if not waiting.answered.done()]
         if left:

@@ -1,4 +1,4 @@
-"""Where consuming begins: one spelling for the client, the command line and the console."""
+"""The position where consuming begins, in one notation for the client, the command line and the console."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ FROM_TIMESTAMP: Final = "CONSUME_FROM_TIMESTAMP"
 Where = Literal["CONSUME_FROM_LAST_OFFSET", "CONSUME_FROM_FIRST_OFFSET", "CONSUME_FROM_TIMESTAMP"]
 
 ConsumeFrom = str | int | datetime
-"""Where consuming begins: ``"first"``, ``"last"``, or a time, as a ``datetime``, as text such as ``"2026-01-31T12:00"``, or in
-milliseconds since 1970. RocketMQ's names mean the same: ``CONSUME_FROM_FIRST_OFFSET``, ``CONSUME_FROM_LAST_OFFSET``, and
-``CONSUME_FROM_TIMESTAMP`` where the time stands elsewhere. A time without a zone is that of this machine."""
+"""The position where consuming begins: ``"first"``, ``"last"``, or a time.
+
+A time is a ``datetime``, a text such as ``"2026-01-31T12:00"``, or milliseconds since 1970. Without a time zone it is in this
+machine's zone. RocketMQ's names are accepted too: ``CONSUME_FROM_FIRST_OFFSET``, ``CONSUME_FROM_LAST_OFFSET``, and
+``CONSUME_FROM_TIMESTAMP``, for which the time is passed separately."""
 
 NAMES: Final[dict[str, Where]] = {
     "first": FROM_FIRST,
@@ -27,18 +29,18 @@ NAMES: Final[dict[str, Where]] = {
     FROM_TIMESTAMP: FROM_TIMESTAMP,
 }
 SECONDS_MAX: Final = 10_000_000_000
-"""A time below it, in ms, lies in the first months of 1970: it was given in seconds."""
+"""The limit below which a time in milliseconds is refused: it lies in the first months of 1970, so it was given in seconds."""
 
 
 def begin_of(value: ConsumeFrom, timestamp_ms: int = 0) -> tuple[Where, int]:
-    """Return RocketMQ's name for where consuming begins, and the time in milliseconds since 1970 (0: none).
+    """Return RocketMQ's name for the position where consuming begins, and the time in milliseconds since 1970 (0: none).
 
     Args:
-        value: as the user wrote it.
-        timestamp_ms: the time that belongs to ``CONSUME_FROM_TIMESTAMP``.
+        value: the user's value.
+        timestamp_ms: the time to use if ``value`` is ``CONSUME_FROM_TIMESTAMP``.
 
     Raises:
-        InvalidArgumentError: it is none of the spellings, and not a time.
+        InvalidArgumentError: ``value`` is neither a known name nor a time.
     """
     if isinstance(value, str) and value in NAMES:
         where = NAMES[value]
@@ -53,7 +55,7 @@ def begin_of(value: ConsumeFrom, timestamp_ms: int = 0) -> tuple[Where, int]:
 
 
 def time_ms(value: ConsumeFrom) -> int:
-    """Return a time in milliseconds since 1970. Raises ``ValueError``."""
+    """Return a time in milliseconds since 1970. Raises ``ValueError`` if ``value`` is not a time."""
     if isinstance(value, str):
         try:
             return parse_timestamp(value)[0]

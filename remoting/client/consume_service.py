@@ -1,4 +1,4 @@
-"""Pulls the messages of the queues that a member holds, and hands them to its listener, concurrently or in order.
+"""Pulls messages from a member's queues, and passes them to its listener, concurrently or in order.
 
 See ``PullMessageService``, ``ConsumeMessageConcurrentlyService`` and ``ConsumeMessageOrderlyService`` of RocketMQ.
 """
@@ -35,28 +35,28 @@ from flintmq.remoting.client.troubles import Troubles
 from flintmq.remoting.client.unreadable import UnreadableMessages
 
 Unit = tuple[ProcessQueue, Sequence[MessageExt]]
-"""Messages of one queue that a listener gets in one call."""
+"""The messages of one queue for one call of the listener."""
 _LOOK_S: Final = 60.0
-"""How often it is looked whether a listener takes too long, at most."""
+"""Maximum interval in seconds between checks for listeners that take longer than ``consume_timeout_s``."""
 _TURN_S: Final = 0.01
-"""Workers whose listener never waits let the loop do something else so often."""
+"""Seconds after which workers yield to the event loop, even if their listener never awaits."""
 StartTask = Callable[[Coroutine[Any, Any, None], str], "asyncio.Task[None]"]
-"""Starts work that ends with the consumer, under a name."""
+"""A function that starts a named task that ends with the consumer, from a coroutine and the name."""
 
 
 class ConsumeService:
-    """Pulls and consumes the messages of one member, one task a queue. Loop thread only::
+    """Pulls and consumes the messages of one member, with one task per queue. Loop thread only::
 
-        run: pull ─▶ held ─▶ units, of one message or as many as a batch listener takes ─▶ workers ─▶ listener
+        run: pull ─▶ held ─▶ units: one message, or a list for a batch listener ─▶ workers ─▶ listener
               ▲        │                                                                      │
               └─ while there is room                          done, or sent back ◀────────────┘
 
     Args:
         member: the member of the group.
-        listener: consumes messages; None hands them to :attr:`iteration`.
-        batch_listener: consumes lists of them, in place of a listener.
+        listener: consumes messages; None passes them to :attr:`iteration`.
+        batch_listener: consumes lists of messages; used instead of a listener.
         start_task: starts the workers.
-        codec: decodes the bodies.
+        codec: decodes bodies for ``message.value``.
     """
 
     def __init__(
@@ -87,40 +87,40 @@ class ConsumeService:
         self._start_task = start_task
         self._brokers = BrokerPatience(member, start_task)
         self._failing = Troubles(member.client.clock)
-        """Queues whose pulls a broker refuses, or answers with what does not decode."""
+        """Queues whose pulls a broker refuses, or answers in a way that cannot be decoded."""
         self._units: deque[Unit] = deque()
-        """Pulled, and handed to no worker yet."""
+        """Pulled units that no worker has taken yet."""
         self._idle: deque[asyncio.Future[None]] = deque()
-        """Workers that wait for a unit."""
+        """Futures of the workers that wait for a unit."""
         self._threads = DaemonThreads(f"{member.group}-listener", member.settings.concurrency)
         self._goes_on = asyncio.Event()
-        """Set unless pulling is suspended."""
+        """Event that is cleared while pulling is suspended."""
         self._goes_on.set()
         self._is_ending = False
-        """Whether no message is begun any more."""
+        """Whether the consumer is closing, so that no further unit is consumed."""
         self._busy = 0
-        """Workers that have a unit."""
+        """Number of workers that consume a unit."""
         self._none_busy = asyncio.Event()
         self._none_busy.set()
         self._begun: dict[int, tuple[float, Unit]] = {}
-        """What a listener has, and since when, by the number of the call; not where messages are consumed in order."""
+        """Start times (monotonic, in seconds) and units of running listener calls, keyed by call number; not if orderly."""
         self._calls = itertools.count()
         self._turn_ends_s = 0.0
-        """When the workers let the loop do something else, by the loop's time."""
+        """The time, on the loop's clock, at which workers yield to the event loop."""
         self._turn_is_due = False
 
     def suspend(self) -> None:
-        """Pull nothing more until :meth:`resume`; what was pulled is consumed."""
+        """Stop pulling until :meth:`resume`. Messages already pulled are consumed."""
         self._goes_on.clear()
 
     def resume(self) -> None:
-        """Pull again after :meth:`suspend`."""
+        """Start pulling again after :meth:`suspend`."""
         self._goes_on.set()
 
     def start(self) -> None:
-        """Start the workers; orderly messages are consumed by the tasks that pull them."""
+        """Start the workers. An orderly consumer has none, because the tasks that pull also consume."""
         self._is_ending = False
-        self._begun.clear()  # what was abandoned before comes again by itself
+        self._begun.clear()  # brokers deliver messages abandoned by an earlier close again
         self.iteration.begin()
         self._brokers.begin()
         timeout_s = self._settings.consume_timeout_s
@@ -131,9 +131,9 @@ class ConsumeService:
                 self._start_worker(number)
 
     def _start_worker(self, number: int) -> None:
-        """Start a worker. One that ends before the consumer is closed, because something cancelled it, has a successor.
+        """Start a worker, and replace it after a pause if it is cancelled before the consumer is closed.
 
-        That comes later: a loop that is about to end has cancelled all of its tasks, and nothing begins any more.
+        The pause avoids new workers on an event loop that is shutting down and has cancelled all tasks.
         """
         loop = asyncio.get_running_loop()
 
@@ -154,7 +154,7 @@ class ConsumeService:
         self._start_task(self._worker(), f"worker-{number}").add_done_callback(ended)
 
     async def drain(self, timeout_s: float) -> None:
-        """Begin no more messages, and wait so long at most for those that listeners have."""
+        """Start no further listener call, and wait at most ``timeout_s`` for the running calls."""
         self._is_ending = True
         self._units.clear()
         if timeout_s and self._has_listener:
@@ -177,11 +177,11 @@ class ConsumeService:
             )
 
     def close(self) -> None:
-        """Hand no more messages to the threads of a plain function; those that it consumes now are finished."""
+        """End the threads of a plain listener, each after its current call."""
         self._threads.shutdown()
 
     async def run(self, held: ProcessQueue) -> None:
-        """Pull and consume until the queue is given up, or its topic is not subscribed to any more."""
+        """Pull and consume a queue until the queue is released, or its topic is no longer subscribed."""
         while not held.dropped:
             await held.has_room()
             await self._goes_on.wait()
@@ -216,7 +216,7 @@ class ConsumeService:
                 await asyncio.sleep(self._settings.pull_interval_ms / 1000)
 
     def _submit(self, units: Sequence[Unit]) -> None:
-        """Hand units to workers, or to those who will be free first."""
+        """Queue units for the workers, and wake idle ones."""
         if self._is_ending:
             return
         self._units.extend(units)
@@ -228,7 +228,7 @@ class ConsumeService:
             self._idle.popleft().set_result(None)
 
     async def _pull(self, held: ProcessQueue, subscription: SubscriptionData) -> tuple[MessageExt, ...]:
-        """Pull once, and enter the messages among those that are held."""
+        """Pull once, add the messages to the process queue, and return them."""
         clock = self._member.client.clock
         held.last_pull_timestamp_ms = clock.now_ms()
         begin_s = clock.monotonic_s()
@@ -240,13 +240,13 @@ class ConsumeService:
         self._brokers.answered(held.queue)
         if self._failing:
             self._failing.over(str(held.queue))
-        if not self._goes_on.is_set():  # suspended while the broker held the pull: it is asked for again
+        if not self._goes_on.is_set():  # suspended while the broker held the pull: pull again after resume()
             return ()
         held.pull_queue_offset = result.next_begin_queue_offset
         if result.status is PullStatus.OFFSET_ILLEGAL:
             log.warning(
                 "client.offset_illegal",
-                "offset %(asked_offset)d of %(queue)s is illegal: going on at %(now_offset)d",
+                "offset %(asked_offset)d of %(queue)s is illegal: pulling continues at %(now_offset)d",
                 asked_offset=asked,
                 queue=held.queue,
                 now_offset=held.pull_queue_offset,
@@ -259,13 +259,16 @@ class ConsumeService:
         return result.messages
 
     async def consume(self, message: MessageExt) -> ConsumeResult:
-        """Hand one message to the listener, with its topic before any retry. Raises what the listener raises."""
+        """Pass one message to the listener, under its original topic if it is a retry, and return the result.
+
+        Raises the listener's exceptions.
+        """
         if self._unreadable.is_withheld(message):
             raise UnreadableError(message.body_error)
         return ConsumeResult.SUCCESS if await self._consumed((message,)) else ConsumeResult.LATER
 
     async def _consumed(self, messages: Sequence[MessageExt]) -> int:
-        """Hand a unit to the listener; return how many of its messages, from the first on, are consumed."""
+        """Pass a unit to the listener; return the number of messages it consumed, counted from the first."""
         if messages[0].topic == self._retry_topic:
             messages = [self._as_sent(message) for message in messages]
         argument = list(messages) if self._takes_lists else messages[0]
@@ -282,32 +285,35 @@ class ConsumeService:
         raise TypeError(f"the listener of {self._member.group} returns {takes}, not {outcome!r}")
 
     def _as_sent(self, message: MessageExt) -> MessageExt:
-        """Return a message that comes again with the topic it had at first."""
+        """Return a redelivered message with its original topic in place of the retry topic."""
         original = message.properties.get(RETRY_TOPIC)
         return replace(message, topic=self._member.client.namespace.unwrap(original)) if original else message
 
     async def _in_thread(self, argument: Any, messages: Sequence[MessageExt]) -> Any:
-        """Call a plain function in one of as many threads as messages are consumed at a time: the loop's own are few."""
+        """Call a plain listener on one of this consumer's threads, and return its result.
+
+        They are separate from the loop's default threads, which are too few for ``concurrency``.
+        """
         loop, context = asyncio.get_running_loop(), contextvars.copy_context()
         try:
             consumed = loop.run_in_executor(self._threads, context.run, called, self._call, argument)
-        except RuntimeError as ending:  # the process ends: no thread begins any more
+        except RuntimeError as ending:  # the process is ending, so no function is called any more
             log.info(
                 "client.left_to_others",
                 "%(message)s is left to others, this process ends: %(reason)s",
                 message=messages[0].msg_id,
                 reason=ending,
             )
-            consumed = loop.create_future()  # until this consumer is cancelled
+            consumed = loop.create_future()  # never done; this task waits until it is cancelled
         return result_of(await consumed)
 
     @property
     def is_listening(self) -> bool:
-        """Return whether the caller's thread is in the listener. Thread-safe."""
+        """Whether the caller runs on a thread that is in the listener. Thread-safe."""
         return self._threads.is_current()
 
     async def _tried(self, held: ProcessQueue, messages: Sequence[MessageExt]) -> int:
-        """Return how many messages of a unit, from the first on, were consumed; none where the listener raised."""
+        """Consume a unit, with traces and counters; return the number of messages consumed, 0 if the listener raised."""
         clock, counts = self._member.client.clock, self._member.counts[held.queue.topic]
         held.last_consume_timestamp_ms = clock.now_ms()
         if messages[0].body_error and self._unreadable.is_withheld(messages[0]):
@@ -322,7 +328,7 @@ class ConsumeService:
             consumed = await self._consumed(messages)
         except NotTakenError:
             raise
-        except BaseException as failure:  # a failure of the listener means: again later, whatever it raised
+        except BaseException as failure:  # after any exception of the listener the messages are delivered again
             if is_of_task(failure):
                 raise
             log.exception(
@@ -342,7 +348,7 @@ class ConsumeService:
 
     async def _worker(self) -> None:
         loop = asyncio.get_running_loop()
-        while not self._is_ending:  # a listener may have swallowed that its task was cancelled
+        while not self._is_ending:  # not "while True": a listener can suppress the cancellation of this task
             while not self._units:
                 idle = loop.create_future()
                 self._idle.append(idle)
@@ -356,10 +362,10 @@ class ConsumeService:
                 except NotTakenError:
                     pass  # the consumer is closed
                 except asyncio.CancelledError:
-                    # Perhaps something else than close() has cancelled this task, such as its listener.
+                    # close() may not be the cause: a listener can cancel its own task.
                     self._try_later(held, messages)
                     raise
-                except Exception:  # not of the listener: the worker must go on all the same
+                except Exception:  # not the listener's, which _tried() catches: the worker must continue
                     log.exception(
                         "client.worker_failed",
                         "a worker of %(group)s failed at %(first_message)s of %(queue)s",
@@ -374,7 +380,7 @@ class ConsumeService:
                         self._none_busy.set()
             if (
                 loop.time() > self._turn_ends_s
-            ):  # a listener that never waits would keep heartbeats and pulls from theirs
+            ):  # otherwise a listener that never awaits would delay heartbeats and pulls
                 if not self._turn_is_due:
                     self._turn_is_due = True
                     loop.call_soon(self._begin_turn)
@@ -389,7 +395,7 @@ class ConsumeService:
         self._begun[number] = (self._member.client.clock.monotonic_s(), (held, messages))
         consumed = await self._tried(held, messages)
         if self._begun.pop(number, None) is None:
-            return  # it took too long: the broker has the messages again
+            return  # it took too long, and the messages were already sent back to the broker
         if consumed < len(messages) and self._member.is_clustering:
             held.done(messages[:consumed])
             for message in messages[consumed:]:
@@ -398,7 +404,10 @@ class ConsumeService:
             held.done(messages)
 
     async def _give_up_slow(self) -> None:
-        """Send back what a listener has had for too long: else one that hangs holds up what its queue commits, for good."""
+        """Send back messages whose listener call exceeds ``consume_timeout_s``.
+
+        Otherwise a listener that hangs would keep its queue from ever committing past them.
+        """
         now_s = self._member.client.clock.monotonic_s()
         for number, (began_s, (held, messages)) in list(self._begun.items()):
             if now_s - began_s >= self._settings.consume_timeout_s and self._begun.pop(number, None) is not None:
@@ -414,7 +423,7 @@ class ConsumeService:
         limit = self._settings.max_reconsume_times
         try:
             await self._member.api.send_back(message, self._settings.delay_level, 16 if limit is None else limit)
-        except Exception as failure:  # of a hook, too: else nobody would try the message again
+        except Exception as failure:  # also an exception of a hook: otherwise the message would not be retried
             if self._unreadable.is_passed_over(held, message, failure):
                 return
             if message.body_error:
@@ -456,10 +465,10 @@ class ConsumeService:
                 await asyncio.sleep(self._settings.retry_delay_s)
 
     async def _buried(self, held: ProcessQueue, message: MessageExt, limit: int) -> bool:
-        """Make a message that was tried often enough a dead letter; return whether that could be done."""
+        """Make a message whose attempts are used up a dead letter; return whether that succeeded."""
         try:
             await self._member.api.send_back(message, -1, limit)
-        except Exception as failure:  # of a hook, too
+        except Exception as failure:  # also an exception of a hook
             if self._unreadable.is_passed_over(held, message, failure):
                 return True
             log.warning(

@@ -44,10 +44,10 @@ CLOSED_BY_LISTENER: Final = (
 
 
 class Consumer(InstanceUser):
-    """A member of a consumer group. Loop thread only; use it in an ``async with`` statement.
+    """A member of a consumer group (``DefaultMQPushConsumer`` of RocketMQ). Loop thread only; use it in ``async with``.
 
-    With a listener, messages are handed to it. Without one, iterate: a message counts as consumed when the next one is
-    asked for, so that a message that ends the loop, by an exception or by ``break``, is delivered again::
+    With a listener, each message is passed to the listener. Without a listener, iterate: a message counts as consumed when the
+    next one is requested. If an exception or ``break`` ends the loop, the current message is delivered again::
 
         async with Consumer("group", "127.0.0.1:9876") as consumer:
             await consumer.subscribe("Topic", "TagA || TagB")
@@ -56,15 +56,15 @@ class Consumer(InstanceUser):
 
     Args:
         group: the consumer group.
-        listener: consumes messages, one a call.
-        batch_listener: consumes messages of one queue, up to ``settings.consume_batch_size`` a call, in place of a listener.
-        settings: the defaults are RocketMQ's.
-        offset_store: keeps the offsets; by default the one of the message model.
-        trace: whether to write what became of each message to the trace topic, or to the topic of this name.
-        codec: makes what messages then have as ``value`` of their bodies, such as
-            :class:`~flintmq.remoting.client.codec.JsonCodec`.
-        name_servers, client, instance_options: see :class:`~flintmq.remoting.client.instance.InstanceUser`;
-            no ``client`` is shared with another member of the group.
+        listener: consumes messages, one per call.
+        batch_listener: used instead of a listener; consumes up to ``settings.consume_batch_size`` messages of one queue per
+            call.
+        settings: the consumer's settings; the defaults are RocketMQ's.
+        offset_store: stores the group's offsets; by default the brokers (CLUSTERING) or a local file (BROADCASTING).
+        trace: True writes a trace record of each message to RocketMQ's trace topic; a string names another topic.
+        codec: decodes bodies for ``message.value``, such as :class:`~flintmq.remoting.client.codec.JsonCodec`.
+        name_servers, client, instance_options: see :class:`~flintmq.remoting.client.instance.InstanceUser`. Two members of a
+            group cannot share a ``client``.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Consumer(InstanceUser):
     ) -> None:
         self.group = group
         self.settings: ConsumerSettings = settings or ConsumerSettings()
-        if self.settings.message_model == BROADCASTING:  # its offsets are found again by this name
+        if self.settings.message_model == BROADCASTING:  # the client id names the folder of its offsets
             instance_options.setdefault("client_id", make_client_id(instance_name="DEFAULT"))
         super().__init__(name_servers, client=client, **instance_options)
         self.member: Membership = Membership(
@@ -96,25 +96,25 @@ class Consumer(InstanceUser):
         self.started_at_ms: int = 0
         self._started = False
         self._is_leaving = False
-        """Whether :meth:`close` has begun, and may have been cancelled before its end."""
+        """Whether :meth:`close` has begun and not ended; it may have been cancelled."""
         self._offsets = offset_store or self._default_offset_store()
         self.consumption: ConsumeService = ConsumeService(
             self.member, listener, batch_listener, self.member.start_task, codec
         )
         self.rebalancer: Rebalancer = Rebalancer(self.member, self._offsets, self.consumption.run)
 
-    # --- life ---
+    # --- start and close ---
 
     async def start(self) -> None:
-        """Join the group and begin to consume; also again, after :meth:`close`, with the subscriptions as they are.
+        """Join the group and begin to consume. After :meth:`close` it can be started again; it keeps its subscriptions.
 
         Raises:
-            ValueError: the ``client`` that it shares with others has another member of the group.
-            RemotingConnectError: that client is closed.
+            ValueError: the shared ``client`` already has a member of this group.
+            RemotingConnectError: the shared ``client`` is closed.
         """
         async with self._changes:
             if self._is_leaving:
-                await self._leave()  # a close was cancelled
+                await self._leave()  # finish a close() that was cancelled
             if not self._started:
                 self._open()
                 if self.member.tracer is not None:
@@ -146,12 +146,12 @@ class Consumer(InstanceUser):
     async def close(self) -> None:
         """Stop consuming, commit, leave the group and close the connections. Idempotent.
 
-        Messages that are being consumed concurrently are waited for as long as ``close_timeout_s`` of the settings says, else
-        abandoned and delivered again; an orderly message is finished first.
-        An iteration ends; the message that it was at is delivered again.
+        It waits up to ``settings.close_timeout_s`` for messages that are being consumed concurrently. Messages not finished by
+        then are abandoned and delivered again. An orderly message is always finished. An iteration ends, and its current
+        message is delivered again.
 
         Raises:
-            RuntimeError: called by its own listener, for whose end it would wait.
+            RuntimeError: called by this consumer's own listener; the call would wait for that listener to end.
         """
         refuse_own_callers([self])
         async with self._changes:  # a second call waits here until the first one has closed everything
@@ -162,7 +162,7 @@ class Consumer(InstanceUser):
             await self._shut()
 
     async def _leave(self) -> None:
-        """Stop consuming, commit and leave the group; again from the start where that was cancelled before."""
+        """Stop consuming, commit and leave the group. If it is cancelled, the next call repeats all steps."""
         self._started, self._is_leaving = False, True
         tasks = self.member.tasks
         try:
@@ -175,7 +175,7 @@ class Consumer(InstanceUser):
         if left:
             log.warning(
                 "client.not_cancelled",
-                "%(client)s is closed, these tasks go on although they were cancelled: %(tasks)s",
+                "%(client)s is closed, these tasks still run although they were cancelled: %(tasks)s",
                 client=self.group,
                 tasks=", ".join(left),
             )
@@ -188,10 +188,10 @@ class Consumer(InstanceUser):
         self._is_leaving = False
 
     async def subscribe(self, topic: str, expression: str = "*", expression_type: str = TAG) -> None:
-        """Consume the messages of a topic that fit an expression (``*``, ``A || B``, or SQL92).
+        """Consume the messages of a topic that match an expression (``*``, ``A || B``, or SQL92).
 
         Raises:
-            RefusedError: the expression does not parse; SQL92 is checked by a broker.
+            RefusedError: the expression does not parse; a broker parses SQL92.
         """
         subscription = build_subscription(topic, expression, expression_type, self.client.clock.now_ms())
         if not subscription.is_tag_type:
@@ -200,39 +200,39 @@ class Consumer(InstanceUser):
         self.rebalancer.soon()
 
     async def unsubscribe(self, topic: str) -> None:
-        """Consume no more messages of a topic."""
+        """Stop consuming a topic, and release its queues."""
         self.member.subscriptions.pop(topic, None)
         await self.rebalancer.drop_topic(topic)
 
     def suspend(self) -> None:
-        """Pull nothing more until :meth:`resume`; what was pulled is consumed, and the group is not left."""
+        """Stop pulling until :meth:`resume`. Messages already pulled are consumed, and the consumer stays in its group."""
         self.consumption.suspend()
 
     def resume(self) -> None:
-        """Pull again after :meth:`suspend`."""
+        """Start pulling again after :meth:`suspend`."""
         self.consumption.resume()
 
     @property
     def is_started(self) -> bool:
-        """Whether it is a member of its group now."""
+        """Whether this consumer is currently a member of its group."""
         return self._started
 
     @property
     def troubles(self) -> Mapping[str, str]:
-        """What keeps this member from consuming now, each with the reason; empty while everything works.
+        """The current obstacles to consuming, each with its reason; empty if there is none.
 
-        The subject is a topic (it has no route yet, or no name server answers) or ``broker NAME``, which does not answer.
+        A key is a topic (it has no route yet, or no name server answers) or ``broker NAME`` (the broker does not answer).
         """
         return self.member.troubles.reasons()
 
     @property
     def subscriptions(self) -> Mapping[str, SubscriptionData]:
-        """Return the subscriptions by topic."""
+        """The current subscriptions, keyed by topic."""
         return self.member.subscriptions
 
     @property
     def process_queues(self) -> Mapping[MessageQueue, ProcessQueue]:
-        """Return the queues that this member holds."""
+        """The queues that are assigned to this member, each with its unconsumed messages."""
         return self.rebalancer.process_queues
 
     def __aiter__(self) -> AsyncIterator[MessageExt]:
@@ -240,14 +240,14 @@ class Consumer(InstanceUser):
         return self.messages()
 
     def messages(self, timeout_ms: int | None = None) -> AsyncIterator[MessageExt]:
-        """Iterate over the messages as ``async for message in consumer`` does, until none came for so long.
+        """Iterate over the messages as ``async for message in consumer`` does, with a timeout.
 
         Args:
-            timeout_ms: the iteration ends when no message came for so long; None: only when the consumer is closed.
+            timeout_ms: the iteration ends when no message arrives for this long; None: only when the consumer is closed.
 
         Raises:
-            TypeError: there is a listener.
-            RuntimeError: the consumer was never started: no message would ever come.
+            TypeError: the consumer has a listener.
+            RuntimeError: the consumer was never started, so no message can arrive.
         """
         messages = self.consumption.iteration.messages(timeout_ms, owner=self)
         if not (self._started or self.started_at_ms):
@@ -257,14 +257,14 @@ class Consumer(InstanceUser):
         return messages
 
     async def rebalance(self) -> None:
-        """Compute which queues are this member's, begin those it gained and give up those it lost."""
+        """Compute which queues this member consumes; start consuming the gained ones and release the lost ones."""
         await self.rebalancer.rebalance()
 
     async def commit(self) -> None:
-        """Store how far each queue has been consumed. Raises ``FlintError``."""
+        """Store the consumer offset of each queue that has changed. Raises ``FlintError``."""
         await self.rebalancer.commit()
 
-    # --- inside ---
+    # --- internals ---
 
     def _default_offset_store(self) -> OffsetStore:
         if self.member.is_clustering:
@@ -287,7 +287,11 @@ class Consumer(InstanceUser):
 
 
 def _home() -> Path:
-    """Return the user's home. Raises ``InvalidArgumentError`` where there is none: a container's user may have no name."""
+    """Return the user's home folder.
+
+    Raises:
+        InvalidArgumentError: the user has no home folder, as in a container whose user has no passwd entry.
+    """
     try:
         return Path.home()
     except RuntimeError as failure:
@@ -297,9 +301,9 @@ def _home() -> Path:
 
 
 def refuse_own_callers(consumers: Iterable[Consumer]) -> None:
-    """Raise ``RuntimeError`` if the caller is a listener of a consumer, or its offset store: a close would wait for itself.
+    """Raise ``RuntimeError`` if the caller is a listener or the offset store of a consumer, whose close would wait for itself.
 
-    Thread-safe: plain listeners are called in threads.
+    Thread-safe, because plain listeners run on threads.
     """
     task = asyncio.current_task() if running_loop() is not None else None
     for consumer in consumers:

@@ -1,4 +1,4 @@
-"""What a broker asks a consumer, and tells it: new members, other offsets, how far it is, one message to consume."""
+"""Requests that a broker sends to a consumer: changed members, reset offsets, status, running info, and direct consumption."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from flintmq.remoting.wire.headers_admin import ConsumeMessageDirectlyRequestHea
 
 
 class ConsumerRequests:
-    """Answers pushed requests for one member of a group. Loop thread only."""
+    """Handles the requests that brokers send to one member of a group. Loop thread only."""
 
     def __init__(
         self, member: Membership, rebalancer: Rebalancer, consumption: ConsumeService, started_at_ms: int
@@ -34,7 +34,7 @@ class ConsumerRequests:
         self._started_at_ms = started_at_ms
 
     def register(self) -> None:
-        """Register the handlers of these requests with the consumer's client."""
+        """Register a handler for each of these requests with the consumer's client instance."""
         handlers: dict[int, RequestHandler] = {
             RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._members_changed,
             RequestCode.RESET_CONSUMER_CLIENT_OFFSET: self._reset_offset,
@@ -107,7 +107,7 @@ class ConsumerRequests:
         message = member.client.namespace.unwrap_message(stored)
         try:
             outcome = await self._consumption.consume(message)
-        except BaseException as failure:  # it is the answer, whatever the listener raised
+        except BaseException as failure:  # the answer reports any exception of the listener
             if is_of_task(failure):
                 raise
             result.consume_result = "CR_THROW_EXCEPTION"

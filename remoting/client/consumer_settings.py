@@ -1,4 +1,4 @@
-"""The settings of a consumer, what its listener returns, and which member consumes which queue."""
+"""The settings of a consumer, and the types of its listeners and their results."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ BROADCASTING: Final = "BROADCASTING"
 
 
 class ConsumeResult(enum.Enum):
-    """The outcome that a listener returns."""
+    """The result that a listener returns for a message."""
 
     SUCCESS = "success"
     LATER = "later"
-    """Deliver the message again later; raising means the same."""
+    """Deliver the message again later. An exception has the same effect."""
 
 
 def _one_of(*values: str) -> Callable[[object, attrs.Attribute[str], str], None]:
@@ -39,12 +39,14 @@ def _one_of(*values: str) -> Callable[[object, attrs.Attribute[str], str], None]
 
 
 Listener = Callable[[MessageExt], "ConsumeResult | Awaitable[ConsumeResult | None] | None"]
-"""Consume one message. A coroutine function runs on the loop, any other function in a thread."""
+"""A function that consumes one message. A coroutine function runs on the event loop, any other function on a thread."""
 
 
 BatchListener = Callable[[list[MessageExt]], "ConsumeResult | int | Awaitable[ConsumeResult | int | None] | None"]
-"""Consume messages of one queue, in its order: all of them (SUCCESS, None), none (LATER), or so many from the first on (a
-number); the others are delivered again later. Called as a :data:`Listener` is."""
+"""A function that consumes messages of one queue, passed in queue order; it runs where a :data:`Listener` runs.
+
+It returns SUCCESS or None if all were consumed, LATER if none was, or the number of messages consumed from the start of the
+list. The others are delivered again later."""
 
 
 @attrs.frozen(kw_only=True)
@@ -52,57 +54,68 @@ class ConsumerSettings:
     """The settings of a :class:`~flintmq.remoting.client.consumer.Consumer`."""
 
     message_model: Literal["CLUSTERING", "BROADCASTING"] = "CLUSTERING"
-    """CLUSTERING: members share the queues. BROADCASTING: each gets everything, and nothing is delivered again."""
+    """CLUSTERING: the members share the queues. BROADCASTING: each member gets all messages, and failures are not retried."""
     consume_from: ConsumeFrom = FROM_LAST
-    """Where a queue begins for which the group has no offset: ``"first"``, ``"last"``, or a time (a ``datetime``, a text such
-    as ``"2026-01-31T12:00"``, or ms since 1970). RocketMQ's names mean the same, and are what is read here."""
+    """Start of a queue for which the group has no offset yet: ``"first"``, ``"last"``, or a time.
+
+    A time is a ``datetime``, a text such as ``"2026-01-31T12:00"``, or ms since 1970. RocketMQ's names are accepted too. The
+    attribute always reads as one of RocketMQ's names."""
     consume_from_timestamp_ms: int = 0
-    """The time, where ``consume_from`` is ``CONSUME_FROM_TIMESTAMP``; set where that is a time."""
+    """The start time in ms since 1970, if ``consume_from`` is ``CONSUME_FROM_TIMESTAMP``; set if that was given as a time."""
     orderly: bool = False
-    """Consume one message of a queue at a time, in order, under the queue's lock; a failure holds up its queue."""
+    """Whether to consume the messages of a queue one at a time, in order, under the queue's lock at the broker.
+
+    A message that fails is retried before the next message of its queue."""
     concurrency: int = 20
-    """Messages, or lists of them, consumed at a time, over all queues; orderly: one per queue."""
+    """Maximum number of listener calls at the same time, over all queues; an orderly consumer makes one per queue."""
     consume_batch_size: int = 32
-    """Messages in a list for a batch listener, at most. What has come is handed on; nothing waits for more."""
+    """Maximum number of messages in a list for a batch listener. A shorter list is passed on without waiting for more."""
     max_reconsume_times: int | None = None
-    """How often a message comes again before it is a dead letter: with 16 it is tried 17 times. None: 16, and without end when
-    orderly."""
+    """Number of redeliveries after which a message becomes a dead letter: with 16, it is tried 17 times.
+
+    None: 16, or without limit if the consumer is orderly."""
     delay_level: int = 0
-    """The delay level of a failed message; 0: a higher one with each try."""
+    """The delay level for the redelivery of a failed message; 0: it rises with each attempt."""
     unreadable: Literal["retry", "deliver"] = attrs.field(default="retry", validator=_one_of("retry", "deliver"))
-    """A message that cannot be read (``body_error``): ``retry`` has it count as one that the listener failed at, which does not
-    see it; when orderly, as one that was tried often enough. ``deliver`` hands it to the listener."""
+    """Handling of a message that cannot be read (it has a ``body_error``): ``retry`` or ``deliver``.
+
+    ``retry`` treats it like a message at which the listener failed, without calling the listener; an orderly consumer treats it
+    as one whose attempts are used up. ``deliver`` passes it to the listener."""
     consume_timeout_s: float = 900.0
-    """A message that a listener has had for so long is delivered again, whatever becomes of it; not when orderly."""
+    """Seconds after which a message is delivered again although its listener has not returned; not if orderly."""
     close_timeout_s: float = 0.0
-    """How long ``close()`` waits for the messages that listeners have, so that they are committed. 0 abandons them: they come
-    again (awaitTerminationMillisWhenShutdown). An orderly message is always finished."""
+    """Seconds that ``close()`` waits for listeners to finish, so that their messages are committed.
+
+    With 0 these messages are abandoned and delivered again (``awaitTerminationMillisWhenShutdown``). An orderly message is
+    always finished."""
     pull_batch_size: int = 32
     max_cached_messages: int = 1_000
-    """Per queue, not consumed yet; then pulling pauses."""
+    """Maximum number of unconsumed messages per queue; pulling pauses at this limit."""
     max_cached_bytes: int = 100 * 1024 * 1024
-    """Likewise, of the bodies."""
+    """Maximum total size of the bodies of unconsumed messages per queue; pulling pauses at this limit."""
     max_span: int = 2_000
-    """Likewise, from the first offset that is not consumed to the last one that is held; not when orderly."""
+    """Maximum distance per queue, in queue offsets, from the first unconsumed message to the last pulled one; not if orderly.
+
+    Pulling pauses at this limit."""
     pull_interval_ms: int = 0
-    """Pause after each pull."""
+    """Pause after each pull of a queue."""
     suspend_ms: int = 15_000
-    """How long a broker may hold a pull."""
+    """Maximum time that a broker holds a pull while no message arrives."""
     rebalance_interval_s: float = 20.0
     commit_interval_s: float = 5.0
     lock_interval_s: float = 20.0
-    """Brokers forget a lock after 60 s."""
+    """Interval between renewals of queue locks; a broker drops a lock after 60 s."""
     error_delay_s: float = 3.0
-    """Pause after a pull that failed."""
+    """Pause after a failed pull."""
     retry_delay_s: float = 1.0
-    """Pause before an orderly message is tried again."""
+    """Pause before a failed orderly message is retried."""
     offset_folder: Path | None = None
-    """BROADCASTING keeps offsets there, in ``<client id>/<group>/offsets.json``; None: in ``~/.rocketmq_offsets``."""
+    """Folder for the offsets of BROADCASTING, as ``<client id>/<group>/offsets.json``; None: ``~/.rocketmq_offsets``."""
     allocate: AllocateStrategy = allocate_averagely
-    """Which queues are this member's; all members of a group must share by the same strategy."""
+    """The function that computes which queues this member consumes; all members of a group must use the same strategy."""
 
     def __attrs_post_init__(self) -> None:
-        """Raise ``InvalidArgumentError`` for a value that does not fit."""
+        """Normalize some values, and raise ``InvalidArgumentError`` for an invalid value."""
         where, timestamp_ms = begin_of(self.consume_from, self.consume_from_timestamp_ms)
         object.__setattr__(self, "consume_from", where)
         if timestamp_ms:
@@ -155,4 +168,4 @@ _NUMBERS: Final[dict[str, tuple[Any, float, float]]] = {
     "error_delay_s": (int | float, 0, math.inf),
     "retry_delay_s": (int | float, 0, math.inf),
 }
-"""Setting → its type, and the lowest and the highest value."""
+"""The type, the lowest and the highest value of each number, keyed by setting."""

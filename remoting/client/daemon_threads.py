@@ -1,4 +1,4 @@
-"""Threads in which plain functions of users are called: apart from the loop's own, and not waited for without bound."""
+"""Daemon threads for users' plain functions, separate from the event loop's threads; program exit waits for them briefly."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ T = TypeVar("T")
 log = event_log("flintmq.client")
 
 EXIT_TIMEOUT_S: Final = 5.0
-"""How long the end of the process waits for functions that have not returned."""
+"""Seconds that program exit waits for functions that have not returned."""
 _EXIT_SILENCE_S: Final = 0.2
-"""It waits for so long without a word."""
+"""Seconds that program exit waits before it logs that it waits."""
 _Call = tuple["Future[Any]", Callable[[], Any]]
 
 
 class DaemonThreads(Executor):
-    """Calls functions in threads of its own, which begin when they are needed. Thread-safe.
+    """An executor that calls functions on daemon threads, which it starts on demand. Thread-safe.
 
-    The threads are daemons. Those of a ``ThreadPoolExecutor`` are joined when the interpreter ends, so that a function which
-    does not return keeps the process alive, without bound and without a word.
+    The interpreter joins the threads of a ``ThreadPoolExecutor`` at exit without a time limit, so a function that does not
+    return would silently keep the process alive.
 
     Args:
-        name: of the threads, followed by a number.
-        threads_max: further calls wait until another one has returned.
+        name: the prefix of the threads' names, followed by a number.
+        threads_max: the maximum number of threads; further calls wait for a free thread.
     """
 
     def __init__(self, name: str, threads_max: int) -> None:
@@ -46,14 +46,14 @@ class DaemonThreads(Executor):
         self._threads: list[threading.Thread] = []
         self._idle = threading.Semaphore(0)
         self._is_ending = False
-        """Whether the process ends."""
+        """Whether the process is ending, so that no further call is accepted."""
         _all.add(self)
 
     def submit(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Call a function; return the promise of what becomes of it.
+        """Call a function on a thread, and return the future of its result.
 
         Raises:
-            RuntimeError: the process ends, and no function begins any more.
+            RuntimeError: the process is ending.
         """
         with self._lock:
             if self._is_ending:
@@ -65,15 +65,15 @@ class DaemonThreads(Executor):
             return promise
 
     def is_current(self) -> bool:
-        """Return whether the caller's thread is one of these: it is in a function that was called here."""
+        """Return whether the caller runs on one of these threads, in a function that was submitted here."""
         return threading.current_thread() in self._threads
 
     def shutdown(self, wait: bool = False, *, cancel_futures: bool = True) -> None:
-        """End the threads, each when the function that it is in has returned; a later call begins others.
+        """End each thread after its current function. A later :meth:`submit` starts new threads.
 
         Args:
-            wait: whether to wait for that.
-            cancel_futures: calls that have not begun do not begin, whatever it says.
+            wait: whether to wait until the threads have ended.
+            cancel_futures: has no effect; calls that have not begun are always cancelled.
         """
         with self._lock:
             calls, self._calls = self._calls, SimpleQueue()
@@ -89,11 +89,11 @@ class DaemonThreads(Executor):
                 thread.join()
 
     def __del__(self) -> None:
-        """End the threads of a client that was dropped without a close."""
+        """End the threads of a client that was garbage-collected without a close."""
         self.shutdown()
 
     def end(self) -> None:
-        """Begin no function any more, and end the threads: the process ends."""
+        """Refuse further calls and end the threads, because the process is ending."""
         with self._lock:
             self._is_ending = True
         self.shutdown()
@@ -118,19 +118,19 @@ class DaemonThreads(Executor):
                 else:
                     promise.set_result(result)
                     del result
-            del call, promise, function  # else the last message stays in memory until another one comes
+            del call, promise, function  # otherwise the last message stays in memory until the next call
             idle.release()
 
 
 _all: Final[weakref.WeakSet[DaemonThreads]] = weakref.WeakSet()
 _all_threads: Final[weakref.WeakSet[threading.Thread]] = weakref.WeakSet()
-"""Those that were shut down as well: a function that they are in may not have returned."""
+"""All threads, also of executors that were shut down, because their functions may still run."""
 
 
 def wait_for_all(timeout_s: float = EXIT_TIMEOUT_S) -> None:
-    """Wait for the functions of all threads, and say so if that takes long; those that have not returned in time are left.
+    """Wait at most ``timeout_s`` for the functions on all threads, and log the functions that take long.
 
-    For the end of the process, which then ends them wherever they are.
+    It is called at program exit. Threads that still run afterwards end with the process.
     """
     for threads in list(_all):
         threads.end()
@@ -153,7 +153,7 @@ def wait_for_all(timeout_s: float = EXIT_TIMEOUT_S) -> None:
 
 
 def _joined(ends_s: float) -> list[str]:
-    """Wait for all threads until a time; return the names of those that still run."""
+    """Wait for all threads until the monotonic time ``ends_s``; return the names of the threads that still run."""
     for thread in list(_all_threads):
         thread.join(max(0.0, ends_s - time.monotonic()))
     return sorted(thread.name for thread in list(_all_threads) if thread.is_alive())
@@ -161,5 +161,5 @@ def _joined(ends_s: float) -> list[str]:
 
 @functools.cache
 def _wait_at_exit() -> None:
-    """Have the end of the process wait for functions, before it ends what was registered until now: the loop of all clients."""
+    """Register :func:`wait_for_all` with ``atexit``, once; it then runs before the shared event loop is stopped."""
     atexit.register(wait_for_all)

@@ -1,4 +1,4 @@
-"""Functions that consume topics, declared where they stand, and run together."""
+"""Consumers that are declared by decorating functions, and run together on one client."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ B = TypeVar("B", bound=BatchListener)
 
 @attrs.define
 class _Group:
-    """What was declared for one consumer group."""
+    """The handlers and settings declared for one consumer group."""
 
     name: str
     settings: ConsumerSettings | None
     takes_lists: bool
     is_async: bool
     handlers: dict[str, Callable[[Any], Any]] = attrs.field(factory=dict)
-    """By topic."""
+    """Functions that consume messages, keyed by topic."""
     subscriptions: list[tuple[str, str, str]] = attrs.field(factory=list)
-    """Topic, expression and its type."""
+    """Topic, expression and expression type of each subscription."""
 
     def consumer(self, options: dict[str, Any]) -> Consumer:
-        """Return the member of this group."""
+        """Return a new consumer of this group that passes messages to the handlers."""
         return Consumer(
             self.name,
             listener=None if self.takes_lists else self._dispatcher(),
@@ -46,7 +46,7 @@ class _Group:
         )
 
     def _dispatcher(self) -> Callable[[Any], Any]:
-        """Return what hands a message, or a list of one topic, to the handler of its topic."""
+        """Return a listener that passes a message, or a list of messages of one topic, to the handler of the topic."""
         if len(self.handlers) == 1:
             return next(iter(self.handlers.values()))
         handlers, takes_lists = self.handlers, self.takes_lists
@@ -65,7 +65,7 @@ class _Group:
 
 
 class Consumers(InstanceUser):
-    """Consumers of any number of groups, each declared with its function. Loop thread only.
+    """Consumers of any number of groups, each declared by decorating a function. Loop thread only.
 
     ::
 
@@ -79,7 +79,8 @@ class Consumers(InstanceUser):
 
         asyncio.run(consumers.run())        # or: async with consumers: ...
 
-    The functions stay what they are, so that tests call them. Groups share one client, with one connection to each broker.
+    The decorators return the functions unchanged, so tests can call them. Groups share one client, with one connection to each
+    broker.
 
     Args:
         name_servers, client, instance_options: see :class:`~flintmq.remoting.client.instance.InstanceUser`.
@@ -98,7 +99,7 @@ class Consumers(InstanceUser):
         self._groups: dict[str, _Group] = {}
         self._running = AsyncExitStack()
         self._consumers: list[Consumer] = []
-        """Those that run."""
+        """The running consumers, one for each group."""
         self._closed = asyncio.Event()
 
     def handler(
@@ -111,20 +112,20 @@ class Consumers(InstanceUser):
         settings: ConsumerSettings | None = None,
         codec: Codec | None = None,
     ) -> Callable[[L], L]:
-        """Declare that a function consumes a topic, one message a call.
+        """Return a decorator that declares that a function consumes a topic, one message per call.
 
         Args:
-            topic: what to consume.
-            group: the consumer group. It may consume several topics, each by a function of its own.
-            expression: which messages (``*``, ``A || B``, or SQL92).
+            topic: the topic to consume.
+            group: the consumer group. It can consume several topics, each with a separate function.
+            expression: selects the messages to consume (``*``, ``A || B``, or SQL92).
             expression_type: ``TAG`` or ``SQL92``.
-            settings: of the group: order, concurrency, broadcasting and so on; given once for all topics of the group.
-            codec: makes what the function's messages then have as ``value`` of their bodies, such as
-                :class:`~flintmq.remoting.client.codec.JsonCodec`.
+            settings: the settings of the group, such as order, concurrency and broadcasting. Pass them once for all topics of
+                the group.
+            codec: decodes bodies for ``message.value``, such as :class:`~flintmq.remoting.client.codec.JsonCodec`.
 
         Raises:
-            ValueError: the group has a function for the topic already, or another kind of function, or other settings; or the
-                consumers run already.
+            ValueError: the group already has a function for the topic, a function of another kind, or other settings; or the
+                consumers already run.
         """
         return self._declaration(topic, group, expression, expression_type, settings, codec, takes_lists=False)
 
@@ -138,7 +139,7 @@ class Consumers(InstanceUser):
         settings: ConsumerSettings | None = None,
         codec: Codec | None = None,
     ) -> Callable[[B], B]:
-        """Declare that a function consumes a topic, up to ``settings.consume_batch_size`` messages a call.
+        """Return a decorator that declares that a function consumes up to ``settings.consume_batch_size`` messages per call.
 
         Args, Raises:
             see :meth:`handler`.
@@ -186,11 +187,11 @@ class Consumers(InstanceUser):
         return bool(self.client.consumers)
 
     async def start(self) -> None:
-        """Join every group and begin to consume. Raises as :meth:`Consumer.subscribe`; nothing runs then."""
+        """Join every group and begin to consume. If it raises (see :meth:`Consumer.subscribe`), no consumer runs."""
         async with self._changes:
             if self._consumers and all(consumer.is_started for consumer in self._consumers):
                 return
-            await self._leave()  # where a close was cancelled
+            await self._leave()  # finish a close() that was cancelled
             self._open()
             async with AsyncExitStack() as running:
                 consumers: list[Consumer] = []
@@ -205,7 +206,7 @@ class Consumers(InstanceUser):
     def _options(self, group: _Group) -> dict[str, Any]:
         if (
             group.settings is not None and group.settings.message_model == BROADCASTING
-        ):  # it finds its offsets again by a client id of its own
+        ):  # its client id names the folder of its offsets, so it needs a separate client
             return {"name_servers": self._name_servers or self.client.name_servers, **self._instance_options}
         return {"client": self.client}
 
@@ -213,7 +214,7 @@ class Consumers(InstanceUser):
         """Leave every group, commit, and close the connections; :meth:`run` returns. Idempotent.
 
         Raises:
-            RuntimeError: called by one of the functions, for whose end it would wait. Nothing was closed.
+            RuntimeError: called by one of the decorated functions; the call would wait for that function. Nothing was closed.
         """
         refuse_own_callers(self._consumers)
         async with self._changes:
@@ -222,13 +223,13 @@ class Consumers(InstanceUser):
             await self._shut()
 
     async def _leave(self) -> None:
-        """Leave every group; again from the start where that was cancelled before."""
+        """Leave every group. If it is cancelled, the next call repeats all steps."""
         await self._running.aclose()
         for consumer in self._consumers:
             await consumer.close()
         self._consumers = []
 
     async def run(self) -> None:
-        """Consume until :meth:`close`, or until this is cancelled; then in good order. It catches no signal."""
+        """Consume until :meth:`close` or cancellation, then leave every group and commit. It installs no signal handler."""
         async with self:
             await self._closed.wait()

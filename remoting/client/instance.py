@@ -1,4 +1,4 @@
-"""What producers and consumers share: the transport, the routes, the client's name, its heartbeats."""
+"""The client instance of producers and consumers: transport, routes, client id and heartbeats (``MQClientInstance``)."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ REQUEST_TIMEOUT_MS: Final = 3_000
 
 
 def checked(answer: RemotingCommand, *accepted: int) -> RemotingCommand:
-    """Return the answer itself when its code is SUCCESS or among those accepted.
+    """Return the answer if its code is SUCCESS or one of ``accepted``.
 
     Raises:
-        RefusedError: with the answer's code, its remark, and what that says of reason, measured value and key.
+        RefusedError: the answer has another code. The error has its code and remark, and the reason, value and key in that.
     """
     if answer.code == ResponseCode.SUCCESS or answer.code in accepted:
         return answer
@@ -43,7 +43,7 @@ def checked(answer: RemotingCommand, *accepted: int) -> RemotingCommand:
 
 
 class InstanceOptions(RemotingOptions, total=False):
-    """What :class:`ClientInstance` takes beside the name servers, for the types of those that hand it on."""
+    """The keyword arguments of :class:`ClientInstance`, for the type annotations of functions that pass them on."""
 
     client_id: str | None
     hooks: Sequence[RpcHook]
@@ -54,24 +54,24 @@ class InstanceOptions(RemotingOptions, total=False):
 
 
 class ClientInstance:
-    """One client to the brokers: one id, one connection per address. Loop thread only.
+    """A client as brokers see it: one client id, and one connection per address. Loop thread only.
 
-    A producer or consumer makes its own unless it is given one; its maker closes it.
+    A producer or consumer creates its own instance, or uses one passed as ``client``. The creator of an instance closes it.
 
     Args:
-        name_servers: ``host:port;host:port``, a sequence of addresses, or an embedded broker of this process, which is then
-            reached without the network and without a name server (docs/embedding.md).
-        client_id: must be unique among the members of a group; made up by default.
-        hooks: see every request and answer (an ``AclSigner``, for example).
-        clock: where the time comes from.
-        heartbeat_interval_s: how often brokers receive a heartbeat.
-        route_interval_s: how old a route may get before a name server is asked again: how soon a client learns of new queues
-            and brokers (pollNameServerInterval).
-        namespace: of the topics and groups, which servers then know as ``NAMESPACE%NAME``; empty: none.
-        remoting_options: for :class:`RemotingClient`.
+        name_servers: ``host:port;host:port``, a sequence of addresses, or an embedded broker of this process. An embedded
+            broker needs neither the network nor a name server (docs/embedding.md).
+        client_id: the id, which must be unique among the members of a group; by default it is generated.
+        hooks: hooks that see every request and answer, such as an ``AclSigner``.
+        clock: the source of time.
+        heartbeat_interval_s: the interval between heartbeats to brokers.
+        route_interval_s: the age at which a route is fetched again, so the maximum delay until a client sees new queues and
+            brokers (pollNameServerInterval).
+        namespace: the namespace of topics and groups, which servers know as ``NAMESPACE%NAME``; empty: none.
+        remoting_options: the keyword arguments of :class:`RemotingClient`.
 
     Raises:
-        ValueError: there is no address; or the namespace is none that brokers take.
+        ValueError: there is no address, or brokers would refuse the namespace.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class ClientInstance:
         self.client_id: str = client_id or make_client_id()
         self.clock = clock
         self.name_servers: NameServers = name_servers
-        """As they were given."""
+        """The name servers, as passed to the constructor."""
         if isinstance(name_servers, InProcessServer):
             remoting_options["in_process"] = name_servers
         self.remoting: RemotingClient = RemotingClient(**remoting_options)
@@ -106,35 +106,43 @@ class ClientInstance:
         self.requests: Requests = Requests(self)
         self.producer_groups: set[str] = set()
         self.producers: Counter[str] = Counter()
-        """Producer group → its started producers, which are one member for brokers: the last one that closes leaves."""
+        """Number of started producers, keyed by producer group.
+
+        Brokers see them as one member, which leaves the group when the last producer is closed."""
         self.consumers: dict[str, Callable[[], ConsumerData]] = {}
-        """Group → the content of its next heartbeat."""
+        """Functions that return a consumer's part of the next heartbeat, keyed by consumer group."""
         self.transaction_checks: dict[str, Callable[[RemotingCommand, str, MessageExt], Awaitable[None]]] = {}
-        """Producer group → what answers when a broker asks what became of a transaction (39)."""
+        """Handlers of brokers' transaction checks (request code 39), keyed by producer group."""
         self._heartbeat_interval_s = heartbeat_interval_s
         self._group_handlers: dict[tuple[int, str], RequestHandler] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self.bodies_stay_packed: bool = False
-        """Whether messages that are read have compressed bodies as they are stored (``body_error`` is
-        :data:`~flintmq.remoting.client.message.PACKED`): for views, which show a part of them."""
+        """Whether compressed bodies of received messages stay as they are stored, for views that show only a part.
+
+        Such a message has the ``body_error`` :data:`~flintmq.remoting.client.message.PACKED`."""
         self._silent = Troubles(clock)
-        """The addresses of brokers that take no heartbeat."""
+        """Brokers that did not answer the latest heartbeat, keyed by address."""
         self.is_closed: bool = False
-        """Whether :meth:`close` was called: nothing is asked any more."""
+        """Whether the instance is closed and sends no more requests."""
 
     async def ask(
         self, address: str, command: RemotingCommand, timeout_ms: float = REQUEST_TIMEOUT_MS, *accepted: int
     ) -> RemotingCommand:
-        """Ask a broker. Raises ``RemotingError``, or ``RefusedError`` for codes that are not accepted."""
+        """Send a request to a server and return its answer.
+
+        Raises:
+            RefusedError: the answer's code is neither SUCCESS nor in ``accepted``.
+            RemotingError: no answer arrived.
+        """
         return checked(await self.remoting.invoke(address, command, timeout_ms), *accepted)
 
     def register_group_processor(self, code: int, group: str, handler: RequestHandler) -> None:
-        """From now on pushed requests of this code about this group go to ``handler(command, address)``."""
+        """Set the handler of pushed requests with this code for this group, called as ``handler(command, address)``."""
         self._group_handlers[code, group] = handler
         self.remoting.register_processor(code, self._dispatch_by_group)
 
     def forget_group(self, group: str) -> None:
-        """Pushed requests about this group are refused from now on."""
+        """Remove the handlers of a group; pushed requests for it are then refused."""
         self._group_handlers = {key: handler for key, handler in self._group_handlers.items() if key[1] != group}
 
     def _dispatch_by_group(
@@ -150,20 +158,20 @@ class ClientInstance:
         return handler(command, address)
 
     def start_heartbeats(self) -> None:
-        """Start telling brokers regularly. Further calls do nothing."""
+        """Start sending heartbeats and refreshing routes in the background. Idempotent."""
         if not any(task.get_name() == "heartbeats" and not task.cancelling() for task in self._tasks):
             self.start_task(repeat(self._heartbeat_interval_s, self.send_heartbeats), "heartbeats")
-            # Apart: name servers that do not answer would hold up every heartbeat by their timeout, once for each topic.
+            # A separate task: a name server that does not answer would delay each heartbeat by a timeout for every topic.
             self.start_task(repeat(self._heartbeat_interval_s, self._refresh_routes), "routes")
 
     async def send_heartbeats(self, addresses: Sequence[str] | None = None) -> int:
-        """Send brokers a heartbeat with the client's groups.
+        """Send a heartbeat with the client's groups to brokers.
 
         Args:
-            addresses: the brokers; every known broker by default, masters only while there are no consumers.
+            addresses: the brokers; by default all known brokers, or only masters if there are no consumers.
 
         Returns:
-            How many brokers answered. The others are tried again next time; each is logged at once, then with growing pauses.
+            The number of brokers that answered. A broker that does not answer is logged at once, then after growing pauses.
         """
         heartbeat = HeartbeatData(
             self.client_id,
@@ -194,11 +202,11 @@ class ClientInstance:
         return sum(isinstance(outcome, RemotingCommand) for outcome in outcomes)
 
     def is_silent(self, address: str) -> bool:
-        """Return whether a broker did not take the latest heartbeat."""
+        """Return whether the latest heartbeat to a broker failed."""
         return address in self._silent.reasons()
 
     async def unregister(self, *, producer_group: str | None = None, consumer_group: str | None = None) -> None:
-        """Tell every known broker that a group has lost this member. Brokers that do not answer are logged."""
+        """Unregister this client from a group at every known broker. A broker that does not answer is only logged."""
         header = UnregisterClientRequestHeader(
             client_id=self.client_id,
             producer_group=producer_group and self.namespace.wrap(producer_group),
@@ -207,7 +215,7 @@ class ClientInstance:
         for address in self.routes.broker_addresses():
             try:
                 await self.ask(address, request(RequestCode.UNREGISTER_CLIENT, header), 1_000)
-            except Exception as failure:  # of a hook, too: the client is closed all the same
+            except Exception as failure:  # also an exception of a hook: the client must still be closed
                 log.info(
                     "client.not_unregistered",
                     "%(broker)s did not learn that this client leaves: %(error)s",
@@ -216,7 +224,7 @@ class ClientInstance:
                 )
 
     def start_task(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        """Run background work until it ends or the instance is closed; what it raises is logged."""
+        """Start a background task that runs until it ends or the instance is closed. Its exceptions are logged."""
         task = asyncio.create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._task_done)
@@ -229,22 +237,22 @@ class ClientInstance:
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop | None:
-        """Return the loop on which it has work or connections now; None where it has neither."""
+        """The event loop of the running tasks or connections; None if there are neither."""
         return next((task.get_loop() for task in self._tasks), None) or self.remoting.loop
 
     def open(self) -> None:
-        """Ask again, after :meth:`close`. What ran in the background is started by those who need it."""
+        """Allow requests again after :meth:`close`. Producers and consumers restart the background tasks they need."""
         self.is_closed = False
         self.remoting.open()
 
     async def close(self) -> None:
-        """End background work and close every connection. Idempotent."""
+        """Cancel the background tasks and close every connection. Idempotent."""
         self.is_closed = True
         left = await ended(self._tasks)
         if left:
             log.warning(
                 "client.not_cancelled",
-                "%(client)s is closed, these tasks go on although they were cancelled: %(tasks)s",
+                "%(client)s is closed, these tasks still run although they were cancelled: %(tasks)s",
                 client="a client",
                 tasks=", ".join(left),
             )
@@ -261,7 +269,7 @@ class ClientInstance:
 
 
 async def repeat(interval_s: float, work: Callable[[], Awaitable[object]]) -> None:
-    """Do work every so often, for good; what it raises is logged, at once and then with growing pauses, and does not end it."""
+    """Call ``work`` at a fixed interval, forever. Its exceptions are logged, at once and then after growing pauses."""
     troubles = Troubles(SYSTEM_CLOCK)
     while True:
         await asyncio.sleep(interval_s)
@@ -273,7 +281,7 @@ async def repeat(interval_s: float, work: Callable[[], Awaitable[object]]) -> No
                 log.warning(
                     "client.work_failed", "%(work)s: %(error)s", work=getattr(work, "__qualname__", work), error=failure
                 )
-        except Exception as failure:  # of a user's offset store, say: other work, and the next time, must not suffer
+        except Exception as failure:  # for example of a user's offset store: it must not end the repetition
             if troubles.met("", failure):
                 log.exception("client.work_failed", "%(work)s failed", work=getattr(work, "__qualname__", work))
 
@@ -284,7 +292,7 @@ def _name(user: InstanceUser) -> str:
 
 
 def _close_soon(user: InstanceUser) -> None:
-    """Close a client that nobody has any more, on its loop. The log has it, too: few programs show a ``ResourceWarning``."""
+    """Close a garbage-collected client, on its loop. It also logs that, because few programs show a ``ResourceWarning``."""
     log.warning("client.dropped", "%(client)s was dropped without close(), and is closed now", client=_name(user))
     closing = asyncio.ensure_future(user.close())
     _CLOSING.add(closing)
@@ -295,16 +303,15 @@ _CLOSING: Final[set[asyncio.Future[None]]] = set()
 
 
 class InstanceUser:
-    """Holds a :class:`ClientInstance`. Loop thread only.
+    """The base class of producers, consumers and admin clients, which use a :class:`ClientInstance`. Loop thread only.
 
     Args:
-        name_servers: ``host:port;host:port``, a sequence of addresses, or an embedded broker; not used when a
-            ``client`` is handed over.
-        client: an instance shared with others; it is not closed with this user.
-        instance_options: for a :class:`ClientInstance` of its own.
+        name_servers: ``host:port;host:port``, a sequence of addresses, or an embedded broker; ignored if ``client`` is given.
+        client: an instance to share with others; :meth:`close` does not close it.
+        instance_options: the keyword arguments of the :class:`ClientInstance` to create, if ``client`` is None.
 
     Raises:
-        ValueError: ``name_servers`` is neither, or has no address.
+        ValueError: ``name_servers`` has another type, or no address.
     """
 
     def __init__(
@@ -322,11 +329,11 @@ class InstanceUser:
         self.client: ClientInstance = client or ClientInstance(name_servers, **instance_options)
         self._owns_client = client is None
         self._changes = asyncio.Lock()
-        """Held by :meth:`start` and :meth:`close`: they take effect in the order of the calls."""
+        """Lock of :meth:`start` and :meth:`close`, so that they take effect in the order of the calls."""
         self._process = os.getpid()
 
     def __del__(self) -> None:
-        """Warn of a client that is dropped without ``close()``, and close it: it has connections, and tasks that never end."""
+        """Warn that the client was garbage-collected without ``close()``, and close its connections and tasks."""
         if not hasattr(self, "_process") or self._process != os.getpid() or not self._is_in_use:
             return
         loop = self.client.loop
@@ -343,14 +350,14 @@ class InstanceUser:
 
     @property
     def _is_in_use(self) -> bool:
-        """Return whether it has to be closed."""
+        """Whether the client needs a ``close()``."""
         return self._owns_client
 
     async def start(self) -> None:
-        """Allow calls again after :meth:`close`. Connections open when they are used.
+        """Allow calls again after :meth:`close`. Connections are opened on demand.
 
         Raises:
-            RemotingConnectError: the ``client`` that it shares with others is closed.
+            RemotingConnectError: the shared ``client`` is closed.
         """
         async with self._changes:
             self._open()

@@ -1,4 +1,4 @@
-"""The messages of a consumer without a listener: given to loops, one message at a time."""
+"""Iteration over the messages of a consumer without a listener, by any number of ``async for`` loops."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from flintmq.remoting.client.message import MessageExt
 
 
 class NotTakenError(Exception):
-    """No loop will consume the message: the consumer is closed. It is neither consumed nor sent back."""
+    """The consumer was closed before a loop consumed the message, which is neither consumed nor sent back to the broker."""
 
 
 @attrs.define(eq=False)
 class Handed:
-    """A message that a worker has given to the loops."""
+    """A message that a consuming task offers to the loops, with the future that the task waits for."""
 
     message: MessageExt
     consumed: asyncio.Future[None]
 
 
 class Iteration:
-    """Gives messages to loops. Loop thread only.
+    """Distributes messages from the consuming tasks (workers) to the ``async for`` loops. Loop thread only.
 
     ::
 
@@ -34,28 +34,28 @@ class Iteration:
                                 └──── the loop ends ───────┘
 
     Args:
-        has_listener: whether the messages are a listener's: then nobody may iterate.
+        has_listener: whether the consumer has a listener; if it has, iterating raises ``TypeError``.
     """
 
     def __init__(self, *, has_listener: bool) -> None:
         self._has_listener = has_listener
         self._handed: deque[Handed] = deque()
-        """Messages that no loop has."""
+        """Messages that no loop has taken yet."""
         self._arrived = asyncio.Event()
-        """Set while loops that wait have something to look at."""
+        """Set when a message arrives or the iteration ends; wakes the waiting loops."""
         self._taken: set[Handed] = set()
-        """Messages that loops have."""
+        """Messages that loops have taken and not consumed yet."""
         self._has_ended = False
         self._settling: set[asyncio.Future[None]] = set()
-        """Messages that are consumed, and whose worker does not know it yet."""
+        """Futures of messages that are consumed, but whose workers have not been resumed yet."""
 
     def begin(self) -> None:
-        """Take messages, also after :meth:`end`."""
+        """Accept messages, also after :meth:`end`."""
         self._has_ended = False
         self._arrived.clear()
 
     def end(self) -> None:
-        """Release the messages that no loop has consumed, and end every loop: those that wait for a message get None."""
+        """End every loop, and raise :class:`NotTakenError` in the workers whose messages were not consumed."""
         self._has_ended = True
         for handed in (*self._taken, *self._handed):
             if not handed.consumed.done():
@@ -65,7 +65,11 @@ class Iteration:
         self._arrived.set()
 
     async def hand_over(self, message: MessageExt) -> None:
-        """Return when a loop has consumed a message. Raise :class:`NotTakenError` if none will."""
+        """Offer a message to the loops, and return when a loop has consumed it.
+
+        Raises:
+            NotTakenError: the iteration ended before.
+        """
         if self._has_ended:
             raise NotTakenError
         consumed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -77,32 +81,32 @@ class Iteration:
             self._settling.discard(consumed)
 
     async def settle(self) -> None:
-        """Return when the worker knows of every message that counts as consumed."""
+        """Wait until the worker of every consumed message has been resumed."""
         while self._settling:  # noqa: ASYNC110 - the next iterations of the loop end it
             await asyncio.sleep(0)
 
     def messages(self, timeout_ms: int | None = None, *, owner: object = None) -> LoopMessages:
-        """Return an iterator for one loop; a message counts as consumed when the loop asks for the next one.
+        """Return an iterator for one loop. A message counts as consumed when the loop requests the next one.
 
-        The message that a loop had when it ended, by ``break`` or by an exception, is the next one of another loop.
+        If ``break`` or an exception ends a loop, another loop gets its current message next.
 
         Args:
-            timeout_ms: the loop ends when no message came for so long; None: only when the consumer is closed.
-            owner: is not collected while the iterator lives.
+            timeout_ms: the loop ends when no message arrives for this long; None: only when the consumer is closed.
+            owner: an object that the iterator keeps from being garbage-collected.
 
         Raises:
-            TypeError: there is a listener.
+            TypeError: the consumer has a listener.
         """
         if self._has_listener:
             raise TypeError("a consumer with a listener gives its messages to the listener")
         return LoopMessages(self, timeout_ms, owner)
 
     async def next_of(self, loop: LoopMessages) -> MessageExt | None:
-        """Return the loop's next message, which makes the one that it had consumed; None once the consumer is closed."""
+        """Mark the loop's current message as consumed, and return its next one; None if the consumer is closed."""
         had, loop.handed = loop.handed, None
         if had is not None:
             self._taken.discard(had)
-            if not had.consumed.done():  # else its queue was given up meanwhile
+            if not had.consumed.done():  # it is done if the member has lost the queue meanwhile
                 had.consumed.set_result(None)
                 self._settling.add(had.consumed)
         while True:
@@ -118,7 +122,7 @@ class Iteration:
             await self._arrived.wait()
 
     def give_back(self, handed: Handed) -> None:
-        """Take the message of a loop that has ended; another loop gets it first."""
+        """Return the message of an ended loop to the front, so that another loop gets it next."""
         self._taken.discard(handed)
         if not handed.consumed.done():
             self._handed.appendleft(handed)
@@ -132,7 +136,7 @@ class LoopMessages(AsyncIterator[MessageExt]):
         self._owner = owner
         self._timeout_s = None if timeout_ms is None else timeout_ms / 1000
         self.handed: Handed | None = None
-        """The message that the loop has."""
+        """The loop's current message, or None."""
         self._iteration = iteration
         self._loop = asyncio.get_running_loop()
 
@@ -143,7 +147,7 @@ class LoopMessages(AsyncIterator[MessageExt]):
         return message
 
     async def next_message(self) -> MessageExt | None:
-        """Return the next message; None once the consumer is closed, or where none came in time."""
+        """Return the next message; None if the consumer is closed, or no message arrived within the timeout."""
         if self._timeout_s is None:
             return await self._iteration.next_of(self)
         try:
@@ -153,17 +157,17 @@ class LoopMessages(AsyncIterator[MessageExt]):
             return None
 
     def end(self) -> None:
-        """End the loop: its message, if it has one, is given to another loop."""
+        """End the loop; its current message, if any, goes to another loop."""
         handed, self.handed = self.handed, None
         if handed is not None:
             self._iteration.give_back(handed)
 
     async def aclose(self) -> None:
-        """End the loop, as :meth:`end` does: for ``contextlib.aclosing``."""
+        """End the loop like :meth:`end`; for ``contextlib.aclosing``."""
         self.end()
 
     def __del__(self) -> None:
-        """End a loop that was left by ``break`` or by an exception, wherever its iterator is collected."""
+        """End a loop that ``break`` or an exception has left; the garbage collector can call this on any thread."""
         if self.handed is None:
             return
         if running_loop() is self._loop:

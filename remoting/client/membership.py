@@ -1,4 +1,4 @@
-"""A member of a consumer group: what the parts of one consumer share."""
+"""The state of one member of a consumer group, which the parts of a consumer share."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Counts:
 
     pulls: int = 0
     pulled: int = 0
-    """Messages that pulls brought."""
+    """Number of messages that pulls returned."""
     pull_time_s: float = 0.0
     consumed: int = 0
     failed: int = 0
@@ -34,9 +34,10 @@ class Counts:
 
 @attrs.frozen(kw_only=True)
 class Membership:
-    """A member of a group, as the parts of a consumer share it. Loop thread only.
+    """The state of a group member that the parts of a consumer share. Loop thread only.
 
-    No part, and no task of it, knows the consumer itself: one that a program has dropped is collected, and closed.
+    No part and no task refers to the consumer object itself. A consumer that a program drops without closing it can therefore
+    be garbage-collected, which closes it.
     """
 
     group: str
@@ -45,13 +46,13 @@ class Membership:
     api: BrokerApi
     tracer: Tracer | None = None
     subscriptions: dict[str, SubscriptionData] = attrs.field(factory=dict)
-    """By topic."""
+    """The current subscriptions, keyed by topic."""
     troubles: Troubles = attrs.field(init=False)
-    """What keeps the member from consuming, by topic or by broker."""
+    """Current failures that keep the member from consuming, keyed by topic or broker."""
     counts: defaultdict[str, Counts] = attrs.field(factory=lambda: defaultdict(Counts))
-    """By topic."""
+    """Counters, keyed by topic."""
     tasks: set[asyncio.Task[None]] = attrs.field(factory=set)
-    """What runs until the member leaves its group."""
+    """Tasks that run until the member leaves its group."""
 
     @troubles.default
     def _no_troubles(self) -> Troubles:
@@ -59,23 +60,23 @@ class Membership:
 
     @property
     def is_clustering(self) -> bool:
-        """Return whether the members share the queues."""
+        """Whether the message model is CLUSTERING: the members of the group share the queues."""
         return self.settings.message_model == CLUSTERING
 
     @property
     def wrapped_group(self) -> str:
-        """Return the group as servers know it."""
+        """The name of the group with its namespace, as brokers know it."""
         return self.client.namespace.wrap(self.group)
 
     def start_task(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        """Run work, under a name, until it ends or the member leaves its group."""
+        """Start a task that runs until its coroutine ends or the member leaves its group; return the task."""
         task = self.client.start_task(work, f"{self.group}-{name}")
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
         return task
 
     def describe(self) -> ConsumerData:
-        """Return what heartbeats say of the member."""
+        """Return the description of this member that heartbeats carry to brokers."""
         return ConsumerData(
             consume_from_where=begin_of(self.settings.consume_from)[0],
             consume_type="CONSUME_PASSIVELY",

@@ -1,4 +1,4 @@
-"""Messages as a client sees them: what is sent, and what comes back from a broker."""
+"""The messages of the client library: :class:`Message` to send, and :class:`MessageExt`, received from a broker."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from flintmq.remoting.client.compression import (
 from flintmq.remoting.client.timing import with_timer
 
 DELAY_LEVEL_MAX: Final = 18
-"""Of RocketMQ's own levels; a broker takes a level beyond its own ones for the last one, without a word."""
+"""The highest of RocketMQ's default delay levels. A broker silently treats a higher level than it has as its last level."""
 
 
 def _keys(value: str | Sequence[str]) -> tuple[str, ...]:
@@ -52,30 +52,33 @@ def _keys(value: str | Sequence[str]) -> tuple[str, ...]:
 
 @attrs.frozen
 class Message:
-    """A message to be sent. Safe to share and to send again."""
+    """A message to send. It is immutable: it can be shared between threads and sent several times."""
 
     topic: str
     body: bytes
     tags: str = ""
-    """What subscriptions choose by; one tag."""
+    """The tag by which subscriptions select messages; a message has at most one."""
     keys: tuple[str, ...] = attrs.field(default=(), converter=_keys)
-    """What the message can be found by; a string is split at blanks."""
+    """The keys by which the message can be queried; a string is split at blanks."""
     properties: Mapping[str, str] = attrs.field(factory=dict)
-    """The user's own properties."""
+    """The properties that the user defines."""
     delay_level: int = 0
-    """1 to 18 of the broker's delay levels; 0: at once."""
+    """The broker's delay level, 1 to 18; 0: deliver without delay."""
     flag: int = 0
-    """A number that is stored and handed on."""
+    """A 32-bit number that the broker stores and delivers unchanged."""
     wait_store: bool = True
-    """False: the broker acknowledges before the message is durable."""
+    """Whether the broker acknowledges the message only when it is durable."""
     delay: str | timedelta | None = attrs.field(default=None, kw_only=True)
-    """How long the broker waits before it delivers: ``"2h"``, ``"90s"``, ``"500ms"``, or a ``timedelta``. FlintMQ's brokers and
-    those of RocketMQ 5 do; those of RocketMQ 4 know ``delay_level`` only, and deliver at once."""
+    """The time after which the broker delivers the message: ``"2h"``, ``"90s"``, ``"500ms"``, or a ``timedelta``.
+
+    FlintMQ and RocketMQ 5 support it. RocketMQ 4 supports only ``delay_level`` and delivers such a message at once."""
     deliver_at: datetime | int | None = attrs.field(default=None, kw_only=True)
-    """When it is delivered, likewise: a ``datetime`` (without a zone: of this machine's), or ms since 1970."""
+    """The time at which the broker delivers the message: a ``datetime`` (naive: local time) or ms since 1970.
+
+    The same brokers support it as ``delay``."""
 
     def __attrs_post_init__(self) -> None:
-        """Raise ``InvalidArgumentError`` for what no broker would take: where it is made it is easily mended."""
+        """Raise ``InvalidArgumentError`` for values that every broker would refuse."""
         if type(self.body) is not bytes or type(self.topic) is not str or not self.topic or type(self.tags) is not str:
             self._check_texts()
         if self.keys and not all(type(key) is str for key in self.keys):
@@ -96,7 +99,7 @@ class Message:
             raise InvalidArgumentError("topic is '', and must be the name of a topic")
         body: object = self.body
         if isinstance(body, bytearray | memoryview):
-            object.__setattr__(self, "body", bytes(body))  # what may be changed is copied
+            object.__setattr__(self, "body", bytes(body))  # a copy, because the caller can change the buffer
         elif isinstance(body, str):
             raise InvalidArgumentError(f"body is {brief(body)}, and must be bytes: encode it, {brief(body)}.encode()")
         elif not isinstance(body, bytes):
@@ -120,8 +123,11 @@ class Message:
             raise InvalidArgumentError(f"flag is {self.flag!r}, and must be a number of 32 bits")
 
     def wire_properties(self, uniq_key: str) -> dict[str, str]:
-        """Return all properties as they are sent: the client's own first, because the broker looks at these at once
-        when they lie as the Java client's do; what the user calls by the same name does not count."""
+        """Return all properties in the order in which they are sent, the client's before the user's.
+
+        The order is the Java client's, in which a broker finds its properties fastest. A user's property with the name of a
+        client's property is ignored.
+        """
         result: dict[str, str] = {}
         if self.keys:
             result[props.KEYS] = props.KEY_SEPARATOR.join(self.keys)
@@ -136,7 +142,7 @@ class Message:
         return result
 
     def wire_text(self, uniq_key: str) -> str:
-        """Return the properties as one string, in the form of the wire."""
+        """Return all properties as one string in the wire format, in the order of :meth:`wire_properties`."""
         if self.properties or self.delay_level > 0:
             return props.properties_to_string(self.wire_properties(uniq_key))
         keys = f"KEYS\x01{props.KEY_SEPARATOR.join(self.keys)}\x02" if self.keys else ""
@@ -146,70 +152,70 @@ class Message:
 
 
 def brief(value: object) -> str:
-    """Return a value as it is shown in an error: its beginning, where it is long."""
+    """Return a value's ``repr`` for an error message, cut to 80 characters."""
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 class CodecError(FlintError):
-    """A body does not decode as what a codec makes of it, or a value does not encode."""
+    """A codec cannot decode a body, or cannot encode a value."""
 
 
 class MessageExt(msgspec.Struct, frozen=True, dict=True):
-    """A message that was stored. Safe to share.
+    """A message received from a broker. It is immutable and can be shared between threads.
 
-    What is rarely looked at is made when it is first asked for: a consumer gets tens of thousands of these a second.
+    Rarely used values are computed at first access, because a consumer receives tens of thousands of messages a second.
     """
 
     topic: str
     body: bytes
-    """Decompressed; as stored where :attr:`body_error` says why it cannot be read."""
+    """The decompressed body; the stored bytes if :attr:`body_error` is not empty."""
     properties_bytes: bytes
-    """As stored."""
+    """The properties in the encoding of the store; :attr:`properties` is the decoded mapping."""
     queue_id: int
     queue_offset: int
     broker_name: str
-    """Empty where the answer did not come from a known broker."""
+    """Name of the broker that the message came from; empty if it is not known."""
     commit_log_offset_bytes: int
     store_size_bytes: int
     flag: int
     sys_flag: int
     born_timestamp_ms: int
     born_host_bytes: bytes
-    """Packed, 8 or 20 bytes, or empty where it is not known; :attr:`born_host` is the same as text."""
+    """The sender's address and port, packed in 8 or 20 bytes; empty if not known. :attr:`born_host` is the same as text."""
     store_timestamp_ms: int
     store_host_bytes: bytes
     reconsume_times: int
-    """How often consuming it has failed."""
+    """Number of times that consuming the message has failed."""
     prepared_transaction_offset_bytes: int
     body_error: str = ""
-    """Why :attr:`body` is not what was sent, but the stored bytes, for people; empty where it is what was sent."""
+    """The reason, for people, why :attr:`body` is not the body that was sent but the stored bytes; empty if it is."""
 
     @cached_property
     def properties(self) -> Mapping[str, str]:
-        """All properties, the client's own among them."""
+        """All properties, including those that the client library adds."""
         return props.string_to_properties(self.properties_bytes.decode("utf-8", "replace"))
 
     @cached_property
     def born_host(self) -> str:
-        """``ip:port`` of the sender."""
+        """The sender's address as ``ip:port``; empty if not known."""
         return host_text(self.born_host_bytes) if self.born_host_bytes else ""
 
     @cached_property
     def store_host(self) -> str:
-        """``ip:port`` of the broker."""
+        """The broker's address as ``ip:port``; empty if not known."""
         return host_text(self.store_host_bytes) if self.store_host_bytes else ""
 
     @cached_property
     def offset_msg_id(self) -> str:
-        """The broker's id, which says where the message is stored; empty for a reply, which is not."""
+        """The broker's id of the message, which contains its place in the store; empty for a reply, which is not stored."""
         if self.commit_log_offset_bytes < 0:
             return ""
         return offset_message_id(self.store_host_bytes.hex().upper(), self.commit_log_offset_bytes)
 
     @property
     def msg_id(self) -> str:
-        """The sender's id (UNIQ_KEY); the broker's where it has none."""
+        """The sender's id (UNIQ_KEY) of the message, or the broker's id if the sender gave none."""
         return self.properties.get(props.UNIQ_KEY) or self.offset_msg_id
 
     @property
@@ -226,10 +232,10 @@ class MessageExt(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def value(self) -> Any:
-        """The body as the consumer's ``codec`` decodes it, when this is first asked for.
+        """The body, decoded by the consumer's ``codec`` at first access.
 
         Raises:
-            CodecError: the body does not decode; or the consumer has no codec. :attr:`body` has the bytes.
+            CodecError: the body cannot be decoded, or the consumer has no codec. :attr:`body` has the bytes.
         """
         if self.body_error:
             raise CodecError(f"{self.topic}: message {self.msg_id} of {self.queue} cannot be read: {self.body_error}")
@@ -240,7 +246,7 @@ class MessageExt(msgspec.Struct, frozen=True, dict=True):
             )
         try:
             return codec.decode(self.body)
-        except Exception as failure:  # of a codec of the user's
+        except Exception as failure:  # a user's codec can raise any exception
             raise CodecError(
                 f"{self.topic}: message {self.msg_id} of {self.queue} does not decode: {failure}"
             ) from failure
@@ -251,26 +257,33 @@ UNKNOWN_PLACE: Final = -1
 
 
 PACKED: Final = "it is still compressed"
-"""The ``body_error`` of a message that was asked for as it is stored."""
+"""The ``body_error`` of a message whose compressed body was left as it is stored."""
 
 
 def keep_packed(message: MessageExt) -> MessageExt:
-    """Return a message with its body as it is stored. :func:`body_parts` gives what was sent, as much of it as is wanted."""
+    """Return a message whose body stays as it is stored, and is marked :data:`PACKED` if it is compressed.
+
+    :func:`body_parts` decompresses it part by part.
+    """
     return replace(message, body_error=PACKED) if message.sys_flag & COMPRESSED and message.body else message
 
 
 def body_parts(message: MessageExt) -> Iterator[bytes]:
-    """Yield what was sent in parts of at most 128 KiB, also of a message that is still compressed; of one that cannot be read
-    what is stored.
+    """Yield the sent body in parts of at most 128 KiB, decompressing a :data:`PACKED` one.
+
+    For a message with another ``body_error`` it yields the stored bytes.
 
     Raises:
-        CompressionError: it cannot be decompressed; parts may have come before.
+        CompressionError: the body cannot be decompressed; some parts may already have been yielded.
     """
     return decompressed_parts(message.body, message.sys_flag if message.body_error == PACKED else 0)
 
 
 def body_beginning(message: MessageExt, max_bytes: int) -> tuple[bytes, bool]:
-    """Return the beginning of what was sent, and whether it is all of it; see :func:`body_parts`. No more of it is made."""
+    """Return the first ``max_bytes`` of the sent body, and whether that is all of it; the rest is not decompressed.
+
+    Raises the exceptions of :func:`body_parts`.
+    """
     found = b""
     parts = body_parts(message)
     for part in parts:
@@ -285,7 +298,7 @@ CUT: Final = "only its beginning was read"
 
 
 def shortened(message: MessageExt, max_bytes: int) -> MessageExt:
-    """Return a message with the beginning of what was sent in place of its body, and the reason why it is not all of it."""
+    """Return a message whose body is the first ``max_bytes`` of the sent body, with a ``body_error`` if that is not all."""
     if message.body_error == CUT or not message.body:
         return message
     try:
@@ -298,21 +311,22 @@ def shortened(message: MessageExt, max_bytes: int) -> MessageExt:
 
 
 class Unpacking:
-    """Decompresses the bodies of one answer. Together they get no longer than one may be, however many there are.
+    """Decompresses the message bodies of one answer, up to a total size. Call it with each message in turn.
 
-    A few kilobytes of an answer can become gigabytes.
+    Without the limit, an answer of a few kilobytes could expand to gigabytes.
 
     Args:
-        max_bytes: how long they get; None, and at most: as long as one may be.
+        max_bytes: the maximum total size of the decompressed bodies; None: the maximum size of a single body, which is also the
+            upper limit.
     """
 
     def __init__(self, max_bytes: int | None = None) -> None:
         self._left_bytes = min(DECOMPRESSED_MAX_BYTES, max_bytes or DECOMPRESSED_MAX_BYTES)
         self.is_full = False
-        """Whether there was no room for a body: its message has the ``body_error`` :data:`NO_ROOM`."""
+        """Whether a body exceeded the total size; its message has the ``body_error`` :data:`NO_ROOM`."""
 
     def __call__(self, message: MessageExt) -> MessageExt:
-        """Return a message with its body as it was before it was compressed, or with the reason why it is not."""
+        """Return a message with its body decompressed, or with the reason in ``body_error`` if that is not possible."""
         try:
             body = decompress(message.body, message.sys_flag, self._left_bytes)
         except TooLongError as failure:
@@ -330,16 +344,16 @@ NO_ROOM: Final = "the messages before it in the answer take the memory that ther
 
 
 Unpack = Callable[[MessageExt], MessageExt]
-"""Makes what a reader gets of a message whose body is compressed: :class:`Unpacking`, or :func:`keep_packed`."""
+"""A function that prepares a message with a compressed body for its reader: :class:`Unpacking`, or :func:`keep_packed`."""
 
 
 def message_of(record: Record, broker_name: str = "", unpack: Unpack | None = None) -> MessageExt:
-    """Return the message in a record, with the stored body where it cannot be decompressed.
+    """Return the message in a record. If its body cannot be decompressed, it has the stored body and a ``body_error``.
 
     Args:
-        record: as a broker stored it.
-        broker_name: which one, if that is known.
-        unpack: for the bodies of the answer that the record is of; None: it is the only one.
+        record: a record that a broker stored.
+        broker_name: the name of that broker, or empty if not known.
+        unpack: decompresses bodies, shared by all records of an answer; None: this is the only record.
     """
     sys_flag = record.sys_flag
     message = MessageExt(
@@ -367,17 +381,17 @@ def messages_of(records: bytes, broker_name: str, unpack: Unpack) -> list[Messag
     """Return the messages in consecutive records, see :func:`message_of`.
 
     Raises:
-        RecordError: one of them is damaged; :func:`messages_apart` returns the others.
+        RecordError: a record is damaged; :func:`messages_apart` also returns the other messages then.
     """
     return [message_of(record, broker_name, unpack) for record in decode_records(records)]
 
 
 def messages_apart(records: bytes, broker_name: str, unpack: Unpack) -> list[MessageExt]:
-    """Return the messages in consecutive records, of which some may be damaged.
+    """Return the messages in consecutive records, some of which may be damaged.
 
-    One whose checksum is wrong has the stored body. Of a record that cannot be read, nothing is known but its bytes, which are
-    the body of a message at the queue offset :data:`UNKNOWN_PLACE`; where it does not say how long it is, these are all the
-    bytes that follow.
+    A message whose checksum is wrong has the stored body and a ``body_error``. A record that cannot be decoded becomes a
+    message at the queue offset :data:`UNKNOWN_PLACE`, whose body is the record's bytes. If the record's size is damaged too,
+    these are all the remaining bytes.
     """
     view = memoryview(records)
     messages: list[MessageExt] = []
@@ -401,14 +415,14 @@ def messages_apart(records: bytes, broker_name: str, unpack: Unpack) -> list[Mes
 
 
 def decode_messages(records: bytes, broker_name: str = "", *, packed: bool = False) -> list[MessageExt]:
-    """Return the messages in the records of a pull's or a query's answer, each decoded by itself.
+    """Return the messages in the answer to a pull or a query. A damaged message does not affect the others.
 
-    One that cannot be read has the stored bytes and the reason in :attr:`MessageExt.body_error`.
+    A message that cannot be read has the stored bytes as its body and the reason in :attr:`MessageExt.body_error`.
 
     Args:
         records: the answer's body.
-        broker_name: who answered, if that is known.
-        packed: leave bodies as they are stored, for who looks at a part of them (:func:`body_parts`).
+        broker_name: the name of the broker that answered, or empty if not known.
+        packed: whether to leave compressed bodies as they are stored, for callers that read a part (:func:`body_parts`).
     """
     try:
         return messages_of(records, broker_name, keep_packed if packed else Unpacking())
@@ -417,11 +431,11 @@ def decode_messages(records: bytes, broker_name: str = "", *, packed: bool = Fal
 
 
 UNPACKED_AT_ONCE_MAX_BYTES: Final = 4 * 1024 * 1024
-"""What the loop itself unpacks of an answer: some 10 ms."""
+"""Maximum total size of the bodies that the event loop decompresses itself, which takes about 10 ms; more goes to a thread."""
 
 
 async def unpacked_messages(records: bytes, broker_name: str = "", *, packed: bool = False) -> list[MessageExt]:
-    """Return what :func:`decode_messages` does; a thread unpacks bodies that would keep the loop."""
+    """Return the result of :func:`decode_messages`; bodies that would block the event loop are decompressed on a thread."""
     unpack = Unpacking(UNPACKED_AT_ONCE_MAX_BYTES)
     try:
         messages = messages_of(records, broker_name, keep_packed if packed else unpack)
@@ -431,7 +445,7 @@ async def unpacked_messages(records: bytes, broker_name: str = "", *, packed: bo
 
 
 def _stated_size(view: memoryview, position: int) -> int:
-    """Return how long a record says that it is, where another one or the end follows there; else the number of bytes left."""
+    """Return the size in a record's header if another record follows there; otherwise the number of remaining bytes."""
     left = len(view) - position
     size = int.from_bytes(view[position : position + 4], "big")
     if RECORD_MIN_BYTES <= size < left:

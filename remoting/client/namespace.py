@@ -1,7 +1,7 @@
 """Names of topics and groups within a namespace, as clients of RocketMQ 4.9 write them (``NamespaceUtil``).
 
-Programs use plain names; brokers and name servers see ``NAMESPACE%TOPIC`` and ``%RETRY%NAMESPACE%GROUP``. What speaks to
-servers wraps, and unwraps what comes from them; everything else in the client knows plain names only.
+Programs use plain names; brokers and name servers see ``NAMESPACE%TOPIC`` and ``%RETRY%NAMESPACE%GROUP``. The code that sends
+requests wraps names, and the code that reads answers unwraps them. The rest of the client uses plain names only.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from flintmq.remoting.client.message import MessageExt
 
 _SEPARATOR: Final = "%"
 _REPLIES: Final = reply_topic("")
-"""What the names of the topics end with that replies go to: a broker's own, though the Java client wraps them."""
+"""The ending of the names of reply topics. Brokers own these topics, so they are not wrapped; the Java client wraps them."""
 
 
 def _checked(_instance: object, _attribute: object, name: str) -> None:
@@ -44,12 +44,16 @@ def _checked(_instance: object, _attribute: object, name: str) -> None:
 
 @attrs.frozen
 class Namespace:
-    """A namespace; without a name, every name stays what it is. Raises ``ValueError`` for a name that brokers refuse."""
+    """A namespace of topics and groups. With an empty name it changes no names.
+
+    Raises:
+        ValueError: brokers refuse this name.
+    """
 
     name: str = attrs.field(default="", validator=_checked)
 
     def wrap(self, resource: str) -> str:
-        """Return the name of a topic or group as servers know it; those of brokers' own, and wrapped ones, stay."""
+        """Return the name of a topic or group with the namespace; system names and wrapped names are returned unchanged."""
         if not self.name or not resource or _is_system(resource):
             return resource
         prefix, plain = _parted(resource)
@@ -57,26 +61,26 @@ class Namespace:
         return resource if plain.startswith(start) else f"{prefix}{start}{plain}"
 
     def unwrap(self, resource: str) -> str:
-        """Return the name of a topic or group as programs know it."""
+        """Return the name of a topic or group without the namespace."""
         if not self.name:
             return resource
         prefix, plain = _parted(resource)
         return prefix + plain.removeprefix(f"{self.name}{_SEPARATOR}")
 
     def wrap_queue(self, queue: MessageQueue) -> MessageQueue:
-        """Return a queue of the topic as servers know it."""
+        """Return a queue with the namespace in its topic name."""
         return MessageQueue(queue.broker_name, queue.queue_id, self.wrap(queue.topic)) if self.name else queue
 
     def unwrap_queue(self, queue: MessageQueue) -> MessageQueue:
-        """Return a queue of the topic as programs know it."""
+        """Return a queue without the namespace in its topic name."""
         return MessageQueue(queue.broker_name, queue.queue_id, self.unwrap(queue.topic)) if self.name else queue
 
     def wrap_subscription(self, subscription: SubscriptionData) -> SubscriptionData:
-        """Return a subscription to the topic as servers know it."""
+        """Return a subscription with the namespace in its topic name."""
         return replace(subscription, topic=self.wrap(subscription.topic)) if self.name else subscription
 
     def unwrap_message(self, message: MessageExt) -> MessageExt:
-        """Return a message with its topic as programs know it."""
+        """Return a message without the namespace in its topic name."""
         return replace(message, topic=self.unwrap(message.topic)) if self.name else message
 
 
@@ -92,6 +96,6 @@ def _is_system(resource: str) -> bool:
 
 
 def _parted(resource: str) -> tuple[str, str]:
-    """Return the prefix of retries or dead letters, where there is one, and the name behind it."""
+    """Split a name into its ``%RETRY%`` or ``%DLQ%`` prefix (empty if it has none) and the rest."""
     prefix = next((prefix for prefix in (RETRY_PREFIX, DLQ_PREFIX) if resource.startswith(prefix)), "")
     return prefix, resource[len(prefix) :]

@@ -1,4 +1,4 @@
-"""Keeps the offsets of a consumer group: at the brokers, or in a file when every member consumes everything."""
+"""Storage of a consumer group's offsets: at the brokers, or in a local file for broadcasting groups."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from flintmq.remoting.wire.bodies import ResetOffsetBody
 
 
 class OffsetStore(Protocol):
-    """Keeps the offset of the next message to consume, by queue. Loop thread only."""
+    """Stores, for each queue, the queue offset of the next message to consume. Loop thread only."""
 
     async def load(self, queue: MessageQueue) -> int | None:
-        """Return the stored consumer offset; None when there is none."""
+        """Return the stored offset of a queue, or None if none is stored."""
         ...
 
     async def save(self, offsets: dict[MessageQueue, int]) -> None:
-        """Store consumer offsets. Raises ``RemotingError`` or ``OSError``."""
+        """Store the offsets of some queues; the other queues keep theirs. Raises ``RemotingError`` or ``OSError``."""
         ...
 
 
 async def commit_offsets(store: OffsetStore, held_queues: Sequence[ProcessQueue]) -> None:
-    """Store how far queues have been consumed, as far as that changed. Raises what the store raises."""
+    """Store the offsets of the queues whose offset has changed since the last save. Raises the store's exceptions."""
     moved = {held.queue: held.commit_offset for held in held_queues if held.commit_offset != held.saved_offset}
     if not moved:
         return
@@ -39,7 +39,7 @@ async def commit_offsets(store: OffsetStore, held_queues: Sequence[ProcessQueue]
 
 
 class BrokerOffsetStore:
-    """Offsets at the brokers: for members that share the queues."""
+    """An offset store at the brokers, used by clustering consumers (``RemoteBrokerOffsetStore`` of RocketMQ)."""
 
     def __init__(self, api: BrokerApi) -> None:
         self._api = api
@@ -52,10 +52,10 @@ class BrokerOffsetStore:
 
 
 class FileOffsetStore:
-    """Offsets in a JSON file of RocketMQ's form: for members that each consume everything.
+    """An offset store in a JSON file of RocketMQ's format, used by broadcasting consumers (``LocalFileOffsetStore``).
 
     Args:
-        path: replaced as a whole at each save; missing folders are made.
+        path: the file. Each save replaces it atomically; missing folders are created.
     """
 
     def __init__(self, path: Path) -> None:
@@ -88,7 +88,7 @@ class FileOffsetStore:
 
     def _write(self, data: bytes) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        # A name of its own: members with one client id write the same file, in one process or in several.
+        # A unique name: members with the same client id write the same file, in one process or in several.
         temporary = self._path.with_suffix(f".{os.getpid()}-{id(self):x}.tmp")
         try:
             with temporary.open("wb") as file:

@@ -1,4 +1,4 @@
-"""Makes sends of messages: checked, compressed, encoded; what a send lacks then is its queue."""
+"""Checks, compresses and encodes messages before a send; only the choice of the queue is left."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from flintmq.remoting.wire.codes import RequestCode
 MESSAGE_MAX_BYTES: Final = 4 * 1024 * 1024
 _SEPARATORS: Final = {NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR}
 _SHORT: Final = PROPERTIES_MAX_BYTES // 4
-"""No character takes more than four bytes."""
+"""Number of characters that always fit, because a character takes at most four bytes in UTF-8."""
 _NOT_IN_BATCHES: Final = frozenset({DELAY, MSG_TYPE, TRANSACTION_PREPARED}) | TIMERS
-"""Properties that ask for more than to be stored at once."""
+"""Properties of messages that a batch cannot hold: delayed messages, replies, and half messages of transactions."""
 
 
 @attrs.frozen
 class Prepared:
-    """A send that lacks only its queue."""
+    """An encoded send of one message or of a batch; only its queue is not chosen yet."""
 
     code: int
     topic: str
@@ -48,25 +48,28 @@ class Prepared:
     flag: int = 0
     batch: bool = False
     sources: Sequence[Message] = ()
-    """The messages that it stores."""
+    """The messages that the send contains."""
 
     @property
     def messages(self) -> int:
-        """How many messages it stores."""
+        """Number of messages that the send contains."""
         return len(self.sources)
 
 
 @attrs.frozen
 class Preparer:
-    """Makes sends of messages, within a producer's limits. Every method raises ``ValueError`` for what cannot be sent."""
+    """Encodes messages as sends, within a producer's limits.
+
+    Its methods raise ``ValueError`` for messages that cannot be sent.
+    """
 
     compress_over_bytes: int | None = None
-    """Bodies at least this long are compressed; None: never."""
+    """Size in bytes from which a body is compressed; None: never."""
     max_message_bytes: int = MESSAGE_MAX_BYTES
-    """Of a body, or of a batch as a whole."""
+    """Maximum size in bytes of the body of a message, or of a batch as a whole."""
 
     def one(self, message: Message) -> Prepared:
-        """Return the send of one message."""
+        """Return the encoded send of one message."""
         body, sys_flag = message.body, 0
         self._check_length(len(body))
         uniq_key = UNIQUE_IDS.make()
@@ -77,7 +80,7 @@ class Preparer:
         return Prepared(code, message.topic, uniq_key, body, properties, sys_flag, message.flag, sources=(message,))
 
     def goes_in_batch(self, message: Message) -> bool:
-        """Return whether a message is stored from a batch as it is by itself: a batch is neither delayed nor compressed."""
+        """Return whether a batch can hold a message; batches cannot hold delayed, compressed, retry or reply messages."""
         if message.delay_level or message.topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
             return False
         if self.compress_over_bytes is not None and len(message.body) >= self.compress_over_bytes:
@@ -85,19 +88,19 @@ class Preparer:
         return not message.properties or _NOT_IN_BATCHES.isdisjoint(message.properties)
 
     def item(self, message: Message) -> tuple[str, BatchItem]:
-        """Return a message's id and its form in a batch."""
+        """Return a new UNIQ_KEY for a message, and the message as an item of a batch."""
         self._check_length(len(message.body))
         uniq_key = UNIQUE_IDS.make()
         return uniq_key, BatchItem(message.flag, message.body, _properties_text(message, uniq_key).encode())
 
     def batch(self, messages: Sequence[Message]) -> Prepared:
-        """Return the send of messages that are stored together."""
+        """Return the encoded send of messages as one batch."""
         if not 0 < len(messages) <= BATCH_MAX_MESSAGES:
             raise InvalidArgumentError(f"a batch has 1 to {BATCH_MAX_MESSAGES} messages, not {len(messages)}")
         return self.joined(messages, [*self._items(messages)])
 
     def batches(self, messages: Sequence[Message]) -> list[Prepared]:
-        """Return the sends of as few batches as hold the messages, in order."""
+        """Return the encoded sends of messages, in order, in as few batches as the limits allow."""
         made: list[Prepared] = []
         part: list[tuple[str, BatchItem]] = []
         part_bytes = begin = 0
@@ -112,7 +115,7 @@ class Preparer:
         return made
 
     def joined(self, messages: Sequence[Message], items: Sequence[tuple[str, BatchItem]]) -> Prepared:
-        """Return the send of a batch whose items are made."""
+        """Return the encoded send of a batch from its messages and their items, see :meth:`item`."""
         like = messages[0]
         body = encode_batch(item for _, item in items)
         self._check_length(len(body))
@@ -125,7 +128,7 @@ class Preparer:
             raise InvalidArgumentError(f"a body of {length_bytes} bytes, at most {self.max_message_bytes} are sent")
 
     def _items(self, messages: Iterable[Message]) -> Iterator[tuple[str, BatchItem]]:
-        """Yield the id of each message and its form in a batch, where they go together."""
+        """Yield the :meth:`item` of each message; raise if the messages cannot be in the same batch."""
         first: Message | None = None
         for message in messages:
             first = first or message

@@ -1,4 +1,4 @@
-"""The messages of one queue that were pulled and are not consumed yet, within bounds (``ProcessQueue`` of RocketMQ)."""
+"""The pulled messages of one queue that are not consumed yet, limited in number and size (``ProcessQueue`` of RocketMQ)."""
 
 from __future__ import annotations
 
@@ -14,40 +14,41 @@ from flintmq.remoting.wire.bodies import ProcessQueueInfo
 
 @attrs.frozen
 class CacheLimits:
-    """How much of one queue is held before pulling pauses; each at least by one message."""
+    """The limits on the unconsumed messages of one queue; pulling pauses while one of them is reached."""
 
     messages: int
     size_bytes: int
-    """Of the bodies."""
+    """Total size of the bodies, in bytes."""
     span: int
-    """Queue offsets from the first message that is not consumed to the last one that was pulled: while one is slow, the rest
-    may go ahead so far, and all of it comes again when this process dies."""
+    """Queue offsets from the first message that is not consumed to the last message that was pulled.
+
+    It limits how far other messages may advance past a slow one; all of them are delivered again if this process dies."""
 
 
 class ProcessQueue:
-    """The messages of one queue that were pulled and are not consumed yet. Loop thread only.
+    """The pulled messages of one queue that are not consumed yet. Loop thread only.
 
     Args:
-        queue: the queue.
+        queue: the queue that the messages belong to.
         pull_queue_offset: the queue offset where pulling begins.
-        limits: while one of them is reached, :meth:`has_room` waits.
+        limits: :meth:`has_room` waits while one of these limits is reached.
     """
 
     def __init__(self, queue: MessageQueue, pull_queue_offset: int, limits: CacheLimits) -> None:
         self.queue = queue
         self.pull_queue_offset = pull_queue_offset
         self.saved_offset = pull_queue_offset
-        """The consumer offset that was stored last."""
+        """The last consumer offset that was stored for this queue."""
         self.dropped = False
-        """True once the queue belongs to another member: what is left is not consumed."""
+        """Whether the queue now belongs to another member; its remaining messages are not consumed here."""
         self.consuming = False
-        """Whether an orderly listener has a message of the queue: then its task is not cancelled."""
+        """Whether an orderly listener is consuming a message of this queue; if so, the queue's task is not cancelled."""
         self.task: asyncio.Task[None] | None = None
         self.last_pull_timestamp_ms = 0
         self.last_consume_timestamp_ms = 0
         self._limits = limits
         self._waiting: dict[int, MessageExt] = {}
-        """By queue offset, in its order, for pulls come in order."""
+        """Unconsumed messages, keyed by queue offset, in ascending order because pulls return messages in order."""
         self._size_bytes = 0
         self._last_queue_offset = pull_queue_offset
         self._room = asyncio.Event()
@@ -55,11 +56,11 @@ class ProcessQueue:
 
     @property
     def commit_offset(self) -> int:
-        """Return the queue offset below which everything is consumed."""
+        """The queue offset of the first message that is not consumed yet, which is the offset to commit."""
         return next(iter(self._waiting), self.pull_queue_offset)
 
     def put(self, messages: Sequence[MessageExt]) -> None:
-        """Hold messages that were pulled."""
+        """Add messages that were pulled, in the order of their queue offsets."""
         if not messages:
             return
         for message in messages:
@@ -69,7 +70,7 @@ class ProcessQueue:
         self._look_for_room()
 
     def done(self, messages: Sequence[MessageExt]) -> None:
-        """Release messages that are consumed, or were sent back."""
+        """Remove messages that were consumed, or sent back to the broker."""
         for message in messages:
             if self._waiting.pop(message.queue_offset, None) is not None:
                 self._size_bytes -= len(message.body)
@@ -85,7 +86,7 @@ class ProcessQueue:
             self._room.clear()
 
     async def has_room(self) -> None:
-        """Wait until less is held than is allowed."""
+        """Wait until the held messages are below all limits."""
         await self._room.wait()
 
     def info(self, *, locked: bool) -> ProcessQueueInfo:

@@ -1,9 +1,9 @@
-"""Gathers the sends of many callers into batches: fewer requests, and each caller learns of its own message.
+"""Joins the sends of many callers into batches, to save requests; each caller gets the result of its message.
 
 ::
 
-    send ──▶ lane ──lingered / full / the batch before is answered──▶ one batch ──▶ SendResult for each
-             └ one for each topic; one for each queue where the caller names it, by itself or by a key
+    send ──▶ lane ──lingered / full / previous batch answered──▶ one batch ──▶ a SendResult for each message
+             └ one per topic; or one per queue, if callers choose queues, directly or by a sharding key
 
 See ``ProduceAccumulator`` of RocketMQ 5, and Kafka's ``linger.ms``.
 """
@@ -35,40 +35,40 @@ from flintmq.remoting.wire.codes import ResponseCode
 
 LINGER_MAX_BYTES: Final = 256 * 1024
 TOGETHER_S: Final = 0.01
-"""Messages whose deadlines differ by no more than this share the earliest one, so that few batches need a timer."""
+"""Seconds by which deadlines in a batch can differ and still count as the earliest one, so that few batches need a timer."""
 
 _LaneKey = tuple[str, bool, MessageQueue | None, int]
-"""Topic, wait_store, the queue where the caller names it, and elsewhere the timeout, so that those who want the same meet."""
+"""The topic, ``wait_store``, the queue if the caller chose one, and otherwise the timeout in ms (0 with a queue)."""
 
 
 class _Entry(msgspec.Struct, gc=False):
-    """A message that somebody waits for."""
+    """A message with the future that its sender waits for."""
 
     message: Message
     timeout_ms: int
     deadline_s: float
-    """The loop's time after which it is not sent any more."""
+    """The time, on the loop's clock, after which the message is no longer sent."""
     alone: bool
-    """Whether it cannot be in a batch."""
+    """Whether the message must be sent by itself, because a batch cannot hold it."""
     stored: asyncio.Future[SendResult]
 
     is_sent: bool = False
-    """Whether it is on its way, or was stored already, so that it is not known what becomes of it."""
+    """Whether a request with the message was sent, so that it may be stored even if no answer arrives."""
 
     def expire(self) -> None:
-        """Tell the caller that the message was not sent, or not answered, in its time."""
+        """Fail the send with a timeout error, which says whether the message was sent at all."""
         topic = self.message.topic
         what = f"a message of {topic} was sent and not answered" if self.is_sent else f"{topic} was not sent to"
         self.fail(RemotingTimeoutError(f"{what} within {self.timeout_ms} ms"))
 
     def fail(self, failure: Exception) -> None:
-        """Raise an error for the caller, unless it has given up."""
+        """Fail the send with an error, unless its caller has already given up."""
         if not self.stored.done():
             self.stored.set_exception(failure)
 
 
 class _Lane(msgspec.Struct):
-    """Messages that leave together, and, with a queue, after those before them."""
+    """Messages to send together. If the lane has a queue, its batches are sent one after the other."""
 
     key: _LaneKey
     entries: list[_Entry] = msgspec.field(default_factory=list)
@@ -76,23 +76,23 @@ class _Lane(msgspec.Struct):
     size_bytes: int = 0
     departure: asyncio.Handle | None = None
     departs_s: float = 0.0
-    """The loop's time of the departure."""
+    """The time of the planned departure, on the loop's clock."""
     is_leaving: bool = False
     expiry: asyncio.TimerHandle | None = None
-    """At the earliest deadline of its messages, or before; none while the send that is next ends all of them in time."""
+    """Timer at the earliest deadline of the lane's messages, or before it; None if the next send's timeout covers them all."""
 
 
 class ProduceAccumulator:
-    """Gathers sends of one producer. Loop thread only.
+    """Joins the sends of one producer into batches. Loop thread only.
 
-    Messages for any queue leave in batches that do not wait for each other. Those for one queue, named or chosen by a key, keep
-    their order: the next batch leaves when the one before is answered, and gathers meanwhile.
+    Batches without a chosen queue are sent independently of each other. Messages for one queue, chosen directly or by a
+    sharding key, keep their order: a batch is sent when the previous one is answered, and collects messages meanwhile.
 
     Args:
         sender: sends the batches.
-        preparer: makes them.
+        preparer: encodes the messages and batches.
         linger_ms: how long the first message of a batch waits for others.
-        max_bytes: a batch's bodies get no longer.
+        max_bytes: the maximum total size of the bodies in a batch.
 
     Raises:
         ValueError: ``linger_ms`` is negative.
@@ -107,36 +107,36 @@ class ProduceAccumulator:
         self._preparer = preparer
         self._linger_s = linger_ms / 1000
         self._linger_max_timeout_ms = 2 * linger_ms
-        """A message with less time shortens the linger."""
+        """The timeout below which a message shortens the linger of its batch."""
         self._max_bytes = min(max_bytes, preparer.max_message_bytes)
         self._lanes: dict[_LaneKey, _Lane] = {}
         self._unrouted: dict[str, list[tuple[str, _Entry]]] = {}
-        """Topic → messages with keys, in order, while its queues are asked for."""
+        """Messages with sharding keys that wait for their topic's route, in order, keyed by topic."""
         self._tasks: set[asyncio.Task[None]] = set()
         self.is_closed = False
-        """Whether messages are refused."""
+        """Whether the producer is closed, so that further messages are refused."""
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def __len__(self) -> int:
-        """Return how many lanes, routes and batches are under way: 0 when nobody waits."""
+        """Return the number of lanes, route requests and batches in progress; 0 if no caller waits."""
         return len(self._lanes) + len(self._unrouted) + len(self._tasks)
 
     def add(
         self, message: Message, queue: MessageQueue | None, sharding_key: str | None, timeout_ms: int
     ) -> asyncio.Future[SendResult] | None:
-        """Return the promise of what becomes of a message; None for one that is to be sent by itself, at once.
+        """Add a message to a batch, and return the future of its result; None if the caller must send it by itself.
 
-        A caller that gives up before the batch leaves, takes its message out of it.
+        If the caller cancels the future before the batch is sent, the message is not sent.
 
         Raises:
             RemotingConnectError: the producer is closed.
-            RefusedError: the topic has no queue to write to.
+            RefusedError: the topic has no writable queue.
         """
         alone = not self._preparer.goes_in_batch(message)
         if alone and queue is None and sharding_key is None:
             return None
         if len(message.body) > self._preparer.max_message_bytes:
-            return None  # to be refused
+            return None  # too long: the caller's own send raises the error
         if self.is_closed:
             raise RemotingConnectError("this producer is closed")
         loop = self._loop
@@ -154,7 +154,7 @@ class ProduceAccumulator:
         return entry.stored
 
     async def close(self) -> None:
-        """Send what has been gathered, and wait until all of it is answered; what comes from now on is refused."""
+        """Refuse further messages, send the waiting ones, and wait until all are answered."""
         self.is_closed = True
         try:
             while len(self):
@@ -163,12 +163,12 @@ class ProduceAccumulator:
                 await asyncio.gather(*self._tasks, return_exceptions=True)
                 await asyncio.sleep(
                     0
-                )  # gathering what is done does not wait since 3.12; what it leaves behind is told now
+                )  # since Python 3.12 gather() of finished tasks does not suspend; let their callbacks run
         finally:
             for task in self._tasks:
                 task.cancel()
 
-    # --- inside ---
+    # --- internals ---
 
     def _put(self, entry: _Entry, queue: MessageQueue | None) -> None:
         message = entry.message
@@ -179,7 +179,7 @@ class ProduceAccumulator:
             lane.size_bytes + length_bytes > self._max_bytes or len(lane.entries) >= BATCH_MAX_MESSAGES
         ):
             self._leave(lane)
-            lane = self._lanes.get(key)  # the same where order counts: what it holds becomes several batches
+            lane = self._lanes.get(key)  # with a queue it is the same lane, which is then sent as several batches
         if lane is None:
             lane = self._lanes[key] = _Lane(key)
         if lane.expiry is not None:
@@ -194,7 +194,7 @@ class ProduceAccumulator:
             self._depart(lane, entry)
 
     def _depart(self, lane: _Lane, entry: _Entry) -> None:
-        """Have a lane leave when it has lingered, or before, so that half of a message's time is left to send it."""
+        """Schedule the departure of a lane after its linger, or earlier, so that half of each timeout is left for sending."""
         loop = entry.stored.get_loop()
         if self._linger_s > 0:
             departs_s = min(loop.time() + self._linger_s, entry.deadline_s - entry.timeout_ms / 2_000)
@@ -211,7 +211,7 @@ class ProduceAccumulator:
         lane.expiry = asyncio.get_running_loop().call_at(deadline_s, self._expire, lane)
 
     def _expire(self, lane: _Lane) -> None:
-        """Tell those whose time is over while others of their lane, who have more time, wait or are under way."""
+        """Fail the messages of a lane whose deadlines have passed; the others wait on."""
         lane.expiry = None
         now_s = asyncio.get_running_loop().time()
         waiting = [entry for entry in (*lane.leaving, *lane.entries) if not entry.stored.done()]
@@ -223,7 +223,7 @@ class ProduceAccumulator:
             self._expire_at(lane, min(left))
 
     def _put_later(self, topic: str, sharding_key: str, entry: _Entry) -> None:
-        """Put a message when its topic's queues are known; who comes next must not overtake it."""
+        """Add a message to its lane once its topic's route is known, in the order of the calls."""
         waiting = self._unrouted.setdefault(topic, [])
         waiting.append((sharding_key, entry))
         expiry = entry.stored.get_loop().call_at(entry.deadline_s, entry.expire)
@@ -245,10 +245,10 @@ class ProduceAccumulator:
                 if not entry.stored.done():
                     self._put(entry, route.queue_by_key(sharding_key))
             waiting.clear()
-        except Exception as failure:  # of a hook, too
+        except Exception as failure:  # also an exception of a hook
             for _, entry in waiting:
                 entry.fail(_copy(failure))
-        self._unrouted.pop(topic)  # now, not when the task has ended: a message that comes until then finds the route
+        self._unrouted.pop(topic)  # here, not in the task's callback, so that the next message uses the cached route
 
     def _leave(self, lane: _Lane) -> None:
         if lane.departure is not None:
@@ -258,7 +258,7 @@ class ProduceAccumulator:
             return
         lane.is_leaving = True
         if lane.key[2] is None:
-            self._forget(lane)  # the next message begins another one
+            self._forget(lane)  # the next message starts a new lane
 
         def ended(task: asyncio.Task[None]) -> None:
             self._forget(lane)
@@ -274,7 +274,7 @@ class ProduceAccumulator:
         task.add_done_callback(ended)
 
     def _ended(self, task: asyncio.Task[None], entries: Sequence[_Entry]) -> None:
-        """Tell those whom nothing was told, because the work was cancelled, before it began or in the midst."""
+        """Fail the messages that have no result because their task was cancelled or failed."""
         self._tasks.discard(task)
         failure = None if task.cancelled() else task.exception()
         for entry in entries:
@@ -284,21 +284,21 @@ class ProduceAccumulator:
                 )
 
     async def _send_all(self, lane: _Lane) -> None:
-        """Send what a lane holds, and what comes meanwhile."""
+        """Send the messages of a lane, including those added while it sends."""
         while lane.entries:
             lane.leaving, lane.entries, lane.size_bytes = lane.entries, [], 0
             for prepared, entries in self._parts(lane.leaving):
                 await self._send(prepared, entries, lane.key[2])
-        self._forget(lane)  # now, not when the task has ended: a message that comes until then belongs to another lane
+        self._forget(lane)  # here, not in the task's callback, so that the next message starts a new lane
 
     def _forget(self, lane: _Lane) -> None:
         if self._lanes.get(lane.key) is lane:
             del self._lanes[lane.key]
 
     def _parts(self, entries: Sequence[_Entry]) -> Iterator[tuple[Prepared, list[_Entry]]]:
-        """Yield sends of as few batches as hold the messages, in order, each with its messages.
+        """Yield encoded sends of the messages, in order, in as few batches as possible, each with its entries.
 
-        Each is made when it is asked for: what is given up until then is left out.
+        Each batch is encoded when it is requested, so that messages whose callers have given up by then are left out.
         """
         items: list[tuple[str, BatchItem]] = []
         part: list[_Entry] = []
@@ -326,7 +326,7 @@ class ProduceAccumulator:
             yield self._joined(part, items), part
 
     def _item(self, entry: _Entry) -> tuple[str, BatchItem] | None:
-        """Return a message's id and its form in a batch; None where nobody waits for it any more."""
+        """Return a message's UNIQ_KEY and batch item; None if its caller has given up, or it has expired or is invalid."""
         if entry.stored.done():
             return None
         if entry.deadline_s <= entry.stored.get_loop().time():
@@ -346,7 +346,7 @@ class ProduceAccumulator:
     async def _send(self, prepared: Prepared, entries: Sequence[_Entry], queue: MessageQueue | None) -> None:
         deadline_s, last_s = entries[0].deadline_s, entries[-1].deadline_s
         if last_s - deadline_s > TOGETHER_S:
-            deadline_s = last_s  # the timer of the lane tells the others
+            deadline_s = last_s  # the lane's timer fails messages with earlier deadlines
         left_ms = (deadline_s - asyncio.get_running_loop().time()) * 1000
         for entry in entries:
             entry.is_sent = True
@@ -358,10 +358,10 @@ class ProduceAccumulator:
                 for entry in entries:
                     entry.fail(_copy(refused))
                 return
-            for entry in entries:  # nothing is stored, and perhaps for one of them only: each is told of its own
+            for entry in entries:  # nothing was stored, perhaps because of one message: send each by itself
                 if not entry.stored.done():
                     await self._send(self._preparer.one(entry.message), [entry], queue)
-        except Exception as failure:  # of a hook, too: each caller is told of it
+        except Exception as failure:  # also an exception of a hook: each caller gets it
             for entry in entries:
                 entry.fail(_copy(failure))
         else:
@@ -371,9 +371,9 @@ class ProduceAccumulator:
 
 
 def _copy(failure: Exception) -> Exception:
-    """Return the same error for another caller: an exception that several tasks raise gathers all their tracebacks."""
+    """Return a copy of an error for each caller, because an exception raised in several tasks collects all tracebacks."""
     if not isinstance(failure, FlintError):
-        return failure  # of a hook: nothing is known of how such an exception is made
+        return failure  # an exception of a hook, whose constructor is not known, so it cannot be copied
     copied: FlintError = type(failure).__new__(type(failure), *failure.args)
     copied.__dict__.update(failure.__dict__)
     copied.__cause__ = failure.__cause__

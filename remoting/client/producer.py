@@ -1,4 +1,4 @@
-"""Sending messages."""
+"""The producer: sends messages one by one, in batches, as requests that wait for a reply, and without waiting at all."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SEND_TIMEOUT_MS: Final = 3_000
 
 
 class ProducerOptions(InstanceOptions, total=False):
-    """What :class:`Producer` takes beside its group and the name servers, for the types of those that hand it on."""
+    """The keyword arguments of :class:`Producer`, for the type annotations of functions that pass them on."""
 
     client: ClientInstance | None
     retries: int
@@ -41,19 +41,19 @@ class Producer(InstanceUser):
 
     Args:
         group: the producer group.
-        retries: further brokers to try when a send fails. With retries a message may be stored more than once.
-        compress_over_bytes: bodies at least this long are compressed; None: never.
-        max_message_bytes: longer bodies are refused here.
-        default_topic_queue_nums: queues asked for when sending creates the topic.
-        latency_backoff: whether a broker that was slow, or failed, is let alone for a time, 30 s to 10 min, where the topic has
-            queues elsewhere (``sendLatencyFaultEnable`` of the Java client).
-        retry_when_not_durable: whether another broker is tried when one has stored a message but not made it durable in
-            time (``retryAnotherBrokerWhenNotStoreOK``). It is stored twice then.
-        trace: whether to write what became of each message to the trace topic, or to the topic of this name.
-        linger_ms: how long a send waits for others to its topic, to go with them in one request; 0: for those that begin in
-            the same turn of the event loop; None: each goes by itself. Messages that a batch cannot hold (delayed,
-            compressed, replies) always do.
-        linger_max_bytes: the bodies of such a batch get no longer; one that is full leaves at once.
+        retries: the number of further attempts at other brokers if a send fails. A retry can store a message twice.
+        compress_over_bytes: bodies of at least this size are compressed; None: never.
+        max_message_bytes: the maximum size of a body; the client refuses a longer one.
+        default_topic_queue_nums: the number of queues to request if a send creates the topic.
+        latency_backoff: whether to avoid a slow or failed broker for 30 s to 10 min if the topic has queues at other brokers
+            (``sendLatencyFaultEnable`` of the Java client).
+        retry_when_not_durable: whether to try another broker if a broker has stored a message but not made it durable in time
+            (``retryAnotherBrokerWhenNotStoreOK``). The message is then stored twice.
+        trace: True writes a trace record of each message to RocketMQ's trace topic; a string names another topic.
+        linger_ms: how long a send waits for other messages to its topic, to send them in one request. 0 waits for sends that
+            begin in the same iteration of the event loop; None sends each message by itself. Messages that cannot be in a
+            batch (delayed, compressed, replies) are always sent by themselves.
+        linger_max_bytes: the maximum total size of the bodies in such a batch; a full batch is sent at once.
         name_servers, client, instance_options: see :class:`~flintmq.remoting.client.instance.InstanceUser`.
     """
 
@@ -94,12 +94,12 @@ class Producer(InstanceUser):
         )
 
     async def start(self) -> None:
-        """Start the heartbeats. Sending works before, but transactions and replies find the producer only after.
+        """Start the heartbeats, by which brokers find the producer for transaction checks and replies.
 
-        After :meth:`close` it sends again.
+        Sends without transactions or replies also work before. After :meth:`close` the producer can be started again.
 
         Raises:
-            RemotingConnectError: the ``client`` that it shares with others is closed.
+            RemotingConnectError: the shared ``client`` is closed.
         """
         async with self._changes:
             self._open()
@@ -115,7 +115,7 @@ class Producer(InstanceUser):
             self.client.start_heartbeats()
 
     async def close(self) -> None:
-        """Send what was gathered, leave the group and close the connections. Idempotent."""
+        """Send the messages that wait for a batch, leave the group and close the connections. Idempotent."""
         async with self._changes:
             if self._gatherer is not None:
                 await self._gatherer.close()
@@ -130,7 +130,7 @@ class Producer(InstanceUser):
             await self._shut()
 
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        """Return the queues of a topic that can be written to. Raises as :meth:`send`."""
+        """Return the writable queues of a topic. Raises the exceptions of :meth:`send`."""
         return (await self._sender.route(topic)).write_queues
 
     async def send(
@@ -144,16 +144,16 @@ class Producer(InstanceUser):
         """Send a message and wait until it is stored.
 
         Args:
-            message: what to send.
-            queue: where to; then nothing else is tried. None: the topic's next queue.
-            sharding_key: chooses the queue in its place: messages with one key go to one queue, in the order of their sends,
-                and to the queue that the Java client chooses for the key (SelectMessageQueueByHash).
-            timeout_ms: for everything: the name server, connections, retries, and with ``linger_ms`` the waiting for others.
+            message: the message to send.
+            queue: the queue to send to; no other queue is tried. None: the topic's next queue.
+            sharding_key: chooses the queue instead of ``queue``. Messages with the same key go to the same queue, in the order
+                of their sends. The Java client chooses the same queue for a key (SelectMessageQueueByHash).
+            timeout_ms: the limit for all steps: the name server, connections, retries, and the wait of ``linger_ms``.
 
         Raises:
-            ValueError: the message is too long; or there are both, a queue and a sharding key.
-            RefusedError: the broker, or the name server, refuses it.
-            RemotingError: it is not known whether the message was stored (timeout, lost connection).
+            ValueError: the message is too long, or both ``queue`` and ``sharding_key`` are given.
+            RefusedError: the broker or the name server refuses the message.
+            RemotingError: a timeout or a lost connection; the message may or may not be stored.
         """
         if self._gatherer is not None and (queue is None or sharding_key is None):
             gathered = self._gatherer.add(message, queue, sharding_key, timeout_ms)
@@ -172,7 +172,10 @@ class Producer(InstanceUser):
         sharding_key: str | None = None,
         timeout_ms: int = SEND_TIMEOUT_MS,
     ) -> SendResult:
-        """Send messages of one topic to one queue, stored together or not at all. Raises as :meth:`send`."""
+        """Send messages of one topic to one queue as a batch: all are stored, or none.
+
+        The arguments and exceptions are those of :meth:`send`.
+        """
         prepared, left_ms = self._preparer.batch(messages), float(timeout_ms)
         if sharding_key is not None:
             queue, left_ms = await self._sender.chosen(prepared.topic, queue, sharding_key, left_ms)
@@ -186,23 +189,23 @@ class Producer(InstanceUser):
         sharding_key: str | None = None,
         timeout_ms: int = SEND_TIMEOUT_MS,
     ) -> list[SendResult]:
-        """Send any number of messages of one topic, one after the other in as few batches as the limits of a batch allow.
+        """Send any number of messages of one topic, in order, in as few batches as the limits of a batch allow.
 
         Args:
-            messages: what to send, in order. Each must be one that a batch can hold.
+            messages: the messages to send, in order. Each must be allowed in a batch.
             queue, sharding_key: as for :meth:`send`. With neither, each batch goes to the topic's next queue.
-            timeout_ms: for each batch.
+            timeout_ms: the limit for each batch.
 
         Returns:
-            A result for each batch, none where there are no messages.
+            A result for each batch; an empty list if there are no messages.
 
         Raises:
-            PartlySentError: a batch failed after others were stored; it says how many messages are stored for certain.
-            ValueError, RefusedError, RemotingError: as :meth:`send`; nothing was stored before.
+            PartlySentError: a batch failed after earlier ones were stored; ``stored_messages`` counts their messages.
+            ValueError, RefusedError, RemotingError: as :meth:`send`; no earlier batch was stored.
         """
         results: list[SendResult] = []
         stored_messages = 0
-        for prepared in self._preparer.batches(messages):  # a list: none is sent before all are checked
+        for prepared in self._preparer.batches(messages):  # a list, not a generator: all are checked before one is sent
             try:
                 target, left_ms = queue, float(timeout_ms)
                 if sharding_key is not None:
@@ -223,15 +226,15 @@ class Producer(InstanceUser):
         sharding_key: str | None = None,
         timeout_ms: int = SEND_TIMEOUT_MS,
     ) -> MessageExt:
-        """Send a message and wait until one of its consumers has replied; the producer must be started.
+        """Send a message, wait until a consumer replies, and return the reply. The producer must be started.
 
         Args:
-            message: what to ask.
+            message: the request.
             queue, sharding_key: as for :meth:`send`.
-            timeout_ms: for everything: sending, consuming, replying.
+            timeout_ms: the limit for all steps: sending, consuming and replying.
 
         Raises:
-            RemotingTimeoutError: no reply came in time. The message may have been consumed, or may be yet.
+            RemotingTimeoutError: no reply came in time. The message may have been consumed, or may still be consumed.
             UnreadableError: the reply cannot be read.
             ValueError, RefusedError, RemotingError: as :meth:`send`.
         """
@@ -262,11 +265,11 @@ class Producer(InstanceUser):
         *,
         timeout_ms: int = SEND_TIMEOUT_MS,
     ) -> SendResult:
-        """Answer a request that was consumed; at the broker the request came from, which knows the requester.
+        """Reply to a consumed request, by way of the broker that delivered it and to which the requester is connected.
 
         Raises:
             ValueError: the message is not a request.
-            RefusedError: the requester is not connected any more, or did not take the reply.
+            RefusedError: the requester is no longer connected, or did not accept the reply.
             RemotingError: as :meth:`send`.
         """
         message = make_reply(request, body, properties)
@@ -284,11 +287,14 @@ class Producer(InstanceUser):
         sharding_key: str | None = None,
         timeout_ms: int = SEND_TIMEOUT_MS,
     ) -> None:
-        """Send a message and do not wait for an answer: it may be lost. Raises as :meth:`send`, short of the answer.
+        """Send a message without waiting for an answer; the message may be lost.
 
         Args:
             message, queue, sharding_key: as for :meth:`send`.
-            timeout_ms: until the message is written: for the route, the connection, and a peer that is slow.
+            timeout_ms: the limit until the message is written to the connection, which includes the route and the connect.
+
+        Raises:
+            ValueError, RefusedError, RemotingError: as :meth:`send`, except that a broker's refusal is not seen.
         """
         prepared, left_ms, clock = self._preparer.one(message), float(timeout_ms), self.client.clock
         begin_s = clock.monotonic_s()

@@ -1,10 +1,10 @@
-"""Consuming by hand: which queues, from where, how much, and what is committed are the caller's business.
+"""The pull consumer: the caller chooses the queues and offsets, asks for messages, and commits.
 
-Either every pull is asked for with its queue and offset (``pull``), or queues are assigned, and ``poll`` hands out what comes
-of any of them, as RocketMQ's ``DefaultLitePullConsumer`` does::
+``pull`` reads one queue from an offset. Alternatively, ``assign`` selects queues, and ``poll`` returns the next messages of any
+of them, as RocketMQ's ``DefaultLitePullConsumer`` does::
 
     assign ──▶ position of each queue ◀── seek, seek_to_time
-                  │ poll: one pull a queue, held by its broker until a message comes
+                  │ poll: one pull per queue, held by its broker until a message arrives
                   ▼
               messages, then commit: the positions behind them
 """
@@ -29,7 +29,7 @@ from flintmq.remoting.client.route import NameServers
 POLL_TIMEOUT_MS: Final = 5_000
 """RocketMQ's ``pollTimeoutMillis``."""
 POLL_SUSPEND_MS: Final = 15_000
-"""How long a broker may hold a pull of a poll; one that outlasts the poll is the next one's."""
+"""Time for which a broker may hold the pulls of a poll; the next poll uses a pull that is still held."""
 PULL_BATCH_SIZE: Final = 32
 
 
@@ -47,9 +47,8 @@ class PullConsumer(QueueOffsets, InstanceUser):
     Every method raises ``RemotingError`` when no server answers and ``RefusedError`` when a request is refused.
 
     Args:
-        group: whose offsets are read and stored.
-        codec: makes what messages then have as ``value`` of their bodies, such as
-            :class:`~flintmq.remoting.client.codec.JsonCodec`.
+        group: the consumer group whose committed offsets are read and stored.
+        codec: decodes bodies for ``message.value``, such as :class:`~flintmq.remoting.client.codec.JsonCodec`.
         name_servers, client, instance_options: see :class:`~flintmq.remoting.client.instance.InstanceUser`.
     """
 
@@ -68,7 +67,7 @@ class PullConsumer(QueueOffsets, InstanceUser):
         self._api = BrokerApi(self.client, group)
         self._assigned: dict[MessageQueue, _AssignedQueue] = {}
         self._moves = asyncio.Lock()
-        """Held by calls that change the assigned queues or positions: they take effect in the order of the calls."""
+        """Lock for calls that change the assigned queues or positions, so that they take effect in the order of the calls."""
         self._ending: set[asyncio.Task[PullResult]] = set()
         """Pulls that were cancelled and have not ended yet."""
         self._is_closed = False
@@ -80,9 +79,9 @@ class PullConsumer(QueueOffsets, InstanceUser):
             self._is_closed = False
 
     async def close(self) -> None:
-        """End the pulls that are under way and close the connections. Idempotent; nothing is committed.
+        """Cancel running pulls and close the connections, without a commit. Idempotent.
 
-        A poll, ``assign`` or ``seek`` that is under way raises ``RemotingConnectError``.
+        A running ``poll``, ``assign`` or ``seek`` raises ``RemotingConnectError``.
         """
         async with self._changes:
             self._is_closed = True
@@ -92,7 +91,7 @@ class PullConsumer(QueueOffsets, InstanceUser):
             await self._shut()
 
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        """Return the queues of a topic that can be read."""
+        """Return the readable queues of a topic."""
         return (await self.client.routes.route(topic)).read_queues
 
     async def pull(
@@ -105,7 +104,15 @@ class PullConsumer(QueueOffsets, InstanceUser):
         expression: str = "*",
         expression_type: str = TAG,
     ) -> PullResult:
-        """Messages of a queue from an offset on; ``suspend_ms`` lets the broker wait for some. See :class:`BrokerApi`."""
+        """Return messages of a queue from a queue offset on; see :meth:`BrokerApi.pull`.
+
+        Args:
+            queue: the queue to read; it does not need to be assigned.
+            queue_offset: the queue offset of the first message.
+            max_messages: the maximum number of messages.
+            suspend_ms: how long the broker waits for a message if there is none; 0: it answers at once.
+            expression, expression_type: select the messages (``*``, ``A || B``, or SQL92).
+        """
         subscription = build_subscription(queue.topic, expression, expression_type)
         result = await self._api.pull(
             queue, queue_offset, subscription=subscription, max_messages=max_messages, suspend_ms=suspend_ms
@@ -115,22 +122,22 @@ class PullConsumer(QueueOffsets, InstanceUser):
         return result
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """Return the group's stored offset; None when there is none.
+        """Return the group's stored offset of a queue, or None if none is stored.
 
-        Brokers also answer 0 where there is none, if the queue still has its first message (RocketMQ's rule): such a group
-        begins at the first message, whatever it asks for.
+        Without a stored offset, a broker still answers 0 if the queue still has its first message (RocketMQ's rule). Such a
+        group begins at the first message, whatever its ``consume_from``.
         """
         return await self._api.committed(queue)
 
     async def commit(self, queue: MessageQueue | None = None, consumer_offset: int | None = None) -> None:
-        """Store the group's offset: of the next message it wants.
+        """Store the group's offset of a queue: the queue offset of the next message to consume.
 
         Args:
-            queue: None: every assigned one.
-            consumer_offset: None: the position of the queue, behind the last message that was polled of it.
+            queue: the queue; None: every assigned queue.
+            consumer_offset: the offset; None: the queue's position, just past the last message that was polled from it.
 
         Raises:
-            ValueError: an offset without a queue; or the queue is not assigned, and there is no offset.
+            ValueError: an offset without a queue, or a queue that is not assigned without an offset.
         """
         if queue is None:
             if consumer_offset is not None:
@@ -145,7 +152,7 @@ class PullConsumer(QueueOffsets, InstanceUser):
 
     @property
     def positions(self) -> Mapping[MessageQueue, int]:
-        """The assigned queues, each with the queue offset of the next message that :meth:`poll` returns of it."""
+        """The assigned queues, each with the queue offset of the next message that :meth:`poll` returns from it."""
         return {queue: one.position for queue, one in self._assigned.items()}
 
     async def assign(
@@ -156,19 +163,19 @@ class PullConsumer(QueueOffsets, InstanceUser):
         *,
         consume_from: ConsumeFrom = FROM_LAST,
     ) -> None:
-        """Choose the queues that :meth:`poll` reads, in place of those before; nobody else of the group is asked.
+        """Set the queues that :meth:`poll` reads, replacing the earlier ones; other consumers of the group are not considered.
 
-        A queue that was assigned before keeps its position, another one begins at the group's offset.
+        A queue that was already assigned keeps its position. Any other queue begins at the group's committed offset.
 
         Args:
-            queues: queues; or a topic: those that it has now.
-            expression, expression_type: which of their messages (``*``, ``A || B``, or SQL92).
-            consume_from: where a queue begins for which the group has no offset: ``"last"``, behind its last message,
+            queues: the queues; a topic name stands for the queues that the topic has now.
+            expression, expression_type: select the messages (``*``, ``A || B``, or SQL92).
+            consume_from: the start of a queue for which the group has no offset: ``"last"`` (after its last message),
                 ``"first"``, or a time (see :class:`ConsumerSettings`).
 
         Raises:
             RefusedError: the expression does not parse.
-            InvalidArgumentError: ``consume_from`` is no such place.
+            InvalidArgumentError: ``consume_from`` is invalid.
         """
         where, timestamp_ms = begin_of(consume_from)
         if consume_from == FROM_TIMESTAMP:
@@ -184,7 +191,7 @@ class PullConsumer(QueueOffsets, InstanceUser):
                 if queue not in self._assigned
             }
             self._check_open()
-            # A poll may have moved a queue meanwhile: the position of a queue that stays is read now, without a wait.
+            # Positions of queues that stay are read only here, after the last await: a poll may have moved them meanwhile.
             self._replace(
                 {
                     queue: _AssignedQueue(
@@ -199,10 +206,10 @@ class PullConsumer(QueueOffsets, InstanceUser):
             )
 
     async def seek(self, queue: MessageQueue, queue_offset: int) -> None:
-        """Have :meth:`poll` go on at an offset of an assigned queue, also a poll that is under way.
+        """Set the position of an assigned queue; :meth:`poll` continues there, also a poll that is running.
 
         Raises:
-            ValueError: the queue is not assigned, or has no such offset: the message names those it has.
+            ValueError: the queue is not assigned, or the offset is outside its range, which the message states.
         """
         async with self._moves:
             self._of(queue)
@@ -212,12 +219,11 @@ class PullConsumer(QueueOffsets, InstanceUser):
             self._move({queue: queue_offset})
 
     async def seek_to_time(self, timestamp_ms: int, queue: MessageQueue | None = None) -> None:
-        """Have :meth:`poll` go on in each queue at the message stored nearest to a time, be it a little older. All queues
-        move, or none does.
+        """Set positions to the messages stored nearest to a time, which can be a little older. All queues move, or none does.
 
         Args:
             timestamp_ms: milliseconds since 1970.
-            queue: None: every assigned one.
+            queue: the queue to move; None: every assigned queue.
 
         Raises:
             ValueError: the queue is not assigned.
@@ -227,14 +233,14 @@ class PullConsumer(QueueOffsets, InstanceUser):
             self._move({each: await self.search_offset(each, timestamp_ms) for each in chosen})
 
     async def poll(self, timeout_ms: int = POLL_TIMEOUT_MS, *, max_messages: int = PULL_BATCH_SIZE) -> list[MessageExt]:
-        """Return the next messages of the assigned queues, those of one queue in order; empty when none came in time.
+        """Return the next messages of the assigned queues, in order within each queue; empty if none arrives in time.
 
         Args:
-            timeout_ms: how long to wait for a message; 0: return what has come already, and ask for more meanwhile.
-            max_messages: at most.
+            timeout_ms: how long to wait for a message; 0: return the messages that have arrived, and start the next pulls.
+            max_messages: the maximum number of messages.
 
         Raises:
-            ValueError: no queue is assigned; or fewer than one message is asked for.
+            ValueError: no queue is assigned, or ``max_messages`` is less than 1.
             RemotingError, RefusedError: a pull failed, and no other queue has messages. The next poll tries again.
             RemotingConnectError: the consumer is closed.
         """
@@ -264,16 +270,16 @@ class PullConsumer(QueueOffsets, InstanceUser):
             # A change of the assigned queues or of a position cancels pulls, which ends this wait, too.
             await asyncio.wait(pulls, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
 
-    # --- inside ---
+    # --- internals ---
 
     def _replace(self, assigned: dict[MessageQueue, _AssignedQueue]) -> None:
-        """Read these queues from now on. Nothing else can run meanwhile."""
+        """Replace the assigned queues and stop the old ones. It never awaits, so no other task runs in between."""
         for one in self._assigned.values():
             one.stop()
         self._assigned = assigned
 
     def _move(self, positions: Mapping[MessageQueue, int]) -> None:
-        """Move assigned queues to positions, all at once. Raises ``ValueError`` if one is not assigned any more."""
+        """Set the positions of assigned queues. Raises ``ValueError`` before any change if one is no longer assigned."""
         self._check_open()
         for one, queue_offset in [(self._of(queue), queue_offset) for queue, queue_offset in positions.items()]:
             one.seek(queue_offset)
@@ -283,7 +289,10 @@ class PullConsumer(QueueOffsets, InstanceUser):
             raise RemotingConnectError(f"the pull consumer of {self.group} is closed")
 
     def _take(self, max_messages: int) -> tuple[list[MessageExt], Exception | None]:
-        """Return messages that have come, and what a pull raised. Queues take turns: the one served last comes last."""
+        """Return messages that have arrived, and the exception of a failed pull, if any.
+
+        Queues are served in turn: a queue that gave messages moves to the end of the order.
+        """
         messages: list[MessageExt] = []
         failure: Exception | None = None
         for queue, one in list(self._assigned.items()):
@@ -311,7 +320,7 @@ class PullConsumer(QueueOffsets, InstanceUser):
 
 
 class _AssignedQueue:
-    """A queue that polls read: what came of it and was not handed out yet, and at most one pull under way."""
+    """An assigned queue: its messages that were pulled and not yet returned by a poll, and at most one running pull."""
 
     def __init__(
         self,
@@ -331,11 +340,11 @@ class _AssignedQueue:
 
     @property
     def position(self) -> int:
-        """The queue offset of the next message to hand out."""
+        """The queue offset of the next message that a poll returns."""
         return self._messages[0].queue_offset if self._messages else self._pull_queue_offset
 
     def pulling(self) -> asyncio.Task[PullResult]:
-        """Return the pull that is under way, begun here where there is none."""
+        """Return the task of the running pull; start a pull if none is running."""
         if self._pull is None:
             work = self._api.pull(
                 self.queue, self._pull_queue_offset, subscription=self._subscription, suspend_ms=POLL_SUSPEND_MS
@@ -344,19 +353,19 @@ class _AssignedQueue:
         return self._pull
 
     def receive(self) -> Exception | None:
-        """Keep what the pull has brought, if it is done; return what it raised."""
+        """Store the messages of the pull if it is done; return its exception if it failed, else None."""
         if self._pull is None or not self._pull.done():
             return None
         pull, self._pull = self._pull, None
         try:
             result = pull.result()
-        except Exception as failure:  # of a hook, too: the messages of other queues are handed out
+        except Exception as failure:  # returned, not raised, so that the poll still returns messages of other queues
             return failure
         if result.status is PullStatus.OFFSET_ILLEGAL:
             at, there = self._pull_queue_offset, result.next_begin_queue_offset
             log.warning(
                 "client.offset_illegal",
-                "offset %(asked_offset)d of %(queue)s is illegal: going on at %(now_offset)d",
+                "offset %(asked_offset)d of %(queue)s is illegal: pulling continues at %(now_offset)d",
                 asked_offset=at,
                 queue=self.queue,
                 now_offset=there,
@@ -366,17 +375,17 @@ class _AssignedQueue:
         return None
 
     def take(self, max_messages: int) -> list[MessageExt]:
-        """Return the next messages, at most so many, and move the position behind them."""
+        """Return the next messages, at most ``max_messages``, and move the position past them."""
         return [self._messages.popleft() for _ in range(min(max_messages, len(self._messages)))]
 
     def seek(self, queue_offset: int) -> None:
-        """Drop the messages that have come, and continue at an offset."""
+        """Drop the messages that have arrived, and continue at a queue offset."""
         self.stop()
         self._messages.clear()
         self._pull_queue_offset = queue_offset
 
     def stop(self) -> None:
-        """Cancel the pull that is under way; its messages are pulled again."""
+        """Cancel the running pull; its messages are pulled again later."""
         pull, self._pull = self._pull, None
         if pull is not None:
             self._ending.add(pull)
@@ -386,4 +395,4 @@ class _AssignedQueue:
     def _ended(self, pull: asyncio.Task[PullResult]) -> None:
         self._ending.discard(pull)
         if not pull.cancelled():
-            pull.exception()  # nobody waits for this pull: its failure concerns nobody
+            pull.exception()  # retrieve it, or asyncio logs it as never retrieved; no caller waits for this pull

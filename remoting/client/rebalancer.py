@@ -1,4 +1,4 @@
-"""Shares the queues of a group among its members, and begins and gives up those of one member (``RebalanceImpl``)."""
+"""Rebalancing: computes which of a group's queues a member consumes, and starts and releases them (``RebalanceImpl``)."""
 
 from __future__ import annotations
 
@@ -20,17 +20,16 @@ from flintmq.remoting.client.process_queue import CacheLimits, ProcessQueue
 from flintmq.remoting.wire.codes import ResponseCode
 
 ORDERLY_END_S: Final = 30.0
-"""How long a queue that is given up waits for the orderly message that a listener has: half of the time after which brokers
-forget its lock."""
+"""Seconds that a released queue waits for the orderly message in its listener: half of the time until its lock expires."""
 
 
 class Rebalancer:
-    """The queues of one member. Loop thread only.
+    """Assigns queues to one member of a group, and releases them. Loop thread only.
 
     Args:
         member: the member of the group.
-        offsets: says where a queue begins, and keeps how far it was consumed when it is given up.
-        pull: runs for each queue until it is given up.
+        offsets: the store of the group's offsets, read when a queue starts and written when it is released.
+        pull: the coroutine function that pulls and consumes a queue until the queue is released.
     """
 
     def __init__(
@@ -48,15 +47,15 @@ class Rebalancer:
         self._members_changed = asyncio.Event()
         self._announced: tuple[object, ...] = ()
         self.process_queues: dict[MessageQueue, ProcessQueue] = {}
-        """The queues that this member holds."""
+        """The queues that this member consumes, each with its unconsumed messages."""
         self._releases: dict[MessageQueue, asyncio.Task[None]] = {}
-        """The queues that are given up, until that is done: meanwhile they are not begun again."""
+        """Tasks that release queues, keyed by queue; a queue is not started again before its task ends."""
         self._pulls: set[asyncio.Task[None]] = set()
-        """The tasks that pull a queue, also one that is given up and whose listener is busy."""
+        """Tasks that pull queues, including those of released queues whose listener still runs."""
         self._is_closed = False
 
     async def run(self) -> None:
-        """Rebalance at every interval, and when :meth:`soon` asks for it."""
+        """Rebalance at each interval, and after each call of :meth:`soon`, until cancelled."""
         while True:
             self._members_changed.clear()
             try:
@@ -70,28 +69,28 @@ class Rebalancer:
                 )
             except (
                 Exception
-            ):  # of an offset store, say: the queues that are held stay, and the next rebalance tries again
+            ):  # for example of an offset store: keep the current queues, and retry at the next rebalance
                 log.exception("client.rebalance_failed", "rebalance of %(group)s failed", group=self._member.group)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._settings.rebalance_interval_s):
                     await self._members_changed.wait()
 
     def soon(self) -> None:
-        """Wake the task that rebalances."""
+        """Make :meth:`run` rebalance without waiting for the interval."""
         self._members_changed.set()
 
     async def rebalance(self) -> None:
-        """Compute which queues are this member's, begin those it gained and give up those it lost."""
+        """Compute which queues this member consumes; start the gained ones and release the lost ones."""
         async with self._lock:
             await self._know_routes()
             announcement = (self._member.client.routes.broker_addresses(), tuple(self._member.subscriptions.values()))
-            if announcement != self._announced:  # brokers must know a member before they count it
+            if announcement != self._announced:  # brokers list a member only after its heartbeat
                 await self._member.client.send_heartbeats()
                 self._announced = announcement
             for topic in list(self._member.subscriptions):
                 try:
                     await self._update(topic, await self._assigned(topic))
-                except FlintError as failure:  # the assignment stays as it is
+                except FlintError as failure:  # the topic's queues stay assigned as they are
                     if self._is_news(topic, failure):
                         log.warning(
                             "client.not_rebalanced",
@@ -100,7 +99,7 @@ class Rebalancer:
                             group=self._member.group,
                             error=failure,
                         )
-                except Exception as failure:  # of the strategy or of an offset store: other topics are not held up
+                except Exception as failure:  # of the strategy or an offset store: it must not stop other topics
                     if self._is_news(topic, failure):
                         log.exception(
                             "client.not_rebalanced",
@@ -112,9 +111,10 @@ class Rebalancer:
                     self._member.troubles.over(topic)
 
     def _is_news(self, topic: str, failure: Exception) -> bool:
-        """Note why nothing is consumed of a topic, and return whether to log it. A retry topic begins with the first retry.
+        """Record why a topic's queues could not be assigned, and return whether to log it.
 
-        A broker that has just begun, or was just told of this member, refuses for a moment to name the members.
+        Failures of retry topics are ignored: such a topic exists only after the first retry. A broker that has just started,
+        or just got this member's first heartbeat, refuses for a moment to list the members. This is logged only if it lasts.
         """
         may_pass = isinstance(failure, RefusedError) and failure.code != ResponseCode.TOPIC_NOT_EXIST
         return not topic.startswith(RETRY_PREFIX) and self._member.troubles.met(topic, failure, may_pass=may_pass)
@@ -131,10 +131,10 @@ class Rebalancer:
         queues = (await self._member.client.routes.route(topic)).read_queues
         if not self._member.is_clustering:
             return list(queues)
-        # Java's brokers name a member twice, for two minutes, that lost its connection and came back: half its queues would be
-        # nobody's.
+        # RocketMQ's brokers list a member twice for two minutes after it has reconnected. Counted twice, half of its share
+        # would be consumed by no member.
         members = list(dict.fromkeys(await self._member.api.members(topic)))
-        namespace = self._member.client.namespace  # consistent hashes are of names as servers know them
+        namespace = self._member.client.namespace  # consistent hashing uses names with the namespace
         wrapped = list(map(namespace.wrap_queue, queues))
         share = returned_by(self._settings.allocate, self._member.client.client_id, members, wrapped)
         return list(map(namespace.unwrap_queue, share))
@@ -145,7 +145,7 @@ class Rebalancer:
             self._release(self.process_queues[queue])
         gained = [queue for queue in assigned if self._may_begin(queue)]
         failures: dict[str, FlintError] = {}
-        """Broker name → why nothing begins there: the queues of others begin."""
+        """Failures that keep queues from starting, keyed by broker name."""
         if gained and self._locks_queues:
             locked, failures = await self._member.api.lock(gained)
             gained = [queue for queue in gained if queue in locked]
@@ -157,7 +157,7 @@ class Rebalancer:
             except FlintError as failure:
                 failures.setdefault(queue.broker_name, failure)
                 continue
-            except Exception:  # of an offset store: the other queues begin
+            except Exception:  # of an offset store: it must not stop the other queues
                 log.exception(
                     "client.offset_not_loaded",
                     "no offset of %(queue)s was loaded for %(group)s",
@@ -181,7 +181,7 @@ class Rebalancer:
         )
 
     def _begin(self, held: ProcessQueue) -> None:
-        """Hold a queue and pull it. The pull that ends by itself gives the queue up: no queue is held that nobody pulls."""
+        """Add a queue and start to pull it. If the pull task ends by itself, the queue is released."""
         self.process_queues[held.queue] = held
         held.task = self._member.client.start_task(self._pull(held), f"pull-{held.queue}")
         self._pulls.add(held.task)
@@ -191,7 +191,7 @@ class Rebalancer:
             if not held.dropped:
                 log.info(
                     "client.pull_ended",
-                    "the pull of %(queue)s has ended, the queue is given up and may begin again",
+                    "the pull task of %(queue)s has ended, the queue is released and may start again",
                     queue=held.queue,
                 )
                 self._release(held)
@@ -211,9 +211,9 @@ class Rebalancer:
         return await self._member.api.max_offset(queue)
 
     def _release(self, held: ProcessQueue, *, save: bool = True) -> asyncio.Task[None]:
-        """Give a queue up: no message of it is begun from now on. Return the task that commits and unlocks it.
+        """Release a queue, so that no further message of it is consumed; return the task that commits and unlocks it.
 
-        The queue may begin again only after that task has ended: no old offset is stored over a new one.
+        The queue may start again only after that task, so that an old offset is never stored over a newer one.
         """
         if held.queue in self._releases:
             return self._releases[held.queue]
@@ -234,7 +234,7 @@ class Rebalancer:
         return releasing
 
     async def _released(self, held: ProcessQueue, save: bool) -> None:
-        """End the pull, commit and unlock. An orderly message that the listener has is finished first."""
+        """End the pull task, commit the offset and unlock the queue, after an orderly message in the listener is finished."""
         is_finished = True
         if held.task is not None:
             if held.consuming and not await self._finished(held, held.task):
@@ -264,13 +264,13 @@ class Rebalancer:
                     queue=held.queue,
                     error=failure,
                 )
-            except Exception:  # of an offset store: the queue is unlocked for others all the same
+            except Exception:  # of an offset store: the queue must still be unlocked for other members
                 log.exception(
                     "client.offset_not_stored", "%(queue)s is given up, the offset store has failed", queue=held.queue
                 )
         if (
             self._locks_queues and is_finished
-        ):  # else the lock runs out at the broker, after the time that is left to the listener
+        ):  # otherwise keep the lock until it expires, because the listener still runs
             try:
                 await self._member.api.unlock([held.queue])
             except FlintError as failure:
@@ -282,7 +282,7 @@ class Rebalancer:
                 )
 
     async def _finished(self, held: ProcessQueue, pull: asyncio.Task[None]) -> bool:
-        """Wait for the orderly message that the listener has, and renew the lock meanwhile; return whether it is finished."""
+        """Wait for the orderly message in the listener, renewing the lock; return whether it finished in time."""
         loop = asyncio.get_running_loop()
         ends_s = loop.time() + max(ORDERLY_END_S, self._settings.close_timeout_s)
         while not pull.done() and (left_s := ends_s - loop.time()) > 0:
@@ -299,7 +299,7 @@ class Rebalancer:
         return pull.done()
 
     async def reset_offsets(self, offsets: dict[MessageQueue, int]) -> None:
-        """Continue at other offsets in queues that are this member's; messages that were pulled of them are dropped."""
+        """Set the offsets of queues that this member consumes, and restart these queues without their pulled messages."""
         async with self._lock:
             mine = {queue: offset for queue, offset in offsets.items() if queue in self.process_queues}
             releases = [self._release(self.process_queues[queue], save=False) for queue in mine]
@@ -309,13 +309,14 @@ class Rebalancer:
         self.soon()
 
     async def commit(self) -> None:
-        """Store how far each queue has been consumed. Raises ``FlintError``."""
+        """Store the consumer offset of each queue that has changed. Raises ``FlintError``."""
         await commit_offsets(self._offsets, list(self.process_queues.values()))
 
     async def renew_locks(self) -> None:
-        """Renew this member's locks; a queue whose lock is lost is given up until the next rebalance.
+        """Renew the locks of this member's queues. A queue whose lock is lost is released until the next rebalance.
 
-        Raises what the first broker raised that did not say; its queues stay.
+        Raises:
+            FlintError: a broker did not answer or refused; its queues are kept. It is the first such error.
         """
         queues = list(self.process_queues)
         if not queues:
@@ -328,7 +329,7 @@ class Rebalancer:
             raise next(iter(failures.values()))
 
     async def drop_topic(self, topic: str) -> None:
-        """Give up the queues of a topic. A queue of which an orderly listener has a message follows when it is finished."""
+        """Release the queues of a topic. It does not wait for queues with an orderly message in the listener."""
         self._member.troubles.over(topic)
         held_queues = [held for queue, held in self.process_queues.items() if queue.topic == topic]
         releases = [(self._release(held), held) for held in held_queues]
@@ -337,15 +338,15 @@ class Rebalancer:
             await asyncio.wait(waited)
 
     def has_task(self, task: asyncio.Task[Any]) -> bool:
-        """Return whether a task pulls a queue, or gives one up."""
+        """Return whether a task pulls a queue of this member, or releases one."""
         return task in self._pulls or task in self._releases.values()
 
     def begin(self) -> None:
-        """Hold queues again, after :meth:`drop_all`."""
+        """Allow queues again after :meth:`drop_all`."""
         self._is_closed = False
 
     async def drop_all(self) -> None:
-        """Give up every queue, and begin none any more."""
+        """Release every queue, wait for that, and start no further queue."""
         self._is_closed = True
         for held in list(self.process_queues.values()):
             self._release(held)

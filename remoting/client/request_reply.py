@@ -1,4 +1,4 @@
-"""Asking by message: a request is sent to a topic, its consumer sends a reply, and the broker forwards that.
+"""Request and reply by messages: a request is sent to a topic, its consumer sends a reply, and the broker forwards the reply.
 
 ::
 
@@ -36,19 +36,19 @@ if TYPE_CHECKING:
 log = event_log("flintmq.client")
 
 REPLY: Final = "reply"
-"""MSG_TYPE of a reply."""
+"""Value of the property MSG_TYPE in a reply."""
 
 
 def make_reply(request: MessageExt, body: bytes, properties: Mapping[str, str] | None = None) -> Message:
     """Return the message that answers a request; send it with any producer.
 
     Args:
-        request: the message as it was consumed.
-        body: the answer.
-        properties: the user's own.
+        request: the consumed request.
+        body: the body of the reply.
+        properties: the user's properties of the reply.
 
     Raises:
-        ValueError: the message is not a request: nothing waits for a reply.
+        ValueError: the message is not a request, so no client waits for a reply.
     """
     asked = request.properties
     missing = [name for name in (props.CORRELATION_ID, props.REPLY_TO_CLIENT, props.CLUSTER) if not asked.get(name)]
@@ -72,14 +72,14 @@ class Requests:
         self._waiting: dict[str, asyncio.Future[MessageExt]] = {}
         self._announced: set[str] = set()
         self._telling: dict[str, asyncio.Task[None]] = {}
-        """Address → the latest heartbeat of :meth:`announce`."""
+        """Tasks of the latest heartbeats that :meth:`announce` sent, keyed by broker address."""
         self._losses_seen = 0
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def stamped(self, message: Message, timeout_ms: int) -> tuple[Message, asyncio.Future[MessageExt]]:
-        """Return the message as a request, and the promise of its reply; :meth:`forget` it in the end."""
+        """Return the message as a request, and the future of its reply. Call :meth:`forget` in the end."""
         self._client.remoting.register_processor(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, self._replied)
         correlation_id = str(uuid.uuid4())
         properties = {
@@ -97,10 +97,10 @@ class Requests:
         self._waiting.pop(message.properties[props.CORRELATION_ID], None)
 
     async def announce(self, addresses: Iterable[str], timeout_ms: float) -> None:
-        """Send heartbeats to brokers that do not know this client yet, so that they can forward a reply, or ask a check.
+        """Send heartbeats to brokers that do not know this client yet, so that they can forward replies and request checks.
 
-        One that does not answer is waited for until half of the time is over, and not again while it is silent: what goes to
-        another broker is not held up.
+        It waits for at most half of ``timeout_ms``, and not for brokers that are known to be silent, so that one silent broker
+        does not delay a send to another broker.
         """
         if self._losses_seen != self._client.remoting.connections_lost:
             self._losses_seen = self._client.remoting.connections_lost
@@ -118,7 +118,7 @@ class Requests:
             await asyncio.wait(waited, timeout=timeout_ms / 2_000)
 
     def forget_announced(self) -> None:
-        """Send heartbeats again: the client has another group."""
+        """Have :meth:`announce` send heartbeats to all brokers again, because the client has a new group."""
         self._announced.clear()
 
     async def _tell(self, address: str) -> None:
@@ -128,7 +128,7 @@ class Requests:
             self._announced.add(address)
 
     def _replied(self, command: RemotingCommand, _address: str) -> RemotingCommand | Awaitable[RemotingCommand]:
-        """326. Also a reply that comes too late is taken, so that the broker does not try to tell the replier."""
+        """Handle a forwarded reply (request code 326). A late reply is accepted too, so the broker reports no error for it."""
         header = decode_header(ReplyMessageRequestHeader, command.ext_fields)
         properties = props.string_to_properties(header.properties)
         properties[props.ARRIVE_TIME] = str(self._client.clock.now_ms())
@@ -157,7 +157,7 @@ class Requests:
         properties: dict[str, str],
         future: asyncio.Future[MessageExt],
     ) -> RemotingCommand:
-        """Take a reply whose body would keep the loop: a thread unpacks it."""
+        """Handle a reply whose body is decompressed on a thread, because it would block the event loop."""
         try:
             body = await asyncio.to_thread(decompress, command.body, header.sys_flag)
         except CompressionError as failure:
@@ -170,7 +170,7 @@ class Requests:
 
 
 def _packed(host: str) -> bytes:
-    """Return ``ip:port`` packed; empty for any other text. RocketMQ's broker writes a slash before it."""
+    """Return ``ip:port`` in packed form, or empty bytes for another text. RocketMQ's brokers write a slash before the IP."""
     ip, _, port = host.rpartition("/")[2].rpartition(":")
     try:
         return pack_host(ip.removeprefix("[").removesuffix("]"), int(port))

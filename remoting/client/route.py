@@ -1,4 +1,4 @@
-"""Where topics are: routes from the name servers, remembered and refreshed."""
+"""The routes of topics (their queues and brokers), which clients get from name servers and cache."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from flintmq.remoting.wire.headers_route import GetRouteInfoRequestHeader
 from flintmq.remoting.wire.json_body import decode_body
 
 DOUBT_S: Final = 0.5
-"""A route that is younger is not doubted: a broker that comes back is registered within this time, or a while later."""
+"""Minimum age in seconds of a route before a failure makes it refetched, so that failing brokers cost few requests."""
 ROUTE_MAX_AGE_S: Final = 30.0
-"""RocketMQ's clients ask again every 30 s."""
+"""Age in seconds at which a route is fetched again, as in RocketMQ's clients."""
 MASTER_ID: Final = 0
 NEW_TOPIC_QUEUES: Final = 4
-"""Queues of a topic that is made without a number, whether by sending to it or by an administrator."""
+"""Default number of queues of a new topic, whether a send or an administrator creates it."""
 _COUNT_DIGITS_MAX: Final = 10
-"""Of a number of queues: one that is longer is not even converted."""
+"""Maximum number of digits of a queue count in an order configuration; a longer one is not converted to a number."""
 
 log = client_log("flintmq.client")
 
@@ -42,22 +42,25 @@ class TopicRoute:
 
     topic: str
     write_queues: tuple[MessageQueue, ...]
-    """Queues at brokers with a master, in the order of broker name and queue id; of an ordered topic those that its order
-    configuration lists."""
+    """Writable queues at brokers with a master, sorted by broker name and queue id.
+
+    For an ordered topic, the queues that its order configuration lists."""
     read_queues: tuple[MessageQueue, ...]
     broker_addrs: Mapping[str, Mapping[int, str]]
-    """Broker name → broker id → address; id 0 is the master."""
+    """Broker addresses, keyed by broker name and then by broker id; id 0 is the master."""
     data: TopicRouteData
-    """As received."""
+    """The route as the name server sent it."""
 
     def queue_by_key(self, sharding_key: str) -> MessageQueue:
-        """Return the queue of all messages with a key: the one that the Java client chooses for the same text
-        (SelectMessageQueueByHash). Raises as :meth:`queues_to_write`."""
+        """Return the queue for a sharding key, which is the Java client's choice for the same text (SelectMessageQueueByHash).
+
+        Raises as :meth:`queues_to_write`.
+        """
         queues = self.queues_to_write()
         return queues[abs(java_hash(sharding_key)) % len(queues)]
 
     def queues_to_write(self) -> tuple[MessageQueue, ...]:
-        """Return the queues that can be written to, at least one. Raises ``RefusedError`` where there is none."""
+        """Return the writable queues. Raises ``RefusedError`` if there is none."""
         if not self.write_queues:
             raise RefusedError(
                 ResponseCode.NO_PERMISSION, f"topic {self.topic} has no queue to write to", reason="route.no-queue"
@@ -65,7 +68,7 @@ class TopicRoute:
         return self.write_queues
 
     def address(self, broker_name: str, broker_id: int = MASTER_ID) -> str:
-        """Return the address of a broker: of that id, else of any that is left.
+        """Return the address of a broker with this id, or of the one with the lowest id if there is no such broker.
 
         Raises:
             RemotingConnectError: the broker is not in the route.
@@ -77,10 +80,10 @@ class TopicRoute:
 
 
 def make_topic_route(topic: str, data: TopicRouteData) -> TopicRoute:
-    """Return a route of what a name server answered (MQClientInstance.topicRouteData2TopicPublishInfo).
+    """Return the route of a topic from a name server's answer (MQClientInstance.topicRouteData2TopicPublishInfo).
 
     Raises:
-        RefusedError: no entry of the order configuration is of the form ``broker-a:4``.
+        RefusedError: the order configuration has no entry of the form ``broker-a:4``.
     """
     addrs = {broker.broker_name: dict(broker.broker_addrs) for broker in data.broker_datas}
     queue_datas = sorted(data.queue_datas, key=lambda queue_data: queue_data.broker_name)
@@ -100,9 +103,9 @@ def make_topic_route(topic: str, data: TopicRouteData) -> TopicRoute:
 
 
 def _ordered_queues(topic: str, order_topic_conf: str | None) -> tuple[MessageQueue, ...]:
-    """Return the queues of an ordered topic as its configuration lists them; none of another topic.
+    """Return the queues that a topic's order configuration lists; empty if the topic is not ordered.
 
-    An entry that cannot be read is left out: the other brokers' queues stay those of their keys.
+    An invalid entry is skipped with a warning, so that the keys of the other brokers' queues do not move.
     """
     counts: dict[str, int] = {}
     wrong: list[str] = []
@@ -129,11 +132,11 @@ def _ordered_queues(topic: str, order_topic_conf: str | None) -> tuple[MessageQu
 
 
 NameServers = str | Sequence[str] | InProcessServer
-"""``host:port;host:port``, a sequence of addresses, or an embedded broker, which needs no name server."""
+"""Name servers as ``host:port;host:port`` or as a sequence of addresses; or an embedded broker, which needs none."""
 
 
 def parse_name_servers(name_servers: NameServers) -> tuple[str, ...]:
-    """``host:port;host:port`` as a tuple. Raises ``ValueError`` when there is none."""
+    """Return the addresses of name servers as a tuple. Raises ``ValueError`` if there is none."""
     if isinstance(name_servers, InProcessServer):
         return (IN_PROCESS,)
     parts = name_servers.replace(",", ";").split(";") if isinstance(name_servers, str) else name_servers
@@ -144,19 +147,19 @@ def parse_name_servers(name_servers: NameServers) -> tuple[str, ...]:
 
 
 class RouteCache:
-    """Asks one of the name servers, the first one chosen at random, and stays with it until it fails; then the next is asked.
+    """Fetches routes from a name server and caches them. Loop thread only.
 
-    So many clients that are given the same list share its servers evenly, as RocketMQ's do
-    (NettyRemotingClient.getAndCreateNameserverChannel). Loop thread only.
+    It uses a name server chosen at random until that server fails, then the next one. Clients with the same list therefore
+    share its servers evenly, as RocketMQ's clients do (NettyRemotingClient.getAndCreateNameserverChannel).
 
     Args:
-        remoting: asks.
-        name_servers: ``host:port`` each, at least one.
-        clock: how old a route is.
-        timeout_ms: how long a name server may take.
-        choose: gives a number below the one it is given: where to begin.
-        max_age_s: an older route is asked for again.
-        namespace: of the topics.
+        remoting: the transport for requests.
+        name_servers: the addresses as ``host:port``, at least one.
+        clock: measures the age of routes.
+        timeout_ms: the timeout of a request to one name server.
+        choose: returns the index of the first name server, from their number.
+        max_age_s: the age at which a route is fetched again.
+        namespace: the namespace of the topics.
     """
 
     def __init__(
@@ -180,21 +183,21 @@ class RouteCache:
         self._routes: dict[str, tuple[float, TopicRoute]] = {}
 
     async def route(self, topic: str, *, max_age_s: float | None = None, timeout_ms: float | None = None) -> TopicRoute:
-        """Return the topic's route, asked for when the one known is older than ``max_age_s`` (None: the usual age).
+        """Return the route of a topic, fetched if the cached one is older than ``max_age_s``.
 
-        A known route outlives name servers that do not answer, and those that have just begun and were not told of the topic
-        yet (MQClientInstance.updateTopicRouteInfoFromNameServer); it counts as new then, so that not every send asks again,
-        and waits. With an age of 0 the name server's word counts.
+        A cached route stays valid while no name server answers, or while a restarted name server does not know the topic yet
+        (MQClientInstance.updateTopicRouteInfoFromNameServer). It then counts as new, so that not every send waits for another
+        request. With ``max_age_s=0`` the name server's answer that the topic does not exist is final.
 
         Args:
             topic: the topic.
-            max_age_s: an older route is asked for again.
-            timeout_ms: how long all name servers together may take; None: the usual time each. Where a route is known, half
-                of it: the rest is for what the route is needed for.
+            max_age_s: the age at which the cached route is fetched again; None: the default age.
+            timeout_ms: the limit for all name servers together; None: the default timeout for each. If a route is cached, only
+                half of it is used, which leaves time for the request that needs the route.
 
         Raises:
-            RefusedError: TOPIC_NOT_EXIST, or what else the name server says; no route is known.
-            RemotingError: no name server answers, and no route is known.
+            RefusedError: the name server refuses, for example with TOPIC_NOT_EXIST, and no route is cached.
+            RemotingError: no name server answers, and no route is cached.
         """
         fresh = self.fresh(topic, max_age_s=max_age_s)
         if fresh is not None:
@@ -215,7 +218,7 @@ class RouteCache:
         return route
 
     def fresh(self, topic: str, *, max_age_s: float | None = None) -> TopicRoute | None:
-        """Return the topic's route where :meth:`route` would return it without asking; else None."""
+        """Return the cached route of a topic if it is not older than ``max_age_s`` (None: the default age), else None."""
         known = self._routes.get(topic)
         if known is None or self._clock.monotonic_s() - known[0] >= (
             self._max_age_s if max_age_s is None else max_age_s
@@ -224,9 +227,9 @@ class RouteCache:
         return known[1]
 
     def doubt(self, topic: str) -> None:
-        """Have the topic's route asked for again when it is needed next: its broker does not answer where it was.
+        """Mark a topic's route as old, so that it is fetched at its next use; called if a broker does not answer.
 
-        Nothing happens within :data:`DOUBT_S` of the last time: brokers that are away for long cost name servers little.
+        It has no effect within :data:`DOUBT_S` of the last fetch, so that brokers that stay away cost few requests.
         """
         known = self._routes.get(topic)
         now_s = self._clock.monotonic_s()
@@ -234,7 +237,7 @@ class RouteCache:
             self._routes[topic] = (now_s - self._max_age_s, known[1])
 
     async def fetch(self, topic: str, *, timeout_ms: float | None = None) -> TopicRouteData:
-        """Return the topic's route as a name server knows it now. Raises as :meth:`route`."""
+        """Fetch the topic's current route data from a name server, without the cache. Raises as :meth:`route`."""
         header = GetRouteInfoRequestHeader(topic=self._namespace.wrap(topic), accept_standard_json_only=True)
         answer = await self.ask(request(RequestCode.GET_ROUTEINFO_BY_TOPIC, header), timeout_ms)
         if answer.code != ResponseCode.SUCCESS:
@@ -242,11 +245,14 @@ class RouteCache:
         return decode_body(answer.body, TopicRouteData)
 
     async def ask(self, command: RemotingCommand, timeout_ms: float | None = None) -> RemotingCommand:
-        """Ask the chosen name server, and where it fails the next ones in turn. Raises the last one's ``RemotingError``.
+        """Send a request to the chosen name server, or to the next ones in turn if it fails, and return the answer.
 
         Args:
             command: the request.
-            timeout_ms: for all of them together, in equal parts of what is left; None: the usual time for each.
+            timeout_ms: the limit for all servers together, divided equally among those left; None: the default timeout each.
+
+        Raises:
+            RemotingError: no name server answered; the error is the last server's.
         """
         failure: RemotingError | None = None
         servers, first = self.name_servers, self._chosen
@@ -261,17 +267,17 @@ class RouteCache:
                 return await self._remoting.invoke(servers[at], command, patience_ms)
             except RemotingError as error:
                 failure = error
-                if self._chosen == at:  # else another request has found out before
+                if self._chosen == at:  # otherwise another request has already moved on
                     self._chosen = (at + 1) % len(servers)
         assert failure is not None
         raise failure
 
     def known(self) -> tuple[TopicRoute, ...]:
-        """Return every route known now."""
+        """Return all cached routes."""
         return tuple(route for _, route in self._routes.values())
 
     def broker_addresses(self, *, masters_only: bool = False) -> tuple[str, ...]:
-        """Addresses of all brokers in known routes, each once."""
+        """Return the distinct addresses of all brokers (or only masters) in the cached routes."""
         return tuple(
             dict.fromkeys(
                 address

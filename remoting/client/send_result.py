@@ -1,4 +1,4 @@
-"""What came of a send, as its caller gets it."""
+"""The result of a send: its status, the message's ids and its place in the queue."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from flintmq.remoting.wire.headers_message import SendMessageResponseHeader
 
 
 class SendStatus(enum.Enum):
-    """How durable a message is that was stored."""
+    """Whether a stored message is as durable as requested; in every case the broker has stored it."""
 
     SEND_OK = ResponseCode.SUCCESS
     FLUSH_DISK_TIMEOUT = ResponseCode.FLUSH_DISK_TIMEOUT
@@ -26,34 +26,34 @@ class SendStatus(enum.Enum):
 
 
 STORED: Final = tuple(int(status.value) for status in SendStatus)
-"""The codes of an answer that says that the message is stored."""
+"""Response codes that mean that the broker has stored the message."""
 _STATUSES: Final = {int(status.value): status for status in SendStatus}
 
 
 @attrs.frozen
 class SendResult:
-    """A message, or a batch, that was stored."""
+    """The result of a send that the broker has stored: of one message, or of a batch."""
 
     status: SendStatus
     msg_id: str
-    """UNIQ_KEY; of a batch all of them, joined by commas."""
+    """The sender's id of the message (UNIQ_KEY); for a batch, the ids of all its messages, joined by commas."""
     offset_msg_id: str
-    """The broker's id; likewise."""
+    """The broker's id of the message; for a batch, the ids of all its messages, joined by commas."""
     queue: MessageQueue
     queue_offset: int
-    """Of a batch the first one's."""
+    """The queue offset of the message; for a batch, that of its first message."""
     transaction_id: str = ""
     region_id: str = ""
     trace_on: bool = True
 
 
 class PartlySentError(FlintError):
-    """A batch of ``Producer.send_all`` failed after others were stored; the cause says why.
+    """A batch of ``Producer.send_all`` failed after earlier batches were stored; ``__cause__`` is the reason.
 
     Args:
-        topic: of the messages.
-        results: of the batches that were stored.
-        stored_messages: how many messages these hold: the first ones of those that were given.
+        topic: the topic of the messages.
+        results: the results of the batches that were stored.
+        stored_messages: the number of messages in those batches, counted from the first message passed to ``send_all``.
     """
 
     def __init__(self, topic: str, results: Sequence[SendResult], stored_messages: int) -> None:
@@ -66,12 +66,12 @@ class PartlySentError(FlintError):
 
 
 def send_result(msg_id: str, queue: MessageQueue, answer: RemotingCommand) -> SendResult:
-    """Return what an answer says of the send of one message, or of a batch as a whole.
+    """Return the result of a send from the broker's answer, for one message or for a batch as a whole.
 
     Args:
-        msg_id: the sender's, or those of a batch joined by commas.
-        queue: which the request named; the answer names the one in which the message was stored.
-        answer: one of the codes in :data:`STORED`.
+        msg_id: the sender's id of the message; for a batch, all ids joined by commas.
+        queue: the queue that the request named; the answer may name another one, in which the message was stored.
+        answer: the answer, with one of the codes in :data:`STORED`.
     """
     header = decode_header(SendMessageResponseHeader, answer.ext_fields)
     if header.queue_id != queue.queue_id:
@@ -89,9 +89,9 @@ def send_result(msg_id: str, queue: MessageQueue, answer: RemotingCommand) -> Se
 
 
 def send_results(msg_ids: Sequence[str], queue: MessageQueue, answer: RemotingCommand) -> list[SendResult]:
-    """Return what an answer says of each message of a batch: they lie side by side in their queue.
+    """Return a result for each message of a batch; their queue offsets are consecutive.
 
-    A broker that does not name an id for each leaves ``offset_msg_id`` empty.
+    If the broker's answer does not have an id for each message, ``offset_msg_id`` is empty.
     """
     whole = send_result("", queue, answer)
     offset_msg_ids = whole.offset_msg_id.split(",")

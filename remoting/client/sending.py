@@ -1,4 +1,4 @@
-"""Sends what is prepared: chooses its queue, tries another broker when that may help, returns what was stored."""
+"""Sends prepared messages: chooses the queue, retries at another broker if useful, and returns the result."""
 
 from __future__ import annotations
 
@@ -38,20 +38,22 @@ _FIELDS_MAX: Final = 4_096
 
 
 _BACKOFFS_MS: Final = ((15_000, 600_000), (3_000, 180_000), (2_000, 120_000), (1_000, 60_000), (550, 30_000))
-"""What took so long is let alone for so long (MQFaultStrategy: latencyMax, notAvailableDuration)."""
+"""Pairs of a latency and the time for which a broker that was that slow is avoided, both in ms.
+
+They are ``latencyMax`` and ``notAvailableDuration`` of RocketMQ's ``MQFaultStrategy``."""
 _FAILURE_MS: Final = 30_000
-"""What a failure counts as."""
+"""The latency, in ms, that a failed request counts as."""
 
 
 class LatencyBackoff:
-    """Remembers which brokers were slow, or failed, and lets them alone for a time. Loop thread only."""
+    """Avoids brokers that were slow, or failed, for some time (``MQFaultStrategy`` of RocketMQ). Loop thread only."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._free_at_s: dict[str, float] = {}
 
     def answered(self, broker_name: str, latency_ms: float) -> None:
-        """Take note of how long a broker took."""
+        """Record the latency of a broker's answer, and avoid the broker for some time if it was slow."""
         duration_ms = next((duration_ms for limit_ms, duration_ms in _BACKOFFS_MS if latency_ms >= limit_ms), 0)
         if duration_ms:
             self._free_at_s[broker_name] = self._clock.monotonic_s() + duration_ms / 1000
@@ -59,11 +61,11 @@ class LatencyBackoff:
             self._free_at_s.pop(broker_name, None)
 
     def failed(self, broker_name: str) -> None:
-        """Take note that a broker did not answer, or could not store."""
+        """Record that a broker did not answer, or could not store a message."""
         self.answered(broker_name, _FAILURE_MS)
 
     def choose(self, queues: Sequence[MessageQueue]) -> Sequence[MessageQueue]:
-        """Return the queues of brokers that are not let alone; of the one that is free first where all are."""
+        """Return the queues of brokers that are not avoided; if all are, those of the broker whose time ends first."""
         if not self._free_at_s:
             return queues
         now_s, free_at_s = self._clock.monotonic_s(), self._free_at_s
@@ -74,32 +76,35 @@ class LatencyBackoff:
 
 @attrs.frozen
 class Sender:
-    """Sends for one producer group. Loop thread only."""
+    """Sends the prepared messages of one producer group. Loop thread only."""
 
     client: ClientInstance
     group: str
     retries: int = 2
-    """Further brokers to try when a send fails."""
+    """Number of further attempts at other brokers if a send fails."""
     default_topic_queue_nums: int = NEW_TOPIC_QUEUES
-    """Queues asked for when sending creates the topic."""
+    """Number of queues to request if a send creates the topic."""
     backoff: LatencyBackoff | None = None
     retry_when_not_durable: bool = False
-    """Whether another broker is tried where one has stored a message, but not as durably as it should."""
+    """Whether to try another broker if a broker has stored a message, but not as durably as requested."""
     on_stored: Callable[[Prepared, MessageQueue, str, RemotingCommand, int], None] | None = None
-    """Called with what was stored, where, at which address, the answer, and when that began (ms since 1970)."""
+    """Function to call after each stored send, with the send, its queue, the broker's address, the answer, and the start time
+    in ms since 1970."""
     _fields: dict[MessageQueue, dict[str, str]] = attrs.field(factory=dict, init=False)
-    """The extFields of a plain send to a queue: only its time and its properties differ."""
+    """Cached extFields of plain sends, keyed by queue; only the time and the properties differ between sends."""
     _turn: itertools.count[int] = attrs.field(factory=lambda: itertools.count(random.getrandbits(16)), init=False)
 
     async def send(self, prepared: Prepared, queue: MessageQueue | None, timeout_ms: float) -> SendResult:
-        """Send to a queue, and to nothing else; without one to the topic's next, and elsewhere where that fails. See
-        :meth:`Producer.send <flintmq.remoting.client.producer.Producer.send>`, which raises the same."""
+        """Send to a queue without retries; if ``queue`` is None, to the topic's next queue, with retries at other brokers.
+
+        See :meth:`Producer.send <flintmq.remoting.client.producer.Producer.send>`, which raises the same exceptions.
+        """
         return send_result(prepared.msg_id, *await self.stored(prepared, queue, timeout_ms))
 
     async def stored(
         self, prepared: Prepared, queue: MessageQueue | None, timeout_ms: float
     ) -> tuple[MessageQueue, RemotingCommand]:
-        """Send a request, again and again where that helps; return the queue that it went to, and the broker's answer."""
+        """Send with the retries of :meth:`send`; return the queue that stored the messages, and the broker's answer."""
         clock = self.client.clock
         deadline_s = clock.monotonic_s() + timeout_ms / 1000
         topic = prepared.topic
@@ -134,7 +139,7 @@ class Sender:
         raise failure or RemotingTimeoutError(f"topic {topic} was not sent to within {timeout_ms:g} ms")
 
     async def _route_again(self, route: TopicRoute, deadline_s: float) -> TopicRoute:
-        """Return the route for the next attempt: a broker that is not where it was may have come back elsewhere."""
+        """Return the route for the next attempt, asked for again because the broker may have a new address."""
         left_ms = (deadline_s - self.client.clock.monotonic_s()) * 1000
         if left_ms <= 0:
             return route
@@ -154,7 +159,7 @@ class Sender:
     async def _ask(
         self, route: TopicRoute, prepared: Prepared, queue: MessageQueue, timeout_ms: float
     ) -> RemotingCommand:
-        """Ask the broker of a queue, and note how long it took."""
+        """Send to the broker of a queue once, record its latency, and return its answer."""
         backoff, clock = self.backoff, self.client.clock
         begin_s, begin_ms = clock.monotonic_s(), clock.now_ms()
         try:
@@ -171,7 +176,7 @@ class Sender:
         return answer
 
     def command(self, prepared: Prepared, queue: MessageQueue) -> RemotingCommand:
-        """Return the request that sends to a queue."""
+        """Return the wire request that sends prepared messages to a queue."""
         is_plain = not (prepared.sys_flag or prepared.flag or prepared.batch)
         fields = self._fields.get(queue) if is_plain else None
         if fields is None:
@@ -197,11 +202,11 @@ class Sender:
         return request(prepared.code, fields, prepared.body)
 
     async def route(self, topic: str, timeout_ms: float | None = None) -> TopicRoute:
-        """Return the topic's route; that of the auto-create topic, with queues of this one, while it does not exist.
+        """Return the route of a topic. For a topic that does not exist yet, derive it from the auto-create topic's route.
 
         Args:
             topic: the topic.
-            timeout_ms: how long that may take; None: the usual time for each name server.
+            timeout_ms: the limit for all requests together; None: the default timeout for each name server.
         """
         clock = self.client.clock
         deadline_s = clock.monotonic_s() + (timeout_ms or 0.0) / 1000
@@ -223,7 +228,7 @@ class Sender:
         return make_topic_route(topic, replace(data, queue_datas=narrowed))
 
     def next_queue(self, route: TopicRoute, failed_broker: str | None = None) -> MessageQueue:
-        """Return the next queue in turn; one at another broker than the one that just failed, if there is any."""
+        """Return the next writable queue in turn, if possible at another broker than ``failed_broker``."""
         queues: Sequence[MessageQueue] = route.queues_to_write()
         if failed_broker is not None:
             queues = [queue for queue in queues if queue.broker_name != failed_broker] or queues
@@ -234,7 +239,7 @@ class Sender:
     async def chosen(
         self, topic: str, queue: MessageQueue | None, sharding_key: str, timeout_ms: float
     ) -> tuple[MessageQueue, float]:
-        """Return the queue that a key chooses, and how many milliseconds of the timeout are left."""
+        """Return the queue that a sharding key selects, and the remaining milliseconds of the timeout."""
         if queue is not None:
             raise InvalidArgumentError("name a queue or a sharding key, not both: the key chooses the queue")
         begin_s = self.client.clock.monotonic_s()

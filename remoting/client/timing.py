@@ -1,4 +1,4 @@
-"""When a message is to be delivered, as the property that says so on the wire (docs/later.md)."""
+"""The delivery time of a delayed message, as the message property that brokers read (docs/later.md)."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from flintmq.core.record.properties import TIMER_DELAY_MS, TIMER_DELAY_SEC, TIME
 from flintmq.remoting.client.consume_from import time_ms
 
 TIMERS: Final = frozenset({TIMER_DELAY_MS, TIMER_DELAY_SEC, TIMER_DELIVER_MS})
-"""Properties that name a time."""
+"""Names of the message properties that set a delivery time."""
 
 
 def with_timer(
     properties: Mapping[str, str], delay: str | timedelta | None, deliver_at: datetime | int | None, delay_level: int
 ) -> dict[str, str]:
-    """Return a message's properties with the one that asks a broker to deliver it later.
+    """Return a message's properties plus the property that makes the broker deliver the message later.
 
     Args:
-        properties: the user's.
-        delay: a duration with its unit.
-        deliver_at: a time; milliseconds since 1970 where it is a number.
-        delay_level: of the same message.
+        properties: the user's properties.
+        delay: the time to wait, as text with its unit or as a ``timedelta``; None if ``deliver_at`` is given.
+        deliver_at: the delivery time; a number is milliseconds since 1970. None if ``delay`` is given.
+        delay_level: the message's delay level, which must be 0.
 
     Raises:
-        InvalidArgumentError: one of them does not fit, or there are two.
+        InvalidArgumentError: a value is invalid, or the message has two delivery times.
     """
     if delay is not None and deliver_at is not None:
         raise InvalidArgumentError(f"delay is {delay!r} and deliver_at is {deliver_at!r}: a message has one of them")
@@ -40,7 +40,7 @@ def with_timer(
         (TIMER_DELAY_MS, _delay_ms(delay)) if delay is not None else (TIMER_DELIVER_MS, _moment_ms(deliver_at))
     )
     for other in TIMERS & properties.keys():
-        if (other, properties[other]) != (name, str(value)):  # those of a copy are the same
+        if (other, properties[other]) != (name, str(value)):  # attrs.evolve passes the properties made here again
             raise InvalidArgumentError(
                 f"properties has {other}, and the message has delay or deliver_at, too: a message has one time"
             )
@@ -61,7 +61,7 @@ def _moment_ms(deliver_at: datetime | int | None) -> int:
 def _delay_ms(delay: str | timedelta) -> int:
     if isinstance(delay, timedelta) and delay >= timedelta(0):
         return round(delay / timedelta(milliseconds=1))
-    if isinstance(delay, str) and not delay.strip().isdecimal():  # 5 of what?
+    if isinstance(delay, str) and not delay.strip().isdecimal():  # "5" has no unit
         try:
             return parse_duration(delay.strip())
         except ConfigError:

@@ -1,7 +1,8 @@
-"""Writes what became of messages to the trace topic, as the Java client does: ``mqadmin queryMsgTraceById`` shows it.
+"""Message traces: records of sends and consumption, written to the trace topic in the Java client's format.
 
-A line's fields end with 0x01, a line with 0x02; a message of the topic holds the lines of many, and is found by their
-ids and keys. See ``AsyncTraceDispatcher`` and ``TraceDataEncoder`` of RocketMQ.
+``mqadmin queryMsgTraceById`` shows them. Fields of a line are separated by 0x01, and a line ends with 0x02. A message of the
+trace topic has the lines of many messages; their ids and keys are its keys. See ``AsyncTraceDispatcher`` and
+``TraceDataEncoder`` of RocketMQ.
 """
 
 from __future__ import annotations
@@ -30,24 +31,24 @@ _WAITING_MAX: Final = 2_048
 _LINES_MAX: Final = 100
 _BODY_MAX_CHARS: Final = 128_000
 _KEYS_MAX_CHARS: Final = 8_000
-"""Of the ids and keys that one message of the trace topic is found by; its properties hold 32,767 bytes."""
+"""Maximum number of characters of ids and keys in one message of the trace topic, whose properties hold 32,767 bytes."""
 _LINGER_S: Final = 0.1
 _TIMEOUT_MS: Final = 5_000
 _CLOSE_TIMEOUT_S: Final = 3.0
 _NONE: Final = "null"
-"""Stands for tags or keys that a message has not: the Java client's decoder needs a last field that is not empty."""
+"""Placeholder for missing tags or keys; the Java client's decoder needs a last field that is not empty."""
 _NORMAL, _HALF, _COMMITTED, _DELAYED = range(4)
-"""MessageType of the Java client."""
+"""Ordinals of the Java client's enum MessageType."""
 
 
 def _line(*fields: object) -> str:
-    """Return a line as TraceDataEncoder writes it."""
+    """Return a line of a trace in the format of ``TraceDataEncoder``."""
     return "\x01".join([str(field).lower() if isinstance(field, bool) else str(field) for field in fields]) + "\x02"
 
 
 @attrs.frozen
 class Consuming:
-    """Messages that a listener has, until it is known what became of them."""
+    """The messages of a listener's call whose result is not known yet."""
 
     request_id: str
     begin_ms: int
@@ -55,14 +56,14 @@ class Consuming:
 
 
 class Tracer:
-    """Writes the traces of one producer or consumer, in the background. Loop thread only.
+    """Writes the traces of one producer or consumer in the background. Loop thread only.
 
-    Traces are lost rather than anything held up: beyond 2,048 that wait, and when the trace topic cannot be written to.
+    Tracing never delays sends or listeners. Traces are lost if more than 2,048 wait, or if the trace topic is not writable.
 
     Args:
-        client: sends them.
-        group: whose they are.
-        topic: the trace topic; True: that of brokers by default.
+        client: the client instance that sends the traces.
+        group: the group of the producer or consumer.
+        topic: the trace topic; True: RocketMQ's default trace topic.
     """
 
     def __init__(self, client: ClientInstance, group: str, topic: str | bool) -> None:
@@ -72,17 +73,25 @@ class Tracer:
         self._sender = Sender(client, f"_INNER_TRACE_PRODUCER-{group}")
         self._preparer = Preparer()
         self._waiting: deque[tuple[str, str]] = deque()
-        """Line, and the ids and keys that it is found by."""
+        """Lines to write, each with the ids and keys by which it can be queried."""
         self._task: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
         self._lost = 0
         self._is_closed = False
-        """Whether only :meth:`close` writes what still comes."""
+        """Whether no background task is started any more, because :meth:`close` writes the remaining lines."""
 
     def sent(
         self, prepared: Prepared, queue: MessageQueue, address: str, answer: RemotingCommand, begin_ms: int
     ) -> None:
-        """Trace messages that were stored: a line for each."""
+        """Trace the stored messages of a send, one line for each.
+
+        Args:
+            prepared: the send.
+            queue: the queue of the request.
+            address: the broker's address.
+            answer: the broker's answer.
+            begin_ms: the time at which the send began, in ms since 1970.
+        """
         cost_ms = self._client.clock.now_ms() - begin_ms
         for message, result in zip(
             prepared.sources, send_results(prepared.msg_id.split(","), queue, answer), strict=True
@@ -109,10 +118,10 @@ class Tracer:
         """Trace the end of a transaction.
 
         Args:
-            topic, msg_id, transaction_id: of the half message.
-            address: the broker's.
+            topic, msg_id, transaction_id: identify the half message.
+            address: the broker's address.
             state: ``COMMIT_MESSAGE``, ``ROLLBACK_MESSAGE`` or ``UNKNOW``.
-            is_checked: whether the broker asked.
+            is_checked: whether the broker had requested the state by a check.
         """
         line = _line(
             "EndTransaction", self._client.clock.now_ms(), "", self._group, topic, msg_id, _NONE, _NONE, address,
@@ -121,7 +130,7 @@ class Tracer:
         self._put(line, msg_id, "")
 
     def consuming(self, messages: Sequence[MessageExt]) -> Consuming:
-        """Trace that a listener gets messages; :meth:`consumed` ends it."""
+        """Trace the start of a listener's call; pass the result to :meth:`consumed` at its end."""
         traced = [message for message in messages if message.properties.get(TRACE_ON) != "false"]
         begun = Consuming(UNIQUE_IDS.make(), self._client.clock.now_ms(), traced)
         for message in traced:
@@ -135,7 +144,12 @@ class Tracer:
         return begun
 
     def consumed(self, begun: Consuming, consumed: int | None) -> None:
-        """Trace what became of messages: whether all were consumed, or the listener raised (None)."""
+        """Trace the end of a listener's call.
+
+        Args:
+            begun: the result of :meth:`consuming`.
+            consumed: the number of messages consumed; None if the listener raised an exception.
+        """
         succeeded = consumed is not None and consumed >= len(begun.messages)
         code = 0 if succeeded else 2 if consumed is None else 4
         now_ms = self._client.clock.now_ms()
@@ -156,11 +170,11 @@ class Tracer:
             self._put(line, message.msg_id, keys)
 
     def begin(self) -> None:
-        """Write traces, also after :meth:`close`."""
+        """Start writing traces; also after :meth:`close`."""
         self._is_closed = False
 
     async def close(self) -> None:
-        """Write what waits, within 3 s, and what comes meanwhile; what comes later waits for :meth:`begin`."""
+        """Write the waiting traces, within 3 s. Traces added later wait for :meth:`begin`."""
         self._is_closed = True
         task, self._task = self._task, None
         if task is not None:
@@ -174,7 +188,7 @@ class Tracer:
             self._lose(len(self._waiting), "the client is closed")
             self._waiting.clear()
 
-    # --- inside ---
+    # --- internals ---
 
     def _put(self, line: str, msg_id: str, keys: str) -> None:
         if len(self._waiting) >= _WAITING_MAX:
@@ -195,7 +209,7 @@ class Tracer:
                 await self._write()
 
     async def _write(self) -> None:
-        """Send the first lines that wait, as many as go in one message; they stay in line until that is done."""
+        """Send the first waiting lines, as many as one message holds, then remove them from the queue."""
         lines: list[str] = []
         keys: dict[str, None] = {}
         chars = key_chars = 0
@@ -209,7 +223,7 @@ class Tracer:
         try:
             message = Message(self._topic, "".join(lines).encode(), keys=tuple(keys))
             await self._sender.stored(self._preparer.one(message), None, _TIMEOUT_MS)
-        except Exception as failure:  # of a hook, too: neither the traces that follow nor a close are held up
+        except Exception as failure:  # also an exception of a hook: it must not stop later traces or a close
             self._lose(len(lines), told(failure))
         for _ in lines:
             self._waiting.popleft()

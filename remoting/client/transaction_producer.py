@@ -1,11 +1,11 @@
-"""Sending a message together with a local transaction: it is delivered if, and only if, that commits.
+"""Transactional messages: a message is delivered if and only if a local transaction of the producer commits.
 
 ::
 
     send ──▶ half message, stored and invisible
     local transaction ──▶ COMMIT:   delivered
                           ROLLBACK: never delivered
-                          UNKNOWN:  the broker asks again later, any producer of the group ──▶ check
+                          UNKNOWN:  the broker later asks any producer of the group ──▶ check
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from flintmq.remoting.wire.headers_message import CheckTransactionStateRequestHe
 
 
 class TransactionState(enum.Enum):
-    """What became of a local transaction."""
+    """The outcome of a local transaction."""
 
     COMMIT = TRANSACTION_COMMIT
     ROLLBACK = TRANSACTION_ROLLBACK
     UNKNOWN = TRANSACTION_NOT
-    """Not decided yet: the broker asks later."""
+    """Not decided yet; the broker will ask again later."""
 
 
 _TRACED_STATES: Final = {
@@ -52,15 +52,16 @@ _TRACED_STATES: Final = {
     TransactionState.UNKNOWN: "UNKNOW",
 }
 LocalTransaction = Callable[[Message, str], "TransactionState | Awaitable[TransactionState]"]
-"""Does the local part, given the message and the transaction's id; a function or a coroutine function."""
+"""A function that runs the local transaction, from the message and the transaction's id; it can be a coroutine function."""
 TransactionCheck = Callable[[MessageExt], "TransactionState | Awaitable[TransactionState]"]
-"""Tells what became of the local part of a message that is not ended; ``message.msg_id`` is the transaction's id. It is also
-asked about a message whose body cannot be read (``message.body_error``)."""
+"""A function that returns the state of the local transaction of a half message; ``message.msg_id`` is the transaction's id.
+
+It is called even if the message's body cannot be read (``message.body_error``)."""
 
 
 @attrs.frozen
 class TransactionResult:
-    """A half message that was stored, and what its producer decided."""
+    """The send result of a half message, and the state of its local transaction."""
 
     sent: SendResult
     state: TransactionState
@@ -75,10 +76,10 @@ class TransactionProducer(Producer):
             await producer.send_in_transaction(Message("Orders", b"…"), book)
 
     Args:
-        group: the producer group: any member may be asked about any transaction of the group.
+        group: the producer group; a broker can ask any member about any transaction of the group.
         name_servers: see :class:`Producer`.
-        check: answers the broker's question; what it raises is logged, and the broker asks again.
-        options: for :class:`Producer`.
+        check: returns the state of a transaction when a broker asks. If it raises, that is logged, and the broker asks again.
+        options: the keyword arguments of :class:`Producer`.
     """
 
     def __init__(
@@ -88,10 +89,10 @@ class TransactionProducer(Producer):
         self._check = check
 
     async def start(self) -> None:
-        """Start as :meth:`Producer.start` does, and answer what brokers ask.
+        """Start like :meth:`Producer.start`, and answer brokers' transaction checks.
 
         Raises:
-            ValueError: the ``client`` that it shares with others has another transaction producer of the group.
+            ValueError: the shared ``client`` already has a transaction producer of this group.
         """
         client = self.client
         if client.transaction_checks.get(self.group, self._asked) != self._asked:
@@ -106,7 +107,7 @@ class TransactionProducer(Producer):
     async def close(self) -> None:
         try:
             await super().close()
-        finally:  # last, as a start that is under way enters the check
+        finally:  # after super().close(), because a start that runs at the same time registers the check
             if self.client.transaction_checks.get(self.group) == self._asked and not self._is_member:
                 del self.client.transaction_checks[self.group]
 
@@ -118,38 +119,38 @@ class TransactionProducer(Producer):
         *,
         timeout_ms: int = SEND_TIMEOUT_MS,
     ) -> TransactionResult:
-        """Store a half message, do the local part, and tell the broker what came of it.
+        """Send a half message, call ``local``, and send its result (commit or rollback) to the broker.
 
-        When the broker cannot be reached, the outcome of the local part stands, and the broker asks for it later.
+        If the broker cannot be reached with the result, no error is raised, and the broker asks ``check`` for it later.
 
         Args:
-            message: what to deliver. It can have no delay level, but name a time (``TIMER_DELAY_MS``, ...) where brokers are
-                FlintMQ's: a delay counts from the commit.
-            local: the local part. What it raises is raised here, and the transaction is left undecided, because nobody knows
-                how far the local part came: the broker asks ``check``, first after some time.
-            queue: where to; None: the topic's next queue.
-            timeout_ms: for the send of the half message, the name server and the heartbeat before it included.
+            message: the message to deliver. It cannot have a delay level. With FlintMQ brokers it can have a delivery time
+                (``TIMER_DELAY_MS``, ...); a delay counts from the commit.
+            local: runs the local transaction. Its exceptions are raised here; the transaction then stays undecided, and the
+                broker asks ``check`` after some time.
+            queue: the queue to send to; None: the topic's next queue.
+            timeout_ms: the limit for sending the half message, including the route and the heartbeat before it.
 
         Raises:
-            ValueError: the message is too long, or asks for a delay.
-            RefusedError: the broker, or the name server, refuses it. ``local`` was not called.
-            RemotingError: it is not known whether the half message was stored. ``local`` was not called.
-            TypeError: ``local`` returned something else than a state; the transaction is left undecided.
+            ValueError: the message is too long, or has a delay level.
+            RefusedError: the broker or the name server refuses the half message. ``local`` was not called.
+            RemotingError: the half message may or may not be stored. ``local`` was not called.
+            TypeError: ``local`` did not return a state; the transaction stays undecided.
         """
         sent = await self.send_half(message, queue, timeout_ms=timeout_ms)
         if sent.status is SendStatus.SEND_OK:
             outcome = local(message, sent.msg_id)
             state = await outcome if inspect.isawaitable(outcome) else outcome
         else:
-            state = TransactionState.ROLLBACK  # the half message may be lost: nothing local must depend on it
+            state = TransactionState.ROLLBACK  # the half message may be lost, so the local transaction must not run
         return await self.end(sent, state)
 
     async def send_half(
         self, message: Message, queue: MessageQueue | None = None, *, timeout_ms: int = SEND_TIMEOUT_MS
     ) -> SendResult:
-        """Store a half message, which nobody sees until :meth:`end` commits it: for who does the local part by themselves.
+        """Send a half message, which no consumer gets until :meth:`end` commits it; the caller runs the local transaction.
 
-        See :meth:`send_in_transaction`, which raises the same. Unless the status is SEND_OK, roll back.
+        See :meth:`send_in_transaction`, which raises the same exceptions. If the status is not SEND_OK, roll back.
         """
         if message.delay_level > 0:
             raise InvalidArgumentError("a message in a transaction cannot be delayed")
@@ -172,10 +173,10 @@ class TransactionProducer(Producer):
         return await self._sender.send(prepared, queue, max(1.0, left_ms))
 
     async def end(self, sent: SendResult, state: TransactionState) -> TransactionResult:
-        """Tell the broker what came of the local part of a half message. A broker that does not learn it asks later.
+        """Commit or roll back a half message at its broker. If the broker does not get the request, it asks ``check`` later.
 
         Raises:
-            TypeError: the state is none. The transaction is undecided, and the broker asks.
+            TypeError: ``state`` is not a :class:`TransactionState`. The transaction stays undecided.
         """
         if not isinstance(state, TransactionState):
             raise TypeError(f"a local transaction ends with a TransactionState, not {state!r}: the broker will ask")
@@ -184,10 +185,10 @@ class TransactionProducer(Producer):
         return TransactionResult(sent, state)
 
     async def _introduce(self, topic: str, timeout_ms: float) -> None:
-        """Tell brokers that the group has a member before they may have to ask it."""
+        """Send heartbeats to the topic's brokers, so that they know a member of the group to ask."""
         route = await self._sender.route(topic, timeout_ms)
         addresses = {route.address(queue.broker_name) for queue in route.write_queues}
-        # Named: a topic that is not there yet has no route of its own with brokers to notify.
+        # Pass the addresses: a topic that does not exist yet has no route from which announce() could get them.
         await self.client.requests.announce(sorted(addresses), timeout_ms)
 
     async def _end(self, sent: SendResult, state: TransactionState) -> None:
@@ -203,7 +204,7 @@ class TransactionProducer(Producer):
         try:
             address = (await self._sender.route(sent.queue.topic)).address(sent.queue.broker_name)
             await self.client.remoting.invoke_oneway(address, request(RequestCode.END_TRANSACTION, header))
-        except Exception as failure:  # of a hook, too: what the local part has decided stands
+        except Exception as failure:  # also an exception of a hook: the local transaction's result is final
             log.warning(
                 "client.transaction_end_unknown",
                 "transaction %(message)s: the broker did not learn its end and will ask: %(error)s",
@@ -216,7 +217,7 @@ class TransactionProducer(Producer):
             self._tracer.ended(topic, sent.msg_id, header.transaction_id or "", address, traced, is_checked=False)
 
     async def _asked(self, command: RemotingCommand, address: str, message: MessageExt) -> None:
-        """39: tells the broker what became of a transaction."""
+        """Answer a broker's transaction check (request code 39): call ``check`` and send its result to the broker."""
         asked = decode_header(CheckTransactionStateRequestHeader, command.ext_fields)
         try:
             state = await outcome_of(self._check, message)
@@ -245,7 +246,7 @@ class TransactionProducer(Producer):
 
 
 async def _dispatch_check(client: ClientInstance, command: RemotingCommand, address: str) -> None:
-    """Hand the question to the group that the half message names, also if its body cannot be read: the check may need none."""
+    """Pass a transaction check to the producer of the group that the half message names, even if its body cannot be read."""
     messages = await unpacked_messages(command.body)
     if not messages or messages[0].queue_offset == UNKNOWN_PLACE:
         reason = messages[0].body_error if messages else "there is no record"

@@ -1,4 +1,4 @@
-"""The client side of the wire: requests to any number of addresses, one connection each."""
+"""The client's transport: requests to any number of addresses, over one connection each (``NettyRemotingClient``)."""
 
 from __future__ import annotations
 
@@ -26,19 +26,20 @@ from flintmq.remoting.wire.command import (
 log = event_log("flintmq.client")
 
 MAX_IN_FLIGHT: Final = 65_535
-"""RocketMQ's bound on requests of one client that are not answered yet."""
+"""RocketMQ's limit on the unanswered requests of one client."""
 IDLE_TIMEOUT_S: Final = 120.0
-"""Servers close a connection that is idle for so long; doing it first leaves no half-open one."""
+"""Idle time after which a client closes a connection; servers use the same time, so none stays half open."""
 CONNECT_TIMEOUT_MS: Final = 3_000
 
 RequestHandler = Callable[[RemotingCommand, str], "RemotingCommand | Awaitable[RemotingCommand | None] | None"]
-"""Answers a request that the server at an address pushed; None: no answer."""
+"""A function that answers a request pushed by a server, from the command and the server's address; None: no answer."""
 
 
 class RpcHook(Protocol):
-    """Sees every request before it is written and every answer: signatures, traces. Plain functions, called on the loop.
+    """A hook that sees each request before it is sent, and each answer; for signatures and traces, for example.
 
-    What a method raises, the call raises that asks: before a request it was not sent, after an answer it was carried out.
+    Its methods are plain functions, called on the event loop. An exception of a method is raised by the call that sends the
+    request. If ``before_request`` raises, the request is not sent. If ``after_response`` raises, it was already carried out.
     """
 
     def before_request(self, address: str, command: RemotingCommand, /) -> None: ...
@@ -48,26 +49,30 @@ class RpcHook(Protocol):
 
 @runtime_checkable
 class InProcessServer(Protocol):
-    """A server in this process, which clients reach without the network: an embedded broker."""
+    """A server in this process, such as an embedded broker, which clients reach without the network."""
 
     def connect(self, address: str) -> socket.socket:
-        """Return a connected socket, the other end of which the server serves. Thread-safe, and does not wait.
+        """Return a socket that is connected to the server. Thread-safe; it does not block.
 
         Args:
-            address: of the broker, as routes name it; :data:`IN_PROCESS` for what a name server answers.
+            address: the broker's address from a route, or :data:`IN_PROCESS` for requests to a name server.
 
         Raises:
-            RemotingConnectError: the server does not run.
+            RemotingConnectError: the server is not running.
         """
         ...
 
 
 IN_PROCESS: Final = "in-process:0"
-"""The name server's address at an :class:`InProcessServer`."""
+"""The name server address of an :class:`InProcessServer`."""
 
 
 def parse_address(address: str) -> tuple[str, int]:
-    """``host:port`` taken apart; an IPv6 host may stand in brackets. Raises ``RemotingConnectError``."""
+    """Split ``host:port`` into host and port; an IPv6 host can be in brackets.
+
+    Raises:
+        RemotingConnectError: the text is not a ``host:port``.
+    """
     host, _, port = address.strip().rpartition(":")
     if not host or not port.isdecimal():
         raise RemotingConnectError(f"{address!r} is not a host:port")
@@ -75,7 +80,7 @@ def parse_address(address: str) -> tuple[str, int]:
 
 
 class RemotingOptions(TypedDict, total=False):
-    """What :class:`RemotingClient` takes, for the types of those that hand it on."""
+    """The keyword arguments of :class:`RemotingClient`, for the type annotations of functions that pass them on."""
 
     max_in_flight: int
     idle_timeout_s: float
@@ -86,17 +91,17 @@ class RemotingOptions(TypedDict, total=False):
 
 
 class RemotingClient:
-    """Asks and answers over connections that it opens when needed and closes when idle. Loop thread only.
+    """Sends requests and handles pushed ones, over connections opened on demand and closed if idle. Loop thread only.
 
-    A connection that is lost is opened again by the next request to its address. Requests to one address are pipelined.
+    After a connection is lost, the next request to its address opens a new one. Requests to one address are pipelined.
 
     Args:
-        max_in_flight: requests waiting for an answer; further ones wait for a place, within their own timeout.
-        idle_timeout_s: a connection without traffic for so long is closed.
-        connect_timeout_ms: how long opening a connection may take.
-        ssl_context: TLS for every connection; None for plain ones.
-        max_frame_bytes: the longest frame accepted.
-        in_process: every address is at this server, which is asked for connections in place of the network; without TLS.
+        max_in_flight: the maximum number of unanswered requests; further ones wait, within their own timeout.
+        idle_timeout_s: a connection without traffic for this time is closed.
+        connect_timeout_ms: the limit for opening a connection.
+        ssl_context: the TLS context of every connection; None for plain connections.
+        max_frame_bytes: the maximum size of a received frame.
+        in_process: a server in this process that provides the connections to all addresses, without network and TLS.
     """
 
     def __init__(
@@ -117,7 +122,7 @@ class RemotingClient:
         self._max_in_flight = max_in_flight
         self._in_flight = 0
         self._freed = asyncio.Event()
-        """Set whenever a request leaves room for another."""
+        """Set whenever a request ends, so that a waiting request can be sent."""
         self._connections: dict[str, ClientConnection] = {}
         self._connecting: dict[str, asyncio.Task[ClientConnection]] = {}
         self._handlers: dict[int, RequestHandler] = {}
@@ -125,19 +130,19 @@ class RemotingClient:
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
         self.connections_lost: int = 0
-        """How many connections have ended: a user that relies on a server knowing this client compares it."""
+        """Number of connections that have ended. If it has changed, servers may no longer know this client."""
         self.lost: Event[[str]] = Event()
-        """A connection to an address has ended, and not because this client was closed."""
+        """Event that a connection ended before this client was closed; its argument is the address."""
 
     def register_processor(self, code: int, handler: RequestHandler) -> None:
-        """From now on requests of this code that a server pushes go to ``handler(command, address)``."""
+        """Set the handler of requests with this code that servers push, called as ``handler(command, address)``."""
         self._handlers[code] = handler
 
     def add_hook(self, hook: RpcHook) -> None:
-        """Hooks are called in the order they were added.
+        """Add a hook. Hooks are called in the order in which they were added.
 
         Raises:
-            TypeError: a method of the hook is a coroutine function, which nobody would await.
+            TypeError: a method of the hook is a coroutine function, which would not be awaited.
         """
         for method in (hook.before_request, hook.after_response):
             if inspect.iscoroutinefunction(method):
@@ -145,12 +150,12 @@ class RemotingClient:
         self._hooks.append(hook)
 
     async def invoke(self, address: str, command: RemotingCommand, timeout_ms: float) -> RemotingCommand:
-        """Send a request and wait for its answer. The command is given a new opaque.
+        """Send a request and return its answer. It sets a new opaque in the command.
 
         Raises:
             RemotingConnectError: no server answers at the address.
-            RemotingTimeoutError: no answer in time; the request may still be carried out.
-            RemotingError: the connection was lost while waiting; likewise.
+            RemotingTimeoutError: no answer arrived in time; the request may still be carried out.
+            RemotingError: the connection was lost before the answer; the request may still be carried out.
         """
         deadline_s = asyncio.get_running_loop().time() + timeout_ms / 1000
         connection = self._connections.get(address)
@@ -169,7 +174,7 @@ class RemotingClient:
         return answer
 
     async def invoke_oneway(self, address: str, command: RemotingCommand, timeout_ms: float = 3_000) -> None:
-        """Send a request that is not answered. Raises as :meth:`invoke` does, short of the answer."""
+        """Send a one-way request, which has no answer; return when it is written. Raises as :meth:`invoke`."""
         command.flag |= 2
         deadline_s = asyncio.get_running_loop().time() + timeout_ms / 1000
         connection = self._connections.get(address)
@@ -180,18 +185,18 @@ class RemotingClient:
 
     @property
     def is_in_process(self) -> bool:
-        """Return whether every address is at a server in this process, which needs no port."""
+        """Whether all addresses are reached through a server in this process, without a port."""
         return self._in_process is not None
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop | None:
-        """Return the loop of its connections; None where it has none."""
+        """The event loop of the connections; None if there is no connection."""
         connecting = next(iter(self._connecting.values()), None)
         connection = next(iter(self._connections.values()), None)
         return connecting.get_loop() if connecting is not None else connection.loop if connection is not None else None
 
     def open(self) -> None:
-        """Connect again when asked, after :meth:`close`."""
+        """Allow connections again after :meth:`close`; the next request opens one."""
         self._closed = False
 
     async def close(self) -> None:
@@ -201,7 +206,7 @@ class RemotingClient:
         if left:
             log.warning(
                 "client.not_cancelled",
-                "%(client)s is closed, these tasks go on although they were cancelled: %(tasks)s",
+                "%(client)s is closed, these tasks still run although they were cancelled: %(tasks)s",
                 client="a client",
                 tasks=", ".join(left),
             )
@@ -213,7 +218,7 @@ class RemotingClient:
     async def __aexit__(self, *exception: object) -> None:
         await self.close()
 
-    # --- inside ---
+    # --- internals ---
 
     def _prepare(self, address: str, command: RemotingCommand) -> None:
         command.opaque = next_opaque()
@@ -223,7 +228,7 @@ class RemotingClient:
     async def _ready_connection(
         self, address: str, command: RemotingCommand, timeout_ms: float, deadline_s: float
     ) -> ClientConnection:
-        """Wait for a connection that takes a frame, and for a place among the requests in flight. Raises as :meth:`invoke`."""
+        """Return a writable connection, once ``max_in_flight`` also allows another request. Raises as :meth:`invoke`."""
         try:
             async with asyncio.timeout_at(deadline_s):
                 while True:
@@ -244,8 +249,8 @@ class RemotingClient:
         if connection is not None and connection.is_open:
             return connection
         connecting = self._connecting.get(address)
-        # One that is done is not forgotten yet. Its connection is gone already, or it would have been found: to wait for it is
-        # no wait, and a caller that tries again until it has a connection would never give up its turn of the loop.
+        # A finished task whose callback has not run yet is still in the table. Its connection is already lost, or it would have
+        # been found above. Awaiting it would not suspend, so a caller that retries in a loop would block the event loop.
         if connecting is None or connecting.done():
             connecting = asyncio.create_task(self._connect(address))
             self._connecting[address] = connecting
@@ -261,7 +266,7 @@ class RemotingClient:
         if self._connecting.get(address) is task:
             del self._connecting[address]
         if not task.cancelled():
-            task.exception()  # the callers that wait have it; there may be none left
+            task.exception()  # retrieve it, or asyncio logs it as never retrieved if all callers have given up
 
     async def _connect(self, address: str) -> ClientConnection:
         connection = ClientConnection(
@@ -324,7 +329,7 @@ class RemotingClient:
         try:
             connection.write(answer)
         except RemotingError:
-            return  # the requester is gone
+            return  # the connection is lost, so the requester cannot get the answer
 
     async def _handle(self, connection: ClientConnection, command: RemotingCommand) -> RemotingCommand | None:
         handler = self._handlers.get(command.code)
@@ -339,7 +344,7 @@ class RemotingClient:
             raise TypeError(f"a handler returns a RemotingCommand or None, not {answer!r}")
         except RefusedError as refused:
             return response(command, refused.code, refused.remark)
-        except Exception as failure:  # a handler's fault is answered, as RocketMQ does; the connection lives on
+        except Exception as failure:  # like RocketMQ, answer with the handler's error and keep the connection
             is_foreign = not isinstance(failure, FlintError | ValueError)
             log.warning(
                 "client.pushed_failed",

@@ -1,4 +1,4 @@
-"""What does not work now, and how often that is told: at once, and then with growing pauses."""
+"""Current failures of a client by subject, and when to log each again: at once, then after growing pauses."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class _Trouble:
     since_s: float
     tell_at_s: float
     pause_s: float = 2 * FIRST_PAUSE_S
-    """Until it is told again, the time after next."""
+    """Seconds from the next log line about this trouble to the one after it; doubled with each line."""
 
 
 class Troubles:
-    """What does not work now, by subject: a topic, or a broker. Loop thread only."""
+    """The current failures, keyed by subject: a topic or a broker. Loop thread only."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -34,12 +34,12 @@ class Troubles:
         return len(self._by_subject)
 
     def met(self, subject: str, reason: object, *, may_pass: bool = False) -> bool:
-        """Note that something does not work, and return whether to log it: the first time, and after growing pauses.
+        """Record a failure, and return whether to log it now: at the first failure, then after growing pauses.
 
         Args:
-            subject: what does not work.
-            reason: why.
-            may_pass: it is usual for a moment: it is logged the second time.
+            subject: the topic or broker that fails.
+            reason: the error, or its text.
+            may_pass: the failure is normal for a moment, so it is first logged when it is reported a second time.
         """
         now_s = self._clock.monotonic_s()
         text = told(reason) if isinstance(reason, Exception) and not isinstance(reason, FlintError) else str(reason)
@@ -55,10 +55,10 @@ class Troubles:
         return True
 
     def over(self, subject: str) -> float | None:
-        """Note that something works, and return for how many seconds it did not; None where it did."""
+        """Record that a subject works, and return for how many seconds it had failed; None if it had not failed."""
         trouble = self._by_subject.pop(subject, None)
         return None if trouble is None else self._clock.monotonic_s() - trouble.since_s
 
     def reasons(self) -> dict[str, str]:
-        """Return why each subject that does not work does not."""
+        """Return the reasons of the current failures, keyed by subject."""
         return {subject: trouble.reason for subject, trouble in self._by_subject.items()}

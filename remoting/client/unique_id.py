@@ -4,8 +4,8 @@
 
     ip 4|16 bytes | process id int16 | random int32 | ms since the first of the month int32 | counter int16
 
-in upper-case hex. RocketMQ puts a class loader's hash where a random number stands here; it only tells apart several
-clients of one process.
+in upper-case hex. RocketMQ puts a class loader's hash in place of the random number. Either one only distinguishes several
+clients in one process.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
 from flintmq.core.record.host import pack_ip
 
 _IDS_AT_A_TIME: Final = 4_096
-"""Made with one look at the clock: their counters must differ."""
+"""Maximum number of ids made from one reading of the clock; their 16-bit counters must differ."""
 
 
 def local_ip() -> str:
-    """Return this machine's address as others see it; nothing is sent to find it out."""
+    """Return the address of this machine's outgoing interface, or ``127.0.0.1`` if it has none. Sends no packet."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("192.0.2.1", 9))
@@ -37,7 +37,7 @@ def local_ip() -> str:
 
 
 def make_client_id(ip: str | None = None, instance_name: str | None = None) -> str:
-    """``ip@instance``; without a name an instance of its own, ``ip@pid#nanoseconds``."""
+    """Return a client id, ``ip@instance_name``; without a name it is unique, ``ip@pid#nanoseconds``."""
     return f"{ip or local_ip()}@{instance_name or f'{os.getpid()}#{time.monotonic_ns()}'}"
 
 
@@ -45,8 +45,8 @@ class UniqueIdMaker:
     """Makes UNIQ_KEYs. Thread-safe.
 
     Args:
-        ip: v4 or v6; this machine's by default.
-        clock: where the time comes from.
+        ip: an IPv4 or IPv6 address; by default this machine's.
+        clock: the source of the time in each id.
     """
 
     def __init__(self, ip: str | None = None, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -59,14 +59,14 @@ class UniqueIdMaker:
         self._month_end_ms = 0
 
     def make(self) -> str:
-        """Return a new id, 32 or 56 digits."""
+        """Return a new id of 32 hexadecimal digits, or 56 for an IPv6 address."""
         now_ms = self._clock.now_ms()
         if not self._month_start_ms <= now_ms < self._month_end_ms:
             self._set_month(now_ms)
         return f"{self._head}{now_ms - self._month_start_ms & 0xFFFFFFFF:08X}{next(self._counter) & 0xFFFF:04X}"
 
     def make_many(self, count: int) -> list[str]:
-        """So many new ids."""
+        """Return ``count`` new ids."""
         found: list[str] = []
         while len(found) < count:
             found += self._make_some(min(count - len(found), _IDS_AT_A_TIME))
@@ -88,4 +88,4 @@ class UniqueIdMaker:
 
 
 UNIQUE_IDS: Final = UniqueIdMaker()
-"""The process's own maker."""
+"""The id maker that all clients of this process share by default."""

@@ -1,4 +1,4 @@
-"""Messages that cannot be read, in a consumer: who gets them, and when one is passed over.
+"""A consumer's policy for messages that cannot be read: whether the listener gets them, and when one is skipped.
 
 See docs/client.md, Messages that cannot be read.
 """
@@ -17,16 +17,16 @@ from flintmq.remoting.client.process_queue import ProcessQueue
 from flintmq.remoting.wire.codes import ResponseCode
 
 RECONSUME_MAX: Final = 16
-"""How often a message comes again before it is a dead letter, unless the settings say it."""
+"""Default number of redeliveries after which a message becomes a dead letter."""
 
 _NAMELESS: Final = "a message without an id"
 
 
 class UnreadableMessages:
-    """What a consumer does with messages that cannot be read. Loop thread only.
+    """A consumer's policy for messages that cannot be read: withhold, deliver, or skip them. Loop thread only.
 
     Args:
-        settings: of the consumer.
+        settings: the consumer's settings.
     """
 
     def __init__(self, settings: ConsumerSettings) -> None:
@@ -35,7 +35,10 @@ class UnreadableMessages:
         self._tries_max = RECONSUME_MAX if limit is None else limit
 
     def units(self, messages: Sequence[MessageExt], size: int) -> list[Sequence[MessageExt]]:
-        """Return messages of one queue in parts of ``size`` at most, in order; one that the listener does not get is a part."""
+        """Split messages of one queue into parts of at most ``size``, in order.
+
+        Each message that is withheld from the listener forms a part by itself.
+        """
         if size == 1 or not self._withholds or not any(message.body_error for message in messages):
             return [messages[at : at + size] for at in range(0, len(messages), size)]
         units: list[Sequence[MessageExt]] = []
@@ -45,11 +48,11 @@ class UnreadableMessages:
         return units
 
     def is_withheld(self, message: MessageExt) -> bool:
-        """Return whether the listener does not get a message."""
+        """Return whether a message is unreadable and the settings keep such messages from the listener."""
         return bool(message.body_error) and self._withholds
 
     def log_withheld(self, held: ProcessQueue, message: MessageExt) -> None:
-        """Say that the listener does not get a message, and why."""
+        """Log that a message is withheld from the listener, and why."""
         log.warning(
             "client.unreadable",
             "%(message)s at offset %(queue_offset)d of %(queue)s cannot be read and is not given to the listener: "
@@ -61,9 +64,10 @@ class UnreadableMessages:
         )
 
     def is_passed_over(self, held: ProcessQueue, message: MessageExt, failure: Exception) -> bool:
-        """Pass over a message that could not be sent back, if its broker cannot read it either; return whether that was so.
+        """Skip a message that could not be sent back, if its broker cannot read it either; return whether it was skipped.
 
-        Else it would hold up what its queue commits for good: a broker that has not found it so often does not find it later.
+        Otherwise its queue could never commit past it. After the maximum number of attempts, a broker that could not find the
+        message will not find it later.
         """
         is_lost = isinstance(failure, RefusedError) and failure.code == ResponseCode.SYSTEM_ERROR
         if not message.body_error or not is_lost or message.reconsume_times < self._tries_max:
