@@ -1,4 +1,4 @@
-"""Notes how far the files of a store in use went, now and then and at its stop; see :mod:`flintmq.core.recovery.ends`."""
+"""Records the durable ends of an open store's files, regularly and at its stop; see :mod:`flintmq.core.recovery.ends`."""
 
 from __future__ import annotations
 
@@ -21,10 +21,12 @@ log = event_log("flintmq.store")
 
 
 class EndsNoter:
-    """Notes what a store that is open holds. Any thread: one note is written at a time.
+    """Writes the ends of an open store's files to its note file, which the next recovery compares with the files.
+
+    Any thread; one note is written at a time.
 
     Args:
-        opened: the store, recovered.
+        opened: the recovered store.
     """
 
     def __init__(self, opened: OpenedStore) -> None:
@@ -34,15 +36,15 @@ class EndsNoter:
         is_mended = opened.recovered is not None and bool(opened.recovered.holes)
         noted = opened.notes.noted
         self._full: dict[int, Tail] = {}
-        """By their start the tails of files that are full, which do not change any more."""
+        """Tails of full files, which no longer change, keyed by the physical offset of the file's start."""
         if noted is not None and not is_mended:
             self._full = {tail.start_offset_bytes: tail for tail in noted.tails}
         self._deleted: deque[tuple[str, int]] = deque()
-        """Queues whose deletion is not noted yet."""
+        """Topic and queue id of deleted queues whose deletion is not written yet."""
         self._noted_end = -1
 
     def begin(self) -> None:
-        """Note that the store is in use: what is noted holds at least from now on. Raises StoreError, OSError."""
+        """Write that the store is in use, with the current ends of its files. Raises StoreError, OSError."""
         opened, noted = self._opened, self._file.noted
         end = opened.watermarks.flushed
         is_same = (
@@ -59,8 +61,10 @@ class EndsNoter:
             self._write(self._capture(end))
 
     def after_round(self, *, is_thorough: bool) -> None:
-        """Note what is synced by now: after a thorough round of the queues' flusher, and once it is more than nothing. The
-        flusher's thread. A disk that refuses it is named in the log: what was noted before still counts."""
+        """Write the synced ends, if the round synced everything or no ends were written yet. Flusher's thread.
+
+        A disk error is only logged, because the earlier note stays valid.
+        """
         end = self._opened.watermarks.flushed
         if end == self._noted_end or not (is_thorough or self._noted_end <= 0):
             return
@@ -72,20 +76,20 @@ class EndsNoter:
             )
 
     def forget(self) -> None:
-        """Take everything back that was noted of the log and the queues, before the log is cut. Raises StoreError, OSError."""
+        """Delete the noted ends of the log and the queues, before the log is truncated. Raises StoreError, OSError."""
         self._full.clear()
         noted = self._file.noted
         if noted is not None:
             self._write(replace(noted, is_stop=False, log_begin=0, log_end=0, tails=[], queues=[], index=[]))
 
     def note_deleted(self, topic: str, queue_id: int) -> None:
-        """Note that a queue is deleted; that it may not be noted has no other effect than that it is built again."""
+        """Write that a queue is deleted. If the write fails, the next start only rebuilds the queue."""
         self._deleted.append((topic, queue_id))
         self._noted_end = -1
         self._note_deleted()
 
     def _note_deleted(self) -> None:
-        """Note the queues that were deleted, unless another thread writes: that one does so next, and nobody waits here."""
+        """Write the waiting deletions, unless another thread is writing, which then writes them too. Does not block."""
         while self._deleted and self._writing.acquire(blocking=False):
             try:
                 while self._deleted:
@@ -98,14 +102,14 @@ class EndsNoter:
                 self._writing.release()
 
     def at_stop(self) -> Ends:
-        """Return what is to be noted of a store that was made durable, while its files are open."""
+        """Return the note for a clean stop, taken while the store's files are open and everything is durable."""
         return replace(self._capture(self._opened.watermarks.wrote), is_stop=True)
 
     def stopped(self, ends: Ends) -> None:
-        """Note what :meth:`at_stop` returned, with all small files as they are: nothing writes to the store any more.
+        """Write the note of :meth:`at_stop` with the final state of all small files, after the store's last write.
 
         Raises:
-            StoreError, OSError: the disk refused.
+            StoreError, OSError: the disk refused the write.
         """
         files, counters = notes_of_files(self._opened.disk, self._opened.root, whole=True)
         self._write(replace(ends, files=files, counters=counters))
@@ -148,7 +152,7 @@ class EndsNoter:
 
 
 def _end_below(queue: QueueReader, end_offset_bytes: int) -> int:
-    """Return the queue offset up to which a queue describes messages that lie below a position of the log."""
+    """Return the queue offset just past the queue's last message that lies before a physical offset of the log."""
     if queue.max_physical_offset_bytes <= end_offset_bytes:
         return queue.max_queue_offset
     return queue.first_from(lambda physical: physical < end_offset_bytes)

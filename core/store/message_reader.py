@@ -1,4 +1,7 @@
-"""Reads messages of a queue: from its units to slices of the log. See docs/internals/algorithms.md, Pull."""
+"""Reads messages of a queue: it finds them by the queue's units and returns slices of the commit log.
+
+See docs/internals/algorithms.md, Pull.
+"""
 
 from __future__ import annotations
 
@@ -24,18 +27,18 @@ from flintmq.core.steps import run_steps
 
 _SCAN_UNITS: Final = 800
 _READ_S: Final = 0.010
-"""How long one pull may read records for its filter, whose properties and expression a client chose; the next one continues."""
+"""Seconds that one pull may read records to apply a client's filter; the client's next pull continues from there."""
 _READ_STEP: Final = 8
 
 
 class MessageReader:
-    """Reads an opened store: queues, records, offsets by time, keys. Loop thread.
+    """Reads an open store: messages of queues, single records, offsets by time, and messages by key. Loop thread.
 
     Args:
-        commit_log: what is read.
-        queues: where the messages lie in it.
-        index: finds messages by key.
-        settings: limits of one answer.
+        commit_log: the log with the records.
+        queues: the consume queues, which give each message's place in the log.
+        index: the index that finds messages by key.
+        settings: the store's settings, such as the limits of one answer.
     """
 
     def __init__(
@@ -45,7 +48,7 @@ class MessageReader:
         self._queues = queues
         self._index = index
         self.settings = settings
-        """May be replaced while the store is in use."""
+        """The store's settings; they may be replaced while the store is in use."""
         self._total_memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
     @property
@@ -53,25 +56,28 @@ class MessageReader:
         return self._total_memory_bytes * self.settings.access_in_memory_ratio // 100
 
     def is_in_memory(self, commit_log_offset_bytes: int) -> bool:
-        """Return whether a message is so near the log's end that it counts as in memory."""
+        """Return whether a message is near enough to the log's end to be presumed in the page cache."""
         return self._commit_log.max_offset_bytes - commit_log_offset_bytes <= self._memory_bytes
 
     def topics(self) -> set[str]:
-        """Return the topics that have queues; not the one where deletions of topics lie."""
+        """Return the names of the topics that have queues, without the internal topic of topic deletions."""
         return {topic for topic, _queue in self._queues.queues} - {DELETED_TOPIC}
 
     def max_queue_offset(self, topic: str, queue_id: int) -> int:
-        """Return the next message's logical offset; 0 for a queue that does not exist."""
+        """Return the queue offset that the queue's next message will get; 0 for a queue that does not exist."""
         queue = self._queues.find(topic, queue_id)
         return queue.max_queue_offset if queue is not None else 0
 
     def min_queue_offset(self, topic: str, queue_id: int) -> int:
-        """Return the oldest message's logical offset; 0 for a queue that does not exist."""
+        """Return the queue offset of the oldest message; 0 for a queue that does not exist."""
         queue = self._queues.find(topic, queue_id)
         return queue.min_queue_offset if queue is not None else 0
 
     def queue_offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
-        """Find the message nearest in time (docs/internals/algorithms.md, Offset by time); binary search."""
+        """Return the queue offset of the message stored nearest to a time (ms since 1970), by binary search.
+
+        It returns 0 for a queue that does not exist. See docs/internals/algorithms.md, Offset by time.
+        """
         queue = self._queues.find(topic, queue_id)
         if queue is None:
             return 0
@@ -80,17 +86,17 @@ class MessageReader:
         )
 
     def message_store_time(self, topic: str, queue_id: int, queue_offset: int) -> int:
-        """Return the store time in ms of a message, -1 when there is none at that offset."""
+        """Return the store time in ms since 1970 of the message at a queue offset; -1 if there is none."""
         queue = self._queues.find(topic, queue_id)
         unit = queue.unit(queue_offset) if queue is not None else None
         return self._commit_log.store_timestamp_ms(unit[0]) if unit is not None else -1
 
     def earliest_message_store_time(self, topic: str, queue_id: int) -> int:
-        """Return the store time in ms of a queue's oldest message, -1 for an empty one."""
+        """Return the store time in ms since 1970 of a queue's oldest message; -1 if the queue is empty."""
         return self.message_store_time(topic, queue_id, self.min_queue_offset(topic, queue_id))
 
     def check_in_mem_by_consume_offset(self, topic: str, queue_id: int, queue_offset: int) -> bool:
-        """Return whether a message still counts as in memory; also true where there is none.
+        """Return whether the message at a queue offset is presumed in memory; also true if there is no such message.
 
         See docs/internals/algorithms.md, Offset by time.
         """
@@ -99,25 +105,25 @@ class MessageReader:
         return unit is None or self.is_in_memory(unit[0])
 
     def message_at(self, commit_log_offset_bytes: int, size_bytes: int | None = None) -> rec.Record | None:
-        """Return the record at a physical offset, or None when no whole record begins there, or one of another size."""
+        """Return the record at a physical offset; None if no complete record begins there."""
         return self._commit_log.record(commit_log_offset_bytes, size_bytes)
 
     def query_message(
         self, topic: str, key: str, max_num: int, begin_timestamp_ms: int, end_timestamp_ms: int
     ) -> tuple[list[memoryview], int, int]:
-        """Find messages by key at once; see :meth:`query_message_steps`."""
+        """Find messages by key without yielding; see :meth:`query_message_steps`."""
         return run_steps(self.query_message_steps(topic, key, max_num, begin_timestamp_ms, end_timestamp_ms))
 
     def query_message_steps(
         self, topic: str, key: str, max_num: int, begin_timestamp_ms: int, end_timestamp_ms: int
     ) -> Generator[None, None, tuple[list[memoryview], int, int]]:
-        """Find records of a topic with a key (KEYS or UNIQ_KEY) that were stored within a time range.
+        """Find records of a topic with a key (KEYS or UNIQ_KEY) that were stored in a time range (ms since 1970).
 
-        It yields after some milliseconds of work, so that a server can do other things in between.
+        It is a generator that yields after some milliseconds of work, so that a server can run other work in between.
 
         Returns:
-            The newest ``max_num`` candidates of the index that have the key, in the order of the log, as RocketMQ answers them;
-            the store time in ms and the physical offset of the newest record that the index has.
+            The records with the key among the newest ``max_num`` candidates of the index, in log order, as in RocketMQ; then
+            the store time in ms and the physical offset of the newest record in the index.
         """
         args = (topic, key, max_num, begin_timestamp_ms, end_timestamp_ms)
         if isinstance(self._index, SupportsQuerySteps):
@@ -143,7 +149,7 @@ class MessageReader:
         return found, index_time_ms, index_offset
 
     def _is_of_earlier_life(self, record: rec.Record) -> bool:
-        """Return whether a record was stored before its topic was deleted: it lies before all messages of its queue."""
+        """Return whether a record belongs to a deleted topic of the same name: it lies before all messages of its queue."""
         if not is_queued(record.sys_flag):
             return False
         queue = self._queues.find(record.topic, record.queue_id)
@@ -153,9 +159,15 @@ class MessageReader:
     def get_message(
         self, topic: str, queue_id: int, queue_offset: int, max_num: int, message_filter: MessageFilter | None
     ) -> GetMessageResult:
-        """Read a queue from an offset on, as slices of the log (docs/internals/algorithms.md, Pull).
+        """Read messages of a queue from a queue offset on, as slices of the log (docs/internals/algorithms.md, Pull).
 
-        At most 800 units are looked at; the first match is always given, however large. ``message_filter`` None gives all.
+        It examines at most 800 units, or ``max_num`` if that is more. The first matching message is always returned, however
+        large it is.
+
+        Args:
+            topic, queue_id, queue_offset: the queue, and the queue offset of the first message.
+            max_num: the maximum number of messages.
+            message_filter: selects the messages; None selects all.
         """
         queue = self._queues.find(topic, queue_id)
         if queue is None:
@@ -181,11 +193,11 @@ class MessageReader:
         return result
 
     def _collect_all(self, units: memoryview, max_num: int, result: GetMessageResult) -> bool:
-        """Collect an ordinary pull: no filter, and all that fits one answer lies in one file and in memory.
+        """Collect all messages at once for an ordinary pull: no filter, one file, presumed in memory, within the limits.
 
-        Returns False, with nothing done, for every other one (a gap's filler units are larger than any answer).
+        Returns False, without a change, for any other pull. (Filler units of a gap exceed the size of every answer.)
         """
-        # _collect gives the same answer, but one unit at a time: an ordinary pull would cost several times as much.
+        # _collect gives the same answer, but examines one unit at a time, which costs several times as much.
         settings = self.settings
         count = min(max_num, settings.max_transfer_count_in_memory, len(units) // UNIT_BYTES)
         if count <= 0:
@@ -229,14 +241,14 @@ class MessageReader:
         memory = self._memory_bytes
         slices = result.slices
         count = total = 0
-        run_start = run_end = -1  # records that follow one another become one slice
+        run_start = run_end = -1  # adjacent records become one slice
         skip_until = -1
         last_physical = max_offset
         scanned = read = 0
         until_s = time.perf_counter() + _READ_S
         for physical, size, tags_code in UNIT.iter_unpack(units):
             if size == FILLER_SIZE and not physical:
-                scanned += 1  # a message that is lost
+                scanned += 1  # the unit of a lost message
                 continue
             last_physical = physical
             if physical < skip_until:
@@ -294,12 +306,12 @@ class MessageReader:
 
 @lru_cache(maxsize=256)
 def _units_struct(count: int) -> struct.Struct:
-    """So many queue units at once."""
+    """Return the struct that unpacks ``count`` queue units at once."""
     return struct.Struct(">" + "qiq" * count)
 
 
 class GetMessageStatus(enum.Enum):
-    """RocketMQ's names: they travel in the answer's remark."""
+    """The result of a read; the names are RocketMQ's, because the broker sends them in the remark of its answer."""
 
     FOUND = "FOUND"
     NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
@@ -313,18 +325,18 @@ class GetMessageStatus(enum.Enum):
 
 
 class GetMessageResult(msgspec.Struct):
-    """Messages as slices of the log, which stay readable as long as they are referenced."""
+    """The result of a read: its status, and the messages as slices of the log, which stay readable while referenced."""
 
     status: GetMessageStatus
     next_begin_offset: int
-    """Queue offset to ask for next."""
+    """The queue offset for the next read."""
     min_offset: int
-    """Smallest queue offset that exists."""
+    """The queue offset of the queue's oldest message."""
     max_offset: int
-    """Queue offset of the next message to come."""
+    """The queue offset that the queue's next message will get."""
     slices: list[memoryview]
-    """Runs of whole records."""
+    """Slices of the log, each with one or more adjacent complete records."""
     message_count: int = 0
     size_bytes: int = 0
     suggest_slave: bool = False
-    """Whether the reader is so far behind that memory no longer holds what it reads."""
+    """Whether the messages are too old to be presumed in memory, so that a slave should be read next."""

@@ -1,8 +1,8 @@
-"""The message store: commit log, queues, index and checkpoint as one thing that is opened, written, read and closed.
+"""The message store (``DefaultMessageStore``): it opens, writes, reads and closes commit log, queues, index and checkpoint.
 
-Loop thread, except where said. Nothing here knows sockets or asyncio; the store's owner calls :meth:`MessageStore.put`,
-:meth:`MessageStore.dispatch` and the reads of :attr:`MessageStore.reader`, and subscribes to ``progressed`` to learn when a
-flush made more readable.
+Loop thread, unless a text says otherwise. The store uses neither sockets nor asyncio. Its owner calls :meth:`MessageStore.put`,
+:meth:`MessageStore.dispatch` and the methods of :attr:`MessageStore.reader`. It subscribes to ``progressed``, which is
+published when a flush has made more records readable.
 """
 
 from __future__ import annotations
@@ -38,8 +38,10 @@ from flintmq.core.store.store_services import StoreServices
 log = event_log("flintmq.store")
 
 MakeDispatchers = Callable[[OpenedStore], Iterable[CommitLogDispatcher]]
-"""Makes the receivers of records, in this order: among them the store's ``consume_queues``, and its ``index`` where it is fed,
-or what wraps them. The store closes them, last one first."""
+"""A function that returns the dispatchers of records, in the order of dispatch.
+
+They include the store's ``consume_queues``, and its ``index`` if it is used, or wrappers of them. The store closes them in
+reverse order."""
 
 
 def open_store(spec: StoreSpec, make_dispatchers: MakeDispatchers) -> MessageStore:
@@ -48,13 +50,13 @@ def open_store(spec: StoreSpec, make_dispatchers: MakeDispatchers) -> MessageSto
     :meth:`MessageStore.close` leaves it clean.
 
     Args:
-        spec: what it is opened from.
-        make_dispatchers: called once the store is recovered.
+        spec: the settings, parts and folder of the store.
+        make_dispatchers: called when the store is recovered.
 
     Raises:
-        StoreLockedError: another broker has it.
-        StoreFormatError: files of another size or name.
-        StoreError: the folder cannot be written, a record cannot be read, an essential dispatcher gave up, or the disk is full.
+        StoreLockedError: another broker has locked the store.
+        StoreFormatError: a file has an unexpected size or name.
+        StoreError: the folder cannot be written, a record cannot be read, an essential dispatcher failed, or the disk is full.
     """
     opened = recover(spec)
     try:
@@ -92,12 +94,12 @@ def _started(opened: OpenedStore, dispatchers: Sequence[CommitLogDispatcher]) ->
 
 
 class MessageStore:
-    """A store in a folder, recovered and in use: :func:`open_store` makes it.
+    """A recovered store that is in use, created by :func:`open_store`.
 
     Args:
-        opened: its parts.
-        reput: hands what is appended to the dispatchers, which have caught up.
-        catch_up_s: how long that took.
+        opened: the parts of the store.
+        reput: passes appended records to the dispatchers, which have caught up with the log.
+        catch_up_s: the time that the dispatchers took to catch up.
     """
 
     def __init__(self, opened: OpenedStore, reput: ReputMessageService, catch_up_s: float) -> None:
@@ -105,7 +107,7 @@ class MessageStore:
         self._opened = opened
         self._closed = False
         self.config = opened.config
-        """The settings in force."""
+        """The broker's current settings."""
         self.root = opened.root
         self.clock = opened.spec.clock
         self.disk = opened.disk
@@ -117,32 +119,32 @@ class MessageStore:
         self.index = opened.index
         self.reader = opened.reader
         self.background = opened.background
-        """The thread for slow file work, in order; None without one."""
+        """The executor with one thread for slow file work; None if no file work runs in the background."""
         self.started_clean = opened.started_clean
         self.recovered = opened.recovered
-        """What the recovery found; None where the log was not walked."""
+        """The findings of the recovery; None if it did not scan the log."""
         self.recovery_plan = opened.recovery_plan
-        """What the recovery did, and why."""
+        """The steps of the recovery and their reasons."""
         self.recovery_s = opened.recovery_s
-        """How long the recovery took."""
+        """Duration of the recovery, in seconds."""
         self.catch_up_s = catch_up_s
-        """How long the dispatchers took for what they lacked."""
+        """Time that the dispatchers took to catch up with the log, in seconds."""
         self.quarantine = opened.quarantine
-        """The folder that keeps what is taken out of the log."""
+        """The folder that keeps the bytes removed from the log."""
         self.progressed = opened.progressed
-        """More became readable. Published on the flush service's thread."""
+        """Event that more records became readable; published on the flush service's thread."""
         self.fenced = opened.fenced
-        """A sync failed, for the given reason. Published once, on the flush service's thread."""
+        """Event that a sync failed, with the reason; published once, on the flush service's thread."""
         self.appended: Event[[]] = Event()
-        """Messages were appended. Published after each append, on the loop thread."""
+        """Event that messages were appended; published after each append, on the loop thread."""
         self.disk_full: DiskFull | None = None
-        """Why writes are refused for want of space; set and taken back by the cleaner."""
+        """The reason why writes are refused for lack of disk space, or None; set and cleared by the cleaner."""
         self.noted = opened.notes.noted
-        """What was noted of the store before this start; None where nothing was."""
+        """The noted ends of the store's files from before this start; None if there were none."""
         self.changed = opened.notes.changed
-        """Small files that were not as they were noted, when the store was opened."""
+        """Small files that differed from their noted state when the store was opened."""
         self.mended = opened.notes.mended
-        """What this start has found damaged, or lost, and made again or gone on without."""
+        """Files that this start found damaged or missing, and rebuilt or continued without."""
         self.reput = reput
         self.noter = EndsNoter(opened)
         queues = self.consume_queues
@@ -163,19 +165,19 @@ class MessageStore:
         )
 
     def _queue_deleted(self, topic: str, queue_id: int) -> None:
-        """Forget a queue's end, which the store of a slave does not learn otherwise: it numbers no messages."""
+        """Remove a deleted queue's next offset in the store of a slave, where no local delete call does so."""
         if not self._takes_writes():
             self.commit_log.appender.next_queue_offset.pop((topic, queue_id), None)
 
     @property
     def free_pool_buffers(self) -> int | None:
-        """Buffers of the transient store pool that no file has; None without a pool."""
+        """Number of free buffers of the transient store pool; None without a pool."""
         pool = self._opened.spec.pool
         return pool.available_buffers if pool is not None else None
 
     @property
     def slow_operations(self) -> dict[str, SlowOperation]:
-        """The last slow append, flush and commit, by these words, of those that there were."""
+        """The last slow operations, keyed by ``append``, ``flush`` and ``commit``; a kind without one is absent."""
         durability = self.commit_log.durability
         logs = {
             "append": self.writer.slow_appends,
@@ -185,14 +187,14 @@ class MessageStore:
         return {kind: told.last for kind, told in logs.items() if told.last is not None}
 
     def close(self) -> None:
-        """Make everything durable, release every file and the lock. Leaves ``abort`` behind only when something failed."""
+        """Make everything durable, and release all files and the lock. The file ``abort`` stays only if a step failed."""
         if self._closed:
             return
         self._closed = True
         ends = None
         with store_errors(self.root), self._opened.lock:
             with self._opened.files:
-                self.watermarks.replicated = None  # no reader is left, and what is in the log belongs into queues
+                self.watermarks.replicated = None  # no reader is left: dispatch all records, replicated or not
                 self.services.flush_service.stop()
                 if self._settle():
                     ends = self.noter.at_stop()
@@ -201,12 +203,12 @@ class MessageStore:
                 self._opened.marks.remove_abort()
 
     def end_writes(self) -> None:
-        """Make everything that was appended durable, as far as that can be done. Nothing is appended any more. Blocks.
+        """Make all appended records durable, if possible, and stop the flush service; no append may follow. Blocks.
 
-        Positions that stand for what is in the log can be written then, before :meth:`close`.
+        After it, positions that refer to the log's content can be written, before :meth:`close`.
 
         Raises:
-            StoreError: the disk refused something.
+            StoreError: the disk refused an operation.
         """
         if not self._closed:
             with store_errors(self.root):
@@ -247,14 +249,14 @@ class MessageStore:
             self.fenced.publish(reason)
 
     def update_config(self, config: BrokerConfig) -> None:
-        """Take settings that may change while running (reads and limits)."""
+        """Apply the settings that may change while the store is open: those of reads and limits."""
         self.config = config
         self.reader.settings = config.store
 
-    # write
+    # --- writes ---
 
     def check_writeable(self) -> None:
-        """Raise RefusedError (SERVICE_NOT_AVAILABLE) when nothing may be written now; it says why and what to do."""
+        """Raise RefusedError (SERVICE_NOT_AVAILABLE), with the reason and the remedy, if writes are not allowed now."""
         if not self._takes_writes() and self.watermarks.fence_reason is None:
             why = "the broker is a slave; send to its master"
             raise _refusal(why, "store.slave", key="broker.role (brokerRole)")
@@ -264,10 +266,7 @@ class MessageStore:
 
     @property
     def trouble(self) -> RefusedError | None:
-        """What is wrong with the store, a slave's copy included, so that nothing may be written to it; None when all is well.
-
-        The gravest, if several things are.
-        """
+        """The gravest problem that forbids writes to the store, on a master or a slave; None if there is none."""
         fence_reason, full = self.watermarks.fence_reason, self.disk_full
         if fence_reason is not None:
             return _refusal("a sync failed and the store is fenced", "store.fenced", measured=fence_reason)
@@ -276,13 +275,14 @@ class MessageStore:
         return _standing_still(self.reput.error) if self.reput.error is not None else None
 
     def put(self, messages: Sequence[Appendable]) -> Put:
-        """Append messages and ask for their durability; see :meth:`.MessageWriter.put`."""
+        """Append messages and request that they be made durable; see :meth:`.MessageWriter.put`."""
         return self.writer.put(messages)
 
     def number_messages(self) -> None:
-        """Take the logical offset of each queue's next message from the log, whose last messages a master has numbered.
+        """Set the next queue offset of each queue from the log, whose last messages were numbered by another master.
 
-        Called when the store of a slave begins to take writes. Dispatches what is readable; blocks."""
+        Called when the store of a slave begins to accept writes. It dispatches all readable records; blocks.
+        """
         self.reput.run_all()
         marks, numbers = self.watermarks, self._opened.next_queue_offsets()
         for batch in self.commit_log.batches(marks.dispatched, marks.wrote) if marks.dispatched < marks.wrote else ():
@@ -294,22 +294,22 @@ class MessageStore:
         self.commit_log.appender.next_queue_offset = numbers
 
     def become_master(self) -> None:
-        """Begin an epoch at the log's end, before anything is appended that slaves may get. Raises StoreError."""
+        """Begin a new epoch at the log's end, before the first append as a master. Raises StoreError."""
         self.epochs.begin_as_master(self.watermarks.wrote, self.commit_log.min_offset_bytes)
 
     def truncate(self, end_offset_bytes: int) -> Path | None:
-        """End the log of a slave earlier, for good; what is cut is kept in the quarantine. Loop thread; blocks on the disk.
+        """Truncate the log of a slave, and move the removed bytes to the quarantine. Loop thread; blocks on the disk.
 
-        Queues and index are as if the rest had never been. The flush services are stopped meanwhile.
+        Queues and index are truncated accordingly. The flush services are stopped during the operation.
 
         Args:
-            end_offset_bytes: where a record begins, or the log ends.
+            end_offset_bytes: the new physical end of the log: the start of a record, or the current end.
 
         Returns:
-            Where the bytes are that were cut; None when there were none.
+            The path of the removed bytes in the quarantine; None if there were none.
 
         Raises:
-            StoreError: the disk refused something. The store is fenced then: a restart recovers it.
+            StoreError: the disk refused an operation. The store is then fenced; a restart recovers it.
         """
         self.services.stop()
         if self.watermarks.fence_reason is not None:
@@ -334,7 +334,7 @@ class MessageStore:
         return kept
 
     def _make_queues_again(self, topics: Set[str]) -> None:
-        """Make the queues of topics from the whole log: the cut has taken the records that said they were deleted."""
+        """Rebuild the queues of topics from the whole log, because the cut removed the records of their deletion."""
         for key in [key for key in self.consume_queues.queues if key[0] in topics]:
             self.consume_queues.delete_queue(*key)
         for batch in self.commit_log.batches(self.commit_log.min_offset_bytes, self.watermarks.dispatched):
@@ -342,21 +342,21 @@ class MessageStore:
             self.consume_queues.dispatch(RecordBatch.of_requests(theirs))
 
     def dispatch(self) -> bool:
-        """Hand what is readable to the dispatchers; return whether more is left."""
+        """Pass readable records to the dispatchers, for a limited time; return whether more are left."""
         return self.reput.run()
 
     def delete_topic(self, topic: str) -> FlushWaiter:
-        """Write into the log that a topic is deleted, and drop its queues once that is readable; its messages stay in the log.
+        """Append a record of a topic's deletion; the topic's queues are dropped when that record is dispatched.
 
-        A topic that is made again under the name begins at logical offset 0, here and wherever the log is read. Messages that
-        were appended before this are in no queue of it.
+        The topic's messages stay in the log. A new topic of the same name begins at queue offset 0, also on slaves and after a
+        recovery, and does not contain the old messages.
 
         Returns:
-            What becomes of the record. The queues are gone when it is kept and :meth:`dispatch` has nothing left.
+            The durability of the deletion record. The queues are gone when it is kept and :meth:`dispatch` has nothing left.
 
         Raises:
             RefusedError: the store is not writeable; nothing has changed.
-            StoreError: the same, because no file could be made.
+            StoreError: no file could be created; nothing has changed.
         """
         keys = self._queues_of(topic)
         put = self.put([deletion(topic, self.clock.now_ms())])
@@ -373,7 +373,7 @@ class MessageStore:
         return put.waiter
 
     def _queues_of(self, topic: str) -> set[tuple[str, int]]:
-        """Return the keys of a topic's queues, also of those that only records have which were not dispatched yet."""
+        """Return the keys of a topic's queues, including queues that only appear in records not dispatched yet."""
         queues = self.consume_queues
         if isinstance(queues, SupportsDeleted):
             known = queues.queues_of(topic)
@@ -384,7 +384,7 @@ class MessageStore:
         return {*known, *(key for batch in waiting for key in batch.queues() if key[0] == topic)}
 
     def delete_queue(self, topic: str, queue_id: int) -> None:
-        """Delete one queue; its next message, if one comes, has logical offset 0, as in RocketMQ."""
+        """Delete one queue. Its next message, if there is one, gets queue offset 0, as in RocketMQ."""
         self.reput.run_all()
         if not self._tells_deleted:
             self.noter.note_deleted(topic, queue_id)

@@ -1,4 +1,4 @@
-"""Appends messages, and pieces of a master's log, and asks for their durability."""
+"""Appends messages, and chunks of a master's log, to the commit log, and requests that they be made durable."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from flintmq.core.store.store_services import StoreServices
 
 
 class MessageWriter:
-    """Writes a started store. Loop thread.
+    """The write side of a store that is in use. Loop thread.
 
     Args:
-        commit_log: what is appended to.
-        reput: takes what was appended, for the dispatchers.
-        services: make it durable.
-        clock: measures how long an append takes.
-        check_writeable: raises RefusedError when nothing may be written now.
-        fence: called with the reason when an append failed in the middle.
+        commit_log: the log to append to.
+        reput: receives the appended records for the dispatchers.
+        services: the flush services, which make records durable.
+        clock: measures the duration of appends.
+        check_writeable: raises RefusedError if writes are not allowed now.
+        fence: called with the reason if an append failed in the middle.
         appended: called after each append of messages.
     """
 
@@ -62,7 +62,7 @@ class MessageWriter:
         self._gate: ReplicationGate | None = None
 
     def put(self, messages: Sequence[Appendable]) -> Put:
-        """Append messages and ask for their durability: one waiter for all of them.
+        """Append messages and request that they be made durable, with one waiter for all of them.
 
         Raises:
             RefusedError: the store is not writeable.
@@ -74,7 +74,7 @@ class MessageWriter:
         except StoreFencedError as error:
             raise RefusedError(ResponseCode.SERVICE_NOT_AVAILABLE, str(error), reason="store.fenced") from error
         except Exception as error:
-            # What is written and which offsets are given away is unknown now: only a restart can tell.
+            # It is not known which records were written and which queue offsets were used; only a recovery can find out.
             self._fence(f"an append failed: {type(error).__name__}: {error}; restart the broker to recover")
             raise
         took_s = self._clock.monotonic_s() - began_s
@@ -87,28 +87,24 @@ class MessageWriter:
         return Put(results, units, stored, flushed, waiter, took_s)
 
     def promise(self) -> FlushWaiter:
-        """Ask for the durability of everything that was appended so far, here and at a slave where one is waited for.
-
-        Returns:
-            What becomes of it.
-        """
+        """Request that all appended records be made durable, here and, if configured, at a slave; return the waiter."""
         return self.promises()[1]
 
     def promises(self) -> tuple[FlushWaiter, FlushWaiter]:
-        """Ask as :meth:`promise` does; return what becomes of the flush alone, and of everything that is waited for."""
+        """Request durability like :meth:`promise`; return the waiter of the local flush, and the one that includes slaves."""
         wrote = self._watermarks.wrote
         flushed = self._services.flush_service.submit(wrote)
         return flushed, flushed if self._gate is None else self._gate.promise(wrote, flushed)
 
     def wait_for_slaves(self, gate: ReplicationGate | None) -> None:
-        """From now on acknowledge an append when it is durable here and a slave holds it; with None when it is durable here."""
+        """Acknowledge later appends only when a slave has them too, which ``gate`` decides; None: when durable here."""
         self._gate = gate
 
     def append_raw(self, chunks: Sequence[LogChunk]) -> FlushWaiter:
-        """Append checked pieces of a master's log and ask for their durability: one waiter for all of them.
+        """Append verified chunks of a master's log and request their durability, with one waiter for all of them.
 
         Raises:
-            StoreError: the store is fenced, full, or the pieces do not follow its end. What came before that was appended.
+            StoreError: the store is fenced or full, or a chunk does not begin at the log's end. Earlier chunks were appended.
         """
         began_s, began_bytes = self._clock.monotonic_s(), self._watermarks.wrote
         for chunk in chunks:
@@ -128,7 +124,7 @@ class MessageWriter:
 
 
 def _stored(results: list[Appended]) -> tuple[Sequence[AppendUnit], int]:
-    """Return everything that an append stored, in the order of the log, and how many messages that are."""
+    """Return the stored records and batches of an append, in log order, and the number of their messages."""
     kinds = {*map(type, results)}
     if kinds == {DispatchRequest}:
         return cast("list[DispatchRequest]", results), len(results)
@@ -144,16 +140,16 @@ def _stored(results: list[Appended]) -> tuple[Sequence[AppendUnit], int]:
 
 
 class Put(msgspec.Struct, eq=False):
-    """What one append became, and the promise that it is durable."""
+    """The result of one append, and the waiters for its durability."""
 
     results: list[Appended]
-    """One entry for each message or batch that was handed over."""
+    """Results, one for each message or batch that was passed to the append."""
     records: Sequence[AppendUnit]
-    """Everything that was stored, in the order of the log; the messages of a batch as a whole."""
+    """Stored records, and stored batches as a whole, in log order."""
     messages: int
-    """How many those are."""
+    """Number of stored messages."""
     flushed: FlushWaiter
-    """What becomes of its flush alone, without the wait for a slave."""
+    """The waiter for the local flush alone, without slaves."""
     waiter: FlushWaiter
     took_s: float = 0.0
-    """How long the append took, without the wait for its durability."""
+    """Duration of the append in seconds, without the wait for durability."""

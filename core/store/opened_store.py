@@ -1,4 +1,4 @@
-"""What a store is opened from, and its parts once its files are mapped and its log is recovered."""
+"""The specification from which a store is opened, and the opened store: its files mapped and its log recovered."""
 
 from __future__ import annotations
 
@@ -46,29 +46,29 @@ from flintmq.core.store.message_reader import MessageReader
 
 
 class StoreSpec(msgspec.Struct, frozen=True, eq=False, kw_only=True):
-    """What a store is opened from."""
+    """The settings, factories and resources from which a store is opened."""
 
     config: BrokerConfig
-    """Sizes, paths, limits."""
+    """The broker's settings, with the store's sizes, paths and limits."""
     strategy: FlushStrategy[Any]
     make_queues: MakeConsumeQueues
     make_index: MakeIndexBuilder
     tags_codes: Mapping[str, TagsCodesFactory] = MappingProxyType({})
-    """By topic, what makes the rule of its tags codes where these are not the hashes of the tags."""
+    """Factories of the rules for tags codes, keyed by topic, for topics whose codes are not hashes of the tags."""
     settings: object = None
     """The settings of the flush strategy."""
     pool: TransientStorePool | None = None
-    """The transient store pool, when the strategy uses one; closed with the store."""
+    """The transient store pool, if the strategy uses one; it is closed with the store."""
     disk: Disk = OS_DISK
     clock: Clock = SYSTEM_CLOCK
     indexes: bool | None = None
-    """Whether a dispatcher feeds the index builder; None takes ``index.enable``. Where none does, it gets no record again."""
+    """Whether a dispatcher feeds the index builder; None: the setting ``index.enable``."""
     make_id: Callable[[int], str] = random_id
-    """Makes the id of an epoch, of so many bytes."""
+    """A function that returns a new id for an epoch, from its length in bytes."""
     takes_writes: Callable[[], bool] = lambda: True
-    """Returns whether messages may be stored now; false for the store of a slave, which copies its master's log."""
+    """A function that returns whether messages may be stored now; False for a slave, which copies its master's log."""
     runs: bool = True
-    """Whether the services that flush run by themselves; one who calls their rounds says no."""
+    """Whether the flush services run on their threads; False if the caller runs their rounds itself."""
 
     @property
     def root(self) -> Path:
@@ -77,41 +77,41 @@ class StoreSpec(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
 
 class OpenedStore(msgspec.Struct, frozen=True, eq=False):
-    """The parts of a store that is open and recovered: it can be read, and nothing is written to it. Loop thread."""
+    """The parts of a store whose files are mapped; after :func:`recover` it can be read, but not yet written. Loop thread."""
 
     spec: StoreSpec
     marks: StoreMarks
     folder: StoreFolder
-    """What consume queues and index were made from."""
+    """The folder and resources from which consume queues and index were created."""
     last_stop: LastStop
-    """How the store was left."""
+    """How the previous broker on the store stopped: cleanly, killed, or crashed."""
     commit_log: CommitLog
     checkpoint: StoreCheckpoint
     epochs: EpochFile
     consume_queues: ConsumeQueues
     index: IndexBuilder
     reader: MessageReader
-    """Reads queues and records."""
+    """The reader of queues and records."""
     background: Executor | None
-    """The thread for slow file work, in order; None without one."""
+    """The executor with one thread for slow file work; None if no file work runs in the background."""
     progressed: Event[[]]
-    """More became readable. Published on the flush service's thread."""
+    """Event that more records became readable; published on the flush service's thread."""
     fenced: Event[[str]]
-    """A sync failed, for the given reason. Published once, on the flush service's thread."""
+    """Event that a sync failed, with the reason; published once, on the flush service's thread."""
     lock: contextlib.ExitStack
-    """Lets others take the store."""
+    """Stack whose close releases the store's lock."""
     files: contextlib.ExitStack
-    """Ends the background work, closes the dispatchers, and closes the files."""
+    """Stack whose close ends the background work, then closes the dispatchers, then the files."""
     dispatchers: contextlib.ExitStack
-    """Closes the dispatchers: after the background work has ended, before the files are closed."""
+    """Stack whose close closes the dispatchers; ``files`` closes it after the background work, before the files."""
     notes: Notes
-    """What was noted of the store before this start, and what it has found missing."""
+    """The notes about the store from before this start, and the differences found in its files."""
     recovered: Recovered | None = None
-    """What the recovery found; None where the log was not walked."""
+    """The findings of the recovery; None if it did not scan the log."""
     recovery_plan: RecoveryPlan | None = None
-    """What the recovery did; None before it."""
+    """The steps of the recovery; None before the recovery."""
     recovery_s: float = 0.0
-    """How long the recovery took, without what dispatchers then had to catch up."""
+    """Duration of the recovery in seconds, without the time in which dispatchers catch up."""
 
     @property
     def root(self) -> Path:
@@ -120,51 +120,51 @@ class OpenedStore(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def quarantine(self) -> Path:
-        """The folder that keeps what is taken out of the log."""
+        """The folder that keeps the bytes removed from the log."""
         return self.root / "flint" / "quarantine"
 
     @property
     def disk(self) -> Disk:
-        """What the store reads, writes and syncs through."""
+        """The disk interface through which the store reads, writes and syncs files."""
         return self.folder.disk
 
     @property
     def config(self) -> BrokerConfig:
-        """The settings at the start."""
+        """The broker's settings when the store was opened."""
         return self.folder.config
 
     @property
     def started_clean(self) -> bool:
-        """Whether the last broker on the store stopped in order."""
+        """Whether the previous broker on the store stopped cleanly."""
         return self.folder.was_stopped
 
     @property
     def watermarks(self) -> Watermarks:
-        """How far the log is written, synced, dispatched."""
+        """The physical offsets up to which the log is written, synced, readable and dispatched."""
         return self.commit_log.watermarks
 
     def next_queue_offsets(self) -> dict[tuple[str, int], int]:
-        """Return the logical offset of each queue's next message."""
+        """Return the queue offset that each queue's next message will get, keyed by topic and queue id."""
         return {key: queue.max_queue_offset for key, queue in self.consume_queues.queues.items()}
 
     def begin_tags_codes(self) -> None:
-        """Have the rules of tags codes note from where on they hold: before anything is dispatched or appended.
+        """Make each rule of tags codes record the log position from which it applies, before any dispatch or append.
 
         Raises:
-            StoreError: the disk refused; then the note is missing until the next start.
+            StoreError: the disk refused the write; the record is then missing until the next start.
         """
         for rule in self.commit_log.tags_codes.values():
             rule.begin(self.watermarks.wrote)
 
     def build_lost_queues(self) -> None:
-        """Make queues again that have lost something, once all have caught up with the log. Raises StoreError."""
+        """Rebuild damaged or lost queues, after all queues have caught up with the log. Raises StoreError."""
         begin = self.recovery_plan.dispatched_from_offset_bytes if self.recovery_plan is not None else 0
         goes_on = self.config.store.compat == "safe"
         reach = (begin, self.watermarks.dispatched)
         self.notes.build_lost_queues(self.consume_queues, self.commit_log, reach, goes_on=goes_on)
 
     def plan(self) -> RecoveryPlan:
-        """Return what a recovery of the files as they are would do."""
+        """Return the steps that a recovery of the current files would take."""
         return plan_start(
             FoundStore(
                 self.last_stop,
@@ -180,7 +180,7 @@ class OpenedStore(msgspec.Struct, frozen=True, eq=False):
         )
 
     def recovery(self) -> Recovery:
-        """Return what changes the store's files in a recovery."""
+        """Return the object that carries out a recovery plan on the store's files."""
 
         def mark_in_use() -> None:
             if self.started_clean:
@@ -198,17 +198,17 @@ class OpenedStore(msgspec.Struct, frozen=True, eq=False):
         )
 
     def close(self) -> None:
-        """Close the files as they are, and let others take the store; a crashed one is crashed still."""
+        """Close the files without changes, and release the lock. A store that had crashed still counts as crashed."""
         with store_errors(self.root), self.lock:
             self.files.close()
 
 
 def recover(spec: StoreSpec) -> OpenedStore:
-    """Lock a store's folder, map the files, plan the recovery and carry it out. The caller closes what is returned.
+    """Lock a store's folder, map its files, and recover it. The caller must close the returned store.
 
     Raises:
-        StoreLockedError: another broker has it.
-        StoreFormatError: files of another size or name.
+        StoreLockedError: another broker has locked the store.
+        StoreFormatError: a file has an unexpected size or name.
         StoreError: the folder cannot be written.
     """
     with _mapped(spec) as (mapped, kept):
@@ -223,9 +223,9 @@ def recover(spec: StoreSpec) -> OpenedStore:
 
 
 def plan_of(spec: StoreSpec) -> RecoveryPlan:
-    """Return what :func:`recover` would do, and close the store again.
+    """Return the steps that :func:`recover` would take, without taking them; the store is closed again.
 
-    Finding out may remove what a crash left half made, so a caller that only reads passes a disk that drops what is written.
+    Planning may remove incomplete files of a crash. A caller that must not change the store passes a disk that drops writes.
 
     Raises:
         StoreError: as :func:`recover` does.
@@ -236,7 +236,7 @@ def plan_of(spec: StoreSpec) -> RecoveryPlan:
 
 @contextlib.contextmanager
 def _mapped(spec: StoreSpec) -> Iterator[tuple[OpenedStore, contextlib.ExitStack]]:
-    """Lock a store and map its files; at the end release all that the stack still holds."""
+    """Lock a store and map its files; at the exit, close everything that the yielded stack still holds."""
     marks = StoreMarks(spec.disk, spec.root)
     with store_errors(spec.root), marks.distrusting_memory(), contextlib.ExitStack() as kept:
         spec.disk.make_folder(spec.root)
@@ -250,7 +250,7 @@ def _mapped(spec: StoreSpec) -> Iterator[tuple[OpenedStore, contextlib.ExitStack
 
 
 def _load(spec: StoreSpec, marks: StoreMarks, lock: contextlib.ExitStack, files: contextlib.ExitStack) -> OpenedStore:
-    """Map the files of a store, each queue ended where its valid units end."""
+    """Map the files of a store; each queue ends after its last valid unit."""
     config, disk, root = spec.config, spec.disk, spec.root
     settings = config.store
     notes = Notes.read(disk, root)
@@ -268,7 +268,7 @@ def _load(spec: StoreSpec, marks: StoreMarks, lock: contextlib.ExitStack, files:
         files.callback(background.shutdown)
     queue = log_files(settings, commit_log_folders(settings), disk, spec.pool, background)
     parts.callback(queue.close)
-    files.callback(setattr, queue, "closing", True)  # what waits in the background is not made any more
+    files.callback(setattr, queue, "closing", True)  # waiting background work creates no more files
     checkpoint = StoreCheckpoint(disk, root / "checkpoint")
     parts.callback(checkpoint.close)
     lost = partial(may_be_lost, last_stop, checkpoint.min_timestamp_ms, notes.noted)
@@ -329,7 +329,7 @@ _STEP_BYTES: Final = 64 * 1024 * 1024
 
 
 def commit_log_folders(settings: StoreSection) -> tuple[Path, ...]:
-    """Return the folders where the commit log's files are made."""
+    """Return the folders in which new files of the commit log are created."""
     return tuple(map(Path, settings.commit_log_paths)) or (Path(settings.path) / "commitlog",)
 
 
@@ -340,14 +340,14 @@ def log_files(
     pool: TransientStorePool | None,
     background: Executor | None,
 ) -> MappedFileQueue:
-    """Return the files of a commit log, not mapped yet.
+    """Return the queue of a commit log's mapped files, not loaded yet.
 
     Args:
-        settings: sizes, and folders that are read only.
-        folders: where files are made.
-        disk: where they lie.
-        pool: buffers that records are appended to first; None where they are appended to the maps.
-        background: makes files ahead; None where none are.
+        settings: the store's settings, with file sizes and read-only folders.
+        folders: the folders in which files are created.
+        disk: the disk interface.
+        pool: the buffers to which records are appended first; None: records are appended to the mapped files.
+        background: the executor that creates files in advance; None: files are created when needed.
     """
     read_only = [Path(path) for path in settings.read_only_commit_log_paths]
     make: Callable[..., MappedFileQueue]

@@ -1,7 +1,7 @@
-"""ReputMessageService: hands stored records to the dispatchers, in log order, up to the readable ceiling.
+"""ReputMessageService: passes stored records to the dispatchers, in log order, up to the readable end of the log.
 
-Records just appended are handed over in memory; after a restart, or when too many wait, they are read back from the log.
-Both ways give the same records. Loop thread.
+Records just appended are passed on from memory. After a restart, or if too many wait, they are read back from the log. Both
+ways give the same records. Loop thread.
 
 See docs/internals/algorithms.md, Dispatch.
 """
@@ -27,14 +27,15 @@ log = event_log("flintmq.store")
 _BATCH: Final = 2_048
 _WAITING_MAX: Final = 262_144
 _KEYS_LENGTH: Final = 16_384
-"""Of the KEYS of a batch, a space counted nine times: up to 2,000 index entries, some 4 ms. Ordinary batches stay below,
-or become a few."""
+"""Maximum length of the KEYS in a dispatched batch, where a space counts nine times.
+
+It limits a batch to about 2,000 index entries, which take about 4 ms. Ordinary batches stay below it."""
 _RUN_S: Final = 0.005
-"""How long one run keeps the loop's other work waiting, but for the batch it has begun."""
+"""Seconds after which one run yields to the event loop, at the end of its current batch."""
 _BULK_LEAST_BYTES: Final = 128 * 1024
-"""Of the log to be read back: so much of it is worth to be read in bulk."""
+"""Minimum number of bytes to dispatch for which the log is read in bulk."""
 _BULK_BYTES: Final = 512 * 1024
-"""Read in bulk at a time: some 2 ms of ordinary records, and at most a quarter of a million keys."""
+"""Bytes read per bulk step: about 2 ms of ordinary records, and at most 250,000 keys."""
 
 
 def _keys_length(keys: str) -> int:
@@ -42,8 +43,10 @@ def _keys_length(keys: str) -> int:
 
 
 def _fitting(batch: AppendedBatch, readable: int, messages_max: int, keys_length_max: int, *, is_first: bool) -> int:
-    """Return how many of a batch's messages are readable and fit, from the first one on; one that is first in all
-    always fits."""
+    """Return how many messages of a batch, from its first, are readable and within the limits.
+
+    The first message of a dispatch (``is_first``) is always within the limit of keys.
+    """
     end = batch.commit_log_offset_bytes + batch.message_size_bytes
     if end <= readable and len(batch) <= messages_max and _keys_length(batch.keys) <= keys_length_max:
         return len(batch)
@@ -57,11 +60,11 @@ def _fitting(batch: AppendedBatch, readable: int, messages_max: int, keys_length
 
 
 class ReputMessageService:
-    """Moves ``dispatched`` up to ``readable``.
+    """Dispatches the records of the log, moving the watermark ``dispatched`` up to ``readable``. Loop thread.
 
     Args:
-        commit_log: what is dispatched.
-        dispatchers: those that receive the records, in this order.
+        commit_log: the log whose records are dispatched.
+        dispatchers: the receivers of the records, in the order of dispatch.
     """
 
     def __init__(self, commit_log: CommitLog, dispatchers: Sequence[CommitLogDispatcher]) -> None:
@@ -69,21 +72,21 @@ class ReputMessageService:
         self._watermarks = commit_log.watermarks
         self.dispatchers = tuple(dispatchers)
         self.arrived: Event[[RecordBatch]] = Event()
-        """Every dispatcher has a batch (wakes held pulls)."""
+        """Event that every dispatcher has received a batch; it wakes held pulls."""
         self._waiting: deque[AppendUnit] = deque()
         self._batches_more = 0
-        """How many messages those that are batches have beyond one each."""
+        """Number of waiting messages minus the number of waiting units; a batch is one unit with several messages."""
         self.error: StoreError | None = None
-        """Why dispatch stands still; it is tried again with each run. A StoreFormatError is damage in the log."""
+        """The error that has stopped dispatch, or None; each run tries again. A StoreFormatError means a damaged log."""
         self._has_told = False
-        """Whether the log says that the listener fails, until it does not."""
+        """Whether a failure of a listener of ``arrived`` is already logged; reset when it succeeds."""
 
     def appended(self, units: Sequence[AppendUnit], messages: int) -> None:
-        """Take what was just appended. Beyond a bound it is forgotten and read back later.
+        """Queue records that were just appended. If too many wait, drop all; they are read back from the log later.
 
         Args:
-            units: records, and batch sends as a whole.
-            messages: how many they are together.
+            units: the records, and batches as a whole.
+            messages: the total number of their messages.
         """
         if len(self._waiting) + self._batches_more < _WAITING_MAX:
             self._waiting += units
@@ -92,7 +95,7 @@ class ReputMessageService:
             self.forget()
 
     def forget(self) -> None:
-        """Drop what waits in memory: the log was cut. What is left of it is read back."""
+        """Drop the records that wait in memory; those still in the log are read back from it."""
         self._waiting.clear()
         self._batches_more = 0
 
@@ -101,10 +104,10 @@ class ReputMessageService:
         return self._watermarks.wrote - self._watermarks.dispatched
 
     def run(self, max_batches: int = 64) -> bool:
-        """Dispatch what is readable; return whether more is left (so that the loop gets its turn in between).
+        """Dispatch readable records for some milliseconds; return whether more are left, for a later call.
 
-        It stands still, see :attr:`error`, on a full disk, when an essential dispatcher raises, and where the log cannot be
-        read though there must be a record: what lies before that is dispatched. Never raises.
+        Dispatch stops, see :attr:`error`, if the disk is full, an essential dispatcher raises, or a record of the log cannot be
+        read. The records before that are dispatched. Never raises.
         """
         watermarks = self._watermarks
         end_s = time.monotonic() + _RUN_S
@@ -127,14 +130,14 @@ class ReputMessageService:
         return watermarks.dispatched < watermarks.readable
 
     def run_all(self) -> None:
-        """Dispatch everything that is readable, as far as it can be dispatched. Blocks."""
+        """Dispatch all readable records, or until dispatch stops with an :attr:`error`. Blocks."""
         while self.run():
             pass
 
     def catch_up(self) -> None:
-        """Dispatch everything that is readable, before anybody listens: many records at a time where that is worth it.
+        """Dispatch all readable records at a start, in bulk if possible.
 
-        Stops where :meth:`run` does. Arrivals are not announced.
+        It stops as :meth:`run` does. Bulk batches are not published to :attr:`arrived`.
         """
         watermarks = self._watermarks
         if not self._waiting:
@@ -146,16 +149,16 @@ class ReputMessageService:
             pass
 
     def replay(self) -> None:
-        """Have the dispatchers forget what the log has lost, and hand them what they lack of what is dispatched.
+        """Truncate the dispatchers to the log's end, and pass them the dispatched records that they lack.
 
         Raises:
-            StoreError: a dispatcher names a position at which no record begins.
+            StoreError: a dispatcher's position is not the start of a record.
         """
         truncate(self.dispatchers, self._watermarks.wrote)
         replay(self.dispatchers, self._log, self._watermarks.dispatched)
 
     def _read_in_bulk(self, readable: int) -> RecordBatch | None:
-        """Read some of a long way behind in bulk, as a slave that catches up has it; None where it is not, or cannot be."""
+        """Read a batch in bulk if many bytes are to be dispatched, as on a slave that catches up; otherwise return None."""
         dispatched = self._watermarks.dispatched
         if self._waiting or readable - dispatched < _BULK_LEAST_BYTES or not lazy_numpy.ready():
             return None
@@ -163,24 +166,23 @@ class ReputMessageService:
         return RecordBatch.of_columns(columns) if columns is not None else None
 
     def _next(self, readable: int) -> RecordBatch | None:
-        """Return the next batch of what waits in memory, or of what is read back one by one; None where there is
-        none."""
+        """Return the next batch, from memory or read back record by record; None if there is none or it cannot be read."""
         try:
             units = self._take(readable)
-        except Exception as error:  # whatever damage does to its reader
+        except Exception as error:  # a damaged record can raise any exception in its reader
             text = str(error) if isinstance(error, StoreError) else f"{type(error).__name__}: {error}"
             self._stand_still(StoreFormatError(text), "until the broker is restarted and recovers its log")
             return None
         return RecordBatch.of_units(units) if units else None
 
     def _put_back(self, batch: RecordBatch) -> None:
-        """Let what a dispatcher did not take wait again."""
+        """Put a batch that a dispatcher refused back to the front of the waiting records."""
         units = batch.units()
         self._waiting.extendleft(reversed(units))
         self._batches_more += count_messages(units) - len(units)
 
     def _tell(self, batch: RecordBatch) -> None:
-        """Announce arrivals to waiting pulls. After a failure they wait for their deadlines, and dispatch continues."""
+        """Publish a dispatched batch, which wakes held pulls. If that fails, pulls wait for their deadlines."""
         try:
             self.arrived.publish(batch)
         except Exception as error:
@@ -191,7 +193,7 @@ class ReputMessageService:
             self._has_told = False
 
     def _hand_over(self, batch: RecordBatch) -> bool:
-        """Give a batch to each dispatcher in turn; False, with :attr:`error` set, when one could not take it."""
+        """Pass a batch to each dispatcher in turn; return False and set :attr:`error` if one fails."""
         try:
             for dispatcher in self.dispatchers:
                 dispatcher.dispatch(batch)
@@ -213,7 +215,7 @@ class ReputMessageService:
         self.error = error
 
     def _take(self, readable: int) -> list[AppendUnit]:
-        """Return the next batch: from memory where that continues the log without a hole, else from the log."""
+        """Return the units of the next batch: from memory if they follow ``dispatched`` without a gap, else from the log."""
         waiting = self._waiting
         dispatched = self._watermarks.dispatched
         if waiting and self._continues(dispatched, waiting[0].commit_log_offset_bytes):
@@ -239,7 +241,7 @@ class ReputMessageService:
                         f"the record at position {request.commit_log_offset_bytes} ends behind the log, at {end}"
                     )
                 if end > until or len(batch) == _BATCH or (keys_length > _KEYS_LENGTH and batch):
-                    break  # a slave may have acknowledged half a record
+                    break  # the readable end can lie inside a record, because a slave acknowledges bytes
                 batch.append(request)
             else:
                 if not batch:
@@ -247,11 +249,11 @@ class ReputMessageService:
         except Exception:
             if not batch:
                 raise
-            # What lies before it goes first; the next call meets it again.
+            # First dispatch the records before the unreadable one; the next call raises.
         return batch
 
     def _take_some(self, readable: int) -> list[AppendUnit]:
-        """Return as much of what waits as is readable and one batch may hold; it may end within a batch send."""
+        """Return the waiting units that are readable and fit in one batch; a batch send may be split."""
         waiting = self._waiting
         units: list[AppendUnit] = []
         messages = keys_length = 0
@@ -285,13 +287,13 @@ class ReputMessageService:
         return units
 
     def _past_blank(self, dispatched: int, until: int) -> None:
-        """Go on behind the blank end of a file: nothing else lies there, and only its end is a place to go on from."""
+        """Move ``dispatched`` past the blank end of a file, to the start of the next file, if that is readable."""
         next_file = self._log.next_file_start(dispatched)
         if next_file <= until:
             self._watermarks.dispatched = next_file
 
     def _continues(self, dispatched: int, start: int) -> bool:
-        """Return whether nothing but the blank end of a file lies between, as far as can be read."""
+        """Return whether no readable record lies between two positions, only the blank end of a file."""
         if start == dispatched:
             return True
         if start < dispatched:

@@ -1,7 +1,7 @@
-"""What makes a store durable: the flush strategy's own service, and FlushConsumeQueue, which syncs queues and checkpoint.
+"""The services that make a store durable: the flush strategy's service for the log, and a flusher for the queues.
 
-FlushConsumeQueue forces queue files to disk now and then in its own thread, and after a complete round the checkpoint. Nothing
-is acknowledged by it: queues can be rebuilt from the log; the checkpoint only says from where.
+The queue flusher (FlushConsumeQueueService of RocketMQ) syncs queue files regularly on its thread, and the checkpoint after
+each complete round. No acknowledgment depends on it, because queues can be rebuilt from the log, from the checkpoint on.
 
 See docs/internals/algorithms.md, Flush strategies.
 """
@@ -25,11 +25,11 @@ log = event_log("flintmq.store")
 
 
 class StoreServices:
-    """Owns the flush service and the flusher of the queues. A service that was stopped is made again by :meth:`renew`.
+    """Owns the flush service of the log and the flusher of the queues; :meth:`renew` recreates them after a stop.
 
     Args:
-        opened: what they make durable.
-        noter: notes how far that is.
+        opened: the store that they make durable.
+        noter: records the durable ends of the files.
     """
 
     def __init__(self, opened: OpenedStore, noter: EndsNoter) -> None:
@@ -53,21 +53,21 @@ class StoreServices:
         )
 
     def start(self) -> None:
-        """Start both services, where they run by themselves."""
+        """Start both services, unless the store's specification leaves their rounds to the caller (``runs`` is False)."""
         if self._opened.spec.runs:
             self.flush_service.start()
             self.flusher.start()
 
     def stop(self) -> None:
-        """Make durable what was appended, as far as that can be done, and stop both services. Blocks."""
+        """Make all appended records durable, if possible, and stop both services. Blocks."""
         self.flush_service.stop()
         self.flusher.stop()
 
     def renew(self, settings: StoreSection) -> None:
-        """Make both services again, after :meth:`stop`, and start them.
+        """Recreate and start both services, after :meth:`stop`.
 
         Args:
-            settings: the intervals of the flusher.
+            settings: the store's settings, with the intervals of the flusher.
         """
         self.flusher = self._make_flusher(settings)
         self.flush_service = self._opened.spec.strategy.factory(self._context)
@@ -75,17 +75,17 @@ class StoreServices:
 
 
 class QueueFlusher:
-    """Makes queues durable in rounds of its own thread.
+    """Syncs consume queues and the checkpoint in rounds, on a thread.
 
     Args:
-        queues: what is made durable.
-        checkpoint: moves when everything is.
-        clock: its monotonic side decides when a round is thorough.
-        interval_ms: between two rounds.
-        least_pages: files with so many dirty pages are forced in every round.
-        thorough_interval_ms: everything is forced as often.
-        sync_failed: called once, on the flusher's thread, when the first sync has failed, or a round for another reason.
-        after_round: called after each round that succeeded, with whether everything was forced (``is_thorough``).
+        queues: the queues to sync.
+        checkpoint: the checkpoint, written after each thorough round.
+        clock: the monotonic clock that decides when a round is thorough.
+        interval_ms: the time between two rounds.
+        least_pages: the number of dirty pages from which a file is synced in every round.
+        thorough_interval_ms: the time between two thorough rounds, which sync all files.
+        sync_failed: called once, on the flusher's thread, after the first failed sync or unexpected error.
+        after_round: called after each successful round, with ``is_thorough``.
     """
 
     def __init__(
@@ -111,13 +111,13 @@ class QueueFlusher:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self.failures = 0
-        """Rounds that ended in an error."""
+        """Number of rounds that ended in an error."""
         self._sync_failed = sync_failed
         self._after_round = after_round
 
     @property
     def trouble(self) -> str:
-        """Why queues are not synced any more until the next start; empty while they are. Any thread."""
+        """The error after which queues are no longer synced until the next start; empty if there is none. Any thread."""
         failed = self._failed
         return "" if failed is None else str(failed.strerror)
 
@@ -130,7 +130,7 @@ class QueueFlusher:
             self.run_once()
 
     def run_once(self) -> None:
-        """Run one round; log and count an error, and leave the checkpoint where it was. Never raises."""
+        """Run one round. An error is logged and counted, and the checkpoint is then not written. Never raises."""
         now_s = self._clock.monotonic_s()
         thorough = now_s - self._last_thorough_s >= self._thorough_s
         if self._failed is not None:
@@ -147,7 +147,7 @@ class QueueFlusher:
             )
             return
         except Exception as error:
-            # A fault of ours, not the disk's: the thread must not end of it unseen, nor the checkpoint move any more.
+            # A programming error, not a disk error: report it, and do not write the checkpoint any more.
             self.failures += 1
             self._failed = OSError(errno.EIO, f"{type(error).__name__}: {error}")
             log.critical(
@@ -161,11 +161,13 @@ class QueueFlusher:
             self._last_thorough_s = now_s
 
     def flush(self, least_pages: int) -> None:
-        """Force queue files, and with 0 (everything) the checkpoint too. Raises OSError, once a sync has failed at each
-        call.
+        """Sync queue files with at least ``least_pages`` dirty pages; with 0, sync all files and write the checkpoint.
 
-        After a failed sync it is unknown what is on disk, whatever a second one returns: the checkpoint stays where it
-        is, so that the next start writes the queues again from there.
+        After a failed sync the state of the disk is unknown, even if a later sync succeeds. So the checkpoint is no longer
+        written, and the next start rebuilds the queues from there.
+
+        Raises:
+            OSError: a sync failed, now or at an earlier call.
         """
         if self._failed is not None:
             raise OSError(self._failed.errno, f"an earlier sync failed: {self._failed.strerror}")
@@ -173,7 +175,7 @@ class QueueFlusher:
         try:
             self._queues.flush(least_pages)
         except OSError as error:
-            if not is_exhausted(error):  # else nothing could be opened for it, and nothing was tried
+            if not is_exhausted(error):  # if file handles or memory ran out, no sync was attempted
                 self._failed = error
                 self._sync_failed()
             raise
@@ -183,7 +185,7 @@ class QueueFlusher:
             self._checkpoint.flush()
 
     def stop(self) -> None:
-        """End the thread after its round. Idempotent."""
+        """End the thread after its current round. Idempotent."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
