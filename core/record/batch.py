@@ -32,54 +32,54 @@ class BatchItem(msgspec.Struct, gc=False):
 
     @property
     def size_bytes(self) -> int:
-        """How much of a batch body it takes."""
+        """Size of the item in the body of a batch, in bytes."""
         return _ITEM_MIN_BYTES + len(self.body) + len(self.properties_bytes)
 
 
 class BatchError(ValueError):
-    """A batch body that cannot be taken apart."""
+    """The body of a batch cannot be decoded."""
 
 
 Found = tuple[Sequence[int], Sequence[str], Sequence[bytes]]
-"""Tags codes, KEYS and UNIQ_KEY (UTF-8) of messages."""
+"""Three columns with an item per message: tags codes, KEYS, and UNIQ_KEY in UTF-8."""
 
 
 class MessageBatch(msgspec.Struct, gc=False):
-    """Messages of one topic and queue that are stored in one piece; what each has of its own lies in columns."""
+    """The messages of a batch send, for one topic and queue, stored together; values that differ are kept as columns."""
 
     topic: str
     queue_id: int
     flags: Sequence[int]
     bodies: Sequence[bytes]
-    """At least one; the columns are of one length."""
+    """Bodies, at least one. All columns have the same length."""
     stored_properties: Sequence[bytes]
-    """What is stored of each one's properties, UTF-8."""
+    """Stored properties of each message, in UTF-8."""
     born_timestamp_ms: int
     born_host: bytes
-    """Packed, 8 or 20 bytes."""
+    """The sender's address and port, packed in 8 or 20 bytes."""
     store_host: bytes
     sys_flag: int = 0
-    """Of ordinary messages: a transaction is not a batch."""
+    """The system flag of all messages; a batch cannot contain transactional messages."""
     reconsume_times: int = 0
     wait: bool = True
-    """False when the sender does not wait for durability (property WAIT)."""
+    """Whether the sender waits for durability (property WAIT)."""
     may_wait: bool = True
     """False if no message asks for a delay, a time of delivery or a transaction (:func:`.properties.may_wait`)."""
     found: Found | None = None
-    """What :func:`look_into` found, where it was asked before."""
+    """The cached result of :func:`look_into`; None before its first call."""
 
 
 def look_into(batch: MessageBatch) -> Found:
-    """Return what queues and index want to know of the messages."""
+    """Return the tags codes, KEYS and UNIQ_KEYs of a batch, which consume queues and index need; the batch caches them."""
     if batch.found is None:
         batch.found = _look_into(batch.stored_properties)
     return batch.found
 
 
 def look_into_steps(batch: MessageBatch) -> Iterator[Callable[[], None]]:
-    """:func:`look_into` in pieces, to be called in order: of the largest batch all of it takes too long."""
+    """Yield functions that together do :func:`look_into`, to be called in order; for large batches, which take long."""
     all_stored = batch.stored_properties
-    part = len(all_stored) if isinstance(all_stored, AlikeProperties) else _PART  # of those one is looked at
+    part = len(all_stored) if isinstance(all_stored, AlikeProperties) else _PART  # alike ones are examined only once
     parts: list[Found] = []
 
     def look(at: int) -> None:
@@ -106,20 +106,20 @@ def _look_into(all_stored: Sequence[bytes]) -> Found:
 
 
 Columns = tuple[Sequence[int], Sequence[bytes], Sequence[bytes]]
-"""The flags, bodies and properties of messages."""
+"""Three columns with an item per message: flags, bodies and stored properties."""
 
 
 def decode_batch(body: bytes) -> list[BatchItem]:
-    """Take a batch body apart.
+    """Return the items in the body of a batch.
 
     Raises:
-        BatchError: lengths that do not fit, or more than ``BATCH_MAX_MESSAGES`` items.
+        BatchError: a length is inconsistent, or there are more than ``BATCH_MAX_MESSAGES`` items.
     """
     return list(map(BatchItem, *decode_columns(body)))
 
 
 def decode_columns(body: bytes) -> Columns:
-    """Take a batch apart as :func:`decode_batch` does, without an object for each message."""
+    """Return the items in the body of a batch as columns, without an object for each message; see :func:`decode_batch`."""
     alike = _decode_alike(body)
     if alike is not None:
         return alike
@@ -152,8 +152,7 @@ def decode_columns(body: bytes) -> Columns:
 
 
 def _decode_alike(body: bytes) -> Columns | None:
-    """Return the columns where all items have the flag and the lengths of the first one, in one call; None where they
-    do not."""
+    """Return the columns by one unpack call if all items have the flag and lengths of the first; otherwise None."""
     if len(body) < _ITEM_MIN_BYTES:
         return None
     total, _magic, _crc, flag, body_length = _ITEM_HEAD.unpack_from(body)
@@ -182,18 +181,22 @@ def _decode_alike(body: bytes) -> Columns | None:
 def _decode_all_alike(
     body: bytes, count: int, total: int, body_length: int, key_at: int, key_length: int
 ) -> tuple[Sequence[bytes], AlikeProperties] | None:
-    """Bodies and properties of items that differ in their bodies and in the value of UNIQ_KEY only; None where they do not.
+    """Return the bodies and properties of items that differ only in body and UNIQ_KEY; None if they differ otherwise.
 
     Args:
-        total: the bytes of each item.
-        key_at: where the value begins in it.
+        body: the body of the batch.
+        count: the number of items.
+        total: the size of each item in bytes.
+        body_length: the size of each item's body.
+        key_at: the position of the value of UNIQ_KEY in an item.
+        key_length: the length of that value.
     """
     body_end = _HEAD_BYTES + body_length
     key_end = key_at + key_length
     lengths = _HEAD_BYTES, body_length, key_at - body_end, key_length, total - key_end
     fields = rows_struct(count, "%dx%ds%dx%ds%dx", *lengths).unpack(body)
     bodies, keys = fields[0::2], fields[1::2]
-    # Made again from what differs and from the first one's rest, the batch is the same: then so are all others' rests.
+    # Rebuild the batch from the varying parts and the first item's other bytes. If it is equal, all items share those bytes.
     parts = [b"", body[body_end:key_at], b"", body[key_end:total] + body[:_HEAD_BYTES]] * count
     parts[0::4], parts[2::4] = bodies, keys
     parts[-1] = body[key_end:total]
@@ -204,7 +207,7 @@ def _decode_all_alike(
 
 
 def encode_batch(items: Iterable[BatchItem]) -> bytes:
-    """Return the inverse of :func:`decode_batch`."""
+    """Return the body of a batch with these items; the inverse of :func:`decode_batch`."""
     parts: list[bytes] = []
     for item in items:
         total = _ITEM_HEAD.size + len(item.body) + 2 + len(item.properties_bytes)

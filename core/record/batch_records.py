@@ -1,4 +1,4 @@
-"""The records of a batch, made by columns: what is the same for all of them is made once.
+"""Encodes the records of a batch by columns: the bytes that all records share are encoded once.
 
 See docs/internals/store-format.md, Batch item.
 """
@@ -22,14 +22,14 @@ _SHARED: Final = {
     bits: struct.Struct(">" + head_format(bits, "sys_flag", "prepared_offset"))
     for bits in (0, BORN_HOST_V6, STORE_HOST_V6, HOSTS_V6)
 }
-"""By the sysFlag's bits of the hosts: the fields that all records of a batch share."""
+"""Structs of the fields that all records of a batch share, keyed by the IPv6 bits of the sysFlag."""
 _HEADS: Final = {
     shared.size: struct.Struct(
         f">{head_format(last='physical_offset')}{shared.size}s{head_format(first='body_length')}"
     )
     for shared in _SHARED.values()
 }
-"""By the length of those: everything before the body."""
+"""Structs of all fields before the body, keyed by the length of the shared fields."""
 _CRC_AT: Final = HEAD_AT["body_crc"]
 _QUEUE_ID_AT: Final = HEAD_AT["queue_id"]
 _QUEUE_OFFSET_AT: Final = HEAD_AT["queue_offset"]
@@ -37,11 +37,11 @@ _SYS_FLAG_AT: Final = HEAD_AT["sys_flag"]
 _CRC_MASK: Final = 0x7FFFFFFF
 
 Records = tuple[Sequence[bytes], Sequence[int]]
-"""Pieces to be joined, and the records' physical offsets."""
+"""The bytes of consecutive records in pieces to join, and the physical offset of each record."""
 
 
 def record_sizes(batch: MessageBatch) -> list[int]:
-    """Return how many bytes the record of each message will take."""
+    """Return the size in bytes of each message's record."""
     overhead, stored = _overhead(batch), batch.stored_properties
     body_lengths = [*map(len, batch.bodies)]
     if not isinstance(stored, AlikeProperties):
@@ -53,7 +53,7 @@ def record_sizes(batch: MessageBatch) -> list[int]:
 
 
 def batch_sys_flag(batch: MessageBatch) -> int:
-    """Return the flag as stored: its IPv6 bits say how long the hosts are (see :func:`.record.encode_record`)."""
+    """Return the sysFlag to store for a batch, with its IPv6 bits set by the hosts (see :func:`.record.encode_record`)."""
     return batch.sys_flag & ~HOSTS_V6 | hosts_flag(batch.born_host, batch.store_host)
 
 
@@ -64,16 +64,17 @@ def batch_records(
     physical_offset_bytes: int,
     store_timestamp_ms: int,
 ) -> Records:
-    """Return the records of a batch, each behind the one before it.
+    """Return the encoded records of a batch, which follow each other without gaps.
 
     Args:
         batch: the messages.
-        sizes: what :func:`record_sizes` says of them.
-        first_queue_offset, physical_offset_bytes, store_timestamp_ms: what the first record says of its place and time.
+        sizes: the result of :func:`record_sizes`.
+        first_queue_offset, physical_offset_bytes: the queue offset and physical offset of the first record.
+        store_timestamp_ms: the store time of all records.
 
     Raises:
-        ValueError, struct.error: a field has a value that some reader of the format refuses, or there is the character NUL in
-            the properties.
+        ValueError, struct.error: a field has a value that some reader of the format refuses, or the properties contain the
+            character NUL.
     """
     bodies, stored = batch.bodies, batch.stored_properties
     if has_nul(stored):
@@ -101,10 +102,14 @@ def batch_records(
 def _of_one_size(
     batch: MessageBatch, stored: AlikeProperties, head: bytes, first_queue_offset: int, positions: range
 ) -> bytes:
-    """Return all records in one call, where they differ in body, UNIQ_KEY and offsets only.
+    """Return all records by one pack call; they must differ only in body, UNIQ_KEY and offsets.
 
     Args:
-        head: everything before the body, of any of them.
+        batch: the messages.
+        stored: their properties.
+        head: the bytes before the body of any record; the varying fields are replaced.
+        first_queue_offset: the queue offset of the first record.
+        positions: the physical offsets of the records.
     """
     tail = record_tail(batch.topic, stored.length) + stored.before
     parts = (
@@ -138,18 +143,18 @@ def _of_one_size(
 
 
 def _overhead(batch: MessageBatch) -> int:
-    """Return what each record of a batch takes beside its body and its properties."""
+    """Return the size of a record of the batch without its body and properties, in bytes."""
     return RECORD_MIN_BYTES - 17 + len(batch.born_host) + len(batch.store_host) + len(topic_field(batch.topic))
 
 
 def _head_packer(batch: MessageBatch, store_timestamp_ms: int) -> tuple[Callable[..., bytes], bytes]:
-    """Return how the part before the body of a batch's records is packed, and the bytes in it that are the same for
-    all.
+    """Return a function that packs the fields before a record's body, and the bytes in them that all records share.
 
-    The function takes: size, magic, body CRC, queue id, flag, queue offset, physical offset, those bytes, body length.
+    The function's arguments are: size, magic, body CRC, queue id, flag, queue offset, physical offset, the shared bytes, body
+    length.
 
     Raises:
-        struct.error: a field that all share has a value that a record cannot hold.
+        struct.error: a shared field has a value that a record cannot hold.
     """
     born_host, store_host = batch.born_host, batch.store_host
     sys_flag = batch_sys_flag(batch)

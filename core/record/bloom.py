@@ -1,8 +1,8 @@
-"""The bloom filter whose bits say which groups may want a message (docs/internals/store-format.md, Bloom filter).
+"""The bloom filter whose bits say which consumer groups may want a message.
 
-Each group has a few positions in a bit map. When a message is stored, the positions of every group whose filter it fits
-are set; a group whose positions are not all set need not look at the message. Bit n is bit ``n % 8`` of byte ``n // 8``, so a
-bit map is a little-endian integer, and setting and testing are one operation each.
+Each group has a few positions in a bit map. When a message is stored, the positions of every group whose filter matches it are
+set. A group whose positions are not all set can skip the message. Bit n is bit ``n % 8`` of byte ``n // 8``, so a bit map is a
+little-endian integer, and setting and testing are one operation each. See docs/internals/store-format.md, Bloom filter.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ _C2: Final = 0x4CF5AD432745937F
 
 
 class StoredBloom(msgspec.Struct, rename="camel"):
-    """Positions in the files' form, with RocketMQ's types (``BloomFilterData``)."""
+    """A group's positions in the JSON format of RocketMQ's files (``BloomFilterData``)."""
 
     bit_num: Int = 0
     bit_pos: list[Int] = msgspec.field(default_factory=list)
 
 
 class BloomFilterData(msgspec.Struct, frozen=True):
-    """One group's positions in the bit maps of one topic."""
+    """A group's positions in the bit maps of one topic."""
 
     bit_num: int
-    """Length of the bit map."""
+    """Length of the bit map, in bits."""
     bit_pos: tuple[int, ...]
     """The group's positions, in the order of their hash functions."""
     mask: int = 0
-    """The positions as a little-endian integer; made of them."""
+    """The integer with the bits of all positions set; computed from ``bit_pos``."""
 
     def __post_init__(self) -> None:
         mask = 0
@@ -44,7 +44,7 @@ class BloomFilterData(msgspec.Struct, frozen=True):
         msgspec.structs.force_setattr(self, "mask", mask)
 
     def is_hit(self, bit_map: bytes | memoryview) -> bool:
-        """Return whether all positions are set: no means that the message does not fit, yes that it may."""
+        """Return whether all positions are set in a bit map. False: the message does not match; True: it may match."""
         return int.from_bytes(bit_map, "little") & self.mask == self.mask
 
     def to_wire(self) -> dict[str, Any]:
@@ -52,7 +52,7 @@ class BloomFilterData(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, stored: StoredBloom) -> BloomFilterData:
-        """Return what was read. Raises ValueError for positions beyond the bit map."""
+        """Return the positions read from a file. Raises ValueError if a position is beyond the bit map."""
         positions = tuple(stored.bit_pos)
         if any(not 0 <= position < stored.bit_num for position in positions):
             raise ValueError(f"positions {positions} do not lie in {stored.bit_num} bits")
@@ -60,11 +60,11 @@ class BloomFilterData(msgspec.Struct, frozen=True):
 
 
 class BloomFilter:
-    """Gives names their positions.
+    """Computes the positions of groups in a bit map, and bit maps from positions.
 
     Args:
-        error_percent: how many of a hundred messages that do not fit may be looked at all the same, 1 to 99.
-        expected: how many groups share a bit map; with more, more messages are looked at.
+        error_percent: the acceptable percentage of false positives, 1 to 99: messages that do not match but seem to.
+        expected: the expected number of groups that share a bit map; more groups cause more false positives.
     """
 
     def __init__(self, error_percent: int, expected: int) -> None:
@@ -83,7 +83,7 @@ class BloomFilter:
         return self.bit_num // 8
 
     def positions(self, name: str) -> BloomFilterData:
-        """Return the positions of a name (``group#topic``)."""
+        """Return the positions of a group for a topic, from its name ``group#topic``."""
         low = murmur3_low_64(name.encode("utf-8", "replace"))
         first, second = low & 0xFFFFFFFF, low >> 32
         positions = []
@@ -93,15 +93,15 @@ class BloomFilter:
         return BloomFilterData(self.bit_num, tuple(positions))
 
     def all_of(self, members: Iterable[BloomFilterData]) -> BloomFilterData:
-        """Return the positions of several members together."""
+        """Return the union of the positions of several groups."""
         return BloomFilterData(self.bit_num, tuple(sorted({at for member in members for at in member.bit_pos})))
 
     def is_valid(self, data: BloomFilterData | None) -> bool:
-        """Return whether positions were made by a filter of this size."""
+        """Return whether positions fit this filter: the same bit map length and number of hash functions."""
         return data is not None and data.bit_num == self.bit_num and len(data.bit_pos) == self.hash_functions
 
     def bit_map(self, members: Iterable[BloomFilterData]) -> bytes:
-        """Return the bit map in which these members' positions are set."""
+        """Return the bit map in which the positions of these groups are set."""
         bits = 0
         for member in members:
             bits |= member.mask
@@ -109,8 +109,7 @@ class BloomFilter:
 
 
 def murmur3_low_64(data: bytes, seed: int = 0) -> int:
-    """Return the first 64 bits of MurmurHash3 x64 128 (public domain, Austin Appleby), which is what Guava calls
-    ``asLong``."""
+    """Return the first 64 bits of MurmurHash3 x64 128 (public domain, Austin Appleby), as Guava's ``asLong`` does."""
     h1 = h2 = seed
     whole = len(data) - len(data) % 16
     for at in range(0, whole, 16):

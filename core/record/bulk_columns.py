@@ -1,14 +1,14 @@
-"""What dispatchers want to know of stored records, as numpy columns: the form of :class:`.record_batch.RecordBatch` for many.
+"""The fields of many stored records as numpy columns, the bulk form of :class:`.record_batch.RecordBatch`.
 
 ::
 
-    for columns in ColumnReader(tags_code_of).read(view, start, at, end_at):
-        columns.physical, columns.queue_offset, columns.tags_code …      one value a record
-        columns.key_row, columns.key_hash                                one value a key, in the order of the index
+    for columns in ColumnReader(asked).read(view, start, at, end_at, request_at):
+        columns.physical, columns.queue_offset, columns.tags_code …      one value per record
+        columns.key_row, columns.key_hash                                one value per key, in the order of the index
 
-A row says the same as the request that :meth:`flintmq.core.log.commit_log.CommitLog.request_at` makes of that record; what
-cannot be read many at a time is left to the caller, which continues record by record. Anything with a file of the log
-in memory may read it: a broker that starts, a rebuild, another process.
+A row has the same values as the request that :meth:`flintmq.core.log.commit_log.CommitLog.request_at` returns for that record.
+Reading stops at a record that cannot be read in bulk; the caller continues record by record. Any code with a file of the log in
+memory can use this: a broker at its start, a rebuild, or another process.
 """
 
 from __future__ import annotations
@@ -32,35 +32,35 @@ if TYPE_CHECKING:
 _ROWS_FIRST: Final = 1_024
 
 RequestAt = Callable[[int], "DispatchRequest"]
-"""Reads the record at a place in a file alone. Raises RecordError."""
+"""A function that reads the single record at a position in a file. Raises RecordError."""
 
 
 class RecordColumns(msgspec.Struct, frozen=True, eq=False):
-    """Consecutive records of one file. All columns have one value a record, but those of keys."""
+    """Consecutive records of one file as columns. Columns have one value per record; those of keys one per key."""
 
     physical: Column
-    """Physical offset in bytes."""
+    """Physical offset of each record, in bytes."""
     size: Column
-    """In bytes."""
+    """Size of each record, in bytes."""
     topic_code: Column
-    """Index into ``topics``."""
+    """Index of each record's topic in ``topics``."""
     topics: list[str]
     queue_id: Column
     queue_offset: Column
     sys_flag: Column
     store_timestamp_ms: Column
     prepared: Column
-    """Physical offset of the half message, in bytes."""
+    """Physical offset of each record's half message, in bytes."""
     tags_code: Column
-    """As in the consume queue."""
+    """Tags code of each record, as stored in the consume queue."""
     key_row: Column
-    """The row of each key, never falling: UNIQ_KEY first, then each of KEYS."""
+    """Row of each key's record, in ascending order; a record's UNIQ_KEY comes before its KEYS."""
     key_hash: Column
-    """As in the index."""
+    """Hash of each key, as stored in the index."""
     end_offset_bytes: int
-    """Physical offset behind the last record."""
+    """Physical offset just past the last record."""
     begin_at: Column
-    """What ``request_at`` is given for each record: where it begins in its file."""
+    """Argument of ``request_at`` for each record: its position in the file."""
     request_at: RequestAt
 
     def __len__(self) -> int:
@@ -68,33 +68,33 @@ class RecordColumns(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def visible(self) -> Column:
-        """Whether each record belongs into a queue: prepared and rolled back ones do not."""
+        """Mask of the records that have a unit in a queue; prepared and rolled back ones do not."""
         return is_queued(self.sys_flag)
 
     @property
     def indexed(self) -> Column:
-        """Whether each record's keys belong into the index."""
+        """Mask of the records whose keys are in the index; rolled back ones are not."""
         return is_indexed(self.sys_flag)
 
     def queues(self) -> set[tuple[str, int]]:
-        """Return the (topic, queue id) of all records."""
+        """Return the distinct (topic, queue id) of all records."""
         pairs = set(zip(self.topic_code.tolist(), self.queue_id.tolist(), strict=True))
         return {(self.topics[code], queue_id) for code, queue_id in pairs}
 
     def rows_of(self, queues: Set[tuple[str, int]]) -> Column:
-        """Return the rows of the records of some queues, in order; queues are (topic, queue id)."""
+        """Return the ascending row numbers of the records that belong to some queues, given as (topic, queue id)."""
         pairs = zip(self.topic_code.tolist(), self.queue_id.tolist(), strict=True)
         topics = self.topics
         return numpy.array([row for row, (code, number) in enumerate(pairs) if (topics[code], number) in queues], int)
 
     def requests(self, rows: Column | None = None) -> list[DispatchRequest]:
-        """Return the records (or those of some rows, or of a mask) as requests, each read alone."""
+        """Return the records of all rows, or of some rows or a mask, as requests; each record is read from the file."""
         places = self.begin_at if rows is None else self.begin_at[rows]
         return [self.request_at(at) for at in places.tolist()]
 
 
 def columns_of(requests: Sequence[DispatchRequest]) -> RecordColumns:
-    """Return the columns of records that are known as requests."""
+    """Return the columns of records that are given as requests."""
     keys = [
         (row, one.topic, key) for row, one in enumerate(requests) for key in (one.uniq_key, *one.keys.split(" ")) if key
     ]
@@ -123,10 +123,10 @@ def columns_of(requests: Sequence[DispatchRequest]) -> RecordColumns:
 
 
 class ColumnReader:
-    """Reads files of one log. One thread. What it returns stays valid when the file is closed.
+    """Reads files of one log in bulk. Use it from one thread. Its results stay valid when the file is closed.
 
     Args:
-        asked: topics whose tags codes are no hashes of tags: those of their records are asked for one by one.
+        asked: topics whose tags codes are not hashes of tags; the code of each of their records is read one by one.
     """
 
     def __init__(self, asked: Collection[str] = ()) -> None:
@@ -136,19 +136,17 @@ class ColumnReader:
     def read(
         self, view: memoryview, start_offset_bytes: int, at: int, end_at: int, request_at: RequestAt
     ) -> Iterator[RecordColumns]:
-        """Read whole records from a place in a file up to another.
+        """Yield the columns of the complete records between two positions in a file, some thousands of records at a time.
+
+        It ends before the first blank, or the first bytes that are not a record of that position.
 
         Args:
-            view: of the file.
-            start_offset_bytes: the file's place in the log.
-            at: where a record begins.
-            end_at: no record beyond this place in the file is read.
-            request_at: reads one record of this file alone: what is not read in bulk is asked there, such as the tags codes
-                that are no hashes of tags.
-
-        Returns:
-            Columns, some thousands of rows at a time. They end before the first place with a blank, or with anything else
-            that is not a record of that place.
+            view: the content of the file.
+            start_offset_bytes: the physical offset of the file's start.
+            at: the position of the first record in the file.
+            end_at: the position in the file at which reading ends.
+            request_at: reads a single record of this file, for values that cannot be read in bulk, such as the tags codes of
+                the topics in ``asked``.
         """
         rows_max = _ROWS_FIRST
         while True:

@@ -1,11 +1,12 @@
-"""Records of a commit log file found many at a time with numpy: where each lies, and what its fixed fields say.
+"""Finds the records of a commit log file in bulk with numpy, and reads their fixed fields.
 
-The sizes are followed one by one, for nothing else can be trusted to tell where a record begins: a body may hold bytes that
-look like one. Everything else is read with a handful of gathers. :func:`whole_heads` makes the checks of
-:func:`flintmq.core.record.record.decode_record`, except the checksum, and ends before the first record that does not pass
-them; to learn why, read that one alone.
+Records are found by following their sizes one by one, because a body can contain bytes that look like a record. The other
+fields are read by a few array operations. :func:`whole_heads` makes the checks of
+:func:`flintmq.core.record.record.decode_record`, except the checksum, and ends before the first record that fails. To get the
+reason of a failure, decode that record alone.
 
-Used where a log is long enough for numpy to be loaded (:mod:`flintmq.core.io.lazy_numpy`). No array keeps the file's map open.
+It is used if a log is long enough to justify the import of numpy (:mod:`flintmq.core.io.lazy_numpy`). No array keeps the file's
+map open.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Column = NDArray[Any]
-    """One value for each record."""
+    """A numpy array with one value per record."""
 
 ROWS_MAX: Final = 8_192
 """The number of records that are scanned at a time: their columns stay in the processor's cache."""
@@ -35,14 +36,14 @@ BYTES_WORTH_NUMPY: Final = 8 * 1024 * 1024
 _ROWS_BYTES: Final = 16 * 1024 * 1024
 _TOPICS_TRIED: Final = 12
 _ROWS_TRIED: Final = 64
-"""So many records say how large those of this place are."""
+"""Number of records from which the mean record size is estimated."""
 _SMALL_BYTES: Final = 512
-"""Records of at most this size are found faster by looking for the magic."""
+"""Mean record size up to which searching for the magic is faster than following sizes."""
 _MAGIC_FIRST_BYTE: Final = rec.MAGIC_V1 >> 24
 
 
 def is_worth_it(log_bytes: int) -> bool:
-    """Return whether so much of a log is read faster in bulk; numpy is loaded then."""
+    """Return whether a part of a log of this size is read faster in bulk; if so, numpy is imported."""
     if lazy_numpy.loaded():
         return log_bytes >= BYTES_MIN
     if log_bytes < BYTES_WORTH_NUMPY:
@@ -52,13 +53,13 @@ def is_worth_it(log_bytes: int) -> bool:
 
 
 def chain(view: memoryview, at: int, end_at: int, rows: int) -> list[int]:
-    """Places of consecutive records, going by their magic and size alone; at most so many.
+    """Return the positions of at most ``rows`` consecutive records, found by their magic and size alone.
 
     Args:
-        view: of the file.
-        at: where the first one begins.
-        end_at: none reaches beyond this position in the file.
-        rows: how many are wanted.
+        view: the content of the file.
+        at: the position of the first record.
+        end_at: the position in the file that no record may exceed.
+        rows: the maximum number of records.
     """
     last_at = min(end_at - rec.RECORD_MIN_BYTES, at + _ROWS_BYTES)
     places, at = _stepped(view, at, end_at, last_at, min(rows, _ROWS_TRIED))
@@ -73,7 +74,7 @@ def chain(view: memoryview, at: int, end_at: int, rows: int) -> list[int]:
 
 
 def _stepped(view: memoryview, at: int, end_at: int, last_at: int, rows: int) -> tuple[list[int], int]:
-    """Return places of records that begin at ``last_at`` at the latest, found one after the other, and where the last ends."""
+    """Follow the sizes of records up to ``last_at``; return their positions, and the end of the last record."""
     places: list[int] = []
     add = places.append
     unpack = rec.SIZE_AND_MAGIC.unpack_from
@@ -89,10 +90,10 @@ def _stepped(view: memoryview, at: int, end_at: int, last_at: int, rows: int) ->
 
 
 def _linked(view: memoryview, at: int, end_at: int, last_at: int) -> tuple[list[int], int]:
-    """Return what :func:`_stepped` does, but for records behind bytes that only look like one, which it ends at.
+    """Find records like :func:`_stepped` by a search for the magic in all bytes at once; faster for small records.
 
-    The magic is looked for in all the bytes at once: faster than a step for each record where records are small, and safe
-    where each place found is the end of the one before.
+    A found position counts only if it is the end of the previous record. So the search ends early at bytes in a body that look
+    like a magic.
     """
     data = numpy.frombuffer(view[: last_at + 8], numpy.uint8)
     could_be = numpy.flatnonzero(data[at + 4 : -3] == _MAGIC_FIRST_BYTE) + at
@@ -105,8 +106,10 @@ def _linked(view: memoryview, at: int, end_at: int, last_at: int) -> tuple[list[
 
 
 def whole_heads(view: memoryview, places: list[int]) -> Heads | None:
-    """Return the records at places that :func:`chain` has found, up to the first whose lengths do not agree; None
-    without any."""
+    """Return the heads of the records at positions from :func:`chain`, up to the first with inconsistent lengths.
+
+    It returns None if there are none.
+    """
     if not places:
         return None
     heads = read_heads(numpy.frombuffer(view, numpy.uint8), numpy.array(places, numpy.int64))
@@ -115,35 +118,35 @@ def whole_heads(view: memoryview, places: list[int]) -> Heads | None:
 
 
 def _window(part: memoryview, kind: Any) -> Any:
-    """Return a view in which item ``n`` is what lies at byte ``n``: one gather of it reads a field of every record."""
+    """Return an array whose item ``n`` is the value at byte ``n``, so that one indexing reads a field of every record."""
     kind = numpy.dtype(kind)
     return numpy.ndarray((max(0, len(part) - kind.itemsize + 1),), kind, part, strides=(1,))
 
 
 def rows_before_false(passes: Column) -> int:
-    """Return how many rows pass before the first that does not."""
+    """Return the number of rows before the first False."""
     return len(passes) if passes.all() else int(passes.argmin())
 
 
 def rows_of_bytes(part: memoryview, places: Column, length: int) -> Column:
-    """Return a matrix: so many bytes (at least one) from each place on."""
+    """Return a matrix with a row of ``length`` bytes (at least 1) from each position."""
     matrix = _window(part, f"V{length}")[places]
     return matrix.view(numpy.uint8).reshape(len(places), length)  # type: ignore[no-any-return]
 
 
 class Topics:
-    """Numbers for topics, as stored; the same for all that is read with one of these."""
+    """Assigns a number to each topic, so that columns can hold topics as numbers."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
-        """Topics by number; empty for one that is not UTF-8."""
+        """Topic names, indexed by number; empty for a topic that is not UTF-8."""
         self.broken: list[int] = []
-        """Numbers of those that are not."""
+        """Numbers of the topics that are not UTF-8."""
         self._codes: dict[bytes, int] = {}
         self._heads: list[int] = []
 
     def code(self, raw: bytes) -> int:
-        """Return the number of one topic."""
+        """Return the number of a topic, given in bytes as stored; a new topic gets the next number."""
         code = self._codes.get(raw)
         if code is None:
             code = self._codes[raw] = len(self.names)
@@ -157,16 +160,15 @@ class Topics:
         return code
 
     def known(self, topic: str) -> int | None:
-        """Return the number of a topic that was met."""
+        """Return the number of a topic, or None if it has none yet."""
         return self._codes.get(topic.encode("utf-8"))
 
     def head_hashes(self) -> Column:
-        """Java hashes of ``topic#`` without a sign, by number."""
+        """Return the unsigned Java hashes of ``topic#``, indexed by topic number."""
         return numpy.array(self._heads, numpy.uint32)
 
     def codes(self, view: memoryview, rows: Heads) -> Column:
-        """Return the number of each record's topic. Most logs have few topics: each is compared with all records at
-        once."""
+        """Return the topic number of each record. Each topic is compared with all records at once, as most logs have few."""
         codes = numpy.empty(len(rows), numpy.int64)
         left = numpy.arange(len(rows))
         part = view[: rows.end]

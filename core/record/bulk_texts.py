@@ -1,8 +1,8 @@
-"""Tags and keys of many records at a time with numpy: found in the properties as stored, and hashed as Java does.
+"""Finds the tags and keys of many records in their stored properties with numpy, and hashes them as Java does.
 
-The properties of all rows are joined into one text in which every entry stands between two separators. An entry's first
-eight bytes tell whether it is one of those wanted; nothing else of the properties is looked at. What is not ASCII is hashed
-alone, because Java counts UTF-16 units.
+The properties of all rows are joined into one text, in which every entry is enclosed by separators. The first eight bytes of an
+entry identify the wanted names; the rest of the properties is not examined. Texts that are not ASCII are hashed one by one,
+because Java hashes UTF-16 units.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ if TYPE_CHECKING:
 
 _SEPARATOR: Final = b"\x02"
 _PADDING: Final = 10 * _SEPARATOR
-"""So that there are enough bytes behind every place that is looked at."""
+"""Bytes at the end of the joined text, so that eight bytes can be read at every entry."""
 _BLANK: Final = 0x20
 _UNIQ_KEY: Final = b"UNIQ_KEY\x01"
 _KEYS: Final = b"KEYS\x01"
 _TAGS: Final = b"TAGS\x01"
 _LENGTH_MAX: Final = 65_535
-"""The length of all properties has two bytes."""
+"""Maximum length of a text; the length of a record's properties has two bytes."""
 _USUAL_TAGS_LENGTH: Final = 64
 _TOGETHER_MAX: Final = 64
-"""Longer texts are hashed one by one: texts of one length would be too few to be worth it."""
+"""Maximum length of texts that are hashed together, by length; longer texts are hashed one by one."""
 
 
 class Properties:
-    """The properties of some records, joined."""
+    """The joined properties of some records, in which tags and keys are found."""
 
     def __init__(self, view: memoryview, rows: Heads) -> None:
         begins, ends = rows.properties_at.tolist(), rows.ends.tolist()
@@ -53,22 +53,22 @@ class Properties:
         self._word = words[self._begin]
 
     def tags(self) -> Texts:
-        """TAGS, at most one a row."""
+        """Return the TAGS of the rows, at most one per row."""
         return self._last_of_equals(_TAGS)
 
     def unique_keys(self) -> Texts:
-        """UNIQ_KEY, at most one a row."""
+        """Return the UNIQ_KEYs of the rows, at most one per row."""
         return self._last_of_equals(_UNIQ_KEY)
 
     def keys(self) -> Texts:
-        """Return each of KEYS, in order."""
+        """Return the single keys in the KEYS of the rows, in order."""
         found = self._last_of_equals(_KEYS)
         blanks = numpy.flatnonzero(self._octets == _BLANK)
         if not len(blanks) or not len(found.row):
             return found
         within = numpy.searchsorted(found.begin, blanks, "right") - 1
         blanks = blanks[(within >= 0) & (blanks < found.end[within])]
-        # Texts do not overlap, so that all their begins and all their ends, each in order, belong together.
+        # Texts do not overlap, so the sorted begins and the sorted ends match pairwise.
         begin = numpy.sort(numpy.concatenate((found.begin, blanks + 1)))
         end = numpy.sort(numpy.concatenate((found.end, blanks)))
         kept = begin < end
@@ -76,7 +76,7 @@ class Properties:
         return Texts(self._text, self._row(begin), begin, end)
 
     def _last_of_equals(self, name: bytes) -> Texts:
-        """Return the values of a name; the last one of a row that is not empty counts, as a map would have it."""
+        """Return the values of a property; if a row has several, its last non-empty value, as in a map."""
         wanted = numpy.frombuffer(name[:8].ljust(8, b"\0"), numpy.uint64)[0]
         mask = numpy.frombuffer((b"\xff" * min(8, len(name))).ljust(8, b"\0"), numpy.uint64)[0]
         found = numpy.flatnonzero((self._word & mask) == wanted)
@@ -95,7 +95,7 @@ class Properties:
 
 
 class Texts(msgspec.Struct, frozen=True, eq=False):
-    """Pieces of a text, each of a row."""
+    """Slices of a joined text, each with the number of the row it belongs to."""
 
     text: bytes
     row: Column
@@ -103,7 +103,7 @@ class Texts(msgspec.Struct, frozen=True, eq=False):
     end: Column
 
     def tags_codes(self, rows: int) -> Column:
-        """Java hashes by row, 64 bits with a sign; 0 where a row has no text."""
+        """Return the Java hash of each row's text as signed 64-bit numbers; 0 for a row without a text."""
         hashes, is_odd = _hashes(self.text, self.begin, self.end)
         codes = numpy.zeros(rows, numpy.int64)
         codes[self.row] = hashes.view(numpy.int32)
@@ -112,7 +112,7 @@ class Texts(msgspec.Struct, frozen=True, eq=False):
         return codes
 
     def key_hashes(self, topics: Topics, topic_codes: Column) -> Column:
-        """:func:`flintmq.core.record.java_hash.index_key_hash` of each text with its row's topic."""
+        """Return the :func:`flintmq.core.record.java_hash.index_key_hash` of each text with its row's topic."""
         hashes, is_odd = _hashes(self.text, self.begin, self.end)
         codes = topic_codes[self.row]
         hashes += topics.head_hashes()[codes] * powers(_LENGTH_MAX + 1)[self.end - self.begin]
@@ -126,19 +126,19 @@ class Texts(msgspec.Struct, frozen=True, eq=False):
 
 
 def falling_powers(length: int) -> Column:
-    """Return what the characters of a text of 1 to 65,535 are multiplied by, the first one's factor first."""
+    """Return the powers of 31 by which the characters of a text of this length (1 to 65,535) are multiplied, in order."""
     factors: Column = _all_falling()[-length:]
     return factors
 
 
 @functools.cache
 def _all_falling() -> Column:
-    factors: Column = powers(_LENGTH_MAX)[::-1].copy()  # in memory as it is read: a slice of it is, too
+    factors: Column = powers(_LENGTH_MAX)[::-1].copy()  # contiguous in reading order, as its slices then are
     return factors
 
 
 def _hashes(text: bytes, begin: Column, end: Column) -> tuple[Column, Column]:
-    """Return the hash of each of some texts without a sign, and which of them are not ASCII and have none yet."""
+    """Return the unsigned hash of each text, and a mask of the texts that are not ASCII, whose hashes are not valid."""
     length = end - begin
     hashes = numpy.zeros(len(length), numpy.uint32)
     is_odd = numpy.zeros(len(length), bool)
@@ -156,7 +156,7 @@ def _hashes(text: bytes, begin: Column, end: Column) -> tuple[Column, Column]:
 
 
 def _ascii_hashes(texts: Sequence[str], joined: str) -> tuple[Column, Column]:
-    """Return the hashes of texts in ASCII without a sign, given what they are together, and their lengths."""
+    """Return the unsigned hashes of ASCII texts, and their lengths; ``joined`` is all texts joined."""
     lengths = numpy.fromiter(map(len, texts), numpy.int64, len(texts))
     size = len(texts[0])
     if 0 < size <= _TOGETHER_MAX and len(joined) == size * len(texts) and (lengths == size).all():  # UNIQ_KEYs are
@@ -167,7 +167,7 @@ def _ascii_hashes(texts: Sequence[str], joined: str) -> tuple[Column, Column]:
 
 
 def index_key_hashes(topics: Sequence[str], keys: Sequence[str]) -> list[int]:
-    """Return :func:`flintmq.core.record.java_hash.index_key_hash` of many (topic, key) with numpy."""
+    """Return the :func:`flintmq.core.record.java_hash.index_key_hash` of many (topic, key) pairs, with numpy."""
     joined = "".join(keys)
     if not joined.isascii() or not keys:
         return list(map(index_key_hash, topics, keys))
@@ -179,7 +179,7 @@ def index_key_hashes(topics: Sequence[str], keys: Sequence[str]) -> list[int]:
 
 
 def tags_hashes(tags: Sequence[str]) -> Iterable[int]:
-    """Return :func:`flintmq.core.record.java_hash.tags_hash` of many; with numpy where they are unusually long."""
+    """Return the :func:`flintmq.core.record.java_hash.tags_hash` of many tags; with numpy if they are unusually long."""
     joined = "".join(tags)
     if len(joined) <= _USUAL_TAGS_LENGTH * len(tags) or not joined.isascii() or not lazy_numpy.ready():
         return map(tags_hash, tags)
@@ -188,7 +188,7 @@ def tags_hashes(tags: Sequence[str]) -> Iterable[int]:
 
 
 def absolute_hashes(hashes: Column) -> Column:
-    """Return what the index keeps of unsigned hashes: the absolute value, and 0 for the one number that has none."""
+    """Return the index's form of unsigned 32-bit hashes: the absolute value of the signed hash, and 0 for -2**31."""
     absolute = numpy.abs(hashes.view(numpy.int32).astype(numpy.int64))
     absolute[absolute == 1 << 31] = 0
     return absolute

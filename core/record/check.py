@@ -1,6 +1,6 @@
-"""What makes bytes a record of a log: the conditions, in one place, and why bytes fail them.
+"""The conditions that make bytes a valid record of a log, and the reasons why bytes fail them.
 
-A start walks a log with them, a slave lets a master's bytes in by them, and the doctor judges by them.
+Recovery, a slave that copies its master's log, and the ``doctor`` command use these checks.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ _BODY_AT: Final = HEAD_V4.size
 _CRC_MASK: Final = 0x7FFFFFFF
 _TOPICS_MAX: Final = 65_536
 _NUMBERED_MAX: Final = 8_192
-"""Each part that is checked costs a little for each of them."""
+"""Maximum number of topics to keep numbers for; every bulk check costs a little for each of them."""
 _ANYWHERE: Final = Path()
 
 Plain = tuple[int, int, int, int]
-"""Of a record: where it ends, its sysFlag, its store time in ms, and where its properties begin."""
+"""The outline of a record: the position of its end, its sysFlag, its store time in ms, the position of its properties."""
 
 
 @lru_cache(maxsize=8_192)
 def why_no_topic(topic: str) -> str:
-    """Return why no queue can belong to a topic; empty where one can."""
+    """Return the reason why a topic name is not valid for queues; empty if it is valid."""
     try:
         topic_folder(_ANYWHERE, topic)
     except StoreFormatError as error:
@@ -56,16 +56,16 @@ def why_no_topic(topic: str) -> str:
 
 
 def check_record(view: memoryview, at: int, physical_offset_bytes: int, *, check_crc: bool = True) -> Record:
-    """Return the record at a place of a log.
+    """Return the record at a position of a log, if it passes all checks.
 
     Args:
-        view: of the bytes.
-        at: the place in the view.
-        physical_offset_bytes: the place in the log.
-        check_crc: whether the body is compared with its CRC.
+        view: the bytes that contain the record.
+        at: the position of the record in the view.
+        physical_offset_bytes: the physical offset of the record in the log.
+        check_crc: whether to compare the body with its CRC.
 
     Raises:
-        RecordError: no record of that place lies there; says why.
+        RecordError: there is no valid record of that position; the message gives the reason.
     """
     record = decode_record(view, at, check_crc=check_crc)
     if record.commit_log_offset_bytes != physical_offset_bytes:
@@ -81,28 +81,32 @@ def check_record(view: memoryview, at: int, physical_offset_bytes: int, *, check
 
 
 class RecordCheck:
-    """Checks many records of one log. ``check_crc``: whether bodies are compared with their CRC."""
+    """Checks many records of one log, with faster paths for ordinary records. Use it from one thread.
+
+    Args:
+        check_crc: whether to compare bodies with their CRCs.
+    """
 
     def __init__(self, *, check_crc: bool = True) -> None:
         self._check_crc = check_crc
         self._topics: set[bytes] = set()
-        """Topics that were met, each with its length before it."""
+        """Valid topics of earlier records, each as its length byte and its name."""
         self._numbered = Topics()
         self._is_folder: list[bool] = []
-        """Whether a topic can have queues, by its number."""
+        """Whether each topic name is valid for queues, indexed by topic number."""
 
     def record(self, view: memoryview, at: int, physical_offset_bytes: int) -> Record:
-        """Return the record at a place, as :func:`check_record` does, and remember its topic. Raises RecordError."""
+        """Return the record at a position like :func:`check_record`, and remember its topic. Raises RecordError."""
         record = check_record(view, at, physical_offset_bytes, check_crc=self._check_crc)
         raw = record.topic.encode("utf-8")
         if is_queued(record.sys_flag) and len(raw) < 128:
             if len(self._topics) >= _TOPICS_MAX:
-                self._topics.clear()  # most may be of topics that were deleted
+                self._topics.clear()  # most topics may be deleted ones
             self._topics.add(bytes((len(raw),)) + raw)
         return record
 
     def outline(self, view: memoryview, at: int, physical_offset_bytes: int) -> Plain:
-        """Return the outline of the record at a place, checked as :meth:`record` does. Raises RecordError."""
+        """Return the outline of the record at a position, with the checks of :meth:`record`. Raises RecordError."""
         plain = self.plain(view, at, len(view), physical_offset_bytes)
         if plain is not None:
             return plain
@@ -111,13 +115,16 @@ class RecordCheck:
         return end, record.sys_flag, record.store_timestamp_ms, end - len(record.properties_bytes)
 
     def plain(self, view: memoryview, at: int, limit: int, physical_offset_bytes: int) -> Plain | None:
-        """Return the outline of the record at a place if it is of the plain kind and passes the same conditions.
+        """Return the outline of the record at a position if it is plain and passes the checks; otherwise None.
 
-        Plain are records between IPv4 hosts, of magic V1, whose topic was met before: nearly all. They are checked without
-        an object for each field. None says nothing: :meth:`record` tells what lies there.
+        Plain records have IPv4 hosts, magic V1 and a topic of an earlier record, as nearly all records do. They are checked
+        without creating an object for each field. After None, use :meth:`record` to find out what is there.
 
         Args:
-            limit: the place in the view that the record must not reach beyond.
+            view: the bytes that contain the record.
+            at: the position of the record in the view.
+            limit: the position in the view that the record must not exceed.
+            physical_offset_bytes: the physical offset of the record in the log.
         """
         if at > limit - RECORD_MIN_BYTES:
             return None
@@ -143,10 +150,12 @@ class RecordCheck:
         return None
 
     def rows(self, view: memoryview, rows: Heads, start_offset_bytes: int) -> int:
-        """Return how many consecutive records pass the same conditions before the first that does not, with numpy.
+        """Return the number of records before the first that fails the checks, computed with numpy.
 
         Args:
-            start_offset_bytes: the view's place in the log.
+            view: the bytes that contain the records.
+            rows: the heads of consecutive records.
+            start_offset_bytes: the physical offset of the view's start.
         """
         is_good = rows.column("physical_offset") == start_offset_bytes + rows.start
         is_good &= self._can_be_queued(view, rows)
@@ -156,8 +165,8 @@ class RecordCheck:
         return good
 
     def _can_be_queued(self, view: memoryview, rows: Heads) -> Column:
-        """Return whether topic, queue id and queue offset can be those of a queue, or need not be."""
-        if len(self._numbered.names) > _NUMBERED_MAX:  # of topics that were deleted, too
+        """Return a mask of the records with a valid topic, queue id and queue offset, or that need none."""
+        if len(self._numbered.names) > _NUMBERED_MAX:  # many may be deleted topics
             self._numbered, self._is_folder = Topics(), []
         codes = self._numbered.codes(view, rows)
         for name in self._numbered.names[len(self._is_folder) :]:

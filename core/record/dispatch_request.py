@@ -1,4 +1,4 @@
-"""The values that say what was stored: one record, or the records of a batch send."""
+"""The values that describe stored records to the dispatchers: a single record, or the records of a batch send."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from flintmq.core.record.properties import stored_properties
 
 
 class DispatchRequest(msgspec.Struct, gc=False):
-    """One stored record, as dispatchers see it. Read-only by convention; made per message.
+    """A stored record, as dispatchers receive it. Read-only by convention.
 
-    Its body is in the log: a dispatcher gets it with ``context.bodies(batch)``, of the context that its factory was given.
+    It does not contain the body. A dispatcher reads bodies from the log with ``context.bodies(batch)``, where ``context`` is
+    the argument of the dispatcher's factory.
 
     See docs/internals/algorithms.md, Dispatch.
     """
@@ -25,28 +26,28 @@ class DispatchRequest(msgspec.Struct, gc=False):
     """Physical offset of the record."""
     message_size_bytes: int
     tags_code: int
-    """Signed 64-bit: Java hash of TAGS, 0 without; in the schedule topic the delivery time in ms."""
+    """Java hash of TAGS as a signed 64-bit number, 0 without tags; in the schedule topic, the delivery time in ms."""
     store_timestamp_ms: int
     queue_offset: int
-    """Logical offset within topic and queue, in messages."""
+    """The message's number in its queue, from 0."""
     keys: str
-    """KEYS as stored, separated by blanks; empty without."""
+    """The property KEYS, with keys separated by blanks; empty if there is none."""
     uniq_key: str
-    """UNIQ_KEY, empty without."""
+    """The property UNIQ_KEY; empty if there is none."""
     sys_flag: int
     prepared_transaction_offset_bytes: int
     properties: Mapping[str, str]
     bit_map: bytes | None = None
-    """Which groups' filters the record fits; set by the dispatcher that computes it, None without.
+    """Bit map of the groups whose filters the record matches; None unless a dispatcher has computed it.
 
     See docs/internals/store-format.md, Bloom filter.
     """
 
 
 class AppendedBatch(msgspec.Struct, gc=False):
-    """The records of a batch send, which follow one another in the log: what as many requests say, in columns. Read-only.
+    """The consecutive records of a batch send, as columns instead of one :class:`DispatchRequest` per message. Read-only.
 
-    Its first fields are named as those of a request, and mean the batch as a whole.
+    The fields with the names of a request's fields describe the batch as a whole.
     """
 
     topic: str
@@ -54,29 +55,29 @@ class AppendedBatch(msgspec.Struct, gc=False):
     commit_log_offset_bytes: int
     """Physical offset of the first record."""
     message_size_bytes: int
-    """Of all records."""
+    """Total size of all records, in bytes."""
     store_timestamp_ms: int
     queue_offset: int
-    """Of the first message; those of the others follow."""
+    """Queue offset of the first message; the others have the following offsets."""
     sys_flag: int
     positions: Sequence[int]
-    """Physical offsets of the records. Here and below: at least one, and all columns of one length."""
+    """Physical offsets of the records, at least one. All columns have the same length."""
     sizes: Sequence[int]
-    """Of the records."""
+    """Sizes of the records, in bytes."""
     tags_codes: Sequence[int]
     all_keys: Sequence[str]
-    """KEYS of each message, separated by blanks; empty without."""
+    """KEYS of each message, with keys separated by blanks; empty if there are none."""
     keys: str
-    """KEYS of all messages, joined: as long as they are together."""
+    """KEYS of all messages, joined; used only for their total length."""
     uniq_keys: Sequence[bytes]
-    """UNIQ_KEY of each message in UTF-8, empty without."""
+    """UNIQ_KEY of each message in UTF-8; empty if there is none."""
     all_stored_properties: Sequence[bytes]
 
     def __len__(self) -> int:
         return len(self.positions)
 
     def part(self, begin: int, end: int) -> AppendedBatch:
-        """Return the messages of a range; at least one."""
+        """Return the messages from index ``begin`` to ``end`` as a batch; the range must not be empty."""
         sizes, all_keys = self.sizes[begin:end], self.all_keys[begin:end]
         return AppendedBatch(
             self.topic,
@@ -117,11 +118,11 @@ class AppendedBatch(msgspec.Struct, gc=False):
 
 
 AppendUnit = DispatchRequest | AppendedBatch
-"""What was appended in one piece: a record, or those of a batch send."""
+"""Records that were appended together: a single record, or those of a batch send."""
 
 
 def count_messages(units: Sequence[AppendUnit]) -> int:
-    """Return how many messages some units are together."""
+    """Return the total number of messages in some units."""
     return sum([len(unit.positions) if isinstance(unit, AppendedBatch) else 1 for unit in units])
 
 

@@ -1,4 +1,4 @@
-"""The heads of many records read at once with numpy: where everything of them lies, checked; one item per record.
+"""Reads the heads (fixed fields) of many records at once with numpy, and checks the positions of their variable parts.
 
 The fields and their places come from :mod:`flintmq.core.record.layout`; the checks are those of
 :func:`flintmq.core.record.record.read_fields`.
@@ -28,19 +28,22 @@ _BEHIND_BOTH_HOSTS: Final = _NAMES[_NAMES.index("store_host") + 1 :]
 
 
 class Heads(msgspec.Struct):
-    """The fixed fields of records, and where their variable parts lie; positions are indices of the bytes."""
+    """The fixed fields of records, and the positions of their variable parts, with one item per record.
+
+    Positions are indices into the bytes passed to :func:`read_heads`.
+    """
 
     raw: NDArray[Any]
-    """The fixed fields as between IPv4 hosts, big-endian; from ``born_host`` on wrong where a host is IPv6."""
+    """Structured array of the fixed fields, laid out with IPv4 hosts; the hosts themselves are wrong if one is IPv6."""
     start: Ints
     size: Ints
     sys_flag: NDArray[numpy.int32]
     is_v2: Bools
     born_v6: Bools | None
-    """None where no host of these records is IPv6."""
+    """Mask of the records with an IPv6 born host; None if no host of any record is IPv6."""
     store_v6: Bools | None
     shift: Ints | None
-    """How much further back the fields behind both hosts lie."""
+    """Number of bytes by which IPv6 hosts shift the fields after both hosts; None if no host is IPv6."""
     body_at: Ints
     body_length: Ints
     topic_at: Ints
@@ -48,7 +51,7 @@ class Heads(msgspec.Struct):
     properties_at: Ints
     properties_length: Ints
     bad: Bools | None
-    """Which are no records; None where all are."""
+    """Mask of the heads that are not valid records; None if all are valid."""
 
     def __len__(self) -> int:
         return len(self.start)
@@ -58,11 +61,11 @@ class Heads(msgspec.Struct):
         return Heads(*(None if value is None else value[mask] for value in msgspec.structs.astuple(self)))  # type: ignore[arg-type]
 
     def first(self, rows: int) -> Heads:
-        """Return the heads of the first so many records."""
+        """Return the heads of the first ``rows`` records."""
         return self if rows == len(self) else self.chosen(slice(rows))
 
     def column(self, name: str) -> Ints:
-        """Return a field of :data:`.layout.HEAD`; :func:`read_heads` has put those behind IPv6 hosts into :attr:`raw`."""
+        """Return the values of a field of :data:`.layout.HEAD`, by its name."""
         return self.raw[name].astype(numpy.int64)
 
     @property
@@ -71,12 +74,12 @@ class Heads(msgspec.Struct):
 
     @property
     def ends(self) -> Ints:
-        """Where the records end, and their properties with them."""
+        """The end positions of the records, which are also the ends of their properties."""
         return self.start + self.size
 
     @property
     def end(self) -> int:
-        """Where the last record ends; there must be one."""
+        """The end position of the last record; there must be at least one."""
         return int(self.start[-1] + self.size[-1])
 
 
@@ -84,11 +87,11 @@ def read_heads(data: Octets, starts: Ints) -> Heads:
     """Return the heads of the records at ascending positions.
 
     Args:
-        data: the bytes.
-        starts: where records begin; each at least :data:`RECORD_MIN_BYTES` before the end.
+        data: the bytes that contain the records.
+        starts: the start positions of the records, each at least :data:`RECORD_MIN_BYTES` before the end of the bytes.
 
     Returns:
-        The heads; :attr:`Heads.bad` tells which of them are no records. Their positions lie within the bytes all the same.
+        The heads. :attr:`Heads.bad` marks those that are not valid records; their positions are within the bytes too.
     """
     end_of_data = len(data)
     if len(starts) and (starts[0] < 0 or starts[-1] + RECORD_MIN_BYTES > end_of_data):
@@ -141,7 +144,7 @@ def read_heads(data: Octets, starts: Ints) -> Heads:
 
 
 def _mend(data: Octets, raw: NDArray[Any], starts: Ints, born_v6: Bools, shift: Ints) -> None:
-    """Read the fields behind a longer host again, for the records that have one."""
+    """Correct the fields after an IPv6 host in ``raw``, for the records that have one."""
     rows = numpy.flatnonzero(shift)
     at = starts[rows]
     born_more = numpy.where(born_v6[rows], V6_MORE_BYTES, 0)
@@ -153,7 +156,7 @@ def _mend(data: Octets, raw: NDArray[Any], starts: Ints, born_v6: Bools, shift: 
 
 
 def _topic(data: Octets, at: Ints, is_v2: Bools) -> tuple[Ints, Ints]:
-    """Return length and position of the topics, whose length has two bytes in V2; all lengths are signed."""
+    """Return the lengths and positions of the topics. The length field is signed, and has two bytes in V2."""
     if not is_v2.any():
         return data[_within(at, data)].astype(numpy.int8).astype(numpy.int64), at + 1
     length = numpy.where(is_v2, _two_bytes(data, at), data[_within(at, data)].astype(numpy.int8))

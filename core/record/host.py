@@ -1,5 +1,7 @@
-"""Addresses as records and message ids hold them: 4 or 16 bytes of IP and an int32 port; and the broker's message id, the store
-host and physical offset in upper-case hex.
+"""The binary form of addresses in records, and a broker's message id (offsetMsgId).
+
+An address is an IP of 4 or 16 bytes and an int32 port. A message id is the store host and the physical offset, in upper-case
+hexadecimal.
 
 See docs/internals/store-format.md, Commit log record and Identifiers.
 """
@@ -22,7 +24,7 @@ PORT_MAX = 65_535
 
 
 def pack_ip(ip: str) -> bytes:
-    """``ip`` (v4 or v6, a zone is dropped) as 4 or 16 bytes. Raises ValueError."""
+    """Return an IPv4 or IPv6 address as 4 or 16 bytes, without its zone. Raises ValueError if it is not an address."""
     try:
         return socket.inet_pton(socket.AF_INET, ip)
     except OSError:
@@ -31,26 +33,26 @@ def pack_ip(ip: str) -> bytes:
 
 @lru_cache(maxsize=4_096)
 def pack_host(ip: str, port: int) -> bytes:
-    """``ip`` (v4 or v6, a zone is dropped) and port as 8 or 20 bytes. Raises ValueError."""
+    """Return an IPv4 or IPv6 address, without its zone, and a port as 8 or 20 bytes. Raises ValueError if one is invalid."""
     if not 0 <= port <= PORT_MAX:
         raise ValueError(f"a port is 0 to {PORT_MAX}, not {port}")
     return pack_ip(ip) + struct.pack(">i", port)
 
 
 def unpack_host(packed: bytes | memoryview) -> tuple[str, int]:
-    """Return the inverse of :func:`pack_host`."""
+    """Return the IP address and the port in packed bytes; the inverse of :func:`pack_host`."""
     raw = bytes(packed)
     return str(ipaddress.ip_address(raw[:-4])), int.from_bytes(raw[-4:], "big", signed=True)
 
 
 def host_text(packed: bytes | memoryview) -> str:
-    """``ip:port``; an IPv6 address in brackets."""
+    """Return packed bytes as ``ip:port``, with an IPv6 address in brackets."""
     ip, port = unpack_host(packed)
     return f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
 
 
 class MessageId(msgspec.Struct, frozen=True):
-    """An offsetMsgId taken apart."""
+    """The parts of a broker's message id (offsetMsgId): the broker's address and the record's physical offset."""
 
     ip: str
     port: int
@@ -58,21 +60,22 @@ class MessageId(msgspec.Struct, frozen=True):
 
 
 def offset_message_id(store_host_hex: str, commit_log_offset_bytes: int) -> str:
-    """``store_host_hex`` is the packed host in upper-case hex, which a broker computes once."""
+    """Return a broker's message id; ``store_host_hex`` is the broker's packed address in upper-case hexadecimal."""
     return f"{store_host_hex}{commit_log_offset_bytes:016X}"
 
 
 def batch_message_id(store_host_hex: str, commit_log_offsets_bytes: Sequence[int]) -> str:
-    """Return the ids of a batch's messages, separated by commas, as its answer carries them. At least one."""
+    """Return the message ids of a batch, joined by commas as in the broker's answer; the batch must not be empty."""
     offsets = rows_struct(len(commit_log_offsets_bytes), "q").pack(*commit_log_offsets_bytes)
     return store_host_hex + offsets.hex(",", 8).upper().replace(",", f",{store_host_hex}")
 
 
 def decode_message_id(text: str) -> MessageId:
-    """Take an offsetMsgId apart.
+    """Return the parts of a broker's message id (offsetMsgId).
 
     Raises:
-        ValueError: not 32 or 56 hex digits, or of no port: a sender's id, which looks alike, has other bytes there.
+        ValueError: the text does not have 32 or 56 hexadecimal digits, or its port is invalid. A sender's id looks similar, but
+            has other bytes in place of the port.
     """
     if len(text) not in (2 * (V4_BYTES + 8), 2 * (V6_BYTES + 8)):
         raise ValueError(f"a message id has 32 or 56 hex digits, not {len(text)}: {text[:80]!r}")

@@ -1,8 +1,8 @@
-"""``java.lang.String.hashCode``, which decides tag codes and index slots; of many texts at a time see :mod:`.bulk_texts`.
+"""``java.lang.String.hashCode``, which determines tags codes and index slots; :mod:`.bulk_texts` hashes many texts at once.
 
-The hash is the polynomial ``sum(c[i] * 31**(n-1-i))`` over UTF-16 code units, cut to 32 bits. A string of digits and capitals
-up to ``N`` (every UNIQ_KEY is one) is a number of base 31 after subtracting ``'0'``, so ``int(text, 31)`` does the work in C;
-and hashes of heads and tails combine, so a topic's part is computed once.
+The hash is the polynomial ``sum(c[i] * 31**(n-1-i))`` over UTF-16 code units, truncated to 32 bits. If a string has only digits
+and capitals up to ``N``, as every UNIQ_KEY does, it is a number in base 31 after subtracting ``'0'``. So ``int(text, 31)`` does
+the work in C. The hash of a joined string follows from the hashes of its parts, so a topic's part is computed once.
 
 See docs/internals/store-format.md, Consume queue and Index file.
 """
@@ -21,9 +21,9 @@ _ZERO: Final = ord("0")
 # chr(48 + n) -> the digit of value n in int(text, 31); everything else becomes a character int() refuses.
 _TO_BASE_31: Final = ("!" * _ZERO + "0123456789abcdefghijklmnopqrstu").ljust(256, "!").encode()
 _SHORT: Final = 14
-"""Up to here a loop is faster than a number, but for digits."""
+"""Length up to which a loop is faster than ``int(text, 31)``, except for texts of digits only."""
 _LONG: Final = 256
-"""Longer tags and keys are not made by sensible clients: without numpy the longest take a millisecond."""
+"""Length from which numpy computes the hash, if it is available; without it the longest texts take a millisecond."""
 _POWERS: Final = [pow(31, n, 1 << 32) for n in range(512)]
 _ONES: Final = [total & _MASK for total in accumulate(_POWERS[:-1], initial=0)]
 _CACHED_TAGS_LENGTH: Final = 64
@@ -52,7 +52,7 @@ def _unsigned(text: str) -> int:
 
 @lru_cache(maxsize=16)
 def powers(count: int) -> Any:
-    """Return the first powers of 31, cut to 32 bits, as an array."""
+    """Return the first ``count`` powers of 31, truncated to 32 bits, as a numpy array."""
     factors = numpy.full(count, 31, numpy.uint32)
     factors[:1] = 1
     return factors.cumprod(dtype=numpy.uint32)
@@ -65,7 +65,7 @@ def java_hash(text: str) -> int:
 
 
 def tags_hash(tags: str) -> int:
-    """Return the hash of a message's TAGS, 0 without any; short ones are remembered, for there are few of them."""
+    """Return the Java hash of a message's TAGS, 0 if they are empty. Hashes of short tags are cached."""
     return _remembered(tags) if len(tags) <= _CACHED_TAGS_LENGTH else java_hash(tags)
 
 
@@ -79,7 +79,7 @@ def topic_head_hash(topic: str) -> int:
 
 
 def index_key_hash(topic: str, key: str) -> int:
-    """Return the index's hash of ``topic#key``: the absolute value, and 0 for the one number that has none.
+    """Return the index's hash of ``topic#key``: the absolute value of the Java hash, and 0 for -2**31.
 
     See docs/internals/store-format.md, Index file.
     """

@@ -1,7 +1,6 @@
-"""Numbers in properties and header fields, as Java reads them, because Java clients and brokers read the same ones.
+"""Parses numbers in properties and header fields exactly as Java does, because Java clients and brokers read them too.
 
-Python's ``int()`` takes blanks, underscores and digits beyond 16 bits, which Java refuses, and has a limit of digits, which
-Java has not.
+Unlike Java, Python's ``int()`` accepts blanks, underscores and digits beyond 16 bits, and limits the number of digits.
 """
 
 from __future__ import annotations
@@ -13,21 +12,24 @@ from typing import Final
 INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
 _USUAL_MAX_CHARACTERS: Final = 40
-"""Longer ones have leading zeros, or are too large."""
+"""Length beyond which a number has leading zeros or is too large."""
 
 
 def parse_int(text: str) -> int:
-    """Return what ``Integer.parseInt`` does: a sign or none, then decimal digits of any script. Raises ``ValueError``."""
+    """Return a number of 32 bits as ``Integer.parseInt`` does: an optional sign, then decimal digits of any script.
+
+    Raises ``ValueError`` for any other text.
+    """
     return _parsed(text, INT_MAX)
 
 
 def parse_long(text: str) -> int:
-    """Return what ``Long.parseLong`` does; see :func:`parse_int`."""
+    """Return a number of 64 bits as ``Long.parseLong`` does; see :func:`parse_int`."""
     return _parsed(text, LONG_MAX)
 
 
 def number_or(text: str | None, default: int, parse: Callable[[str], int] = parse_int) -> int:
-    """Return a number, or the default where there is no text or Java reads no number in it."""
+    """Return the number in a text, or ``default`` if the text is None or Java would not accept it as a number."""
     if text is None:
         return default
     try:
@@ -38,7 +40,7 @@ def number_or(text: str | None, default: int, parse: Callable[[str], int] = pars
 
 def _parsed(text: str, largest: int) -> int:
     digits = text[1:] if text[:1] in ("-", "+") else text
-    # Java looks at 16 bits at a time: a digit beyond is two characters to it, and none of them a digit.
+    # Java examines 16-bit units: a digit beyond them is two characters, neither of which is a digit.
     if not digits.isdecimal() or (not digits.isascii() and max(digits) > "\uffff"):
         raise ValueError(f"{text[:_USUAL_MAX_CHARACTERS]!r} is no number")
     if len(digits) > _USUAL_MAX_CHARACTERS:

@@ -1,7 +1,7 @@
-"""The layout of a record: the one table of its fields, and what packs and reads them, made from that table.
+"""The layout of a record: the table of its fields, and the structs that pack and unpack them, derived from that table.
 
-Integers are big-endian. A host is an IP address and a port of four bytes; the sysFlag says of each host whether its address
-is IPv6, and then everything behind it lies 12 bytes further back. Under magic V2 the topic's length has two bytes.
+Integers are big-endian. A host is an IP address and a port of four bytes. If the sysFlag marks a host as IPv6, all fields after
+it are shifted by 12 bytes. With magic V2 the topic's length has two bytes.
 
 See docs/internals/store-format.md, Commit log record.
 """
@@ -25,13 +25,13 @@ class Field(msgspec.Struct, frozen=True):
 
     name: str
     kind: str
-    """An integer's type, ``host``, or ``bytes`` for what has a length of its own."""
+    """The type of an integer, ``host``, or ``bytes`` for a field of variable length."""
     length: str = ""
-    """Of ``bytes`` the field that says how many they are."""
+    """The name of the field with the length of a ``bytes`` field."""
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of an integer, or of a host with an IPv4 address."""
+        """Size in bytes of an integer, or of a host with an IPv4 address."""
         return V4_BYTES if self.kind == "host" else struct.calcsize(">" + _LETTERS[self.kind])
 
 
@@ -57,19 +57,19 @@ FIELDS: Final = (
     Field("properties_length", "int16"),
     Field("properties", "bytes", "properties_length"),
 )
-"""In the order in which they lie."""
+"""All fields of a record, in their order."""
 HEAD: Final = FIELDS[: next(at for at, field in enumerate(FIELDS) if field.kind == "bytes")]
-"""The fields before the body, which lie at fixed places between IPv4 hosts."""
+"""The fields before the body, whose positions are fixed in a record with IPv4 hosts."""
 HEAD_AT: Final = dict(
     zip([field.name for field in HEAD], accumulate([field.size_bytes for field in HEAD], initial=0), strict=False)
 )
-"""Where each of them begins in a record between IPv4 hosts."""
+"""The position of each field of :data:`HEAD` in a record with IPv4 hosts, keyed by field name."""
 V6_MORE_BYTES: Final = V6_BYTES - V4_BYTES
-"""So much further back lies what follows a host with an IPv6 address."""
+"""Number of bytes by which an IPv6 host shifts the fields after it."""
 
 
 def head_format(sys_flag: int = 0, first: str = "size", last: str = "body_length") -> str:
-    """Return the format, as :mod:`struct` has it, of some consecutive fields of :data:`HEAD`."""
+    """Return the :mod:`struct` format of the fields of :data:`HEAD` from ``first`` to ``last``, for the hosts of a sysFlag."""
     sizes = {
         "born_host": V6_BYTES if sys_flag & BORN_HOST_V6 else V4_BYTES,
         "store_host": V6_BYTES if sys_flag & STORE_HOST_V6 else V4_BYTES,
@@ -80,28 +80,28 @@ def head_format(sys_flag: int = 0, first: str = "size", last: str = "body_length
 
 
 HEAD_V4: Final = struct.Struct(">" + head_format())
-"""All of :data:`HEAD`, of a record between IPv4 hosts."""
+"""The struct of all fields of :data:`HEAD`, in a record with IPv4 hosts."""
 _HEADS: Final = {bits: struct.Struct(">" + head_format(bits)) for bits in (0, BORN_HOST_V6, STORE_HOST_V6, HOSTS_V6)}
 
 
 def head_struct(sys_flag: int) -> struct.Struct:
-    """Return what packs and unpacks all of :data:`HEAD` in a record with a sysFlag."""
+    """Return the struct of all fields of :data:`HEAD`, for the hosts of a sysFlag."""
     return _HEADS[sys_flag & HOSTS_V6]
 
 
 def picked(*names: str) -> struct.Struct:
-    """Return what unpacks some integers of :data:`HEAD`, in their order, from a record between IPv4 hosts."""
+    """Return a struct that unpacks only the named integers of :data:`HEAD`, in their order, with IPv4 hosts."""
     parts = [_LETTERS[field.kind] if field.name in names else f"{field.size_bytes}x" for field in HEAD]
     return struct.Struct(">" + "".join(parts).rstrip("x0123456789"))
 
 
 def hosts_flag(born_host: bytes, store_host: bytes) -> int:
-    """Return the bits of the sysFlag that say how long the hosts are."""
+    """Return the sysFlag's bits that mark IPv6 hosts, from the lengths of two packed hosts."""
     born = BORN_HOST_V6 if len(born_host) == V6_BYTES else 0
     return born | (STORE_HOST_V6 if len(store_host) == V6_BYTES else 0)
 
 
 def head_dtype() -> list[tuple[str, str]]:
-    """Return :data:`HEAD` between IPv4 hosts, as numpy has the fields of a structure."""
+    """Return the fields of :data:`HEAD`, with IPv4 hosts, as the description of a numpy structured type."""
     numbers = {"int32": ">i4", "uint32": ">u4", "int64": ">i8"}
     return [(field.name, numbers.get(field.kind, f"V{field.size_bytes}")) for field in HEAD]

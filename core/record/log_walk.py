@@ -1,16 +1,17 @@
-"""The walk over a log: whole records, what lies between them, and where the log goes on behind damage.
+"""The scan of a log: it finds the valid records, the gaps between them, and where the log continues after damage.
 
-What may begin a record is known: the start of a file, and the end of a whole record. A body may hold anything, also bytes that
-look like a record, so behind damage the walk is careful about where it continues:
+A record begins at the start of a file or at the end of a valid record. A body can contain bytes that look like a record, so
+after damage the scan chooses carefully where to continue:
 
-1. A damaged record whose size agrees with its inner lengths vouches for where it ends; nothing within it is looked at. Where
-   the two disagree, and it says that it lies there, either is taken at whose end a whole record begins.
-2. The start of a file always counts; elsewhere every place with a magic is tried.
-3. What is found there must be whole, say that it lies there, and fit to what is known of the log (:class:`WalkPolicy`).
+1. If the size of a damaged record agrees with its inner lengths, its end is trusted, and its content is skipped. If they
+   disagree, and the record has the right physical offset, either end is accepted if a valid record begins there.
+2. The start of a file is always tried. In addition, every position with a magic is tried.
+3. The record found there must be valid, have the right physical offset, and fit what is known of the log
+   (:class:`WalkPolicy`).
 
-Records behind the bad place that are older than the last good one are stale: RocketMQ left them there when it recovered, and
-went on before them. What the walk cannot tell: two or more records forged in a row, for the very place they lie at, in a body
-whose own record is damaged in its lengths.
+Records after the damage that are older than the last good record are stale: an earlier recovery by RocketMQ left them there and
+continued the log before them. The scan cannot detect a sequence of records forged for their exact position inside a body whose
+record has damaged lengths.
 """
 
 from __future__ import annotations
@@ -34,91 +35,93 @@ from flintmq.core.record.log_part import LogPart, is_blank, is_file_end, is_zero
 
 NEVER: Final = 2**63 - 1
 _ROWS_FIRST: Final = 256
-"""So few at first, and again behind damage: a log full of it must not cost a checksum of thousands of records each time."""
+"""Number of records to check at first and after damage; small, so that frequent damage does not cost many checksums."""
 _PHYSICAL: Final = picked("physical_offset")
 Place = tuple[int, int]
-"""Number of a file, and a position in it."""
+"""The index of a file, and a position in that file."""
 
 
 class Kind(enum.Enum):
-    """What a stretch of the log is."""
+    """The kind of a stretch of the log."""
 
     RECORD = "record"
     BLANK = "blank"
-    """The end of a file that had no room for the next record."""
+    """The unused end of a file that had no space for the next record."""
     DAMAGE = "damage"
-    """Bytes that are no record, with whole records behind them."""
+    """Bytes that are not a valid record, followed by valid records."""
     TAIL = "tail"
-    """Bytes behind the last record that are not zero, and nothing whole among them: torn."""
+    """Bytes after the last record that are not zero and contain no valid record: a torn write."""
     STALE = "stale"
-    """Bytes behind the last record with older whole records among them: an earlier recovery left them."""
+    """Bytes after the last record that contain older valid records, left by an earlier recovery."""
     UNUSED = "unused"
-    """Zeros to the end."""
+    """Zeros up to the end of the file."""
 
 
 class Run(msgspec.Struct, frozen=True, eq=False):
-    """Consecutive whole records of one file; each list has an item a record, and there is at least one."""
+    """Consecutive valid records of one file, at least one; the lists have one item per record."""
 
     view: memoryview
-    """Of the file."""
+    """The content of the file."""
     begins: Sequence[int]
-    """Where they begin in it."""
+    """Start positions of the records in the file."""
     sys_flags: Sequence[int]
     stored_ms: Sequence[int]
     end: int
-    """Where the last one ends."""
+    """End position of the last record in the file."""
 
     def records(self) -> Iterator[rec.Record]:
-        """Read them."""
+        """Yield the decoded records."""
         return (rec.decode_record(self.view, at, check_crc=False) for at in self.begins)
 
     def bounds(self) -> Iterator[tuple[int, int]]:
-        """Return where each begins and ends in the file."""
+        """Return the start and end position of each record in the file."""
         return pairwise((*self.begins, self.end))
 
 
 class Stretch(msgspec.Struct, frozen=True):
-    """A piece of the log. Positions are physical offsets in bytes."""
+    """A contiguous part of the log of one kind; ``start`` and ``end`` are physical offsets in bytes."""
 
     kind: Kind
     start: int
     end: int
     reason: str = ""
-    """Why it cannot be read as a record; of a BLANK, what is wrong with it."""
+    """The reason why the bytes are not a valid record; for a BLANK, what is wrong with it, if anything."""
     run: Run | None = None
-    """Of kind RECORD: its records."""
+    """The records, for the kind RECORD; otherwise None."""
 
 
 def holds_zero(properties: bytes, _end_offset_bytes: int) -> bool:
-    """Return whether a part of the properties, which no checksum covers, was not written: no message of FlintMQ has a
-    zero there."""
+    """Return whether properties contain a zero byte, so that a part of them was not written to disk.
+
+    No checksum covers the properties, and FlintMQ stores no message with a zero byte in them.
+    """
     return 0 in properties
 
 
 class WalkPolicy(msgspec.Struct, frozen=True):
-    """What a walk takes for whole, and for the log's continuation behind damage."""
+    """The rules by which a scan accepts records as valid, and chooses where the log continues after damage."""
 
     check_crc: bool = True
-    """Whether bodies are compared with their CRC. Behind damage they always are."""
+    """Whether to compare bodies with their CRCs; after damage they are always compared."""
     trusted_ms: int = NEVER
-    """The store time up to which records are known to be written wholly, as long as times grow; NEVER for all records."""
+    """The store time up to which records are known to be completely written, while times ascend; NEVER: all records are."""
     is_torn: Callable[[bytes, int], bool] = holds_zero
-    """Whether properties that may be torn are, given them and the physical offset of their end."""
+    """A function that returns whether properties are torn, from the properties and the physical offset of their end."""
     next_queue_offsets: Mapping[tuple[str, int], int] | None = None
-    """By topic and queue id the queue offset that comes next, kept by the one who takes the records.
+    """The next queue offset of each queue, keyed by topic and queue id, which the user of the scan updates; or None.
 
-    With it the log goes on behind damage with a record that *continues*: another whole record follows it, or its queue offset
-    is one that its queue may have next; it may be older than the last good one if a younger one follows. None: it goes on
-    with any whole record that is no older.
+    With it, the log continues after damage at a record that is followed by another valid record, or whose queue offset can be
+    the next of its queue. That record may be older than the last good one if a younger one follows. With None, the log
+    continues at any valid record that is not older than the last good one.
     """
 
 
 class LogWalk:
-    """Walks a log. One thread.
+    """A scan of a log. Use it from one thread.
 
     Args:
-        parts: its files, in order.
-        policy: what counts.
+        parts: the files of the log, in order.
+        policy: the rules for valid records and for the continuation after damage.
     """
 
     def __init__(self, parts: Sequence[LogPart], policy: WalkPolicy) -> None:
@@ -126,22 +129,22 @@ class LogWalk:
         self._policy = policy
         self._checks = RecordCheck(check_crc=policy.check_crc)
         self.last_ms = 0
-        """Store time of the last record."""
+        """Store time of the last record, in ms since 1970."""
         self.newest_ms = 0
-        """The latest store time, where it matters; a caller may set it back."""
+        """Latest store time of the records, kept only if ``trusted_ms`` is set; a caller may set it back."""
         self._saw_older = False
-        """Whether the search behind a bad place has passed whole records that are older than the last good one."""
+        """Whether the search after damage has found valid records that are older than the last good one."""
         self._ahead_of: int | None = None
-        """Of a walk that only looks what follows: the bad place from which it does."""
+        """Physical offset of the damage, in a copy made by :meth:`ahead`; otherwise None."""
         self._younger: tuple[int, int] = (-1, 0)
-        """Position and store time of a record known to lie ahead."""
+        """Physical offset and store time of a known record further ahead."""
 
     def stretches(self, index: int = 0, at: int = 0) -> Iterator[Stretch]:
-        """Walk from a place to the log's end; its cost grows with the log's size only.
+        """Yield the stretches of the log from a position to its end, in time proportional to the log's size.
 
         Args:
-            index: number of the file to begin with.
-            at: the place in it.
+            index: the index of the first file.
+            at: the start position in that file.
         """
         parts = self._parts
         while index < len(parts):
@@ -160,7 +163,7 @@ class LogWalk:
                 index, at = index + 1, 0
                 continue
             start, reason = part.start + at, self._reason(part, at)
-            # Asked first: the rest of a log is mostly zeros, of which there may be gigabytes, and they are read once so.
+            # Check this first: the rest of a log is mostly zeros, perhaps gigabytes, which are then read only once.
             is_unused = self._is_unused(index, at)
             place = None if is_unused else self._behind(index, at)
             if place is None:
@@ -170,16 +173,16 @@ class LogWalk:
             yield Stretch(Kind.DAMAGE, start, parts[index].start + at, reason)
 
     def ahead(self, bad_offset_bytes: int, offset_bytes: int) -> Iterator[Stretch]:
-        """Walk from a position behind a bad one, with what is known before that, and leave this walk as it is."""
+        """Yield the stretches from a position after damage, with a copy of this scan, whose own state does not change."""
         ahead = copy.copy(self)
         ahead._ahead_of = bad_offset_bytes
         index = next(n for n, part in enumerate(self._parts) if offset_bytes < part.start + len(part.view))
         return ahead.stretches(index, offset_bytes - self._parts[index].start)
 
-    # records
+    # --- records ---
 
     def _runs(self, part: LogPart, at: int) -> Iterator[Run]:
-        """Walk to where no record is; in bulk where the log is long enough to be worth the import of numpy."""
+        """Yield runs of valid records up to the first position without one; in bulk if the log is long enough for numpy."""
         never = len(part.view) + 1
         bulk_from = at if lazy_numpy.loaded() else at + bulk_scan.BYTES_WORTH_NUMPY
         rows_max = _ROWS_FIRST
@@ -189,7 +192,7 @@ class LogWalk:
                 lazy_numpy.load()
                 run, is_all = self._in_bulk(part, at, rows_max)
                 rows_max = min(4 * rows_max, bulk_scan.ROWS_MAX)
-                bulk_from = bulk_from if is_all else never  # there is little left, or nothing good
+                bulk_from = bulk_from if is_all else never  # few records are left, or the next one is invalid
             if run is None:
                 run = self._one_by_one(part, at, bulk_from)
             if run is None:
@@ -218,7 +221,7 @@ class LogWalk:
         return Run(view, begins, sys_flags, all_stored_ms, at) if begins else None
 
     def _in_bulk(self, part: LogPart, at: int, rows_max: int) -> tuple[Run | None, bool]:
-        """Return whole records that were checked together, and whether all were whole that seemed to be there."""
+        """Return a run of records that were checked in bulk, and whether all records found there were valid."""
         view = part.view
         places = bulk_scan.chain(view, at, len(view), rows_max)
         rows = bulk_scan.whole_heads(view, places) if len(places) >= bulk_scan.ROWS_MIN else None
@@ -233,7 +236,7 @@ class LogWalk:
         return run, good == len(places)
 
     def _before_torn(self, part: LogPart, rows: Heads) -> int:
-        """Return how many records come before the first whose properties are torn."""
+        """Return the number of records before the first with torn properties."""
         if self._policy.trusted_ms == NEVER:
             return len(rows)
         stored_ms = rows.store_timestamp_ms
@@ -251,7 +254,7 @@ class LogWalk:
         return next(torn, len(rows))
 
     def _doubts(self, newest_ms: int, stored_ms: int) -> bool:
-        """Return whether a record, stored at a time, may not be written wholly, as far as the times tell."""
+        """Return whether a record may be incompletely written, by its store time."""
         trusted_ms = self._policy.trusted_ms
         return trusted_ms != NEVER and not newest_ms <= stored_ms <= trusted_ms
 
@@ -260,7 +263,7 @@ class LogWalk:
         return 0 in properties and self._policy.is_torn(properties, part.start + end)
 
     def _check(self, part: LogPart, at: int, *, check_crc: bool = True) -> rec.Record:
-        """Return the whole record at a place. Raises RecordError."""
+        """Return the valid record at a position. Raises RecordError."""
         record = check_record(part.view, at, part.start + at, check_crc=check_crc)
         end = at + record.size_bytes
         if self._doubts(self.newest_ms, record.store_timestamp_ms) and self._is_torn(
@@ -270,17 +273,17 @@ class LogWalk:
         return record
 
     def _reason(self, part: LogPart, at: int) -> str:
-        """Return why no whole record lies at a place."""
+        """Return the reason why there is no valid record at a position."""
         try:
             self._check(part, at, check_crc=self._policy.check_crc)
         except rec.RecordError as error:
             return str(error)
         return "a whole record, but nothing it continues"
 
-    # damage
+    # --- damage ---
 
     def _behind(self, index: int, at: int) -> Place | None:
-        """Return where the log continues behind a bad place; None where it does not."""
+        """Return the place where the log continues after damage; None if it does not continue."""
         bad = self._parts[index].start + at if self._ahead_of is None else self._ahead_of
         self._saw_older = False
         for number, begin, is_sure in self._candidates(index, at):
@@ -294,7 +297,7 @@ class LogWalk:
         return None
 
     def _candidates(self, index: int, at: int) -> Iterator[tuple[int, int, bool]]:
-        """Places, as number of a file and position, at which the log may go on, and whether each need not prove itself."""
+        """Yield the places where the log may continue after damage: file index, position, and whether the place is certain."""
         part = self._parts[index]
         begin = at + 1
         by_size, by_fields = at + rec.SIZE_AND_MAGIC.unpack_from(part.view, at)[0], rec.inner_end(part.view, at)
@@ -313,7 +316,7 @@ class LogWalk:
                 yield number, start, False
 
     def _goes_on(self, number: int, at: int, bad: int, *, is_sure: bool) -> int | None:
-        """Return the store time with which the log goes on at a place behind a bad one; None where it does not."""
+        """Return the store time of the record with which the log continues at a candidate place; None if it does not."""
         part, known = self._parts[number], self._policy.next_queue_offsets
         if is_blank(part.view, at):
             return self._first_ms(number + 1) if known is not None else None
@@ -323,7 +326,7 @@ class LogWalk:
         stored_ms = record.store_timestamp_ms
         if known is None:
             if 0 < part.start + at - max(bad, part.start) < rec.RECORD_MIN_BYTES:
-                return None  # no filler has room there
+                return None  # the damaged part is too small for any record
             fits = stored_ms >= self.last_ms
         else:
             lost = (part.start + at - bad) // rec.RECORD_MIN_BYTES
@@ -339,14 +342,14 @@ class LogWalk:
         return stored_ms if fits else None
 
     def _first_ms(self, number: int) -> int | None:
-        """Return the store time of a file's first record (of the next file's, where it is blank); None without a whole one."""
+        """Return the store time of the first record of a file, or of the next file that is not blank; None without one."""
         while number < len(self._parts) and is_blank(self._parts[number].view, 0):
             number += 1
         record = self._whole(self._parts[number], 0) if number < len(self._parts) else None
         return None if record is None else record.store_timestamp_ms
 
     def _whole(self, part: LogPart, at: int) -> rec.Record | None:
-        """Return the whole record at a place, None where there is none; what costs a checksum comes last."""
+        """Return the valid record at a position, or None; the check that needs no checksum comes first."""
         if not _says_it_lies_here(part, at):
             return None
         try:
@@ -355,7 +358,7 @@ class LogWalk:
             return None
 
     def _younger_follows(self, number: int, at: int, bad: int) -> bool:
-        """Return whether some record from a place on is no older than the last good one."""
+        """Return whether any record from a position on is at least as young as the last good one."""
         offset_bytes = self._parts[number].start + at
         position, stored_ms = self._younger
         if position >= offset_bytes and stored_ms >= self.last_ms:
@@ -368,14 +371,14 @@ class LogWalk:
         return False
 
     def _is_unused(self, index: int, at: int) -> bool:
-        """Return whether nothing but zeros lies from a place on, in all files behind it as well."""
+        """Return whether there are only zeros from a position to the end of the log."""
         parts = self._parts
         return is_zero(parts[index], at, len(parts[index].view)) and all(
             is_zero(part, 0, len(part.view)) for part in parts[index + 1 :]
         )
 
     def _rest(self, index: int, at: int, reason: str, *, is_unused: bool) -> Iterator[Stretch]:
-        """Yield what lies behind the last whole record; of a log without anything there, that it holds zeros."""
+        """Yield the stretches after the last valid record: UNUSED for zeros, otherwise STALE or TAIL."""
         kind = Kind.STALE if self._saw_older else Kind.TAIL
         for number in range(index, len(self._parts)):
             part = self._parts[number]
@@ -394,7 +397,7 @@ def _says_it_lies_here(part: LogPart, at: int) -> bool:
 
 
 def _why_odd(view: memoryview, at: int) -> str:
-    """Return what is wrong with a blank whose size is: readers, and a start, go by its magic alone."""
+    """Return what is wrong with a blank's stated size; empty if it is right. Readers use only the blank's magic."""
     if is_blank(view, at):
         return ""
     return f"the blank says {rec.SIZE_AND_MAGIC.unpack_from(view, at)[0]} bytes are left, there are {len(view) - at}"

@@ -1,6 +1,7 @@
-"""Message properties: a map on the outside, one string on disk and on the wire (docs/internals/store-format.md, Properties).
+"""Message properties: a mapping in memory, and one string on disk and on the wire.
 
-``name 0x01 value 0x02 name 0x01 value`` with or without a last 0x02; an entry without a name or a value is left out.
+The string is ``name 0x01 value 0x02 name 0x01 value``, with or without a final 0x02. Entries without a name or a value are
+ignored. See docs/internals/store-format.md, Properties.
 """
 
 from __future__ import annotations
@@ -39,32 +40,32 @@ CORRELATION_ID: Final = "CORRELATION_ID"
 REPLY_TO_CLIENT: Final = "REPLY_TO_CLIENT"
 """The client id of the requester."""
 TTL: Final = "TTL"
-"""How long the requester waits, in ms."""
+"""The time that the requester waits for the reply, in ms."""
 MSG_TYPE: Final = "MSG_TYPE"
-"""``reply`` for a reply."""
+"""The message type: ``reply`` for a reply, absent otherwise."""
 PUSH_REPLY_TIME: Final = "PUSH_REPLY_TIME"
-"""When the broker passed a reply on, in ms."""
+"""The time at which the broker forwarded a reply, in ms since 1970."""
 ARRIVE_TIME: Final = "ARRIVE_TIME"
-"""When a reply arrived at the requester, in ms."""
+"""The time at which a reply arrived at the requester, in ms since 1970."""
 TIMER_DELIVER_MS: Final = "TIMER_DELIVER_MS"
-"""When to deliver, in ms since 1970."""
+"""The requested delivery time, in ms since 1970."""
 TIMER_DELAY_MS: Final = "TIMER_DELAY_MS"
 TIMER_DELAY_SEC: Final = "TIMER_DELAY_SEC"
 TIMER_OUT_MS: Final = "TIMER_OUT_MS"
-"""When a waiting message is due, in ms since 1970; set by the broker."""
+"""The time at which a waiting message is due, in ms since 1970; set by the broker."""
 KEY_SEPARATOR: Final = " "
 _UNIQ_KEY_MARK: Final = b"UNIQ_KEY\x01"
 _REMEMBERED_MAX_BYTES: Final = 512
-"""Longer properties are looked into each time: clients decide about their length."""
+"""Maximum size of properties whose parsed values are cached; clients determine the size, so longer ones are not cached."""
 _SEPARATOR: Final = ord(PROPERTY_SEPARATOR)
 _VALUES_OF: Final = {
     name: re.compile(rb"\x02%b\x01([^\x02]+)" % name) for name in (b"TAGS", b"KEYS", b"UNIQ_KEY", b"DELAY", b"TRAN_MSG")
 }
-"""The entries of a name that have a value. Searched from the front, as a search from the end looks at each byte in turn."""
+"""Patterns of entries with a value, keyed by name. They search forward, which is faster than a regex search from the end."""
 
 
 def string_to_properties(text: str) -> dict[str, str]:
-    """Parse the stored form. Lenient like RocketMQ: what cannot be an entry is skipped, the last of equals wins."""
+    """Return the properties in a stored string. As in RocketMQ, invalid entries are skipped, and the last duplicate wins."""
     result: dict[str, str] = {}
     if text:
         for entry in text.split(PROPERTY_SEPARATOR):
@@ -113,31 +114,35 @@ class _StoredProperties(msgspec.Struct, gc=False):
 
 Mapping.register(_StoredProperties)
 stored_properties: Final = cast("Callable[[bytes], Mapping[str, str]]", _StoredProperties)
-"""A map of properties as they are stored, parsed when it is first read: most messages' never is. (A class of
-msgspec's, which costs half of what another does to make, and nothing to collect.)"""
+"""Return a mapping of stored properties, which is parsed at first access; for most messages that never happens.
+
+It is a msgspec class, because those are created in half the time and are not tracked by the garbage collector."""
 
 
 class AlikeProperties(Sequence[bytes]):
-    """Properties, as stored, of messages that are alike in all but the value of UNIQ_KEY, as one sender's are.
+    """The stored properties of messages that differ only in the value of UNIQ_KEY, as the messages of one sender often do.
 
-    What is the same for all is kept, and looked at, once. Immutable; made by :meth:`of`, which proves it.
+    The common parts are stored and examined once. Immutable; create it with :meth:`of` or :meth:`found_in`, which check that.
     """
 
     __slots__ = ("before", "behind", "length", "uniq_keys")
 
     def __init__(self, before: bytes, uniq_keys: Sequence[bytes], behind: bytes) -> None:
         self.before = before
-        """What stands before the value."""
+        """The common bytes before the value of UNIQ_KEY."""
         self.uniq_keys = uniq_keys
-        """The values: at least one, ASCII without NUL, of one length."""
+        """The values of UNIQ_KEY, at least one, all ASCII without NUL and of the same length."""
         self.behind = behind
-        """What stands behind the value: nothing, or a separator and more."""
+        """The common bytes after the value: empty, or a separator and further entries."""
         self.length = len(before) + len(uniq_keys[0]) + len(behind)
-        """Of each, in bytes."""
+        """Size of each message's properties, in bytes."""
 
     @classmethod
     def of(cls, before: bytes, uniq_keys: Sequence[bytes], behind: bytes) -> AlikeProperties | None:
-        """Return properties of these parts, the middle ones of one length; None where taking them apart would find others."""
+        """Return properties made of these parts; None if a parser would find another UNIQ_KEY in them.
+
+        The values in ``uniq_keys`` must have the same length.
+        """
         first, joined = uniq_keys[0], b"".join(uniq_keys)
         is_found = (
             first
@@ -153,7 +158,7 @@ class AlikeProperties(Sequence[bytes]):
 
     @classmethod
     def found_in(cls, all_stored: Sequence[bytes]) -> AlikeProperties | None:
-        """Return the properties of several messages where they are alike, None where they are not."""
+        """Return the stored properties of several messages in this form; None if they differ in more than UNIQ_KEY."""
         first = all_stored[0]
         begin, end = uniq_key_place(first)
         count = len(all_stored)
@@ -184,7 +189,7 @@ class AlikeProperties(Sequence[bytes]):
 
 
 def uniq_key_place(stored: bytes) -> tuple[int, int]:
-    """Return where the first value of UNIQ_KEY seems to begin and to end; the same place twice where there is none."""
+    """Return the presumable start and end of the first value of UNIQ_KEY; two equal numbers if there is none."""
     begin = stored.find(_UNIQ_KEY_MARK) + len(_UNIQ_KEY_MARK)
     if begin < len(_UNIQ_KEY_MARK):
         return 0, 0
@@ -193,7 +198,7 @@ def uniq_key_place(stored: bytes) -> tuple[int, int]:
 
 
 def with_shared(all_own: Sequence[bytes], shared: bytes) -> Sequence[bytes]:
-    """Messages' own properties, as stored, with what they share behind them."""
+    """Return the stored properties of messages, each with the shared properties appended."""
     if isinstance(all_own, AlikeProperties) and _UNIQ_KEY_MARK not in shared:
         before, keys, behind = all_own.before, all_own.uniq_keys, all_own.behind
         behind += shared if behind and behind[-1] == _SEPARATOR else b"\x02" + shared
@@ -203,15 +208,15 @@ def with_shared(all_own: Sequence[bytes], shared: bytes) -> Sequence[bytes]:
 
 
 def has_nul(all_stored: Sequence[bytes]) -> bool:
-    """Return whether the character NUL is in the properties of any message."""
+    """Return whether the stored properties of any message contain the character NUL."""
     if isinstance(all_stored, AlikeProperties):
         return 0 in all_stored.before or 0 in all_stored.behind
     return b"\0" in b"".join(all_stored)
 
 
 def nul_error() -> ValueError:
-    """Return why such properties are not stored."""
-    # Only this detects properties of which a crash left a part: no checksum covers them.
+    """Return the error for properties that contain the character NUL."""
+    # NUL is refused because it is the only sign of properties that a crash left incomplete: no checksum covers them.
     return ValueError("properties cannot hold the character NUL")
 
 
@@ -222,7 +227,7 @@ _WAITING_MARKS: Final = (b"DELAY\x01", b"TIMER_D", b"TRAN_MSG\x01")
 def may_wait(all_stored: Sequence[bytes]) -> bool:
     """Return False if no message has a property that asks for a delay, a time of delivery or a transaction.
 
-    True says nothing: the marks are also found within values.
+    True means that a message may have one: the marks can also be in values.
     """
     if isinstance(all_stored, AlikeProperties):
         before, behind = all_stored.before, all_stored.behind
@@ -232,16 +237,16 @@ def may_wait(all_stored: Sequence[bytes]) -> bool:
 
 @lru_cache(maxsize=1_024)
 def _may_wait(before: bytes, behind: bytes) -> bool:
-    """Return whether either has such a mark. The properties of one sender are the same in each batch."""
+    """Return whether either part contains such a mark; cached, because a sender's batches have the same parts."""
     return any(mark in before or mark in behind for mark in _WAITING_MARKS)
 
 
 IndexColumns = tuple[Sequence[str], Sequence[str], Sequence[bytes]]
-"""TAGS, KEYS and UNIQ_KEY (UTF-8) of messages, empty where there is none."""
+"""Three columns with an item per message, empty if absent: TAGS, KEYS, and UNIQ_KEY in UTF-8."""
 
 
 def index_columns(all_stored: Sequence[bytes]) -> IndexColumns:
-    """Return what queues and index want to know of many messages' stored properties."""
+    """Return the TAGS, KEYS and UNIQ_KEYs in many messages' stored properties, for consume queues and index."""
     if isinstance(all_stored, AlikeProperties):
         count = len(all_stored)
         before, behind = all_stored.before, all_stored.behind
@@ -254,15 +259,15 @@ def index_columns(all_stored: Sequence[bytes]) -> IndexColumns:
 
 @lru_cache(maxsize=1_024)
 def _tags_and_keys(before: bytes, behind: bytes) -> tuple[str, str]:
-    """Return TAGS and KEYS of what stands around a value of UNIQ_KEY; those of one sender are the same in each batch."""
+    """Return TAGS and KEYS in the parts around the value of UNIQ_KEY; cached, as a sender's batches have the same parts."""
     padded = b"\x02%b-%b\x02" % (before, behind)
     return stored_value(padded, b"TAGS"), stored_value(padded, b"KEYS")
 
 
 def stored_values(all_stored: Sequence[bytes], names: Sequence[bytes]) -> list[list[str]]:
-    """Return what :func:`stored_value` finds in many messages' properties, a column for each name.
+    """Return the values of some properties in many messages' stored properties, as a column for each name.
 
-    Nothing is taken apart: that costs by the number of entries, and a batch of 4 MiB has room for two million.
+    The properties are searched, not parsed: parsing costs time for each entry, and a batch of 4 MiB can have two million.
     """
     joined = b"".join(all_stored)
     padded = [b"\x02%b\x02" % stored for stored in all_stored]
@@ -270,9 +275,9 @@ def stored_values(all_stored: Sequence[bytes], names: Sequence[bytes]) -> list[l
 
 
 def _values(all_padded: list[bytes], name: bytes) -> list[str]:
-    """:func:`stored_value` of each, at a third of the cost where the last entry of the name has a value."""
+    """Return the :func:`stored_value` of each, in a third of the time if the last entry of the name has a value."""
     mark = b"\x02%b\x01" % name
-    # Where there is none, all of it is what lies behind, and begins with a separator: the value is empty, too.
+    # Without the mark, rpartition() returns the whole text, which begins with a separator, so the value is empty.
     values = [padded.rpartition(mark)[2].partition(b"\x02")[0] for padded in all_padded]
     if all(values) and b"".join(values).isascii():
         return [value.decode() for value in values]
@@ -283,11 +288,11 @@ def _values(all_padded: list[bytes], name: bytes) -> list[str]:
 
 
 def stored_value(padded: bytes, name: bytes) -> str:
-    """Return what :func:`stored_properties` has under a name, empty without it; found without taking the others apart.
+    """Return the value of one property in stored properties, found by a search; empty if there is none.
 
     Args:
-        padded: the properties as stored, with a separator before and behind them.
-        name: one of the names that are looked for so, in ASCII.
+        padded: the stored properties, with a separator before and after them.
+        name: one of the names in ``_VALUES_OF``.
     """
     mark = b"\x02%b\x01" % name
     found = padded.rfind(mark)
@@ -295,18 +300,18 @@ def stored_value(padded: bytes, name: bytes) -> str:
         return ""
     begin = found + len(mark)
     end = padded.index(b"\x02", begin)
-    if begin == end:  # it has no value, and one before it counts
+    if begin == end:  # the entry has no value, so an earlier entry counts
         found = padded.rfind(mark, 0, begin - 1)
         if found < 0:
             return ""
         begin = found + len(mark)
         end = padded.index(b"\x02", begin)
-    if begin == end:  # a stranger may have put a thousand of them in a row
+    if begin == end:  # a client can send thousands of entries without a value
         values = _VALUES_OF[name].findall(padded)
         return str(values[-1], "utf-8", "replace") if values else ""
     return str(padded[begin:end], "utf-8", "replace")
 
 
 def properties_to_string(properties: Mapping[str, str]) -> str:
-    """Return the stored form, without a last separator (as 4.9 writes it)."""
+    """Return properties as a stored string, without a final separator, as RocketMQ 4.9 writes it."""
     return PROPERTY_SEPARATOR.join([f"{name}{NAME_VALUE_SEPARATOR}{value}" for name, value in properties.items()])

@@ -1,7 +1,7 @@
-"""The commit log record (docs/internals/store-format.md, Commit log record), the one format everything else is derived from.
+"""Encodes and decodes the commit log's records, from which queues, index and all other files can be rebuilt.
 
-Its fields are in :mod:`flintmq.core.record.layout`. A file that has no room for the next record ends in a
-BLANK: ``remaining 4 | blank magic 4``.
+The fields are in :mod:`flintmq.core.record.layout`. A file without space for the next record ends with a blank:
+``remaining 4 | blank magic 4``. See docs/internals/store-format.md, Commit log record.
 """
 
 from __future__ import annotations
@@ -37,63 +37,65 @@ MAGIC_V2: Final = 0xDAA320AB
 MAGIC_BLANK: Final = 0xCBD43194
 BLANK_MIN_BYTES: Final = 8
 RECORD_MIN_BYTES: Final = sum(field.size_bytes for field in FIELDS if field.kind != "bytes")
-"""An IPv4 record without body, topic and properties."""
+"""Size of a record with IPv4 hosts and without body, topic and properties."""
 
 SIZE_AND_MAGIC: Final = picked("size", "magic")
 HEAD_V4_BYTES: Final = HEAD_V4.size
-"""Everything before the body, of a record between IPv4 hosts."""
+"""Size of the fields before the body, in a record with IPv4 hosts."""
 pack_head_v4: Final = HEAD_V4.pack
-"""Packs it, from the fields in their order; struct.error where one has a value that the record cannot hold."""
+"""Return the packed fields before the body, with IPv4 hosts; struct.error if a value does not fit its field."""
 _INT32: Final = struct.Struct(">i")
 _INT64: Final = struct.Struct(">q")
 _INT16: Final = struct.Struct(">h")
 _SYS_FLAG_AT: Final = HEAD_AT["sys_flag"]
 _STORE_TIMESTAMP_AT: Final = HEAD_AT["store_timestamp"]
 _WIDE_TOPIC_MAX: Final = 2**15 - 1
-"""The length of a topic has a sign in Java, under magic V2 too."""
+"""Maximum length of a topic with magic V2, whose two length bytes are signed in Java."""
 _ANYWHERE: Final = Path()
 
 
 About = tuple[int, str, str]
-"""What queues and index want of a message's properties: tags code, KEYS, UNIQ_KEY; 0 and empty where there is none."""
+"""The values of a message that consume queues and index need: tags code (0 without), KEYS and UNIQ_KEY (empty without)."""
 
 
 class MessageExtBrokerInner(msgspec.Struct, gc=False):
-    """A message on its way into the commit log."""
+    """A message to append to the commit log."""
 
     topic: str
     queue_id: int
     body: bytes
     properties: Mapping[str, str]
     properties_bytes: bytes
-    """What is stored, UTF-8. May say more than ``properties`` (see docs/internals/store-format.md, Properties)."""
+    """The properties to store, in UTF-8; they can have entries that ``properties`` lacks (store-format.md, Properties)."""
     born_timestamp_ms: int
     born_host: bytes
-    """Packed, 8 or 20 bytes."""
+    """The sender's address and port, packed in 8 or 20 bytes."""
     store_host: bytes
     flag: int = 0
     sys_flag: int = 0
     reconsume_times: int = 0
     prepared_transaction_offset_bytes: int = 0
     wait: bool = True
-    """False when the sender does not wait for durability (property WAIT)."""
+    """Whether the sender waits for durability (property WAIT)."""
     about: About | None = None
-    """Where it is known without a look at the properties; such a message waits for nothing else, and has no NUL in it."""
+    """Values already known for queues and index, or None.
+
+    A message with them is not delayed or transactional, and its properties contain no NUL."""
 
     @property
     def tags_code(self) -> int:
-        """The consume queue's tags code."""
+        """The tags code of the message's unit in its consume queue."""
         return tags_hash(self.properties.get(props.TAGS, ""))
 
 
 class Record(msgspec.Struct):
-    """A record read back."""
+    """A decoded record."""
 
     topic: str
     queue_id: int
     queue_offset: int
     commit_log_offset_bytes: int
-    """As written in the record; equals its place in the log."""
+    """The physical offset stored in the record, which equals its position in the log."""
     size_bytes: int
     flag: int
     sys_flag: int
@@ -109,20 +111,20 @@ class Record(msgspec.Struct):
 
     @property
     def properties(self) -> dict[str, str]:
-        """Parsed at each call."""
+        """The properties as a new mapping; they are parsed at each access."""
         return props.string_to_properties(self.properties_bytes.decode("utf-8", "replace"))
 
 
 class RecordError(ValueError):
-    """Bytes that are no whole, valid record."""
+    """The bytes are not a complete, valid record."""
 
 
 @lru_cache(maxsize=8_192)
 def topic_field(topic: str) -> bytes:
-    """Return the record's topic with its length byte.
+    """Return a topic as a record stores it, with its length byte.
 
     Raises:
-        ValueError: its length does not fit a signed byte, or its queues could have no folder.
+        ValueError: the length does not fit a signed byte, or the name cannot be that of a folder.
     """
     raw = topic.encode("utf-8")
     if not 0 < len(raw) <= TOPIC_MAX_BYTES:
@@ -136,10 +138,10 @@ def topic_field(topic: str) -> bytes:
 
 @lru_cache(maxsize=16_384)
 def record_tail(topic: str, properties_length: int) -> bytes:
-    """Return what lies between body and properties: the topic, and the properties' length.
+    """Return the bytes of a record between body and properties: the topic and the length of the properties.
 
     Raises:
-        ValueError: the topic is none (see :func:`topic_field`), or the length does not fit a signed short.
+        ValueError: the topic is invalid (see :func:`topic_field`), or the length does not fit a signed short.
     """
     if properties_length > PROPERTIES_MAX_BYTES:
         raise ValueError(f"properties have at most {PROPERTIES_MAX_BYTES} bytes, not {properties_length}")
@@ -148,13 +150,13 @@ def record_tail(topic: str, properties_length: int) -> bytes:
 
 @lru_cache(maxsize=4_096)
 def check_host(packed: bytes) -> None:
-    """Refuse what clients cannot take for an address.
+    """Check that clients can read a packed host as an address.
 
     Args:
-        packed: IP and port, as in the record.
+        packed: the IP and port in the format of a record.
 
     Raises:
-        ValueError: it has neither 8 nor 20 bytes, or its port is none.
+        ValueError: it does not have 8 or 20 bytes, or its port is out of range.
     """
     if len(packed) not in (V4_BYTES, V6_BYTES):
         raise ValueError(f"a host has {V4_BYTES} or {V6_BYTES} bytes, not {len(packed)}")
@@ -164,13 +166,13 @@ def check_host(packed: bytes) -> None:
 
 
 def check_place(queue_id: int, queue_offset: int) -> None:
-    """Refuse a place that no queue has. Raises ValueError."""
+    """Raise ValueError if a queue id or a queue offset is negative."""
     if queue_id < 0 or queue_offset < 0:
         raise ValueError(f"a message cannot lie at offset {queue_offset} of queue {queue_id}")
 
 
 def record_size(message: MessageExtBrokerInner) -> int:
-    """Return how many bytes the record will take."""
+    """Return the size of a message's record, in bytes."""
     return (
         RECORD_MIN_BYTES
         - 17
@@ -189,10 +191,10 @@ def encode_record(
     commit_log_offset_bytes: int,
     store_timestamp_ms: int,
 ) -> tuple[bytes, bytes, bytes, bytes]:
-    """Return the record's pieces, to be joined with those of other records.
+    """Return the record of a message as pieces of bytes, to be joined with those of other records.
 
-    ``size_bytes`` is :func:`record_size` of the message. The IPv6 bits of the flag are set from the hosts' lengths,
-    whatever the message says: a client chooses its sysFlag, and the bits decide where every later field lies.
+    ``size_bytes`` is the :func:`record_size` of the message. The IPv6 bits of the sysFlag are set from the hosts' lengths. The
+    message's own bits are ignored, because a client chooses them and they determine the positions of all later fields.
 
     Raises:
         ValueError, struct.error: a field has a value that some reader of the format refuses.
@@ -230,21 +232,21 @@ def encode_record(
 
 
 def encode_blank(remaining_bytes: int) -> bytes:
-    """Return the end-of-file mark for a file with so many bytes left (at least 8)."""
+    """Return the blank that marks the end of a file with ``remaining_bytes`` (at least 8) unused bytes."""
     return SIZE_AND_MAGIC.pack(remaining_bytes, MAGIC_BLANK)
 
 
 Fields = tuple[tuple[Any, ...], int, int, int, int]
-"""The values of :data:`~flintmq.core.record.layout.HEAD`, and where body, topic and properties begin and the record ends."""
+"""The values of :data:`~flintmq.core.record.layout.HEAD`, and the positions of body, topic, properties and the record's end."""
 
 
 def read_fields(view: memoryview, position: int) -> Fields:
-    """Return the fields of the record at a position of a buffer, and where its variable parts lie.
+    """Return the fixed fields of the record at a position of a buffer, and the positions of its variable parts.
 
-    Every length is checked against the record's own size and the buffer's end, so that garbage raises and is never followed.
+    Every length is checked against the record's size and the end of the buffer.
 
     Raises:
-        RecordError: no valid record is there; says which check failed.
+        RecordError: there is no valid record; the message names the failed check.
     """
     left = len(view) - position
     if left < RECORD_MIN_BYTES:
@@ -268,7 +270,7 @@ def read_fields(view: memoryview, position: int) -> Fields:
 
 
 def inner_end(view: memoryview, position: int) -> int | None:
-    """Return where the record at a position ends by its inner lengths alone; None where they lead out of the buffer."""
+    """Return the end of the record at a position, by its inner lengths alone; None if that is beyond the buffer."""
     limit = len(view)
     if limit - position < RECORD_MIN_BYTES:
         return None
@@ -280,14 +282,16 @@ def inner_end(view: memoryview, position: int) -> int | None:
 
 
 def _measured(view: memoryview, position: int, limit: int, values: tuple[Any, ...]) -> Fields:
-    """Return the fields of the record at a position; lengths are taken without a sign, as they lie.
+    """Return the fields of the record at a position, with its lengths read as unsigned numbers.
 
     Args:
-        limit: the position in the buffer beyond which no field before the properties may reach.
-        values: of the head, read as between IPv4 hosts.
+        view: the buffer.
+        position: the start of the record.
+        limit: the position in the buffer that no field before the properties may exceed.
+        values: the fields of the head, unpacked as if both hosts were IPv4.
 
     Raises:
-        RecordError: a length leads beyond the limit.
+        RecordError: a length exceeds the limit.
     """
     body_at = position + HEAD_V4_BYTES
     if values[7] & HOSTS_V6:
@@ -313,10 +317,10 @@ def _measured(view: memoryview, position: int, limit: int, values: tuple[Any, ..
 
 
 def decode_record(buffer: bytes | memoryview, position: int = 0, *, check_crc: bool = True) -> Record:
-    """Return the record at a position of a buffer.
+    """Return the decoded record at a position of a buffer.
 
     Raises:
-        RecordError: no valid record is there; says which check failed.
+        RecordError: there is no valid record; the message names the failed check.
     """
     view = memoryview(buffer)
     values, body_at, topic_at, properties_at, end = read_fields(view, position)
@@ -361,7 +365,7 @@ def decode_record(buffer: bytes | memoryview, position: int = 0, *, check_crc: b
 
 
 def read_topic(view: memoryview, topic_at: int, properties_at: int) -> str:
-    """Return the topic of a record whose variable parts begin at two places (see :func:`read_fields`). Raises RecordError."""
+    """Return the topic of a record, from the positions of :func:`read_fields`. Raises RecordError if it is not UTF-8."""
     try:
         return str(view[topic_at : properties_at - 2], "utf-8")
     except UnicodeDecodeError as error:
@@ -369,7 +373,11 @@ def read_topic(view: memoryview, topic_at: int, properties_at: int) -> str:
 
 
 def decode_records(buffer: bytes | memoryview) -> list[Record]:
-    """Read consecutive records, as a pull's answer carries them."""
+    """Return the decoded records of a buffer with consecutive records, such as the body of a pull's answer.
+
+    Raises:
+        RecordError: one of them is not valid.
+    """
     records = []
     position = 0
     view = memoryview(buffer)
@@ -381,12 +389,12 @@ def decode_records(buffer: bytes | memoryview) -> list[Record]:
 
 
 def sys_flag_at(buffer: bytes | memoryview, position: int) -> int:
-    """Return the flag of a record known to be valid, or of its head."""
+    """Return the sysFlag of a record that is known to be valid."""
     return int(_INT32.unpack_from(buffer, position + _SYS_FLAG_AT)[0])
 
 
 def store_timestamp_at(buffer: memoryview, position: int) -> int:
-    """Return the store timestamp of a record known to be valid, without decoding the rest."""
+    """Return the store time, in ms since 1970, of a record that is known to be valid, without decoding the rest."""
     v6 = sys_flag_at(buffer, position) & BORN_HOST_V6
     (timestamp,) = _INT64.unpack_from(buffer, position + _STORE_TIMESTAMP_AT + (V6_MORE_BYTES if v6 else 0))
     return int(timestamp)

@@ -1,4 +1,4 @@
-"""RecordBatch: consecutive records of the log, the value that flows from the log to the dispatchers.
+"""RecordBatch: consecutive records of the log, which the store passes to the dispatchers.
 
 ::
 
@@ -6,11 +6,11 @@
         for request in batch.requests():
             ...
 
-It says where records lie; their bodies are in the log, and ``context.bodies(batch)`` of the context that a dispatcher's factory
-was given reads them (:meth:`flintmq.core.kernel.hookspecs.DispatcherContext.bodies`).
+A batch describes records without their bodies, which are in the log. A dispatcher reads them with ``context.bodies(batch)``,
+where ``context`` is the argument of its factory (:meth:`flintmq.core.kernel.hookspecs.DispatcherContext.bodies`).
 
-A user of a batch asks for the form that it needs: one request a record, the units in which the records were appended,
-or numpy columns. Each form is made when it is first asked for, and kept for the next users of the batch.
+A batch has three forms: one request per record, the units in which the records were appended, or numpy columns. Each form is
+created at first use and cached for the next dispatchers.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 class RecordBatch:
     """Consecutive records of the log, in log order. Read-only; not thread-safe.
 
-    Nothing but the blank end of a file lies between two of them. A batch may be empty; its two positions are 0 then.
+    There can be blank ends of files between records, but no other records. A batch can be empty; its positions are then 0.
     """
 
     __slots__ = ("_columns", "_length", "_requests", "_units", "begin_offset_bytes", "end_offset_bytes")
@@ -45,7 +45,7 @@ class RecordBatch:
         requests: Sequence[DispatchRequest] | None = None,
         columns: RecordColumns | None = None,
     ) -> None:
-        """Make a batch of records in one form; see :meth:`of_requests`, :meth:`of_units` and :meth:`of_columns`."""
+        """Create a batch from one form; use :meth:`of_requests`, :meth:`of_units` or :meth:`of_columns`."""
         self._units = units if units is not None else requests
         self._requests = requests
         self._columns = columns
@@ -53,7 +53,7 @@ class RecordBatch:
         self.begin_offset_bytes = 0
         """Physical offset of the first record."""
         self.end_offset_bytes = 0
-        """Physical offset behind the last record."""
+        """Physical offset just past the last record."""
         if columns is not None:
             self._length = len(columns)
             self.begin_offset_bytes = int(columns.physical[0]) if self._length else 0
@@ -65,19 +65,19 @@ class RecordBatch:
 
     @classmethod
     def of_requests(cls, requests: Sequence[DispatchRequest]) -> RecordBatch:
-        """Make a batch of records that are known one by one."""
+        """Return a batch of records that are given as requests."""
         return cls(requests=requests)
 
     @classmethod
     def of_units(cls, units: Sequence[AppendUnit]) -> RecordBatch:
-        """Make a batch of what was just appended: records, and batch sends as a whole."""
+        """Return a batch of records that were just appended: single records, and batch sends as a whole."""
         if AppendedBatch not in map(type, units):
             return cls(requests=units)  # type: ignore[arg-type]
         return cls(units=units)
 
     @classmethod
     def of_columns(cls, columns: RecordColumns) -> RecordBatch:
-        """Make a batch of records that were read back from the log many at a time."""
+        """Return a batch of records that were read from the log in bulk."""
         return cls(columns=columns)
 
     def __len__(self) -> int:
@@ -88,16 +88,16 @@ class RecordBatch:
 
     @property
     def has_requests(self) -> bool:
-        """Whether the requests are made already, so that :meth:`requests` costs nothing."""
+        """Whether the requests exist already, so that :meth:`requests` costs nothing."""
         return self._requests is not None
 
     @property
     def has_columns(self) -> bool:
-        """Whether the columns are made already, so that :meth:`columns` costs nothing and needs no import of numpy."""
+        """Whether the columns exist already, so that :meth:`columns` costs nothing and does not import numpy."""
         return self._columns is not None
 
     def requests(self) -> Sequence[DispatchRequest]:
-        """Return one request a record. All callers share the same objects."""
+        """Return one request per record. All callers get the same objects."""
         requests = self._requests
         if requests is None:
             columns = self._columns
@@ -106,15 +106,15 @@ class RecordBatch:
         return requests
 
     def units(self) -> Sequence[AppendUnit]:
-        """Return the records as they were appended: requests, and batch sends as a whole.
+        """Return the records as they were appended: requests for single records, and batch sends as a whole.
 
-        A batch that was not just appended has requests only.
+        If the records were read back from the log, there are only requests.
         """
         units = self._units
         return units if units is not None else self.requests()
 
     def columns(self) -> RecordColumns:
-        """Return the records as numpy columns. Needs numpy, which is imported if it is not there yet."""
+        """Return the records as numpy columns; it imports numpy if that is not imported yet."""
         columns = self._columns
         if columns is None:
             from flintmq.core.record.bulk_columns import columns_of
@@ -123,16 +123,16 @@ class RecordBatch:
         return columns
 
     def queues(self) -> set[tuple[str, int]]:
-        """Return the (topic, queue id) of all records, invisible ones included."""
+        """Return the distinct (topic, queue id) of all records, including prepared and rolled back ones."""
         if self._units is not None:
             return {(unit.topic, unit.queue_id) for unit in self._units}
         return self.columns().queues()
 
     def requests_of(self, queues: Container[tuple[str, int]]) -> Iterator[DispatchRequest]:
-        """Walk the requests of some queues' records; of other records no request is made.
+        """Yield the requests of the records in some queues, without creating requests for other records.
 
         Args:
-            queues: (topic, queue id). It may change during the walk: each record is looked up when its turn comes.
+            queues: the (topic, queue id) of the queues. It can change during the iteration if the batch has units or requests.
         """
         units: Sequence[AppendUnit] | None = self._requests or self._units
         if units is not None:

@@ -1,4 +1,4 @@
-"""Structs of many equal rows: one call takes a whole batch apart, or puts it together."""
+"""Structs of many equal rows, by which one call packs or unpacks a whole batch."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from functools import lru_cache
 from typing import Final
 
 _KEPT_ROWS: Final = 64
-"""Structs of more rows are made for each use, which costs little beside the use; kept ones would hold memory."""
+"""Maximum number of rows of a cached struct; larger structs would occupy memory, and creating one costs little."""
 
 
 def rows_struct(rows: int, row: str, *lengths: int) -> struct.Struct:
-    """Packs and unpacks so many rows, big-endian and without gaps.
+    """Return the struct of a number of equal rows, big-endian and without gaps.
 
     Args:
-        rows: how many.
-        row: the format of one, as :mod:`struct` has it.
-        lengths: stand in it for each ``%d``: numbers are looked up faster than the format that is made of them.
+        rows: the number of rows.
+        row: the :mod:`struct` format of one row, with ``%d`` for each variable length.
+        lengths: the numbers for the ``%d``; the cache is faster with numbers as keys than with formatted strings.
     """
     return (_kept if rows <= _KEPT_ROWS else _kept.__wrapped__)(rows, row, *lengths)
 

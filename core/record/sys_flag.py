@@ -9,11 +9,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Flags = NDArray[Any]
-    """sysFlags of many records."""
+    """A numpy array with the sysFlags of many records."""
 
 
 class Flagged(Protocol):
-    """A record, or several that were appended together."""
+    """A value with a sysFlag: a record, or several that were appended together."""
 
     @property
     def sys_flag(self) -> int: ...
@@ -33,12 +33,12 @@ HOSTS_V6: Final = BORN_HOST_V6 | STORE_HOST_V6
 
 
 def transaction_type(sys_flag: int) -> int:
-    """Return one of the four TRANSACTION values."""
+    """Return the transaction bits of a sysFlag: one of the four TRANSACTION values."""
     return sys_flag & TRANSACTION_MASK
 
 
 def without_transaction(sys_flag: int) -> int:
-    """Return the flag of an ordinary message with the same other bits."""
+    """Return a sysFlag with its transaction bits cleared, as of an ordinary message."""
     return sys_flag & ~TRANSACTION_MASK
 
 
@@ -47,9 +47,9 @@ def is_queued(sys_flag: int) -> bool: ...
 @overload
 def is_queued(sys_flag: Flags) -> Flags: ...
 def is_queued(sys_flag: int | Flags) -> bool | Flags:
-    """Return whether a record has a unit in its consume queue: prepared and rolled back ones stay invisible.
+    """Return whether a record has a unit in its consume queue; prepared and rolled back records do not.
 
-    Prepared is 01 and rollback 11 in the two transaction bits, so that the lower bit alone tells them from the others.
+    The two transaction bits of these are 01 and 11, so the lower bit alone distinguishes them from other records.
     """
     return (sys_flag & TRANSACTION_PREPARED) == 0
 
@@ -59,15 +59,15 @@ def is_indexed(sys_flag: int) -> bool: ...
 @overload
 def is_indexed(sys_flag: Flags) -> Flags: ...
 def is_indexed(sys_flag: int | Flags) -> bool | Flags:
-    """Return whether a record's keys have entries in the index: those of a rolled back one have none."""
+    """Return whether a record's keys have entries in the index; those of rolled back records do not."""
     return (sys_flag & TRANSACTION_MASK) != TRANSACTION_ROLLBACK
 
 
 def queued(records: Iterable[R]) -> list[R]:
-    """Return those of some records that have units in their queues, see :func:`is_queued`; without a call for each."""
+    """Return the records that have units in their queues, like :func:`is_queued` but without a call for each record."""
     return [record for record in records if not record.sys_flag & TRANSACTION_PREPARED]
 
 
 def indexed(records: Iterable[R]) -> list[R]:
-    """Return those of some records whose keys have entries in the index, see :func:`is_indexed`; without a call for each."""
+    """Return the records whose keys are in the index, like :func:`is_indexed` but without a call for each record."""
     return [record for record in records if record.sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK]

@@ -1,15 +1,15 @@
-"""Where the life of a topic ends, and where a queue begins again: the one rule for everything that makes queues of a log.
+"""The rule by which queues are built from a log in which topics were deleted and created again.
 
-A topic that is deleted and made again begins at queue offset 0, so a log may hold two messages of one queue with one queue
-offset. Two things in the log tell them apart:
+A topic that is deleted and created again begins at queue offset 0. So a log can contain two messages with the same queue and
+queue offset. Two things in the log distinguish them:
 
-* a *deletion*, which is a record of its own: it names a topic that was deleted there. All queues of the topic end;
-* a record with queue offset 0 that lies behind the newest message of its queue. So queues of logs that RocketMQ wrote, which
-  have no deletions, begin again, too. Another offset below the queue's end says nothing: no checksum covers the field, and one
-  bit that flipped must not take a whole queue.
+* A *deletion* is a record that names a topic that was deleted at this point of the log. All queues of the topic end there.
+* A record with queue offset 0 after the newest message of its queue restarts the queue. This covers logs written by RocketMQ,
+  which have no deletions. Any other offset below the queue's end is ignored: no checksum covers the field, and a single
+  flipped bit must not discard a whole queue.
 
-Deletions are ordinary records of a topic of their own, so that its queue leads to all of them. That topic is closed to clients.
-As one could have written there through a RocketMQ broker, a deletion has a preparedOffset that no client can set.
+Deletions are records of an internal topic, whose queue lists all of them. Clients cannot write to that topic. A client could
+have written there through a RocketMQ broker, so a deletion also has a preparedOffset that no client can set.
 
 See docs/internals/store-format.md, Deletion; docs/internals/algorithms.md, Lives of a topic.
 """
@@ -27,14 +27,15 @@ from flintmq.core.record.record_batch import RecordBatch
 
 _NOWHERE: Final = pack_host("0.0.0.0", 0)
 _MARK: Final = -1
-"""The preparedOffset of a deletion. Brokers write 0 for messages of clients, and the place of the half message when it is
-committed."""
+"""The preparedOffset of a deletion.
+
+Brokers write 0 for clients' messages, and the physical offset of the half message when a transaction is committed."""
 DELETIONS: Final = (DELETED_TOPIC, 0)
 """The (topic, queue id) of all deletions."""
 
 
 class _Told(Protocol):
-    """What a record says of itself."""
+    """A record's values that identify a deletion."""
 
     @property
     def topic(self) -> str: ...
@@ -47,21 +48,21 @@ class _Told(Protocol):
 
 
 def begins_again(queue_offset: int, next_queue_offset: int) -> bool:
-    """Return whether a queue begins again with a record that lies behind its newest one: it forgets all units then.
+    """Return whether a record after a queue's newest message restarts the queue, which then drops all its units.
 
     Args:
-        queue_offset: the record's.
-        next_queue_offset: where the queue ends.
+        queue_offset: the queue offset of the record.
+        next_queue_offset: the end of the queue, the offset that its next message would get.
     """
     return queue_offset == 0 < next_queue_offset
 
 
 def deletion(topic: str, now_ms: int) -> MessageExtBrokerInner:
-    """Return the message whose record says that a topic is deleted.
+    """Return the message to append as the deletion of a topic.
 
     Args:
-        topic: the topic's name.
-        now_ms: the time.
+        topic: the name of the deleted topic.
+        now_ms: the current time, in ms since 1970.
     """
     properties = {props.REAL_TOPIC: topic}
     stored = props.properties_to_string(properties).encode()
@@ -71,12 +72,12 @@ def deletion(topic: str, now_ms: int) -> MessageExtBrokerInner:
 
 
 def deleted_topic(record: _Told) -> str:
-    """Return the name of the topic that a record says is deleted; empty for every other record."""
+    """Return the topic that a record deletes; empty if the record is not a deletion."""
     if record.topic != DELETED_TOPIC or record.prepared_transaction_offset_bytes != _MARK:
         return ""
     return record.properties.get(props.REAL_TOPIC, "")
 
 
 def deleted_topics(batch: RecordBatch) -> list[str]:
-    """Return the topics that are deleted by records of a batch, in the order of the log."""
+    """Return the topics that the records of a batch delete, in log order."""
     return [topic for request in batch.requests_of({DELETIONS}) if (topic := deleted_topic(request))]
