@@ -10,16 +10,31 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar, cast
 
 from flintmq.core.broker.feature_folder import FeatureFolder
+from flintmq.core.broker.hold import HeldPull
+from flintmq.core.broker.intake import NewMessage
 from flintmq.core.broker.log_view import LogView
+from flintmq.core.broker.outlet import Empty, Found, Wanted
+from flintmq.core.broker.sink import Incoming, Stored
 from flintmq.core.broker.tables import Clients, Groups, Offsets, Topics
 from flintmq.core.broker.work import Work
 
 if TYPE_CHECKING:
-    from flintmq.core.broker.sink import Incoming, Stored
     from flintmq.core.broker.state import BrokerState
     from flintmq.core.io.clock import Scheduled
     from flintmq.core.kernel.ports.service import Service
     from flintmq.core.record.record import MessageExtBrokerInner
+
+__all__ = [
+    "BrokerApi",
+    "Empty",
+    "Found",
+    "HeldPull",
+    "NewMessage",
+    "PeriodicTimers",
+    "ServiceFactory",
+    "Stored",
+    "Wanted",
+]
 
 T = TypeVar("T")
 

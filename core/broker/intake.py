@@ -8,12 +8,14 @@ See docs/internals/protocol.md, Send.
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
+from flintmq.config.rocketmq.system_topics import AUTO_CREATE_TOPIC
 from flintmq.core.broker.intake_steps import IntakeSteps
 from flintmq.core.broker.perm import check_broker_writeable
 from flintmq.core.broker.property_tails import PropertyTails
@@ -93,6 +95,27 @@ class SendHeader(Protocol):
     def unit_mode(self) -> bool: ...
 
 
+class NewMessage(msgspec.Struct, frozen=True):
+    """What a sender says of one message that it has made: a :class:`SendHeader` that asks for nothing but to be stored."""
+
+    topic: str
+    queue_id: int = -1
+    """The queue; one below 0 means any."""
+    properties: str = ""
+    """The properties as records have them: name, ``\\x01``, value, ``\\x02``, and so on."""
+    born_timestamp_ms: int = 0
+    """When it was made, in ms since 1970."""
+    flag: int = 0
+    """A number of the sender's, which consumers get."""
+    sys_flag: int = 0
+    reconsume_times: int = 0
+    max_reconsume_times: int | None = None
+    default_topic: str = AUTO_CREATE_TOPIC
+    """The topic whose queues a new topic has."""
+    default_topic_queue_nums: int = 4
+    unit_mode: bool = False
+
+
 class Sender(Protocol):
     """The sender: a server's channel, or the process itself."""
 
@@ -135,12 +158,12 @@ class MessageIntake:
         header: SendHeader,
         body: bytes,
         sender: Sender,
-        version: int,
+        version: int = sys.maxsize,
     ) -> MessageExtBrokerInner:
         """Return one message, ready to be appended. A queue id below 0 means any.
 
         Args:
-            version: the sender's ordinal.
+            version: the sender's, as the ordinal of RocketMQ's ``MQVersion``; the default is newer than all.
 
         Raises:
             RefusedError: the message, its topic or its queue is not acceptable; see the reason id. An ordered topic takes none

@@ -105,7 +105,7 @@ class MessageReader:
         return unit is None or self.is_in_memory(unit[0])
 
     def message_at(self, commit_log_offset_bytes: int, size_bytes: int | None = None) -> rec.Record | None:
-        """Return the record at a physical offset; None if no complete record begins there."""
+        """Return the record at a physical offset; None if no complete record, or one of another size, begins there."""
         return self._commit_log.record(commit_log_offset_bytes, size_bytes)
 
     def query_message(

@@ -16,6 +16,7 @@ from flintmq.core.kernel.ports.access import ADMIN
 from flintmq.core.kernel.ports.processor import DeclaredProcessor, Request, Response, declared_by, handles
 from flintmq.plugins.retention.cleaner import CleanCommitLogService
 from flintmq.remoting.wire.codes import RequestCode
+from flintmq.remoting.wire.refusal import unsupported
 
 if TYPE_CHECKING:
     from flintmq.core.broker.api import BrokerApi
@@ -42,29 +43,34 @@ class RetentionPlugin:
 
     @hookimpl
     def flintmq_request_processors(self, register: RegisterProcessor) -> None:
-        register(
-            "retention",
-            declared_by(RetentionProcessor),
-            lambda api: RetentionProcessor(api.part(RetentionService).cleaner),
-        )
+        register("retention", declared_by(RetentionProcessor), RetentionProcessor)
 
 
 class RetentionProcessor(DeclaredProcessor):
-    """Answers requests about the deletion of what has expired (docs/internals/protocol.md, Request codes). Loop thread."""
+    """Answers requests about the deletion of what has expired (docs/internals/protocol.md, Request codes). Loop thread.
 
-    def __init__(self, cleaner: CleanCommitLogService) -> None:
-        self._cleaner = cleaner
+    Args:
+        api: the broker; a plugin may have put another service in the place of :class:`RetentionService`.
+    """
+
+    def __init__(self, api: BrokerApi) -> None:
+        self._api = api
+
+    def _cleaner(self, request: Request) -> CleanCommitLogService:
+        for service in self._api.parts(RetentionService):
+            return service.cleaner
+        raise unsupported(request.code)
 
     @handles(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, needs=ADMIN, audited=True)
-    def clean_expired(self, _request: Request) -> Response:
+    def clean_expired(self, request: Request) -> Response:
         """Delete the consume queues whose messages have all expired."""
-        self._cleaner.clean_expired_queues()
+        self._cleaner(request).clean_expired_queues()
         return Response()
 
     @handles(RequestCode.DELETE_EXPIRED_COMMITLOG, needs=ADMIN, audited=True)
-    def delete_expired(self, _request: Request) -> Response:
+    def delete_expired(self, request: Request) -> Response:
         """Start the deletion of expired files of the commit log."""
-        self._cleaner.delete_manually()
+        self._cleaner(request).delete_manually()
         return Response()
 
 

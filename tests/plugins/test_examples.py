@@ -35,6 +35,8 @@ NAMES = (
     "flintmq-audit-dispatcher",
     "flintmq-adaptive-flush",
     "flintmq-direct-flush",
+    "flintmq-keep-all",
+    "flintmq-line-listener",
     "flintmq-request-watch",
     "flintmq-sqlite-store",
     "flintmq-topic-quota",
@@ -44,6 +46,8 @@ PACKAGES = (
     "flintmq_audit",
     "flintmq_adaptive_flush",
     "flintmq_direct_flush",
+    "flintmq_keep_all",
+    "flintmq_line_listener",
     "flintmq_request_watch",
     "flintmq_sqlite_store",
     "flintmq_topic_quota",
@@ -92,6 +96,8 @@ def test_all_are_found_by_their_entry_points() -> None:
     assert set(found["audit"].registered) == {"dispatcher audit", "config section audit"}
     assert found["adaptive-flush"].registered == ("flush strategy adaptive_group_commit",)
     assert found["direct-flush"].registered == ("flush strategy direct_flush",)
+    assert found["keep_all"].registered == ("service retention", "service replication")
+    assert set(found["line_listener"].registered) == {"config section line_listener", "service line_listener"}
     assert set(found["sqlite-store"].registered) == {"dispatcher consume_queue", "index builder sqlite"}
     assert [entry.name for entry in kernel.registries.dispatchers.pick_all(["consume_queue", "audit"])] == [
         "consume_queue",
@@ -209,7 +215,7 @@ def test_a_plugin_that_is_installed_and_listed_is_loaded_once(installed: Path) -
     assert kernel.registries.dispatchers.pick_all(["twice"])[0].owner.place == "twice 2.0"
 
 
-@pytest.mark.parametrize("name", first(["flintmq-audit-dispatcher", "flintmq-sqlite-store"], NAMES))
+@pytest.mark.parametrize("name", first(["flintmq-keep-all", "flintmq-line-listener", "flintmq-sqlite-store"], NAMES))
 def test_their_own_tests_pass(name: str, installed: Path) -> None:
     """An author copies the tests too."""
     program = (

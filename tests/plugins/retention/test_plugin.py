@@ -13,6 +13,7 @@ from flintmq import Broker, Message
 from flintmq.config import ConfigError, load_config
 from flintmq.core.broker.api import BrokerApi
 from flintmq.core.broker.log_files import LogFiles
+from flintmq.core.errors import RefusedError
 from flintmq.core.kernel.ports.processor import Request
 from flintmq.core.store.message_store import MessageStore
 from flintmq.plugins.retention import plugin
@@ -74,13 +75,21 @@ def test_a_bound_for_groups_below_that_for_all_is_refused(tmp_path: Path) -> Non
 def test_operators_ask_for_deletions_by_request() -> None:
     """306 removes queues at once, 329 begins rounds that delete at any hour."""
     cleaner: Any = Cleaner()
-    handlers = RetentionProcessor(cleaner).handlers()
-    request: Any = SimpleNamespace()
-    asked: Request = request
-    for code in (RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, RequestCode.DELETE_EXPIRED_COMMITLOG):
+    found = [SimpleNamespace(cleaner=cleaner)]
+    api: Any = SimpleNamespace(parts=lambda _kind: iter(found))
+    checked: BrokerApi = api
+    handlers = RetentionProcessor(checked).handlers()
+    codes = (RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, RequestCode.DELETE_EXPIRED_COMMITLOG)
+    for code in codes:
+        request: Any = SimpleNamespace(code=code)
+        asked: Request = request
         answer: Any = handlers[code](asked)
         assert answer.code == 0
     assert cleaner.asked == ["clean_expired_queues", "delete_manually"]
+    found.clear()  # a plugin's retention is in its place
+    for code in codes:
+        with pytest.raises(RefusedError, match=f"request type {code} not supported"):
+            handlers[code](SimpleNamespace(code=code))
 
 
 class Watched(FaultyDisk):

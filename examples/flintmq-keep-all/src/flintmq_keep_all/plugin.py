@@ -1,0 +1,29 @@
+"""What the entry point names: two services with the names of built-in ones, which they replace."""
+
+from __future__ import annotations
+
+from flintmq.core.broker.api import BrokerApi
+from flintmq.core.kernel.hookspecs import RegisterService, hookimpl
+
+
+class KeepAll:
+    """A retention that deletes no file, and a replication that sends and copies nothing.
+
+    Args:
+        api: the broker.
+    """
+
+    def __init__(self, api: BrokerApi) -> None:
+        self.api = api
+
+    def start(self) -> None:
+        """Do nothing."""
+
+    def stop(self) -> None:
+        """Do nothing."""
+
+
+@hookimpl
+def flintmq_services(register: RegisterService) -> None:
+    register("retention", KeepAll)
+    register("replication", KeepAll)

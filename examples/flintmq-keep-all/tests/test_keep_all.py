@@ -1,0 +1,48 @@
+"""A broker with a retention and a replication that do nothing stores and serves as every other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from flintmq_keep_all.plugin import KeepAll
+
+import flintmq
+from flintmq.config import ConfigError, LoadedConfig
+from flintmq.testing.clock import VirtualClock
+from flintmq.testing.service_kit import check_service
+
+
+def loaded(folder: Path, more: str = "") -> LoadedConfig:
+    text = "listen: {port: 0, vip: false}\ntopics: {default_queue_nums: 1}\n"
+    text += f"store: {{path: {folder / 'store'}, commit_log_file_bytes: 64KiB, max_message_bytes: 32KiB, "
+    text += f"file_reserved_hours: 1, delete_when: '{';'.join(f'{hour:02}' for hour in range(24))}'}}\n"
+    (folder / "broker.yaml").write_text(text + more, encoding="utf-8")
+    return flintmq.load_config(folder / "broker.yaml", [], {})
+
+
+def test_it_keeps_the_rules_of_services() -> None:
+    """It asks for no work."""
+    check_service(lambda _timers: KeepAll(None))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("more", "is_kept"), [("", True), ("disabled_plugins: [keep_all]\n", False)])
+def test_no_file_is_deleted(tmp_path: Path, more: str, *, is_kept: bool) -> None:
+    """The built-in retention deletes the oldest one after an hour, where the plugin is disabled."""
+    clock = VirtualClock()
+    with flintmq.Broker(loaded(tmp_path, more), clock=clock) as broker:
+        for number in range(8):
+            broker.put([flintmq.Message("T", b"%d" % number * 30_000)])
+        clock.advance("2h")
+        found = broker.pull("T", 0, 0, group="G")
+        assert (found.status is flintmq.PullStatus.FOUND) is is_kept
+
+
+def test_no_slave_is_served(tmp_path: Path) -> None:
+    """The built-in replication wants a secret before it lets slaves come; there is none here that could come."""
+    with flintmq.Broker(loaded(tmp_path, "ha: {enable: true}\n")) as broker:
+        (put,) = broker.put([flintmq.Message("T", b"kept")])
+        assert put.queue_offset == 0
+    off = loaded(tmp_path, "ha: {enable: true}\ndisabled_plugins: [keep_all]\n")
+    with pytest.raises(ConfigError, match="replication needs a secret"), flintmq.Broker(off):
+        pass

@@ -1,0 +1,34 @@
+"""What the entry point names: the hooks."""
+
+from __future__ import annotations
+
+import attrs
+
+from flintmq.core.broker.api import BrokerApi
+from flintmq.core.kernel.hookspecs import PluginContext, RegisterConfigSection, RegisterService, hookimpl
+from flintmq_line_listener.listener import LineListener
+
+
+@attrs.frozen(kw_only=True)
+class LineSection:
+    """``line_listener:`` of the configuration."""
+
+    host: str = "127.0.0.1"
+    """The address to listen on. Whoever reaches it may read and write every topic."""
+    port: int | None = None
+    """The port to listen on; 0 takes a free one. Without it nothing listens."""
+
+
+def make_listener(api: BrokerApi, context: PluginContext[LineSection]) -> LineListener | None:
+    settings = context.settings
+    return LineListener(api, settings.host, settings.port) if settings.port is not None else None
+
+
+@hookimpl
+def flintmq_config_sections(register: RegisterConfigSection) -> None:
+    register("line_listener", LineSection)
+
+
+@hookimpl
+def flintmq_services(register: RegisterService) -> None:
+    register("line_listener", make_listener)

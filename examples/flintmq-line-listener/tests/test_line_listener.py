@@ -1,0 +1,164 @@
+"""Messages are put, pulled and waited for by lines of text, over a socket, at a broker that has found the plugin by itself."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from flintmq_line_listener.listener import LINE_MAX_BYTES
+
+import flintmq
+
+
+class Lines:
+    """A client."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    def send(self, *lines: str) -> None:
+        self.writer.write("".join(f"{line}\n" for line in lines).encode())
+
+    async def answer(self) -> str:
+        """Return the next line; an empty text at the end of the connection."""
+        return (await asyncio.wait_for(self.reader.readline(), 20)).decode().strip()
+
+    async def ask(self, line: str) -> str:
+        self.send(line)
+        return await self.answer()
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Let the broker's loop, which is this one, go on until something holds."""
+    async with asyncio.timeout(20):
+        while not holds():  # noqa: ASYNC110
+            await asyncio.sleep(0)
+
+
+Live = Callable[[flintmq.Broker, Callable[[], Awaitable[Lines]]], Awaitable[None]]
+
+
+def run(folder: Path, live: Live) -> None:
+    """Run a broker that listens for lines alone, on a free port."""
+    text = "listen: {enable: false}\nline_listener: {port: 0}\ntopics: {default_queue_nums: 2}\n"
+    (folder / "broker.yaml").write_text(text + f"store: {{path: {folder / 'store'}}}\n", encoding="utf-8")
+    loaded = flintmq.load_config(folder / "broker.yaml", [], {})
+
+    async def body() -> None:
+        async with flintmq.Broker(loaded) as broker:
+            host, _, port = broker.ready_words["lines"].rpartition(":")
+            clients: list[Lines] = []
+
+            async def connect() -> Lines:
+                clients.append(Lines(*await asyncio.open_connection(host, int(port))))
+                return clients[-1]
+
+            try:
+                await live(broker, connect)
+            finally:
+                for client in clients:
+                    client.writer.close()
+
+    asyncio.run(body())
+
+
+def test_messages_are_put_and_pulled(tmp_path: Path) -> None:
+    """The queue is the broker's choice; bytes of every value come back."""
+
+    async def live(_broker: flintmq.Broker, connect: Callable[[], Awaitable[Lines]]) -> None:
+        client = await connect()
+        stored, queue_id, queue_offset = (await client.ask("PUT Orders one%00%FF%0A")).split()
+        assert (stored, queue_offset) == ("STORED", "0")
+        assert await client.ask(f"PULL G Orders {queue_id} 0") == f"MESSAGE {queue_id} 0 one%00%FF%0A"
+        assert await client.answer() == "END 1"
+        assert await client.ask(f"PULL G Orders {queue_id} 1") == "END 1"
+
+    run(tmp_path, live)
+
+
+def test_a_hold_is_answered_when_a_message_comes(tmp_path: Path) -> None:
+    """Requests behind it wait for it: the answers of a connection come in the order of its requests."""
+
+    async def live(broker: flintmq.Broker, connect: Callable[[], Awaitable[Lines]]) -> None:
+        holds, puts = await connect(), await connect()
+        queue_id = (await puts.ask("PUT Orders first")).split()[1]
+        holds.send(f"HOLD G Orders {queue_id} 1 20000", f"PULL G Orders {queue_id} 0")
+        await until(lambda: len(broker.api.outlet.held) == 1)
+        while (await puts.ask("PUT Orders second")).split()[1] != queue_id:
+            assert len(broker.api.outlet.held) == 1, "a message of another queue is not waited for"
+        assert [await holds.answer() for _ in range(2)] == [f"MESSAGE {queue_id} 1 second", "END 2"]
+        assert await holds.answer() == f"MESSAGE {queue_id} 0 first"
+
+    run(tmp_path, live)
+
+
+def test_a_hold_ends_with_its_time_and_with_its_connection(tmp_path: Path) -> None:
+    """What a client that has left waits for is not remembered."""
+
+    async def live(broker: flintmq.Broker, connect: Callable[[], Awaitable[Lines]]) -> None:
+        client, leaves = await connect(), await connect()
+        queue_id = (await client.ask("PUT Orders first")).split()[1]
+        assert await client.ask(f"HOLD G Orders {queue_id} 1 1") == "END 1"
+        leaves.send(f"HOLD G Orders {queue_id} 1 20000")
+        await until(lambda: len(broker.api.outlet.held) == 1)
+        leaves.writer.close()
+        await until(lambda: len(broker.api.outlet.held) == 0)
+
+    run(tmp_path, live)
+
+
+def test_any_queue_is_waited_for_and_no_consumer_offset_moves(tmp_path: Path) -> None:
+    """No group takes part: nothing is committed, and none is made."""
+
+    async def live(broker: flintmq.Broker, connect: Callable[[], Awaitable[Lines]]) -> None:
+        waits, puts = await connect(), await connect()
+        first = int((await puts.ask("PUT Orders first")).split()[1])
+        groups = len(broker.api.groups)
+        ends = [1 if queue_id == first else 0 for queue_id in range(2)]
+        for number in range(4):
+            waits.send(f"WAIT Orders 20000 {ends[0]} {ends[1]}")
+            await until(lambda: len(broker.api.outlet.held) == 1)
+            queue_id = int((await puts.ask(f"PUT Orders {number}")).split()[1])
+            assert await waits.answer() == f"MESSAGE {queue_id} {ends[queue_id]} {number}"
+            ends[queue_id] += 1
+            assert await waits.answer() == f"END {ends[0]} {ends[1]}"
+        assert await waits.ask(f"WAIT Orders 1 {ends[0]} {ends[1]}") == f"END {ends[0]} {ends[1]}"
+        assert not broker.api.offsets
+        assert len(broker.api.groups) == groups
+
+    run(tmp_path, live)
+
+
+@pytest.mark.parametrize(
+    ("line", "answer"),
+    [
+        ("PULL G Missing 0 0", "REFUSED topic.missing "),
+        ("PUT a/b body", "REFUSED topic."),
+        ("PULL G Orders none 0", "MALFORMED invalid literal"),
+        ("HELLO", "MALFORMED no request"),
+    ],
+)
+def test_what_cannot_be_is_answered(tmp_path: Path, line: str, answer: str) -> None:
+    """The reason is the id of docs/refusals.md; the connection goes on."""
+
+    async def live(_broker: flintmq.Broker, connect: Callable[[], Awaitable[Lines]]) -> None:
+        client = await connect()
+        assert (await client.ask(line)).startswith(answer)
+        assert (await client.ask("PUT Orders body")).startswith("STORED ")
+
+    run(tmp_path, live)
+
+
+def test_a_line_without_end_closes_the_connection(tmp_path: Path) -> None:
+    """A broker's memory is not a client's."""
+
+    async def live(_broker: flintmq.Broker, connect: Callable[[], Awaitable[Lines]]) -> None:
+        client = await connect()
+        client.writer.write(b"x" * (LINE_MAX_BYTES + 1))
+        assert await client.answer() == "MALFORMED too long"
+        assert await client.answer() == ""
+
+    run(tmp_path, live)
