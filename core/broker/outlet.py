@@ -180,13 +180,16 @@ class MessageOutlet:
         suggested = 0
         if by_slaves:
             suggested = group.which_broker_when_consume_slowly if result.suggest_slave else group.broker_id
-        pulled = _pulled(result, wanted.queue_offset, suggested)
-        if pulled.code == 0:
-            name, next_offset = wanted.group, pulled.next_queue_offset
-            state.stats.handed_out(topic, name, queue_id, pulled.message_count, pulled.size_bytes, took_s, next_offset)
+        pulled: Found | Empty
+        if result.status is GetMessageStatus.FOUND:
+            name, next_offset, records = wanted.group, result.next_begin_offset, result.slices
+            count, size_bytes = result.message_count, result.size_bytes
+            pulled = Found(next_offset, result.min_offset, result.max_offset, suggested, records, count, size_bytes)
+            state.stats.handed_out(topic, name, queue_id, count, size_bytes, took_s, next_offset)
             if state.followers.all:
-                state.followers.handed_out(HandedOut(topic, name, queue_id, pulled.records, took_s))
+                state.followers.handed_out(HandedOut(topic, name, queue_id, records, took_s))
         else:
+            pulled = _empty(result, wanted.queue_offset, suggested)
             state.stats.missed()
             if pulled.code == _MOVED:
                 self._moved.moved(wanted, pulled.next_queue_offset)
@@ -264,7 +267,10 @@ class MessageOutlet:
     ) -> Found | Empty:
         """Read messages of a queue: nothing is checked, counted or committed. The queue need not exist."""
         result = self._state.store.reader.get_message(topic, queue_id, queue_offset, count, message_filter)
-        return _pulled(result, queue_offset, 0)
+        if result.status is not GetMessageStatus.FOUND:
+            return _empty(result, queue_offset, 0)
+        next_offset, low, high = result.next_begin_offset, result.min_offset, result.max_offset
+        return Found(next_offset, low, high, 0, result.slices, result.message_count, result.size_bytes)
 
     def message_at(self, commit_log_offset_bytes: int, size_bytes: int | None = None) -> Record | None:
         """Return the message at a physical offset, or None if no whole record begins there, or one of another size."""
@@ -376,14 +382,11 @@ class MessageOutlet:
         return subscription
 
 
-def _pulled(result: GetMessageResult, queue_offset: int, suggested_broker_id: int) -> Found | Empty:
+def _empty(result: GetMessageResult, queue_offset: int, suggested_broker_id: int) -> Empty:
+    """Return the answer to a read from ``queue_offset`` that found nothing."""
     status, low, high = result.status, result.min_offset, result.max_offset
-    next_offset = result.next_begin_offset
-    if status is GetMessageStatus.FOUND:
-        count, size = result.message_count, result.size_bytes
-        return Found(next_offset, low, high, suggested_broker_id, result.slices, count, size)
     code = _CODES.get(status) or (_NOT_FOUND if queue_offset == 0 else _MOVED)
-    return Empty(next_offset, low, high, suggested_broker_id, code, status.value)
+    return Empty(result.next_begin_offset, low, high, suggested_broker_id, code, status.value)
 
 
 class SubscriptionFilters:

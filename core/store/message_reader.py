@@ -207,7 +207,7 @@ class MessageReader:
         first, end, total = physical[0], physical[-1] + sizes[-1], sum(sizes)
         commit_log = self._commit_log
         file = commit_log.queue.find(first)
-        max_offset = commit_log.max_offset_bytes
+        max_offset = commit_log.watermarks.readable
         if (
             file is None
             or total > settings.max_transfer_bytes_in_memory

@@ -96,6 +96,7 @@ class Assembly:
         authenticators = Authenticators(kernel, settings, config, config.authenticators_in_force, acl_key="acl.enable")
         authenticators.start(timers)
         self.served = self._server(clock, authenticators)
+        self._port = BrokerServer(self.served.server, pools.get, authenticators.in_force)
         stats = BrokerStats(clock, config.broker.cluster, counted)
         self.state = state = BrokerState(
             config,
@@ -110,7 +111,7 @@ class Assembly:
             filters=stores.filters,
             timers=timers,
             role=role,
-            server=BrokerServer(self.served.server, pools.get, authenticators.in_force),
+            server=self._port,
             figures=Figures(stats, kernel.blame_code),
             loaded=settings.loaded,
             services=self.services.all,
@@ -170,6 +171,7 @@ class Assembly:
             ConfigError, PluginError: a plugin is at fault; names it.
         """
         self.served.add_parts(self.state.api, self._pools)
+        self._port.answers_as_bytes = not self.served.server.hooks.after
 
     def _channel_closed(self, channel: ServerChannel) -> None:
         state = self.state

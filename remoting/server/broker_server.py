@@ -21,7 +21,17 @@ class BrokerServer:
         authenticators: in force, in the order in which they are asked.
     """
 
-    __slots__ = ("_server", "at_turn_end", "authenticators", "flush_soon", "must_wait", "pool", "postpone")
+    __slots__ = (
+        "_server",
+        "answers_as_bytes",
+        "at_turn_end",
+        "authenticators",
+        "flush_soon",
+        "latency",
+        "must_wait",
+        "pool",
+        "postpone",
+    )
 
     def __init__(
         self, server: RemotingServer, pool: Callable[[str], Pool], authenticators: tuple[Authenticator, ...]
@@ -34,17 +44,12 @@ class BrokerServer:
         self.flush_soon = server.flush_soon
         self.must_wait = server.postponed.must_wait
         self.postpone = server.postponed.put
-
-    @property
-    def answers_as_bytes(self) -> bool:
-        """Whether a processor may write encoded answers to a channel: no plugin's hook reads them."""
-        return not self._server.hooks.after
-
-    @property
-    def latency(self) -> RequestLatency | None:
+        self.latency: RequestLatency | None = None
         """What counts how long requests take; None if nothing measures."""
-        return self._server.latency
+        self.answers_as_bytes = True
+        """Whether a processor may write encoded answers to a channel: no plugin's hook reads them. The broker sets it when
+        the hooks are made, before it listens."""
 
-    def measure(self, latency: RequestLatency) -> None:
-        """Have the server and its processors count how long requests take."""
-        self._server.latency = latency
+    def measure(self, latency: RequestLatency | None) -> None:
+        """Have the server and its processors count how long requests take; None ends that."""
+        self.latency = self._server.latency = latency

@@ -112,6 +112,10 @@ class HotPath:
             bytes(frame.next(b"1700000000000", at)) for frame, at in zip(self._batches, counters, strict=True)
         )
 
+    def pull(self, queue_offset: int) -> bytes:
+        """What one read brings of a consumer: one pull."""
+        return bytes(self._pull.next(queue_offset))
+
     def requests(self, data: bytes) -> list[Request]:
         found = [decode_request(self.channel, frame, keep_ext_fields=False) for frame in FrameDecoder().feed(data)]
         return [one for one in found if isinstance(one, Request)]
@@ -183,7 +187,7 @@ class HotPath:
         get = self._state.store.reader.get_message
         offsets = itertools.cycle(range(0, (calls - 1) * PULL or 1, PULL))
         found = {"get": await cost_us(lambda: _nothing(get(TOPIC, 0, next(offsets), PULL, None)), calls, PULL)}
-        pulls = itertools.cycle([self._pull.next(at) for at in range(0, calls * PULL, PULL)])
+        pulls = itertools.cycle([self.pull(at) for at in range(0, calls * PULL, PULL)])
         before = self.sink.written
         found["whole pull"] = await cost_us(lambda: self._receive(next(pulls)), calls, PULL)
         assert self.sink.written - before > calls * PULL * 100

@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import sys
+from collections import Counter
+from pathlib import Path
+from types import FrameType
+from typing import Final
 
 import pytest
 
-from .hot_path import SEND, measure, table
+import flintmq
+
+from .hot_path import PULL, SEND, SETTINGS, TOPIC, HotPath, measure, table
+
+PULL_CALLS_MAX: Final = 37
+"""Functions of ours that a warm pull calls; it may only shrink."""
 
 
 def test_it_measures_every_stage() -> None:
@@ -14,6 +24,34 @@ def test_it_measures_every_stage() -> None:
     assert set(found) == {*SEND, "whole", "batch intake", "whole batch", "get", "whole pull"}
     assert all(value >= 0 for value in found.values())
     assert found["whole"] > 0
+
+
+def test_a_warm_pull_calls_few_functions(tmp_path: Path) -> None:
+    """Of the broker, from the bytes of the request to the written answer. Each costs as much as ten attributes."""
+    calls: Counter[str] = Counter()
+    root = str(Path(flintmq.__file__).parent)
+
+    def note(frame: FrameType, event: str, _argument: object) -> None:
+        path = frame.f_code.co_filename
+        if event == "call" and path.startswith(root) and not path.startswith(f"{root}/tests"):
+            calls[f"{path.removeprefix(root)}:{frame.f_code.co_name}"] += 1
+
+    async def live() -> None:
+        loaded = flintmq.load_config(None, [*SETTINGS, f"store.path={tmp_path}", "topics.default_queue_nums=1"], {})
+        async with flintmq.Broker(loaded) as broker:
+            await broker.put([flintmq.Message(TOPIC, b"body") for _ in range(PULL)])
+            path = HotPath(broker, 128)
+            pull = path.pull(0)
+            for is_warm in (False, True):
+                before = path.sink.written
+                sys.setprofile(note if is_warm else None)
+                path.channel.data_received(pull)
+                sys.setprofile(None)
+                assert path.sink.written > before + PULL * 91, "all records leave at once"
+                await asyncio.sleep(0)
+
+    asyncio.run(live())
+    assert calls.total() <= PULL_CALLS_MAX, calls
 
 
 @pytest.mark.slow

@@ -66,8 +66,8 @@ class ServerPort(Protocol):
         """What counts how long requests take; None if nothing measures."""
         ...
 
-    def measure(self, latency: RequestLatency) -> None:
-        """Have the server and its processors count how long requests take."""
+    def measure(self, latency: RequestLatency | None) -> None:
+        """Have the server and its processors count how long requests take; None ends that."""
         ...
 
     def pool(self, name: str) -> RequestPool:

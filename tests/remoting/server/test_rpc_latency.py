@@ -41,7 +41,7 @@ def live(root: Path, work: Callable[[Broker, RemotingClient], Any], *settings: s
         async with Broker(load_config(None, [*base, *settings], {})) as broker, RemotingClient() as client:
             assert broker.server.latency is None, "nothing is counted while nothing reads it"
             await client.invoke(broker.address, send(), 10_000)
-            broker.server.latency = RpcLatency(broker.state.stats.found_pulls)
+            broker.api.server.measure(RpcLatency(broker.state.stats.found_pulls))
             async with asyncio.timeout(20):
                 await work(broker, client)
 
@@ -86,6 +86,7 @@ def test_every_answer_is_counted_once(tmp_path: Path, setting: str) -> None:
     async def work(broker: Broker, client: RemotingClient) -> None:
         if setting == "hooks":
             broker.server.hooks = ServerHooks(after=(lambda request, response: None,))
+            broker.state.server.answers_as_bytes = False
         asked = [
             *(send() for _ in range(50)),
             send(b""),
