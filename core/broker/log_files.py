@@ -13,6 +13,7 @@ from flintmq.core.log.multi_path_queue import MultiPathMappedFileQueue
 
 if TYPE_CHECKING:
     from flintmq.config.sections.models import BrokerConfig
+    from flintmq.core.broker.log_view import LogView
     from flintmq.core.log.mapped_file import MappedFile
     from flintmq.core.retention.retention import DiskFull
     from flintmq.core.store.message_store import MessageStore
@@ -23,6 +24,7 @@ class LogFiles:
 
     Args:
         store: open.
+        log: the store, to be read.
     """
 
     __slots__ = (
@@ -33,27 +35,22 @@ class LogFiles:
         "delete_queue",
         "disk",
         "index",
-        "marks",
+        "log",
         "queues",
-        "record",
-        "slice",
-        "store_timestamp_ms",
     )
 
-    def __init__(self, store: MessageStore) -> None:
+    def __init__(self, store: MessageStore, log: LogView) -> None:
         self._store: Final = store
         self._files: Final = store.commit_log.queue
         self.clock: Final = store.clock
         self.disk: Final = store.disk
         self.background: Final = store.background
         """Where files may be deleted; None deletes them on the caller's thread."""
-        self.marks: Final = store.watermarks
+        self.log: Final = log
+        """The log, to be read."""
         self.queues: Final = store.consume_queues
         self.index: Final = store.index
         self.delete_queue: Final = store.delete_queue
-        self.record: Final = store.commit_log.record
-        self.slice: Final = store.commit_log.slice
-        self.store_timestamp_ms: Final = store.commit_log.store_timestamp_ms
 
     @property
     def settings(self) -> BrokerConfig:
@@ -61,21 +58,18 @@ class LogFiles:
         return self._store.config
 
     @property
-    def min_offset_bytes(self) -> int:
-        """Where the log begins."""
-        return self._store.commit_log.min_offset_bytes
-
-    @property
     def files(self) -> Sequence[MappedFile]:
         """The files of the log, the oldest one first. They are not to be changed."""
         return self._files.files
 
-    def may_detach(self, start_offset_bytes: int) -> bool:
-        """Return whether the file that begins at a position is the oldest one, and may go."""
-        return self._files.deletable() > 0 and self._files.files[0].start == start_offset_bytes
+    def detach(self, start_offset_bytes: int) -> MappedFile | None:
+        """Take the file that begins at a position out of the log, and return it; the caller deletes it.
 
-    def detach_first(self) -> MappedFile:
-        """Take the oldest file out of the log; the caller deletes it."""
+        Returns:
+            None if it is not the oldest one, or may not go yet; nothing has changed.
+        """
+        if not self._files.deletable() or self._files.files[0].start != start_offset_bytes:
+            return None
         return self._files.detach_first()
 
     def avoid(self, folders: frozenset[Path]) -> None:

@@ -154,7 +154,7 @@ class BrokerState:
         yield from self.services()
         yield MasterTables(self.topics, self.groups, self.offsets)
         yield LogCopy(self.store)
-        yield LogFiles(self.store)
+        yield LogFiles(self.store, self.api.log)
         for dispatcher in self.store.reput.dispatchers:
             yield getattr(dispatcher, "inner", dispatcher)
 

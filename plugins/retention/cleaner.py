@@ -181,7 +181,7 @@ class CleanCommitLogService:
 
     def _clean_commit_log(self, policy: RetentionPolicy, space: Space) -> Iterator[None]:
         files = self._files
-        watermarks = files.marks
+        watermarks = files.log.marks
         now_ms = self._clock.now_ms()
         moment = Moment(
             now_ms,
@@ -205,13 +205,12 @@ class CleanCommitLogService:
             held = bool(unread) and is_held(deletion.file, moment.log_end_offset_bytes, policy)
             kept = bound is None and bool(self._kept.named(unread, policy))
             self._warn(deletion, unread, policy, held=held, kept=kept)
-            if held or kept or not files.may_detach(start):
+            if held or kept or (file := files.detach(start)) is None:
                 break
             if bound is not None:
                 self._kept.note_lost(start, unread, bound, policy)
             if is_unexpired:
                 self._forced.note(deletion.file, contents)
-            file = files.detach_first()
             file.region.close()
             self._bin.put(file.path, file)
             self._warned.pop(file.start, None)
@@ -226,7 +225,7 @@ class CleanCommitLogService:
         if self._offsets is None:
             return None
         files = self._files
-        return UnreadFinder(files.queues, self._offsets, policy.keep_for_groups, files.record)
+        return UnreadFinder(files.queues, self._offsets, policy.keep_for_groups, files.log.reader.message_at)
 
     def _log_files(self) -> list[LogFile]:
         """Return the oldest files, as many as one round may delete, and the one after them."""
@@ -245,10 +244,10 @@ class CleanCommitLogService:
 
     def _first_stored_ms(self, start_offset_bytes: int) -> int | None:
         """Return when the first record of a file was stored, in ms since 1970: no record of the file before it is younger."""
-        head = self._files.slice(start_offset_bytes, rec.RECORD_MIN_BYTES)
+        head = self._files.log.slice(start_offset_bytes, rec.RECORD_MIN_BYTES)
         if head is None or rec.SIZE_AND_MAGIC.unpack_from(head)[1] not in (rec.MAGIC_V1, rec.MAGIC_V2):
             return None
-        return self._files.store_timestamp_ms(start_offset_bytes)
+        return self._files.log.store_timestamp_ms(start_offset_bytes)
 
     # who would lose what
 
@@ -296,12 +295,12 @@ class CleanCommitLogService:
     def _is_older(self, queue: QueueReader, retention_ms: int) -> Callable[[int], bool]:
         """Return what tells whether a message of a queue is older than its topic's retention, and kept for nobody."""
         policy = RetentionPolicy.of(self._files.settings.store)
-        stored_ms, now_ms = self._files.store_timestamp_ms, self._clock.now_ms()
+        stored_ms, now_ms = self._files.log.store_timestamp_ms, self._clock.now_ms()
         finder = self._finder(policy)
         kept_from = finder.first_kept(queue, all_groups=False) if finder and policy.keep_for_groups else None
         held_from = finder.first_kept(queue, all_groups=True) if finder and policy.hold_until_consumed else None
         kept_ms = max(retention_ms, policy.keep_at_most_ms)
-        holds_from = self._files.marks.wrote - policy.hold_max_bytes
+        holds_from = self._files.log.marks.wrote - policy.hold_max_bytes
 
         def is_older(physical: int) -> bool:
             if held_from is not None and physical >= max(held_from, holds_from):
@@ -314,7 +313,7 @@ class CleanCommitLogService:
     def _clean_queues(self) -> Iterator[None]:
         """Delete the queue files and index files of messages that the log has lost."""
         files = self._files
-        min_offset_bytes = files.min_offset_bytes
+        min_offset_bytes = files.log.min_offset_bytes
         if min_offset_bytes == self._cleaned_to_bytes:
             return
         complete = True
@@ -348,7 +347,7 @@ class CleanCommitLogService:
 
         Those of ``kept_topics`` stay."""
         files = self._files
-        min_offset_bytes = files.min_offset_bytes
+        min_offset_bytes = files.log.min_offset_bytes
         expired = [
             key
             for key, queue in files.queues.queues.items()

@@ -151,7 +151,7 @@ class ResidentPages:
     def _steps(self) -> Iterator[None]:
         """Give back the log except its newest part, queues as far as they are synced, and the entries of the index."""
         files = self._files
-        marks = files.marks
+        marks = files.log.marks
         behind = min(marks.flushed, marks.dispatched) - self._newest_bytes
         for file in list(files.files):
             yield from evict_slices(file.region, min(file.size, behind - file.start))

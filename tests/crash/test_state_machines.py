@@ -27,6 +27,7 @@ from flintmq.testing.store import BY_HAND, message, start_store
 from flintmq.tests.support.crash_run import CONFIG, stepped
 from flintmq.tests.support.crash_states import KINDS, CrashPoint
 from flintmq.tests.support.effort import examples
+from flintmq.tests.support.log_parts import view_of
 
 ROOT = Path("/store")
 BOUNDS = settings(max_examples=examples(60), stateful_step_count=30)
@@ -400,7 +401,7 @@ class RetentionMachine(RuleBasedStateMachine):
     def open(self) -> None:
         self.clock = ManualClock()
         self.store = start_store(stepped(CONFIG, BY_HAND, disk=SimulatedDisk(), clock=self.clock))
-        self.cleaner = CleanCommitLogService(LogFiles(self.store))
+        self.cleaner = CleanCommitLogService(LogFiles(self.store, view_of(self.store)))
         self.stored: list[tuple[int, int, int]] = []
 
     @rule(sizes=st.lists(st.integers(2_000, 7_000), min_size=1, max_size=4), flush=st.booleans())

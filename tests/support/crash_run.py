@@ -38,6 +38,7 @@ from flintmq.testing.clock import ManualClock
 from flintmq.testing.simulated_disk import SimulatedDisk
 from flintmq.testing.store import TAGS_CODES, start_store
 from flintmq.tests.support.crash_messages import CrashMessages
+from flintmq.tests.support.log_parts import view_of
 
 ROOT: Final = Path("/store")
 LETTERS: Final = "pbPDhcufCsdqQietTrk"
@@ -272,7 +273,7 @@ class CrashRun:
     def expire(self) -> None:
         files = self.store.commit_log.queue.files
         self.deleted.append((len(self.disk.journal), files[-1].start if files else 0))
-        cleaner = CleanCommitLogService(LogFiles(self.store))
+        cleaner = CleanCommitLogService(LogFiles(self.store, view_of(self.store)))
         cleaner.delete_manually()
         cleaner.run()
         self.deleted[-1] = (self.deleted[-1][0], self.store.commit_log.min_offset_bytes)

@@ -14,12 +14,16 @@ import pytest
 
 import flintmq
 from flintmq.core.broker.api import BrokerApi
+from flintmq.core.broker.log_copy import LogCopy
+from flintmq.core.broker.log_files import LogFiles
 from flintmq.core.broker.state import BrokerState
 
 ROOT: Final = Path(__file__).parents[3]
 MEMBERS_MAX: Final = 20
 NAMES_MAX: Final = 110
 NAMES_OF_ONE_MAX: Final = 20
+PARTS_MAX: Final[dict[type, int]] = {LogCopy: 10, LogFiles: 13}
+"""Names of the privileged parts; they may only shrink."""
 OUTSIDE: Final = ("plugins", "dispatchers", "remoting/processors", "examples")
 """Where code is that is given the api. The assembly is not: it is the broker."""
 PROGRAMS: Final = ("bench", "broker", "cli", "cluster_view", "console", "testing", "top")
@@ -42,6 +46,8 @@ def test_its_surface_is_bounded(tmp_path: Path) -> None:
     async def live() -> dict[str, int]:
         config = flintmq.load_config(None, [f"store.path={tmp_path}", "listen.enable=false"], {})
         async with flintmq.Broker(config) as broker:
+            for part, count in PARTS_MAX.items():
+                assert len(public(broker.api.part(part))) <= count, part
             return reachable(broker.api)
 
     found = asyncio.run(live())

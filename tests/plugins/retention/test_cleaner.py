@@ -21,6 +21,7 @@ from flintmq.core.store.message_reader import GetMessageStatus
 from flintmq.plugins.retention.cleaner import MANUAL_ROUNDS, CleanCommitLogService
 from flintmq.testing.clock import ManualClock
 from flintmq.testing.store import message, open_store, opened
+from flintmq.tests.support.log_parts import view_of
 
 HOUR_MS = 3_600_000
 FILE = 4096
@@ -77,7 +78,9 @@ class Bench:
 
     def open(self) -> None:
         self.store = open_store(self.path, clock=self.clock, disk=self.disk, **self.options)
-        self.cleaner = CleanCommitLogService(LogFiles(self.store), self.offsets, {"SCHEDULE_TOPIC_XXXX"})
+        self.cleaner = CleanCommitLogService(
+            LogFiles(self.store, view_of(self.store)), self.offsets, {"SCHEDULE_TOPIC_XXXX"}
+        )
 
     @property
     def hour(self) -> int:
@@ -271,7 +274,7 @@ def test_large_files_are_unlinked_in_the_background(make: Any, monkeypatch: pyte
     bench.fill(12)
     later = Later()
     monkeypatch.setattr(bench.store, "background", later)
-    cleaner = CleanCommitLogService(LogFiles(bench.store))
+    cleaner = CleanCommitLogService(LogFiles(bench.store, view_of(bench.store)))
     bench.disk.used = 88
     cleaner.run()
     assert bench.store.commit_log.min_offset_bytes > 0
@@ -292,7 +295,7 @@ def test_what_is_not_synced_or_not_dispatched_stays(tmp_path: Path) -> None:
     with opened(tmp_path, disk=disk, strategy=BY_HAND) as store:
         for _ in range(12):
             store.put([message(body=BODY)])
-        cleaner = CleanCommitLogService(LogFiles(store))
+        cleaner = CleanCommitLogService(LogFiles(store, view_of(store)))
         cleaner.run()
         assert store.commit_log.min_offset_bytes == 0
         store.commit_log.flush(0)
@@ -432,7 +435,7 @@ def test_files_are_spread_over_several_folders_and_found_again(tmp_path: Path) -
         assert [int(p.name) // FILE for p in sorted((tmp_path / "a").iterdir())] == [0, 2]
         assert [int(p.name) // FILE for p in sorted((tmp_path / "b").iterdir())] == [1, 3]
         disk.usages = {"a": (1000, 880, 120)}
-        cleaner = CleanCommitLogService(LogFiles(store))
+        cleaner = CleanCommitLogService(LogFiles(store, view_of(store)))
         cleaner.run()
         assert store.disk_full is None
         for _ in range(4):

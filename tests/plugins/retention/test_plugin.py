@@ -23,6 +23,7 @@ from flintmq.testing.clock import VirtualClock
 from flintmq.testing.embedded import EmbeddedBroker
 from flintmq.testing.store import BY_HAND, message, opened, snapshot
 from flintmq.tests.support.faulty_disk import FaultyDisk, FaultyRegion
+from flintmq.tests.support.log_parts import view_of
 from flintmq.tests.support.roles import become_master, become_slave, is_timed, on_loop
 
 FILE_BYTES = 16 * 1024
@@ -131,7 +132,7 @@ def test_nothing_is_given_back_while_little_is_there(tmp_path: Path, evicted: li
     """A quiet broker must not pay for faults."""
     with opened(tmp_path, strategy=BY_HAND, disk=Watched(), commit_log_file_bytes=FILE_BYTES) as store:
         fill(store)
-        assert ResidentPages(LogFiles(store), 2, NEWEST_BYTES).tick() == RESIDENT_CHECK_S
+        assert ResidentPages(LogFiles(store, view_of(store)), 2, NEWEST_BYTES).tick() == RESIDENT_CHECK_S
     assert evicted == []
 
 
@@ -139,7 +140,7 @@ def test_all_but_the_newest_goes_and_is_still_served(tmp_path: Path, evicted: li
     """Every byte of the log before its newest part, of queues what is synced, of the index the entries; none is changed."""
     with opened(tmp_path, strategy=BY_HAND, disk=Watched(), commit_log_file_bytes=FILE_BYTES) as store:
         fill(store)
-        pages = ResidentPages(LogFiles(store), 1, NEWEST_BYTES)
+        pages = ResidentPages(LogFiles(store, view_of(store)), 1, NEWEST_BYTES)
         before = snapshot(tmp_path, "commitlog", "consumequeue", "index")
         while pages.tick() == 0.0:
             pass
@@ -163,7 +164,7 @@ def test_what_is_not_synced_stays(tmp_path: Path, evicted: list[tuple[Path, int,
     """Its pages would be made dirty, cleaned and mapped again for nothing."""
     with opened(tmp_path, strategy=BY_HAND, disk=Watched(), commit_log_file_bytes=FILE_BYTES) as store:
         fill(store, flushed=False)
-        pages = ResidentPages(LogFiles(store), 1, NEWEST_BYTES)
+        pages = ResidentPages(LogFiles(store, view_of(store)), 1, NEWEST_BYTES)
         while pages.tick() == 0.0:
             pass
         assert not [path for path, _, _ in evicted if path.parent.name != "index"]
@@ -177,7 +178,7 @@ def test_a_round_leaves_the_loop_its_turns(
     disk = Watched()
     with opened(tmp_path, strategy=BY_HAND, disk=disk, commit_log_file_bytes=FILE_BYTES) as store:
         fill(store)
-        pages = ResidentPages(LogFiles(store), 1, 0)
+        pages = ResidentPages(LogFiles(store, view_of(store)), 1, 0)
         assert pages.tick() == 0.0
         assert len(evicted) == 1
         assert store.commit_log.queue.delete_before(4 * FILE_BYTES) == 4

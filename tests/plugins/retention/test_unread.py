@@ -25,6 +25,7 @@ from flintmq.plugins.retention.cleaner import CleanCommitLogService
 from flintmq.plugins.retention.unread import ALARM_MS
 from flintmq.testing.processor_kit import RecordingChannel
 from flintmq.testing.store import message
+from flintmq.tests.support.log_parts import view_of
 
 from .test_cleaner import BODY, FILE, HOUR_MS, Bench, make_bench  # noqa: F401 - a fixture
 
@@ -223,7 +224,7 @@ class OnTheWay(Bench):
         readers = Readers(self.offsets, self.groups, self.consumers)
         for topic in self.next:
             readers.add(topic, partial(self._next, topic), is_done=self.done.__contains__)
-        self.cleaner = CleanCommitLogService(LogFiles(self.store), readers)
+        self.cleaner = CleanCommitLogService(LogFiles(self.store, view_of(self.store)), readers)
 
     def _next(self, topic: str, _queue_id: int) -> int:
         return self.next[topic]
