@@ -16,8 +16,7 @@ from typing import Final
 
 import msgspec
 
-from flintmq.core.broker.alarms import lag_growing
-from flintmq.core.kernel.ports.alarm import Alarm
+from flintmq.core.kernel.ports.alarm import WARNING, Alarm
 
 PAIRS_MAX: Final = 2_000
 """Groups' topics above the limit that are remembered, about 1.5 KB each; further ones wait until others are below it again."""
@@ -98,7 +97,7 @@ class LagWatch:
             if grown:
                 worst[group] = max(worst.get(group, (0, "", 0)), (pair.lag, topic, grown))
         for group, (lag, topic, grown) in worst.items():
-            yield lag_growing(
+            yield _lag_growing(
                 group, topic, lag, grown, within_s=self._window_s, limit=self._limit, members=members(group)
             )
 
@@ -109,3 +108,27 @@ class LagWatch:
             return 0
         grown = pair.lag - began
         return grown if grown >= min(self._limit, max(1, began // _GROWTH)) else 0
+
+
+def _lag_growing(
+    group: str, topic: str, lag: int, grown: int, *, within_s: float, limit: int, members: int | None = None
+) -> Alarm:
+    """Return the alarm for a group that falls further and further behind.
+
+    Args:
+        group: the consumer group.
+        topic: where it is furthest behind.
+        lag: how many messages it has not consumed there.
+        grown: how many more that is than at the beginning of the window.
+        within_s: how long the window is.
+        limit: the lag from which on this is told.
+        members: how many members are connected; None when that is unknown.
+    """
+    if members == 0:
+        advice = f"it has no members: start them, or delete the group (flintmq groups delete {group})"
+    else:
+        some = f"its {members} members" if members is not None else "its members"
+        advice = f"{some} do not keep up: add some, or look what slows them down (flintmq groups show {group})"
+    ago = f"{within_s / 60:.0f} minutes" if within_s >= 120 else f"{within_s:.0f} seconds"
+    text = f"group {group} is {lag:,} messages behind in topic {topic}, {grown:,} more than {ago} ago; {advice}"
+    return Alarm("consumer.lag_growing", WARNING, group, text, lag, "messages", limit, "alarms.lag_messages")

@@ -6,16 +6,15 @@ there is in no lag that RocketMQ tells.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
 
-from flintmq.core.broker.alarms import unread_queues
 from flintmq.core.broker.groups import is_system_group
 
 if TYPE_CHECKING:
     from flintmq.core.broker.api import BrokerApi
-    from flintmq.core.kernel.ports.alarm import Alarm
 
+_RUNS_MAX: Final = 10
 NOBODY = ""
 """Stands for the groups of a queue in which no group has an offset."""
 
@@ -35,20 +34,13 @@ def waiting_messages(api: BrokerApi, topic: str, queue_id: int) -> dict[str, int
     return {group: end - max(first, begin) for group, begin in known.items() if begin < end}
 
 
-def unread_alarms(api: BrokerApi) -> Iterator[Alarm]:
-    """Return an alarm for each topic of users in which messages wait in queues that are not read."""
-    for config, unread in api.topics.widths:
-        topic = config.topic_name
-        if api.topics.is_system_topic(topic) or topic in api.topics.holding_topics:
-            continue
-        waiting: dict[int, int] = {}
-        behind: dict[str, int] = {}
-        for queue_id in unread:
-            by_group = waiting_messages(api, topic, queue_id)
-            if by_group:
-                waiting[queue_id] = max(by_group.values())
-            for group, messages in by_group.items():
-                behind[group] = behind.get(group, 0) + messages
-        if waiting:
-            worst = max(behind, key=lambda group: (behind[group], group))
-            yield unread_queues(topic, waiting, worst, read_queues=config.read_queue_nums)
+def queue_list(queue_ids: Iterable[int]) -> str:
+    """Return the ids of queues for people: ``4 to 7, 9``; at most ten runs."""
+    runs: list[list[int]] = []
+    for queue_id in sorted(queue_ids):
+        if runs and queue_id == runs[-1][1] + 1:
+            runs[-1][1] = queue_id
+        else:
+            runs.append([queue_id, queue_id])
+    texts = [str(low) if low == high else f"{low} to {high}" for low, high in runs]
+    return ", ".join(texts if len(texts) <= _RUNS_MAX else [*texts[:_RUNS_MAX], "…"])

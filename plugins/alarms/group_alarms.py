@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from flintmq.core.broker.alarms import ALARMS_MAX, client_id_shared, conflict
+from flintmq.core.broker.alarms import ALARMS_MAX, conflict
 from flintmq.core.broker.conflicts import describe_conflicts, odd_members
 from flintmq.core.broker.group_lag import member_count, positions, read_topics
 from flintmq.core.broker.groups import is_system_group
 from flintmq.core.broker.lag_watch import LagWatch
-from flintmq.core.broker.unread_queues import unread_alarms
+from flintmq.core.broker.unread_queues import queue_list, waiting_messages
+from flintmq.core.kernel.ports.alarm import WARNING, Alarm
 
 if TYPE_CHECKING:
     from flintmq.core.broker.api import BrokerApi
     from flintmq.core.io.clock import Scheduled
-    from flintmq.core.kernel.ports import Alarm
 
+_NAMED_MAX: Final = 10
 _SLICE_S: Final = 0.001
 """How long the loop's thread is occupied at once by a round over all offsets."""
 
@@ -94,7 +95,7 @@ class GroupAlarms:
         """Return the groups whose lag grew by the last round, those whose members contradict each other or share an id now, and
         the topics of which queues with messages are not read now; a slave leaves those to its master."""
         shared = islice(self._api.clients.consumers.shared_ids(), ALARMS_MAX)
-        unread = islice(unread_alarms(self._api), ALARMS_MAX) if self._api.role.takes_writes else ()
+        unread = islice(_unread_alarms(self._api), ALARMS_MAX) if self._api.role.takes_writes else ()
         return [*self._lags, *self._contradictory(), *(client_id_shared(*one) for one in shared), *unread]
 
     def _contradictory(self) -> Iterator[Alarm]:
@@ -109,3 +110,56 @@ class GroupAlarms:
                 known = (info, info.revision, alarm)
             self._conflicts[group] = known
             yield known[2]
+
+
+def client_id_shared(group: str, client_id: str, addresses: Sequence[str]) -> Alarm:
+    """Return the alarm for members of a group that use one client id at the same time.
+
+    Args:
+        group: the consumer group.
+        client_id: the id.
+        addresses: of their connections.
+    """
+    text = (
+        f"client id {client_id} is used by {len(addresses)} members of group {group}, which therefore get the same messages: "
+        f"{', '.join(addresses[:_NAMED_MAX])}. Give each process an instance name or a client id of its own"
+    )
+    return Alarm("client.id_shared", WARNING, client_id, text, len(addresses), "members")
+
+
+def _unread_alarms(api: BrokerApi) -> Iterator[Alarm]:
+    """Return an alarm for each topic of users in which messages wait in queues that are not read."""
+    for config, unread in api.topics.widths:
+        topic = config.topic_name
+        if api.topics.is_system_topic(topic) or topic in api.topics.holding_topics:
+            continue
+        waiting: dict[int, int] = {}
+        behind: dict[str, int] = {}
+        for queue_id in unread:
+            by_group = waiting_messages(api, topic, queue_id)
+            if by_group:
+                waiting[queue_id] = max(by_group.values())
+            for group, messages in by_group.items():
+                behind[group] = behind.get(group, 0) + messages
+        if waiting:
+            worst = max(behind, key=lambda group: (behind[group], group))
+            yield _unread_queues(topic, waiting, worst, read_queues=config.read_queue_nums)
+
+
+def _unread_queues(topic: str, waiting: Mapping[int, int], group: str, *, read_queues: int) -> Alarm:
+    """Return the alarm for messages that wait in queues beyond those that are read.
+
+    Args:
+        topic: where they wait.
+        waiting: queue id → how many.
+        group: the one that has most of them before it; empty where no group has ever read these queues.
+        read_queues: how many queues of the topic are read.
+    """
+    messages = sum(waiting.values())
+    whom = f"group {group} has not consumed them" if group else "no group has ever read them"
+    text = (
+        f"{messages:,} messages wait in queues of topic {topic} that nobody reads, {queue_list(waiting)}: it has {read_queues} "
+        f"read queues, and {whom}. Let them be read until they are consumed (flintmq topics create {topic} --queues "
+        f"{max(waiting) + 1})"
+    )
+    return Alarm("topic.unread_queues", WARNING, topic, text, messages, "messages")

@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from flintmq.core.broker import alarms
 from flintmq.core.errors import StoreFormatError
 from flintmq.core.kernel.ports.alarm import CRITICAL, WARNING, Alarm
 from flintmq.core.log.slow import SLOW_S
@@ -56,12 +55,12 @@ class StoreAlarms:
         """Return what keeps the store from taking messages, or consumers from seeing them, and what was slow lately."""
         log = self._api.log
         if log.marks.fence_reason is not None:
-            yield alarms.fenced(log.marks.fence_reason)
+            yield _fenced(log.marks.fence_reason)
         error = log.health.dispatch_error
         if isinstance(error, StoreFormatError):
-            yield alarms.damaged(str(error))
+            yield _damaged(str(error))
         elif error is not None:
-            yield alarms.dispatch_stopped(str(error), log.health.behind_bytes)
+            yield _dispatch_stopped(str(error), log.health.behind_bytes)
         else:
             yield from self._dispatch()
         yield from self._api.figures.counts.faults.alarms()
@@ -111,3 +110,23 @@ class StoreAlarms:
         if took_ms := slow.get("commit"):
             text = f"a write of the transient store pool to the log's file took {took_ms:,} ms: {_LOOK_AT_DISK}"
             yield Alarm("commit.slow", WARNING, "", text, took_ms, "ms", _SLOW_MS)
+
+
+def _fenced(reason: str) -> Alarm:
+    """Return the alarm for a store that takes nothing any more."""
+    text = (
+        f"the store is fenced and takes nothing until the broker is restarted: {reason}; look at the disk, then restart"
+    )
+    return Alarm("store.fenced", CRITICAL, "", text, key="store.path")
+
+
+def _damaged(error: str) -> Alarm:
+    """Return the alarm for a record of the log that cannot be read, so that dispatch stands still."""
+    text = f"a record of the log cannot be read, and dispatch stands still; restart the broker to recover: {error}"
+    return Alarm("store.damaged", CRITICAL, "", text, key="store.path")
+
+
+def _dispatch_stopped(error: str, behind_bytes: int) -> Alarm:
+    """Return the alarm for dispatch that stands still, and is tried again."""
+    text = f"dispatch stands still, so consumers get nothing new and sends are refused: {error}"
+    return Alarm("dispatch.stopped", CRITICAL, "", text, behind_bytes, "bytes", key="dispatchers")

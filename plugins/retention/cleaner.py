@@ -15,7 +15,6 @@ from concurrent.futures import Executor
 from pathlib import Path
 from typing import Final, Protocol, runtime_checkable
 
-from flintmq.core.broker.alarms import disks
 from flintmq.core.broker.log_files import LogFiles
 from flintmq.core.errors import StoreError
 from flintmq.core.io.disk import Disk
@@ -37,6 +36,7 @@ from flintmq.core.retention.retention import (
     plan_deletions,
 )
 from flintmq.core.store.opened_store import commit_log_folders
+from flintmq.plugins.retention.alarms import disks
 from flintmq.plugins.retention.unread import (
     ConsumerOffsets,
     FileContents,

@@ -14,7 +14,6 @@ from typing import Final, Protocol
 
 import msgspec
 
-from flintmq.core.broker.alarms import deleted_unexpired, retention_bound_won
 from flintmq.core.broker.readers import OwnReader, Readers
 from flintmq.core.broker.topic_name import RETRY_PREFIX
 from flintmq.core.io.clock import Clock
@@ -23,6 +22,7 @@ from flintmq.core.log_events import event_log
 from flintmq.core.record import properties as props
 from flintmq.core.record.record import Record
 from flintmq.core.retention.retention import Bound, Deletion, LogFile, RetentionPolicy, bound_for_groups
+from flintmq.plugins.retention.alarms import deleted_unexpired, retention_bound_won
 
 log = event_log("flintmq.store")
 ALARM_MS: Final = 3_600_000

@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flintmq.core.broker import alarms
 from flintmq.core.broker.alarm_figures import alarm_figures
 from flintmq.core.broker.figures import Figures
 from flintmq.core.broker.groups import SubscriptionGroupManager
@@ -22,6 +21,7 @@ from flintmq.core.errors import StoreError, store_errors
 from flintmq.core.io.config_journal import ConfigJournal
 from flintmq.core.io.config_manager import JsonFile
 from flintmq.core.kernel.ports import Measurement
+from flintmq.core.kernel.ports.alarm import WARNING, Alarm
 from flintmq.core.log.epochs import MASTER
 from flintmq.core.log_events import event_log
 from flintmq.core.recovery.small_files import TOPICS, check_small_files
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from flintmq.core.io.disk import Disk
     from flintmq.core.kernel.kernel import Kernel
     from flintmq.core.kernel.ports import SystemTopic
-    from flintmq.core.kernel.ports.alarm import Alarm
     from flintmq.core.store.message_store import MessageStore
     from flintmq.programs.broker.loading import PluginSettings
     from flintmq.programs.broker.service import Timers
@@ -227,7 +226,13 @@ def _prepare_tables(state: BrokerState, *, is_incomplete: bool) -> None:
 
 
 def _mended(store: MessageStore) -> list[Alarm]:
-    return [alarms.mended(store.mended)] if store.mended else []
+    if not store.mended:
+        return []
+    text = (
+        f"this start found parts of the store lost, damaged or not as they were noted: {', '.join(store.mended)}; the log "
+        "says of each what was done; see what happened to the disk or the files, then restart"
+    )
+    return [Alarm("store.mended", WARNING, "", text, len(store.mended), "parts", key="store.path")]
 
 
 def _complete_topics(state: BrokerState, *, is_incomplete: bool) -> None:

@@ -12,9 +12,9 @@ from collections.abc import Awaitable, Callable, Iterable
 import attrs
 import click
 
-from flintmq.core.broker.alarms import queue_list
 from flintmq.core.broker.groups import is_system_group
 from flintmq.core.broker.topic_config import MessageQueue, TopicConfig
+from flintmq.core.broker.unread_queues import queue_list
 from flintmq.programs.cli.exits import CommandError, ExitCode
 from flintmq.programs.cli.output import safe
 from flintmq.remoting.client.admin import AdminClient

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import msgspec
 import pytest
 
-from flintmq.config.sections.models import StoreSection
-from flintmq.core.broker.alarms import ALARMS_MAX, client_id_shared, conflict, disk_used, disks, gathered
+from flintmq.core.broker.alarms import ALARMS_MAX, conflict, disk_used, gathered
 from flintmq.core.kernel.ports.alarm import CRITICAL, WARNING, Alarm
-from flintmq.core.retention.retention import DiskUsage, RetentionPolicy
 
 
 def test_critical_alarms_come_first_and_each_once() -> None:
@@ -46,50 +42,11 @@ def test_a_level_is_one_of_two() -> None:
         Alarm("a.slow", "grave", "", "slow")  # type: ignore[arg-type]
 
 
-# disks
-
-GIB = 1 << 30
-POLICY = RetentionPolicy.of(StoreSection())
-
-
-def usage(used_ratio: float, folder: str = "/a", total_bytes: int = 20 * GIB) -> DiskUsage:
-    used = int(total_bytes * used_ratio)
-    return DiskUsage(Path(folder), total_bytes, used, total_bytes - used)
-
-
-@pytest.mark.parametrize(
-    ("disk", "found"),
-    [
-        (usage(0.80), None),
-        (usage(0.86), ("disk.nearly_full", WARNING, "ratio", "store.disk_forcible_ratio")),
-        (usage(0.91), ("disk.full", CRITICAL, "ratio", "store.disk_full_ratio")),
-        (usage(0.95, total_bytes=1_000 * GIB), None),  # 50 GiB are free: others fill the disk
-        (usage(0.50, total_bytes=64 << 20), ("disk.full", CRITICAL, "bytes", "store.disk_min_free_bytes")),
-    ],
-)
-def test_a_disk_is_judged_as_retention_judges_it(disk: DiskUsage, found: tuple[str, str, str, str] | None) -> None:
-    """The alarm comes when sends are refused, or messages go before their time, and not by limits of its own."""
-    alarms = disks([disk], msgspec.structs.replace(disk, folder=Path("/a/queues")), POLICY)
-    assert [(one.id, one.level, one.unit, one.key) for one in alarms] == ([found] if found else [])
-    assert all(one.subject == "/a" and "/a" in one.message for one in alarms)
-
-
-def test_a_full_disk_beside_one_with_room_is_a_warning() -> None:
-    """New files of the log are made on the other one, so nobody is refused."""
-    full, roomy = usage(0.95), usage(0.10, "/b")
-    assert [(one.id, one.subject) for one in disks([full, roomy], roomy, POLICY)] == [("disk.nearly_full", "/a")]
-    both = disks([full, usage(0.97, "/b")], None, POLICY)
-    assert [(one.id, one.subject) for one in both] == [("disk.full", "/a"), ("disk.full", "/b")]
-
-
 def test_a_ratio_alone_is_enough() -> None:
     """A RocketMQ broker tells nothing else."""
     limits = {"nearly_full_ratio": 0.85, "full_ratio": 0.9}
     found = [disk_used("/a", ratio, **limits) for ratio in (0.85, 0.86, 0.91)]
     assert [one.id if one else None for one in found] == [None, "disk.nearly_full", "disk.full"]
-
-
-# conflicts
 
 
 def test_a_conflict_says_how_and_what_to_do() -> None:
@@ -104,11 +61,3 @@ def test_a_conflict_says_how_and_what_to_do() -> None:
     )
     assert "but BROADCASTING of c3. Give all members" in found.message
     assert (conflict("G", "x").value, conflict("G", "x").unit) == (0, "")
-
-
-def test_a_shared_client_id_names_a_bounded_number_of_addresses() -> None:
-    """A program that starts a hundred processes with one id gets one line that can be read."""
-    found = client_id_shared("G", "id", [f"10.0.0.{n}:1" for n in range(100)])
-    assert (found.id, found.level, found.subject, found.value) == ("client.id_shared", WARNING, "id", 100)
-    assert "10.0.0.9:1. Give each process" in found.message
-    assert "10.0.0.10:1" not in found.message

@@ -10,7 +10,8 @@ import pytest
 
 from flintmq import Message
 from flintmq.client import sync
-from flintmq.core.kernel.ports.alarm import Alarm
+from flintmq.core.kernel.ports.alarm import WARNING, Alarm
+from flintmq.plugins.alarms.group_alarms import client_id_shared
 from flintmq.testing.clock import VirtualClock
 from flintmq.testing.embedded import EmbeddedBroker
 from flintmq.tests.support.roles import become_master, become_slave, is_timed
@@ -252,3 +253,11 @@ def test_a_slave_has_no_alarms_of_lags_and_a_former_slave_measures_again(alarms:
         assert alarms(broker) == {}
         fall_behind()
         assert [*alarms(broker)] == ["consumer.lag_growing"]
+
+
+def test_a_shared_client_id_names_a_bounded_number_of_addresses() -> None:
+    """A program that starts a hundred processes with one id gets one line that can be read."""
+    found = client_id_shared("G", "id", [f"10.0.0.{n}:1" for n in range(100)])
+    assert (found.id, found.level, found.subject, found.value) == ("client.id_shared", WARNING, "id", 100)
+    assert "10.0.0.9:1. Give each process" in found.message
+    assert "10.0.0.10:1" not in found.message
