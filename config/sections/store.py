@@ -9,6 +9,7 @@ import attrs
 
 from flintmq.config.errors import ConfigError
 from flintmq.config.fields import option
+from flintmq.config.rocketmq.system_topics import HOLDING_TOPICS
 from flintmq.config.units import DAY_MS, GIB, KIB, MIB, parse_duration
 
 CONSUME_QUEUE_UNIT_BYTES = 20
@@ -41,7 +42,7 @@ def _topic_retention(entries: Iterable[str]) -> tuple[str, ...]:
     found = tuple(entry.strip() for entry in entries)
     topics = [entry.partition("=")[0] for entry in found]
     for topic in topics:
-        if topic in ("SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer") or topic.startswith("RMQ_SYS_TRANS"):
+        if topic in HOLDING_TOPICS or topic.startswith("RMQ_SYS_TRANS"):
             raise ConfigError(
                 f"'topic_retention' cannot name '{topic}': undelivered messages lie there", key=_RETENTION
             )

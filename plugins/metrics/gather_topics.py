@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
+from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC
 from flintmq.core.broker.stats import (
     DEAD_LETTERS,
     GROUP_GET_NUMS,
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _EACH: Final = 50
 """Topics or counters between two looks at the clock."""
-_TYPES: Final = {SCHEDULE_TOPIC: "delay", "rmq_sys_wheel_timer": "delay", TRANS_HALF_TOPIC: "transaction"}
+_TYPES: Final = {SCHEDULE_TOPIC: "delay", TIMER_TOPIC: "delay", TRANS_HALF_TOPIC: "transaction"}
 _PUT: Final = {
     TOPIC_PUT_NUMS: ("rocketmq_messages_in_total", "rocketmq_producer_tps"),
     TOPIC_PUT_SIZE: ("rocketmq_throughput_in_total", "rocketmq_producer_message_size"),

@@ -89,8 +89,12 @@ def check_required(config: BrokerConfig, kernel: Kernel) -> None:
     known |= {entry.name for registry in (registries.services, registries.authenticators) for entry in registry.all()}
     for name, key in KEYS.items():
         if key.feature and key.feature not in known and key.value_of(config) != key.field.default:
-            text = f"'{name}' needs the plugin '{key.feature}', which is not loaded: see 'disabled_plugins'"
-            raise ConfigError(text, key=name)
+            raise missing(name, key.feature)
+
+
+def missing(key: str, plugin: str) -> ConfigError:
+    """Return the error for a setting whose plugin is not loaded."""
+    return ConfigError(f"'{key}' needs the plugin '{plugin}', which is not loaded: see 'disabled_plugins'", key=key)
 
 
 class PluginSettings:

@@ -191,6 +191,7 @@ def _several(loaded: LoadedConfig, count: int, arguments: Sequence[str]) -> Star
             warn(f"{folder / name} holds messages that nobody can consume while its broker is not started")
         console = None
         if loaded.config.console.enable:
+            _check_console(loaded)
             from flintmq.plugins.console.child import console_of
 
             console = console_of(loaded.config, [_reached_from_here(name_server)], folder)
@@ -202,6 +203,15 @@ def _several(loaded: LoadedConfig, count: int, arguments: Sequence[str]) -> Star
         return f"{_told(name_server)} brokers={addresses} store={ready_word(folder)}{_as_words(words)}"
 
     return start
+
+
+def _check_console(loaded: LoadedConfig) -> None:
+    """Refuse ``console.enable`` where no plugin has the console. Raises ``ConfigError``."""
+    from flintmq.plugins.builtin import BROKER_ONLY
+    from flintmq.programs.broker.loading import missing
+
+    if "console" in loaded.config.disabled_plugins or "console" not in BROKER_ONLY:
+        raise missing("console.enable", "console")
 
 
 def _as_arguments(config: Path | None, given: Mapping[str, object], settings: Sequence[str]) -> list[str]:

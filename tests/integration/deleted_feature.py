@@ -64,6 +64,17 @@ def commanded(*arguments: str) -> Iterator[str]:
         yield f"flintmq {' '.join(arguments)} exits with {code}: {output.getvalue()[-2000:]}"
 
 
+def refused_by_several(root: Path) -> Iterator[str]:
+    """Start several brokers with a console beside them, which must be refused with the remedy."""
+    from flintmq.programs.cli.main import run_command_line
+
+    settings = ("--store", str(root), "--port", "0", "--namesrv-port", "0", "--console")
+    with redirect_stderr(io.StringIO()) as output:
+        code = run_command_line(["run", "--brokers", "2", *settings])
+    if not code or "'console.enable' needs the plugin 'console'" not in output.getvalue():
+        yield f"flintmq run --brokers 2 --console exits with {code}: {output.getvalue()[-2000:]}"
+
+
 def refused(root: Path, feature: str, setting: str) -> Iterator[str]:
     """Start the servers with a setting of the feature, which must be refused with the remedy."""
     from flintmq.config import ConfigError
@@ -97,6 +108,8 @@ def main() -> None:
         lambda: commanded("bench", *(word.format(store=store) for word in bench)),
         *((lambda one=one: refused(root / "refused", feature, one)) for one in asked),
     ]
+    if feature == "console":
+        steps.append(lambda: refused_by_several(root / "several"))
     wrong: list[str] = []
     for step in steps:
         try:
