@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 
 import attrs
 
-from flintmq.config.fields import FieldSpec, spec_of
+from flintmq.config.fields import NO_SPEC, SPEC, FieldSpec, spec_of
 from flintmq.config.sections.models import BrokerConfig
 
 Role = Literal["broker", "namesrv"]
@@ -55,7 +55,8 @@ class Key:
     @property
     def feature(self) -> str:
         """Return the name of the plugin that does what the key says; empty for a key that every broker has."""
-        return self.spec.feature or getattr(self.model, "FEATURE", "")
+        spec: FieldSpec = self.field.metadata.get(SPEC, NO_SPEC)  # without its unit: each start of a broker asks all keys
+        return spec.feature or getattr(self.model, "FEATURE", "")
 
     def value_of(self, config: BrokerConfig) -> Any:
         """Return the key's value."""
