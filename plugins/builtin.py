@@ -34,7 +34,7 @@ from flintmq.plugins.registration.registration import RegistrationPlugin
 from flintmq.plugins.replication.plugin import ReplicationPlugin
 from flintmq.plugins.retention.plugin import RetentionPlugin
 from flintmq.plugins.retry.plugin import RetryPlugin
-from flintmq.plugins.spark_feed import SparkFeedPlugin
+from flintmq.plugins.spark_feed.plugin import SparkFeedPlugin
 from flintmq.plugins.timer.plugin import TimerPlugin
 from flintmq.plugins.tracing.plugin import TracingPlugin
 from flintmq.plugins.transactions.plugin import TransactionsPlugin

@@ -16,7 +16,7 @@ from flintmq.core.io.os_disk import OS_DISK
 from flintmq.core.store.message_store import MessageStore
 from flintmq.dispatchers.spark_feed.feed_file import FeedMarks, FeedState, feed_path, read_feed
 from flintmq.dispatchers.spark_feed.spark_feed import FeedPublisher
-from flintmq.plugins.spark_feed import find_feed
+from flintmq.plugins.spark_feed.plugin import find_feed
 from flintmq.programs.broker.broker import Broker
 from flintmq.testing.clock import ManualClock
 from flintmq.testing.store import BY_HAND, message, open_store

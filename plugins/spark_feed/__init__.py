@@ -1,0 +1,1 @@
+"""The Spark feed as a plugin: says how far other programs may read the log, and lands messages in files."""
