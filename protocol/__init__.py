@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from flintmq.core.broker.hold import HeldPull, places_of
     from flintmq.core.broker.outlet import Empty, Found, Wanted
-    from flintmq.core.broker.sink import Incoming, Stored, not_durable, not_stored
+    from flintmq.core.broker.sink import Incoming, Stored, not_durable, not_stored, until_flushed
     from flintmq.core.errors import RefusedError, StoreError
     from flintmq.core.kernel.ports.access import (
         ACCOUNT,
@@ -56,10 +56,11 @@ if TYPE_CHECKING:
     from flintmq.core.record.topic_lives import begins_again, deleted_topic, deletion
     from flintmq.core.response_code import ONEWAY_FLAG, ResponseCode
     from flintmq.remoting.processors import needs
+    from flintmq.remoting.processors.pull_message import COMMIT_OFFSET, SUBSCRIPTION, SUSPEND
     from flintmq.remoting.wire.codes import LanguageCode, RequestCode
     from flintmq.remoting.wire.command import JSON, ROCKETMQ, RemotingCommand, request
     from flintmq.remoting.wire.fast_json import encode_pull_response_json, make_batch_ok_encoder, make_send_ok_encoder
-    from flintmq.remoting.wire.header_codec import CommandHeader
+    from flintmq.remoting.wire.header_codec import CommandHeader, encode_header
     from flintmq.remoting.wire.headers_admin import (
         CloneGroupOffsetRequestHeader,
         ConsumeMessageDirectlyRequestHeader,
@@ -129,12 +130,15 @@ if TYPE_CHECKING:
 __all__ = [
     "ACCOUNT",
     "ADMIN",
+    "COMMIT_OFFSET",
     "FILLER_SIZE",
     "JSON",
     "ONEWAY_FLAG",
     "PUBLIC",
     "RECORD_MIN_BYTES",
     "ROCKETMQ",
+    "SUBSCRIPTION",
+    "SUSPEND",
     "UNIT",
     "Access",
     "AccessFacts",
@@ -230,6 +234,7 @@ __all__ = [
     "declared_by",
     "deleted_topic",
     "deletion",
+    "encode_header",
     "encode_pull_response_json",
     "handles",
     "indexed",
@@ -246,17 +251,18 @@ __all__ = [
     "request",
     "stored_properties",
     "system_error",
+    "until_flushed",
 ]
 
 _HOMES: Final = {
     "flintmq.core.broker.hold": "HeldPull places_of",
     "flintmq.core.broker.outlet": "Empty Found Wanted",
-    "flintmq.core.broker.sink": "Incoming Stored not_durable not_stored",
+    "flintmq.core.broker.sink": "Incoming Stored not_durable not_stored until_flushed",
     "flintmq.core.errors": "RefusedError StoreError",
     "flintmq.core.kernel.ports.access": "ACCOUNT ADMIN PUBLIC Access AccessFacts AccessRule Need Permission",
     "flintmq.core.kernel.ports.processor": (
-        "BatchProcessor DeclaredProcessor DefaultProcessor Handler Header Request RequestChannel RequestDeclaration "
-        "RequestProcessor Response declared_by handles"
+        "BatchProcessor DeclaredProcessor DefaultProcessor Handler Header Request RequestChannel "
+        "RequestDeclaration RequestProcessor Response declared_by handles"
     ),
     "flintmq.core.record.batch": "MessageBatch",
     "flintmq.core.record.host": "batch_message_id offset_message_id",
@@ -267,18 +273,19 @@ _HOMES: Final = {
     "flintmq.core.record.topic_lives": "begins_again deleted_topic deletion",
     "flintmq.core.response_code": "ONEWAY_FLAG ResponseCode",
     "flintmq.remoting.processors.needs": "needs",
+    "flintmq.remoting.processors.pull_message": "COMMIT_OFFSET SUBSCRIPTION SUSPEND",
     "flintmq.remoting.wire.codes": "LanguageCode RequestCode",
     "flintmq.remoting.wire.command": "JSON ROCKETMQ RemotingCommand request",
     "flintmq.remoting.wire.fast_json": "encode_pull_response_json make_batch_ok_encoder make_send_ok_encoder",
-    "flintmq.remoting.wire.header_codec": "CommandHeader",
+    "flintmq.remoting.wire.header_codec": "CommandHeader encode_header",
     "flintmq.remoting.wire.headers_message": (
         "CheckTransactionStateRequestHeader ConsumerGroupRequestHeader ConsumerSendMsgBackRequestHeader "
         "EndTransactionRequestHeader GetEarliestMsgStoretimeResponseHeader PullMessageRequestHeader "
         "PullMessageResponseHeader QueryConsumerOffsetRequestHeader QueryConsumerOffsetResponseHeader "
         "QueryMessageRequestHeader QueryMessageResponseHeader QueueOffsetResponseHeader QueueRequestHeader "
         "ReplyMessageRequestHeader SearchOffsetRequestHeader SendMessageRequestHeader SendMessageRequestHeaderV2 "
-        "SendMessageResponseHeader SentRequestHeader UnregisterClientRequestHeader UpdateConsumerOffsetRequestHeader "
-        "ViewMessageRequestHeader"
+        "SendMessageResponseHeader SentRequestHeader UnregisterClientRequestHeader "
+        "UpdateConsumerOffsetRequestHeader ViewMessageRequestHeader"
     ),
     "flintmq.remoting.wire.headers_route": (
         "AddWritePermOfBrokerResponseHeader BrokerIdentityRequestHeader BrokerNameRequestHeader "

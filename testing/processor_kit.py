@@ -104,16 +104,23 @@ def check_request_processor(
     Raises:
         KitFailure: names the broken rule.
     """
+
+    async def check() -> list[Response]:
+        return await check_in_loop(make(), declarations, samples)
+
+    return asyncio.run(check())
+
+
+async def check_in_loop(
+    processor: RequestProcessor | BatchProcessor,
+    declarations: Sequence[RequestDeclaration],
+    samples: Sequence[Sample],
+) -> list[Response]:
+    """Run every check of :func:`check_request_processor` on the running loop, such as that of an embedded broker."""
     declared = {one.code: one for one in declarations}
     expect(len(declared) == len(declarations), "each code is declared once", sorted(one.code for one in declarations))
     asked = {sample.code for sample in samples}
     expect(asked == set(declared), "there are samples of the declared codes and of no others", sorted(asked))
-    return asyncio.run(_check(make(), declared, samples))
-
-
-async def _check(
-    processor: RequestProcessor | BatchProcessor, declared: Mapping[int, RequestDeclaration], samples: Sequence[Sample]
-) -> list[Response]:
     handlers: Mapping[int, Handler] | None = None
     if not hasattr(processor, "process"):
         handlers = processor.handlers()

@@ -19,8 +19,11 @@ from flintmq.remoting.wire.fast_json import encode_pull_response_json
 from flintmq.remoting.wire.headers_message import PullMessageRequestHeader, PullMessageResponseHeader
 
 COMMIT_OFFSET: Final = 0x1
+"""The bit of a pull's ``sys_flag`` that says that the pull brings the consumer offset."""
 SUSPEND: Final = 0x2
+"""The bit of a pull that may be held until there is a message."""
 SUBSCRIPTION: Final = 0x4
+"""The bit of a pull that brings its subscription."""
 
 _FOUND: Final = Found.status.encode("ascii")
 _FLUSH_BYTES: Final = 1024 * 1024

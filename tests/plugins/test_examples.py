@@ -23,6 +23,7 @@ from flintmq.core.kernel.kernel import Kernel
 from flintmq.core.kernel.plugin_info import PluginSource
 from flintmq.core.store.opened_store import recover
 from flintmq.plugins.builtin import BUILTIN_PLUGINS
+from flintmq.programs.broker.processors import ProcessorsPlugin
 from flintmq.testing.clock import ManualClock
 from flintmq.testing.dispatcher_kit import sample_batch
 from flintmq.testing.flush_kit import check_flush_service
@@ -37,6 +38,8 @@ NAMES = (
     "flintmq-direct-flush",
     "flintmq-keep-all",
     "flintmq-line-listener",
+    "flintmq-huge-page-pool",
+    "flintmq-plain-processors",
     "flintmq-request-watch",
     "flintmq-sqlite-store",
     "flintmq-topic-quota",
@@ -48,6 +51,8 @@ PACKAGES = (
     "flintmq_direct_flush",
     "flintmq_keep_all",
     "flintmq_line_listener",
+    "flintmq_huge_page_pool",
+    "flintmq_plain_processors",
     "flintmq_request_watch",
     "flintmq_sqlite_store",
     "flintmq_topic_quota",
@@ -90,7 +95,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 
 @pytest.mark.usefixtures("installed")
 def test_all_are_found_by_their_entry_points() -> None:
-    kernel = Kernel.assemble((), BUILTIN_PLUGINS)
+    kernel = Kernel.assemble((), (*BUILTIN_PLUGINS, ProcessorsPlugin()))
     found = {info.name: info for info in kernel.describe() if info.origin.source is PluginSource.ENTRY_POINT}
     assert found["audit"].origin.place == "flintmq-audit-dispatcher 1.0.0"
     assert set(found["audit"].registered) == {"dispatcher audit", "config section audit"}
@@ -98,6 +103,16 @@ def test_all_are_found_by_their_entry_points() -> None:
     assert found["direct-flush"].registered == ("flush strategy direct_flush",)
     assert found["keep_all"].registered == ("service retention", "service replication")
     assert set(found["line_listener"].registered) == {"config section line_listener", "service line_listener"}
+    assert found["huge_page_pool"].registered == ("transient store pool huge_pages",)
+    assert set(found["plain_processors"].registered) == {"request processor plain_send", "request processor plain_pull"}
+    assert set(found["topic_quota"].registered) == {
+        "service topic_quota",
+        "intake step topic_quota",
+        "config section topic_quota",
+        "command topic-quota",
+    }
+    taken = {code: one.owner.name for one in kernel.registries.processors_of("broker") for code in one.value.codes}
+    assert {taken[code] for code in (10, 310, 320, 11, 361)} == {"plain_processors"}
     assert set(found["sqlite-store"].registered) == {"dispatcher consume_queue", "index builder sqlite"}
     assert [entry.name for entry in kernel.registries.dispatchers.pick_all(["consume_queue", "audit"])] == [
         "consume_queue",

@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from flintmq_topic_quota.command import print_used
 from flintmq_topic_quota.quota import Quota, QuotaService, QuotaStep
 
 import flintmq
@@ -30,13 +31,17 @@ def test_the_service_keeps_the_rules_of_services() -> None:
     """Each period begins at nothing."""
     quota = Quota(10)
     quota.take("Logs", 10)
-    assert QuotaService(quota, 60, None).health() == "the quota is used up: Logs"  # type: ignore[arg-type]
+    service = QuotaService(quota, 60, None)  # type: ignore[arg-type]
+    assert service.health() == "the quota is used up: Logs"
+    assert [(one.id, one.subject, one.value, one.key) for one in service.alarms()] == [
+        ("topic_quota.used", "Logs", 10, "topic_quota.max_bytes")
+    ]
     check_service(lambda timers: QuotaService(quota, 60, timers))
     assert not quota.used_bytes
 
 
-def test_a_broker_refuses_what_is_too_much(tmp_path: Path) -> None:
-    """Other topics pass, and request 28 has the figure."""
+def test_a_broker_refuses_what_is_too_much(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Other topics pass, the command prints the figure, and a full quota is among the broker's alarms."""
     text = "listen: {port: 0, vip: false}\ntopic_quota: {max_bytes: 10}\n"
     (tmp_path / "broker.yaml").write_text(text + f"store: {{path: {tmp_path / 'store'}}}\n", encoding="utf-8")
     loaded = flintmq.load_config(tmp_path / "broker.yaml", [], {})
@@ -49,5 +54,9 @@ def test_a_broker_refuses_what_is_too_much(tmp_path: Path) -> None:
             assert refused.value.key == "topic_quota.max_bytes"
             figures = broker.api.figures.texts()
             assert figures["topicQuotaUsedBytes"] == "8"
+            await asyncio.to_thread(print_used, broker.address)
+            await broker.put([flintmq.Message("Logs", b"x" * 2)])
+            assert "topic_quota.used" in [alarm.id for alarm in broker.api.alarms.current()]
 
     asyncio.run(live())
+    assert capsys.readouterr().out == "8\n"

@@ -9,11 +9,13 @@ import attrs
 from flintmq.core.broker.api import BrokerApi
 from flintmq.core.kernel.hookspecs import (
     PluginContext,
+    RegisterCommand,
     RegisterConfigSection,
     RegisterIntakeStep,
     RegisterService,
     hookimpl,
 )
+from flintmq_topic_quota.command import print_used
 from flintmq_topic_quota.quota import Quota, QuotaService, QuotaStep
 
 
@@ -57,3 +59,8 @@ def flintmq_intake_steps(register: RegisterIntakeStep) -> None:
 @hookimpl
 def flintmq_services(register: RegisterService) -> None:
     register("topic_quota", make_service)
+
+
+@hookimpl
+def flintmq_cli_commands(register: RegisterCommand) -> None:
+    register("topic-quota", print_used, help="Print how many bytes the topics with a quota have sent in this period.")

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import Final
 
 from flintmq.core.broker.api import PeriodicTimers
-from flintmq.core.kernel.ports import Sent
+from flintmq.core.kernel.ports import WARNING, Alarm, Sent
 from flintmq.protocol import MessageBatch, MessageExtBrokerInner, RefusedError, ResponseCode
+
+USED: Final = "topicQuotaUsedBytes"
+"""The figure of request 28."""
 
 
 class Quota:
@@ -33,6 +37,10 @@ class Quota:
                 key="topic_quota.max_bytes",
             )
         self.used_bytes[topic] = wanted
+
+    def ended(self) -> list[str]:
+        """Return the topics that have nothing left in this period, in the order of their names."""
+        return sorted(topic for topic, used in self.used_bytes.items() if used >= self.max_bytes)
 
 
 class QuotaStep:
@@ -83,9 +91,17 @@ class QuotaService:
 
     def runtime_info(self) -> Mapping[str, str]:
         """Return how many bytes all topics have used together."""
-        return {"topicQuotaUsedBytes": str(self._quota.used_bytes.total())}
+        return {USED: str(self._quota.used_bytes.total())}
 
     def health(self) -> str:
         """Return which topics have nothing left; an empty text where all have."""
-        ended = sorted(topic for topic, used in self._quota.used_bytes.items() if used >= self._quota.max_bytes)
+        ended = self._quota.ended()
         return f"the quota is used up: {', '.join(ended)}" if ended else ""
+
+    def alarms(self) -> Iterator[Alarm]:
+        """Yield an alarm for each topic that has nothing left."""
+        limit = self._quota.max_bytes
+        for topic in self._quota.ended():
+            text = f"the topic {topic} has sent its bytes of the period: raise topic_quota.max_bytes, or wait"
+            used = self._quota.used_bytes[topic]
+            yield Alarm("topic_quota.used", WARNING, topic, text, used, "bytes", limit, "topic_quota.max_bytes")

@@ -1,0 +1,11 @@
+"""What the entry point names: the hooks."""
+
+from __future__ import annotations
+
+from flintmq.core.kernel.hookspecs import RegisterPool, hookimpl
+from flintmq_huge_page_pool.pool import HugePagePool
+
+
+@hookimpl
+def flintmq_transient_store_pools(register: RegisterPool) -> None:
+    register("huge_pages", HugePagePool)

@@ -1,0 +1,14 @@
+"""What the entry point names: the hooks."""
+
+from __future__ import annotations
+
+from flintmq.core.kernel.hookspecs import RegisterProcessor, hookimpl
+from flintmq.protocol import declared_by
+from flintmq_plain_processors.pull import PlainPull
+from flintmq_plain_processors.send import PlainSend
+
+
+@hookimpl
+def flintmq_request_processors(register: RegisterProcessor) -> None:
+    register("plain_send", declared_by(PlainSend), PlainSend)
+    register("plain_pull", declared_by(PlainPull), PlainPull)

@@ -1,0 +1,20 @@
+"""The command ``flintmq topic-quota``."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+from flintmq.client import RemotingClient
+from flintmq.protocol import RequestCode, request
+from flintmq_topic_quota.quota import USED
+
+
+def print_used(address: str) -> None:
+    """Print how many bytes the topics with a quota have sent to the broker at ``host:port`` in this period."""
+
+    async def ask() -> bytes:
+        async with RemotingClient() as client:
+            return (await client.invoke(address, request(RequestCode.GET_BROKER_RUNTIME_INFO), 5_000)).body
+
+    print(json.loads(asyncio.run(ask()))["table"][USED])
