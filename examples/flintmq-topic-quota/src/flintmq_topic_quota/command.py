@@ -5,9 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 
+import click
+
 from flintmq.client import RemotingClient
 from flintmq.protocol import RequestCode, request
 from flintmq_topic_quota.quota import USED
+
+
+@click.command()
+@click.argument("address", metavar="HOST:PORT")
+def topic_quota(address: str) -> None:
+    """Print how many bytes the topics with a quota have sent in this period."""
+    print_used(address)
 
 
 def print_used(address: str) -> None:

@@ -15,7 +15,7 @@ from flintmq.core.kernel.hookspecs import (
     RegisterService,
     hookimpl,
 )
-from flintmq_topic_quota.command import print_used
+from flintmq_topic_quota.command import topic_quota
 from flintmq_topic_quota.quota import Quota, QuotaService, QuotaStep
 
 
@@ -63,4 +63,4 @@ def flintmq_services(register: RegisterService) -> None:
 
 @hookimpl
 def flintmq_cli_commands(register: RegisterCommand) -> None:
-    register("topic-quota", print_used, help="Print how many bytes the topics with a quota have sent in this period.")
+    register("topic-quota", topic_quota)
