@@ -242,8 +242,9 @@ def one_processor_per_code(processors: Iterable[Registered[ProcessorSpec]]) -> t
             code, other = one.code, claimed.get(one.code)
             if other is not None and other.owner.built_in == entry.owner.built_in:
                 raise PluginError(
-                    f"request code {code} is claimed by the processors '{other.full_name}' and '{entry.full_name}': list "
-                    f"'{other.owner.name}' or '{entry.owner.name}' in 'disabled_plugins'"
+                    f"{entry.shape.where(entry.owner, entry.name)}: expected codes that no other plugin's processor answers; "
+                    f"found {code}, which '{other.full_name}' answers: list '{other.owner.name}' or '{entry.owner.name}' in "
+                    "'disabled_plugins'"
                 )
             if other is None or other.owner.built_in:
                 claimed[code] = entry
