@@ -15,7 +15,7 @@ import msgspec
 from flintmq.config.errors import hint
 from flintmq.core.errors import PluginError
 from flintmq.core.kernel.plugin_info import PluginOrigin
-from flintmq.core.kernel.plugin_shapes import Shape, shown
+from flintmq.core.kernel.plugin_shapes import PROCESSOR, Shape, shown
 from flintmq.core.kernel.ports.processor import ProcessorFactory, RequestDeclaration
 
 T = TypeVar("T")
@@ -242,7 +242,7 @@ def one_processor_per_code(processors: Iterable[Registered[ProcessorSpec]]) -> t
             code, other = one.code, claimed.get(one.code)
             if other is not None and other.owner.built_in == entry.owner.built_in:
                 raise PluginError(
-                    f"{entry.shape.where(entry.owner, entry.name)}: expected codes that no other plugin's processor answers; "
+                    f"{PROCESSOR.where(entry.owner, entry.name)}: expected codes that no other plugin's processor answers; "
                     f"found {code}, which '{other.full_name}' answers: list '{other.owner.name}' or '{entry.owner.name}' in "
                     "'disabled_plugins'"
                 )
