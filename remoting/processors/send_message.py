@@ -1,31 +1,44 @@
 """SEND_MESSAGE, SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE (10, 310, 320): the hot path from a read to the acknowledgement.
 
-All sends that arrive in one iteration of the loop, over all connections, are stored with one append
-(:mod:`flintmq.remoting.processors.send_queue`); one waiter stands for their durability; and the answers of each connection
-leave in one write (:mod:`flintmq.remoting.processors.send_answers`).
+All sends that arrive in one iteration of the loop, over all connections, are stored with one append (:class:`SendQueue`); one
+waiter stands for their durability; and the answers of each connection leave in one write (:class:`SendAnswers`).
+
+With ``admission.fast_failure`` those that have waited too long are refused (docs/internals/algorithms.md, Flow control)::
+
+    read ──► waits for the end of the loop's turn ──► append ──► flush ──► answer
+         └─ admission.send_wait_ms ─┘                └─ admission.page_cache_busy_ms ─┘
+
+RocketMQ looks at its queue every 10 ms; here the time is known for each read when its turn comes. What one thread does, it
+does in order: while an append takes long nothing is read, so the reads of the turn that follows have waited for it in the
+sockets. Both are answered SYSTEM_BUSY, with a remark that says where the time was spent.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import ClassVar, Final
 
+from flintmq.config.sections.models import AdmissionSection
 from flintmq.core.broker.api import BrokerApi
-from flintmq.core.broker.sink import Incoming, Stored, not_stored, told_durable
+from flintmq.core.broker.sink import Incoming, Stored, not_durable, not_stored, told_durable
 from flintmq.core.errors import RefusedError, StoreError
-from flintmq.core.kernel.ports import AppendUnit, FlushStatus
-from flintmq.core.kernel.ports.processor import Request, handles
+from flintmq.core.kernel.ports import AppendedBatch, AppendUnit, DispatchRequest, FlushStatus
+from flintmq.core.kernel.ports.processor import Request, RequestChannel, Response, handles
+from flintmq.core.kernel.ports.server import RequestPool
 from flintmq.core.log.slow import SLOW_S, SlowLog
 from flintmq.core.log_events import event_log
 from flintmq.core.record.batch import MessageBatch, look_into_steps
+from flintmq.core.record.host import batch_message_id, offset_message_id
 from flintmq.core.record.java_number import number_or
 from flintmq.core.record.properties import REAL_QUEUE_ID
 from flintmq.core.record.record import MessageExtBrokerInner
+from flintmq.core.response_code import ONEWAY_FLAG, ResponseCode
 from flintmq.remoting.processors import needs
-from flintmq.remoting.processors.send_answers import Owner, SendAnswers
-from flintmq.remoting.processors.send_queue import FastFailure, SendQueue
 from flintmq.remoting.wire.codes import RequestCode
+from flintmq.remoting.wire.command import JSON
+from flintmq.remoting.wire.fast_json import make_batch_ok_encoder, make_send_ok_encoder
 from flintmq.remoting.wire.headers_message import (
     SendMessageRequestHeader,
     SendMessageRequestHeaderV2,
@@ -42,6 +55,293 @@ _MUCH_BYTES: Final = 1024 * 1024
 """Sends with more bytes than this are taken apart, looked into, stored and dispatched in several iterations of the loop."""
 
 _sends = partial(handles, answer=SendMessageResponseHeader, pool="send")
+
+SHARE_BYTES: Final = 4 * 1024 * 1024
+"""Bodies taken in one iteration of the loop, as many as a largest batch has. What is left waits for the next iteration."""
+
+StoreShare = Callable[[list[Request], int], "Iterator[None] | None"]
+"""Stores sends, given the bytes of their bodies. Returns None when it is done, or, where that is too much for one iteration of
+the loop, the steps that are left, one for each iteration."""
+
+
+class SendQueue:
+    """Gathers sends and hands them over in shares, one share at a time. Loop thread.
+
+    Args:
+        store: stores one share. What it raises costs the sends of that share their answers, and no others.
+        loop: the broker's.
+        at_turn_end: calls back at the end of an iteration of the loop, when every socket that was ready has been read.
+    """
+
+    def __init__(
+        self,
+        store: StoreShare,
+        loop: Callable[[], asyncio.AbstractEventLoop],
+        at_turn_end: Callable[[Callable[[], None]], None],
+    ) -> None:
+        self._store = store
+        self._at_turn_end = at_turn_end
+        self._loop = loop
+        self._pending: list[Request] = []
+        self._is_draining = False
+        """Whether the pending sends will be taken without being asked for."""
+
+    def __len__(self) -> int:
+        """Return how many sends wait."""
+        return len(self._pending)
+
+    def add(self, batch: list[Request]) -> None:
+        """Keep the sends of one read until every socket that is ready in this iteration has been read."""
+        if not self._is_draining:
+            self._is_draining = True
+            self._at_turn_end(self._drain)
+        self._pending += batch
+
+    def _drain(self) -> None:
+        steps = None
+        try:
+            steps = self._store(*self._take())
+        finally:
+            if steps is None:
+                self._go_on()
+        if steps is not None:
+            self._loop().call_soon(self._step, steps)
+
+    def _step(self, steps: Iterator[None]) -> None:
+        """Do one step of a large share; what arrives meanwhile is stored after it."""
+        is_done = True
+        try:
+            for _ in steps:
+                is_done = False
+                break
+        finally:
+            if is_done:
+                self._go_on()
+        if not is_done:
+            self._loop().call_soon(self._step, steps)
+
+    def _go_on(self) -> None:
+        self._is_draining = bool(self._pending)
+        if self._is_draining:
+            self._loop().call_soon(self._drain)
+
+    def _take(self) -> tuple[list[Request], int]:
+        """Return the sends of the next share, and the bytes of their bodies."""
+        pending, self._pending = self._pending, []
+        sizes = [len(request.body) for request in pending]
+        size_bytes = sum(sizes)
+        if size_bytes > SHARE_BYTES:
+            while len(sizes) > 1 and size_bytes > SHARE_BYTES:
+                size_bytes -= sizes.pop()
+            self._pending = pending[len(sizes) :]
+            del pending[len(sizes) :]
+        return pending, size_bytes
+
+
+_SOON_S: Final = 0.1
+"""What is read so soon after an append may have waited for its end."""
+_TEXT: Final = "broker busy, start flow control for a while, period in queue: %.0fms, size of queue: %d"
+
+
+class FastFailure:
+    """Knows when the waiting sends were read, and how long the append before them took. Loop thread."""
+
+    def __init__(self) -> None:
+        self._reads: list[tuple[float, int, float]] = []
+        """(when, sends in it, seconds of the append they have waited for)"""
+        self._append_s = 0.0
+        self._append_end_s = -_SOON_S
+
+    def arrived(self, now_s: float, count: int) -> None:
+        """Note a read with so many sends."""
+        self._reads.append((now_s, count, self._append_s if now_s - self._append_end_s < _SOON_S else 0.0))
+
+    def appended(self, end_s: float, took_s: float) -> None:
+        """Note an append."""
+        self._append_end_s, self._append_s = end_s, took_s
+
+    def overdue(
+        self, pending: list[Request], now_s: float, admission: AdmissionSection, left: int = 0
+    ) -> list[tuple[Request, RefusedError]]:
+        """Return the waiting sends to refuse, and why; the others may be appended. Each is judged once.
+
+        Args:
+            pending: the sends to be stored now, in the order of their arrival.
+            left: how many came after them, and wait for the next iteration of the loop.
+        """
+        if sum(count for _, count, _ in self._reads) != len(pending) + left:
+            self._reads.clear()  # switched on in between: of some it is not known when they were read
+            return []
+        found: list[tuple[Request, RefusedError]] = []
+        at = 0
+        while at < len(pending):
+            read_s, count, append_s = self._reads[0]
+            taken = min(count, len(pending) - at)
+            error = self._why((now_s - read_s) * 1000, append_s * 1000, len(pending), admission)
+            if error is not None:
+                found += [(request, error) for request in pending[at : at + taken]]
+            at += taken
+            if taken == count:
+                del self._reads[0]
+            else:
+                self._reads[0] = (read_s, count - taken, append_s)
+        return found
+
+    @staticmethod
+    def _why(waited_ms: float, append_ms: float, size: int, admission: AdmissionSection) -> RefusedError | None:
+        if append_ms > admission.page_cache_busy_ms:
+            return RefusedError(
+                ResponseCode.SYSTEM_BUSY,
+                "[PCBUSY_CLEAN_QUEUE]" + _TEXT % (append_ms + waited_ms, size),
+                reason="admission.page_cache_busy",
+                measured=f"up to {append_ms:.0f} ms in its socket, as an append took so long, {waited_ms:.0f} ms in the "
+                "event loop",
+                key="admission.page_cache_busy_ms (osPageCacheBusyTimeOutMills)",
+            )
+        if waited_ms > admission.send_wait_ms:
+            return RefusedError(
+                ResponseCode.SYSTEM_BUSY,
+                "[TIMEOUT_CLEAN_QUEUE]" + _TEXT % (waited_ms, size),
+                reason="admission.send_wait",
+                measured=f"{waited_ms:.0f} ms in the event loop between its read and its append, the append before took "
+                f"{append_ms:.0f} ms",
+                key="admission.send_wait_ms (waitTimeMillsInSendQueue)",
+            )
+        return None
+
+
+_SUCCESS: Final = int(ResponseCode.SUCCESS)
+Owner = tuple[Request, int]
+"""A send, and the queue id that its answer names."""
+
+
+class SendAnswers:
+    """Answers the sends that a pool has taken. Loop thread.
+
+    Args:
+        api: the broker.
+        pool: each answer makes room in it.
+    """
+
+    def __init__(self, api: BrokerApi, pool: RequestPool) -> None:
+        self._api = api
+        self._server = api.server
+        self._pool = pool
+        self._broker = api.settings.current.broker
+        self._make_encoders()
+
+    def _make_encoders(self) -> None:
+        said = self._broker.region, self._broker.trace_on, self._api.address.packed_hex
+        self._encode, self._encode_batch = make_send_ok_encoder(*said), make_batch_ok_encoder(*said)
+
+    def stored(
+        self,
+        owners: Sequence[Owner],
+        results: Sequence[AppendUnit | RefusedError],
+        status: FlushStatus,
+        began_s: float = 0.0,
+    ) -> None:
+        """Answer sends whose append is done and whose promise of durability ended so; the answers leave with :meth:`flush`.
+
+        Successes in JSON are written as bytes, unless a plugin's hook wants to see every answer.
+
+        Args:
+            owners: the sends.
+            results: what became of each.
+            status: FLUSHED where they are as durable as promised, or nothing was promised.
+            began_s: when their append began, where they have waited since; 0 for those of this turn.
+        """
+        if self._api.settings.current.broker is not self._broker:  # changed while running
+            self._broker = self._api.settings.current.broker
+            self._make_encoders()
+        as_bytes = status is FlushStatus.FLUSHED and self._server.answers_as_bytes
+        encode, encode_batch = self._encode, self._encode_batch
+        singles: dict[RequestChannel, list[bytes | memoryview]] = {}
+        batches: dict[RequestChannel, list[bytes | memoryview]] = {}
+        answered: list[tuple[Request, list[bytes | memoryview]]] = []
+        """A connection's answers with the first of their requests. All have its code: clients choose one for single sends."""
+        for (request, queue_id), result in zip(owners, results, strict=True):
+            if not as_bytes or request.codec != JSON or request.flag & ONEWAY_FLAG:
+                self._respond(request, queue_id, result, status, began_s)
+                continue
+            if type(result) is DispatchRequest:
+                answer = encode(request.opaque, queue_id, result.commit_log_offset_bytes, result.queue_offset)
+                of_kind = singles
+            elif type(result) is AppendedBatch:
+                answer = encode_batch(request.opaque, queue_id, result.positions, result.queue_offset)
+                of_kind = batches
+            else:
+                self._respond(request, queue_id, result, status, began_s)
+                continue
+            channel = request.channel
+            if channel in of_kind:
+                of_kind[channel].append(answer)
+            else:
+                of_kind[channel] = [answer]
+                answered.append((request, of_kind[channel]))
+        latency = self._server.latency
+        now_s = 0.0 if latency is None else self._api.clock.monotonic_s()
+        for request, answers in answered:
+            channel = request.channel
+            self._pool.waiting -= len(answers)
+            channel.gave(len(answers))
+            channel.write_all(answers)
+            if latency is not None:
+                latency.note(request.code, now_s - (began_s or channel.read_s), len(answers))
+
+    def _respond(
+        self,
+        request: Request,
+        queue_id: int,
+        unit: AppendUnit | RefusedError,
+        status: FlushStatus,
+        began_s: float,
+    ) -> None:
+        request.read_s = began_s
+        if isinstance(unit, RefusedError):
+            self.refuse(request, unit)
+            return
+        channel = request.channel
+        self._pool.waiting -= 1
+        channel.gave(1)
+        if request.flag & ONEWAY_FLAG:
+            if self._server.latency is not None:
+                took_s = self._api.clock.monotonic_s() - (began_s or channel.read_s)
+                self._server.latency.add(request.code, _SUCCESS, took_s, is_oneway=True)
+            return
+        refusal = not_durable(status)
+        if status is FlushStatus.FENCED and refusal is not None:
+            channel.refuse(request, refusal)
+            return
+        host, broker = self._api.address.packed_hex, self._broker
+        if isinstance(unit, DispatchRequest):
+            message_id = offset_message_id(host, unit.commit_log_offset_bytes)
+        else:
+            message_id = batch_message_id(host, unit.positions)
+        fields = {
+            "queueId": str(queue_id),
+            "TRACE_ON": "true" if broker.trace_on else "false",
+            "MSG_REGION": broker.region,
+            "msgId": message_id,
+            "queueOffset": str(unit.queue_offset),
+        }
+        code, remark = (0, None) if refusal is None else (refusal.code, refusal.remark)
+        if refusal is not None:
+            self._api.figures.counts.undurable(refusal.reason)
+        channel.respond(request, Response(code, remark, fields))
+
+    def refuse(self, request: Request, error: RefusedError) -> None:
+        """Answer a send whose message is not stored."""
+        self._api.figures.counts.refused()
+        self._pool.waiting -= 1
+        request.channel.gave(1)
+        request.channel.refuse(request, error)
+
+    @staticmethod
+    def flush(requests: Iterable[Request]) -> None:
+        """Hand the answers of these sends to their sockets, one write for each connection."""
+        for channel in {request.channel for request in requests}:
+            channel.flush()
 
 
 class SendMessageProcessor:

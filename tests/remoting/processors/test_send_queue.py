@@ -15,7 +15,7 @@ import flintmq
 from flintmq.config.sections.models import AdmissionSection, BrokerConfig
 from flintmq.core.record.properties import properties_to_string
 from flintmq.remoting.client.transport import RemotingClient
-from flintmq.remoting.processors.send_queue import SHARE_BYTES, FastFailure, SendQueue
+from flintmq.remoting.processors.send_message import SHARE_BYTES, FastFailure, SendQueue
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.command import request
 from flintmq.remoting.wire.headers_message import SendMessageRequestHeaderV2
