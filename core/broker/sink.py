@@ -13,7 +13,7 @@ from flintmq.core.broker.followers import Followers
 from flintmq.core.broker.stats import BrokerStats
 from flintmq.core.errors import RefusedError, StoreError, StoreFullError
 from flintmq.core.kernel.ports import AppendUnit, DispatchRequest, FlushStatus, FlushWaiter, StoredMessages, requests_of
-from flintmq.core.log.appender import Appended
+from flintmq.core.log.commit_log import Appended
 from flintmq.core.log.no_room import no_room
 from flintmq.core.record.batch import MessageBatch
 from flintmq.core.record.record import MessageExtBrokerInner

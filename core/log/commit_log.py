@@ -1,24 +1,406 @@
 """The commit log: every message in the order of arrival, in files of one size.
 
-The loop thread appends (:mod:`.appender`) and reads (:mod:`.log_reader`); the flush service's threads call
+The loop thread appends (:class:`Appender`) and reads (:mod:`.log_reader`); the flush service's threads call
 :meth:`CommitLog.commit` and :meth:`CommitLog.flush` (:mod:`.durability`).
+
+An append takes many messages: sizes first, then one join and one slice assignment per file, so that a message costs one
+header pack and one CRC. What was appended comes back as it will be handed to the dispatchers: a ``DispatchRequest`` for a
+message, one ``AppendedBatch`` for all messages of a batch send.
 
 See docs/internals/store-format.md, Commit log record; docs/internals/algorithms.md, Append.
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
+from typing import Final
+from zlib import crc32
 
+from flintmq.core.errors import RefusedError, StoreError, StoreFencedError
 from flintmq.core.io.clock import Clock
-from flintmq.core.kernel.ports import FileWriter, TagsCodes
-from flintmq.core.log.appender import Appendable, Appended, Appender
+from flintmq.core.kernel.ports import AppendedBatch, DispatchRequest, FileWriter, TagsCodes
 from flintmq.core.log.durability import Durability
 from flintmq.core.log.log_reader import LogReader
+from flintmq.core.log.mapped_file import MappedFile
 from flintmq.core.log.mapped_file_queue import MappedFileQueue
 from flintmq.core.log.store_checkpoint import StoreCheckpoint
 from flintmq.core.log.watermarks import Watermarks
+from flintmq.core.record import properties as props
+from flintmq.core.record import record as rec
+from flintmq.core.record.batch import MessageBatch, look_into
+from flintmq.core.record.batch_records import batch_records, batch_sys_flag, record_sizes
+from flintmq.core.record.host import V4_BYTES
+from flintmq.core.record.java_hash import tags_hash
+from flintmq.core.record.record import (
+    HEAD_V4_BYTES,
+    MessageExtBrokerInner,
+    check_host,
+    encode_blank,
+    encode_record,
+    pack_head_v4,
+    record_size,
+    record_tail,
+)
+from flintmq.core.record.sys_flag import HOSTS_V6, TRANSACTION_MASK, is_queued
+from flintmq.core.response_code import ResponseCode
+
+_UNCHECKED_HOST: Final = bytes(1 + V4_BYTES)
+_UNUSUAL_FLAGS: Final = TRANSACTION_MASK | HOSTS_V6
+
+Appendable = MessageExtBrokerInner | MessageBatch | list[MessageExtBrokerInner]
+"""One message, or several that must lie in one piece with consecutive queue offsets."""
+Appended = DispatchRequest | AppendedBatch | list[DispatchRequest] | StoreError | RefusedError
+"""What became of an :data:`Appendable`, in the same place."""
+
+
+class Appender:
+    """Writes at the log's end. Loop thread only.
+
+    Args:
+        queue: the log's files.
+        watermarks: every position; ``wrote`` moves here, and ``committed`` without a pool.
+        clock: gives the store times.
+        tags_codes: by topic, what computes the tags code of a unit where that is not the hash of the tags.
+    """
+
+    def __init__(
+        self, queue: MappedFileQueue, watermarks: Watermarks, clock: Clock, tags_codes: Mapping[str, TagsCodes]
+    ) -> None:
+        self._queue = queue
+        self._watermarks = watermarks
+        self._clock = clock
+        self._tags_codes = tags_codes
+        self.next_queue_offset: dict[tuple[str, int], int] = {}
+        """Next logical offset of (topic, queueId); absent means 0."""
+
+    def append(self, messages: Sequence[Appendable]) -> list[Appended]:
+        """Append messages in order.
+
+        Returns one entry per message, in order: the dispatch request (its offsets are the message's), what a batch became,
+        the list of requests for several messages, or the error that kept it out: StoreFullError when no room is left for
+        the next file, RefusedError (MESSAGE_ILLEGAL) when it would not fit an empty file, or when a field has a value that a
+        record cannot hold.
+
+        Raises:
+            StoreFencedError: a sync failed earlier; nothing was appended.
+        """
+        watermarks = self._watermarks
+        if watermarks.fence_reason is not None:
+            raise StoreFencedError(watermarks.fence_reason)
+        now_ms = self._clock.now_ms()
+        parts: list[bytes] = []
+        file = self._queue.last()
+        position = start = ceiling = 0
+        if file is not None:
+            position, start, ceiling = file.wrote, file.start, self._ceiling(file)
+        plain, position = self._plain(messages, start, position, ceiling, now_ms, parts)
+        results: list[Appended] = [*plain]
+        full: StoreError | None = None
+        record_of = self._record
+        sizes: Sequence[int] = ()
+        for message in messages[len(plain) :] if plain else messages:
+            result: Appended
+            try:
+                if isinstance(message, MessageExtBrokerInner):
+                    size = record_size(message)
+                elif isinstance(message, MessageBatch):
+                    sizes = record_sizes(message)
+                    size = sum(sizes)
+                else:
+                    size = sum([record_size(member) for member in message])
+                if position + size > ceiling:
+                    if full is not None:
+                        results.append(full)
+                        continue
+                    try:
+                        self._make_room(file, parts, position, size)
+                    except RefusedError as error:
+                        results.append(error)
+                        continue
+                    except StoreError as error:
+                        results.append(error)
+                        full = error
+                        continue
+                    last = self._queue.files[-1]
+                    if last is not file:
+                        file, position, start = last, 0, last.start
+                    ceiling = self._ceiling(last)
+                if isinstance(message, MessageExtBrokerInner):
+                    result = record_of(message, size, start + position, now_ms, parts)
+                elif isinstance(message, MessageBatch):
+                    result = self._batch(message, sizes, start + position, now_ms, parts)
+                else:
+                    result = self._several(message, start + position, now_ms, parts)
+            except (struct.error, ValueError) as error:
+                results.append(_unwritable(error))
+                continue
+            position += size
+            results.append(result)
+        if file is not None and parts:
+            file.append(
+                b"".join(parts), head_last=len(messages) > 1 or not isinstance(messages[0], MessageExtBrokerInner)
+            )
+        self._moved(file, now_ms)
+        return results
+
+    def append_raw(self, physical_offset_bytes: int, data: bytes, store_timestamp_ms: int) -> None:
+        """Append bytes of a master's log as they are: whole records, or a file's BLANK end.
+
+        A log without files begins where the first bytes belong.
+
+        Args:
+            physical_offset_bytes: their place: this log's end.
+            data: the bytes, all of one file.
+            store_timestamp_ms: store time of the last record among them; 0 without any.
+
+        Raises:
+            StoreFencedError: a sync failed earlier; nothing was appended.
+            StoreFullError: no room on the disk; nothing was appended.
+            StoreError: they belong elsewhere.
+        """
+        watermarks = self._watermarks
+        if watermarks.fence_reason is not None:
+            raise StoreFencedError(watermarks.fence_reason)
+        file = self._queue.last()
+        if file is not None and physical_offset_bytes != watermarks.wrote:
+            raise StoreError(
+                f"bytes of position {physical_offset_bytes} cannot follow a log that ends at {watermarks.wrote}"
+            )
+        at = physical_offset_bytes % self._queue.file_bytes
+        if at + len(data) > self._queue.file_bytes or (at and file is None):
+            raise StoreError(f"{len(data)} bytes at position {physical_offset_bytes} are not of one file of the log")
+        if file is None:
+            watermarks.set_all(physical_offset_bytes)
+            watermarks.dispatched = physical_offset_bytes
+        if not at:
+            file = self._queue.roll(physical_offset_bytes, len(data))
+        assert file is not None
+        file.grow(at + len(data))
+        file.append_in_order(data)
+        self._moved(file, store_timestamp_ms or watermarks.tail[1])
+
+    def _ceiling(self, file: MappedFile) -> int:
+        """Return how far records may reach: room for a BLANK stays, and so far the file is backed by disk."""
+        return min(file.size, file.grown) - rec.BLANK_MIN_BYTES
+
+    def _make_room(self, file: MappedFile | None, parts: list[bytes], position: int, size: int) -> None:
+        """Make the last file one that takes a record: the same one grown, or the next one; then the parts are written.
+
+        Raises:
+            RefusedError: the record fits no file.
+            StoreError: no room on the disk; records that fit the old file may still follow.
+        """
+        needed = size + rec.BLANK_MIN_BYTES
+        if needed > self._queue.file_bytes:
+            raise self._too_large(size)
+        if file is None or position + needed > file.size:
+            self._next_file(file, parts, needed)
+        else:
+            file.grow(position + needed)
+
+    def _plain(
+        self, messages: Sequence[Appendable], start: int, position: int, ceiling: int, now_ms: int, parts: list[bytes]
+    ) -> tuple[list[DispatchRequest], int]:
+        """Add the records of the plain messages in front that fit the file as it is: nearly all that ever come.
+
+        Plain are messages between IPv4 hosts outside transactions, whose properties have been checked already.
+
+        Args:
+            start: physical offset of the last file.
+            position: where in it the next record belongs.
+            ceiling: how far records may reach there.
+
+        Returns:
+            What became of those messages, and where in the file the one after them belongs.
+        """
+        requests: list[DispatchRequest] = []
+        next_queue_offset = self.next_queue_offset
+        born_host = store_host = _UNCHECKED_HOST
+        for message in messages:
+            if type(message) is not MessageExtBrokerInner or message.about is None:
+                break
+            body, stored = message.body, message.properties_bytes
+            topic, queue_id, sys_flag = message.topic, message.queue_id, message.sys_flag
+            if sys_flag & _UNUSUAL_FLAGS or queue_id < 0:
+                break
+            try:
+                if message.born_host is not born_host or message.store_host is not store_host:
+                    born_host, store_host = message.born_host, message.store_host
+                    if not _are_v4(born_host, store_host):
+                        break
+                tail = record_tail(topic, len(stored))
+                size = HEAD_V4_BYTES + len(body) + len(tail) + len(stored)
+                if position + size > ceiling:
+                    break
+                key = (topic, queue_id)
+                queue_offset = next_queue_offset.get(key, 0)
+                at = start + position
+                head = pack_head_v4(
+                    size,
+                    rec.MAGIC_V1,
+                    crc32(body) & 0x7FFFFFFF,
+                    queue_id,
+                    message.flag,
+                    queue_offset,
+                    at,
+                    sys_flag,
+                    message.born_timestamp_ms,
+                    born_host,
+                    now_ms,
+                    store_host,
+                    message.reconsume_times,
+                    0,
+                    len(body),
+                )
+            except (struct.error, ValueError):
+                break  # :meth:`_record` says what is wrong with it
+            next_queue_offset[key] = queue_offset + 1
+            parts += (head, body, tail, stored)
+            tags_code, keys, uniq_key = message.about
+            properties = message.properties
+            requests.append(
+                DispatchRequest(
+                    topic, queue_id, at, size, tags_code, now_ms, queue_offset, keys, uniq_key, sys_flag, 0, properties
+                )
+            )
+            position += size
+        return requests, position
+
+    def _record(
+        self,
+        message: MessageExtBrokerInner,
+        size_bytes: int,
+        physical_offset_bytes: int,
+        now_ms: int,
+        parts: list[bytes],
+    ) -> DispatchRequest:
+        """Add a record's pieces to the parts and give it its place in its queue.
+
+        Raises struct.error when a field has a value the record cannot hold; then nothing has changed.
+        """
+        topic = message.topic
+        queue_id = message.queue_id
+        properties = message.properties
+        if b"\0" in message.properties_bytes:
+            raise props.nul_error()
+        sys_flag = message.sys_flag
+        get = properties.get
+        tags_code = tags_hash(get("TAGS", ""))
+        if topic in self._tags_codes:
+            tags_code = self._tags_codes[topic].tags_code(properties, tags_code, now_ms, None)
+        if not is_queued(sys_flag):
+            queue_offset = 0
+            pieces = encode_record(message, size_bytes, 0, physical_offset_bytes, now_ms)
+        else:
+            key = (topic, queue_id)
+            queue_offset = self.next_queue_offset.get(key, 0)
+            pieces = encode_record(message, size_bytes, queue_offset, physical_offset_bytes, now_ms)
+            self.next_queue_offset[key] = queue_offset + 1
+        parts += pieces
+        if sys_flag or len(pieces[0]) != rec.HEAD_V4_BYTES:
+            sys_flag = rec.sys_flag_at(pieces[0], 0)  # as stored: with the hosts' IPv6 bits
+        keys, uniq_key, prepared = get("KEYS", ""), get("UNIQ_KEY", ""), message.prepared_transaction_offset_bytes
+        at, size = physical_offset_bytes, size_bytes
+        return DispatchRequest(
+            topic, queue_id, at, size, tags_code, now_ms, queue_offset, keys, uniq_key, sys_flag, prepared, properties
+        )
+
+    def _batch(
+        self, batch: MessageBatch, sizes: Sequence[int], physical_offset_bytes: int, now_ms: int, parts: list[bytes]
+    ) -> AppendedBatch:
+        """Add the records of a batch, as :meth:`_record` does for one message."""
+        key = (batch.topic, batch.queue_id)
+        first_queue_offset = self.next_queue_offset.get(key, 0)
+        pieces, positions = batch_records(batch, sizes, first_queue_offset, physical_offset_bytes, now_ms)
+        tags_codes, keys, uniq_keys = look_into(batch)
+        parts += pieces
+        self.next_queue_offset[key] = first_queue_offset + len(positions)
+        return AppendedBatch(
+            batch.topic,
+            batch.queue_id,
+            physical_offset_bytes,
+            positions[-1] + sizes[-1] - physical_offset_bytes,
+            now_ms,
+            first_queue_offset,
+            batch_sys_flag(batch),
+            positions,
+            sizes,
+            tags_codes,
+            keys,
+            "".join(keys),
+            uniq_keys,
+            batch.stored_properties,
+        )
+
+    def _several(
+        self, members: list[MessageExtBrokerInner], physical_offset_bytes: int, now_ms: int, parts: list[bytes]
+    ) -> list[DispatchRequest]:
+        """Add the records of all members or of none: a member that cannot be written leaves no hole in any queue."""
+        requests: list[DispatchRequest] = []
+        kept = len(parts)
+        try:
+            for member in members:
+                size = record_size(member)
+                requests.append(self._record(member, size, physical_offset_bytes, now_ms, parts))
+                physical_offset_bytes += size
+        except (struct.error, ValueError):
+            del parts[kept:]
+            for request in reversed(requests):
+                if is_queued(request.sys_flag):
+                    self.next_queue_offset[(request.topic, request.queue_id)] = request.queue_offset
+            raise
+        return requests
+
+    def _moved(self, file: MappedFile | None, now_ms: int) -> None:
+        """Move the positions to the end of what was appended."""
+        if file is None:
+            return
+        watermarks = self._watermarks
+        watermarks.wrote = file.start + file.wrote
+        watermarks.tail = (watermarks.wrote, now_ms)
+        if not self._queue.pooled:
+            watermarks.committed = watermarks.wrote
+        # With a pool even a file that has no buffer may lie behind one that has: only commit() may tell.
+
+    def _next_file(self, file: MappedFile | None, parts: list[bytes], needed: int) -> None:
+        """End the file with a BLANK and start the next one; that is made first, so that a full disk leaves all as it was."""
+        if file is not None and parts:
+            file.append(b"".join(parts), head_last=True)
+            parts.clear()
+        if file is not None:
+            # A file found at the start is backed by disk as far as it was written since, and the BLANK must not be what ends
+            # the process.
+            file.grow(min(file.size, file.wrote + rec.BLANK_MIN_BYTES))
+        self._queue.roll(0 if file is None else file.start + file.size, needed)
+        if file is not None and file.wrote < file.size:
+            file.append(encode_blank(file.size - file.wrote))
+            file.wrote = file.size
+
+    def _too_large(self, size_bytes: int) -> RefusedError:
+        return RefusedError(
+            ResponseCode.MESSAGE_ILLEGAL,
+            "the message does not fit a commit log file",
+            reason="message.larger_than_file",
+            measured=f"{size_bytes} bytes",
+            key="store.commit_log_file_bytes (mappedFileSizeCommitLog)",
+        )
+
+
+def _are_v4(born_host: bytes, store_host: bytes) -> bool:
+    """Return whether both hosts have an IPv4 address. Raises ValueError where one is malformed."""
+    check_host(born_host)
+    check_host(store_host)
+    return len(born_host) == len(store_host) == V4_BYTES
+
+
+def _unwritable(error: Exception) -> RefusedError:
+    return RefusedError(
+        ResponseCode.MESSAGE_ILLEGAL,
+        f"the message cannot be written: {error}",
+        reason="message.field_out_of_range",
+    )
 
 
 class CommitLog(LogReader):
@@ -67,11 +449,11 @@ class CommitLog(LogReader):
         return self.watermarks.flushed
 
     def append(self, messages: Sequence[Appendable]) -> list[Appended]:
-        """Append messages in order; see :meth:`.Appender.append`. Loop thread only."""
+        """Append messages in order; see :meth:`Appender.append`. Loop thread only."""
         return self.appender.append(messages)
 
     def append_raw(self, physical_offset_bytes: int, data: bytes, store_timestamp_ms: int) -> None:
-        """Append bytes of a master's log as they are; see :meth:`.Appender.append_raw`. Loop thread only."""
+        """Append bytes of a master's log as they are; see :meth:`Appender.append_raw`. Loop thread only."""
         self.appender.append_raw(physical_offset_bytes, data, store_timestamp_ms)
 
     def commit(self, least_pages: int, write: FileWriter | None = None) -> int:

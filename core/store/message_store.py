@@ -21,7 +21,7 @@ from flintmq.core.errors import (
 )
 from flintmq.core.event import Event
 from flintmq.core.kernel.ports import CommitLogDispatcher, FlushWaiter, RecordBatch, SupportsClose, SupportsDeleted
-from flintmq.core.log.appender import Appendable
+from flintmq.core.log.commit_log import Appendable
 from flintmq.core.log.no_room import no_room
 from flintmq.core.log.slow import SlowOperation
 from flintmq.core.log_events import event_log

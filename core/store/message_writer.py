@@ -17,8 +17,7 @@ from flintmq.core.kernel.ports import (
     ReplicationGate,
     count_messages,
 )
-from flintmq.core.log.appender import Appendable, Appended
-from flintmq.core.log.commit_log import CommitLog
+from flintmq.core.log.commit_log import Appendable, Appended, CommitLog
 from flintmq.core.log.log_chunk import LogChunk
 from flintmq.core.log.slow import SLOW_S, SlowLog
 from flintmq.core.response_code import ResponseCode

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from flintmq.core.log.appender import Appender
+from flintmq.core.log.commit_log import Appender
 from flintmq.core.log.mapped_file import MappedFile
 from flintmq.core.log.mapped_file_queue import MappedFileQueue
 from flintmq.core.log.store_checkpoint import StoreCheckpoint

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC
 from flintmq.core.kernel.ports import DispatchRequest
-from flintmq.core.log.appender import Appendable
+from flintmq.core.log.commit_log import Appendable
 from flintmq.core.record.record import MessageExtBrokerInner
 from flintmq.core.record.sys_flag import TRANSACTION_COMMIT, TRANSACTION_PREPARED
 from flintmq.testing.store import batch, message

@@ -28,7 +28,7 @@ from flintmq.core.kernel.ports import (
     TransientStorePool,
     requests_of,
 )
-from flintmq.core.log.appender import Appendable
+from flintmq.core.log.commit_log import Appendable
 from flintmq.core.store.message_store import MessageStore
 from flintmq.core.store.opened_store import StoreSpec
 from flintmq.dispatchers.consume_queue.consume_queue_table import make_consume_queues
