@@ -14,7 +14,7 @@ from flintmq.core.log.multi_path_queue import MultiPathMappedFileQueue
 if TYPE_CHECKING:
     from flintmq.config.sections.models import BrokerConfig
     from flintmq.core.broker.log_view import LogView
-    from flintmq.core.log.mapped_file import MappedFile
+    from flintmq.core.log.mapped_file_queue import MappedFile
     from flintmq.core.retention.retention import DiskFull
     from flintmq.core.store.message_store import MessageStore
 

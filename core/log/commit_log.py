@@ -23,8 +23,7 @@ from flintmq.core.io.clock import Clock
 from flintmq.core.kernel.ports import AppendedBatch, DispatchRequest, FileWriter, TagsCodes
 from flintmq.core.log.durability import Durability
 from flintmq.core.log.log_reader import LogReader
-from flintmq.core.log.mapped_file import MappedFile
-from flintmq.core.log.mapped_file_queue import MappedFileQueue
+from flintmq.core.log.mapped_file_queue import MappedFile, MappedFileQueue
 from flintmq.core.log.store_checkpoint import StoreCheckpoint
 from flintmq.core.log.watermarks import Watermarks
 from flintmq.core.record import properties as props

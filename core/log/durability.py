@@ -12,8 +12,7 @@ from flintmq.core.errors import StoreError, StoreExhaustedError, StoreFencedErro
 from flintmq.core.histogram import SECONDS, Histogram
 from flintmq.core.io.clock import Clock
 from flintmq.core.kernel.ports import FileWriter
-from flintmq.core.log.mapped_file import OS_PAGE_BYTES, MappedFile
-from flintmq.core.log.mapped_file_queue import MappedFileQueue
+from flintmq.core.log.mapped_file_queue import OS_PAGE_BYTES, MappedFile, MappedFileQueue
 from flintmq.core.log.slow import SLOW_S, SlowLog
 from flintmq.core.log.store_checkpoint import StoreCheckpoint
 from flintmq.core.log.watermarks import Watermarks

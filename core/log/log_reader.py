@@ -9,8 +9,7 @@ from typing import Final
 
 from flintmq.core.errors import StoreError
 from flintmq.core.kernel.ports import DispatchRequest, RecordBatch, TagsCodes
-from flintmq.core.log.mapped_file import MappedFile
-from flintmq.core.log.mapped_file_queue import MappedFileQueue
+from flintmq.core.log.mapped_file_queue import MappedFile, MappedFileQueue
 from flintmq.core.log.watermarks import Watermarks
 from flintmq.core.log_events import event_log
 from flintmq.core.record import bulk_scan

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 from flintmq.core.errors import StoreFullError
 from flintmq.core.io.disk import Disk
-from flintmq.core.log.mapped_file import MappedFile
-from flintmq.core.log.mapped_file_queue import MappedFileQueue
+from flintmq.core.log.mapped_file_queue import MappedFile, MappedFileQueue
 from flintmq.core.log_events import event_log
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from flintmq.core.io.disk import Disk
 from flintmq.core.kernel.ports import ConsumeQueues, IndexBuilder, RecordBatch, SupportsExtend, SupportsTruncate
 from flintmq.core.log.commit_log import CommitLog
 from flintmq.core.log.epochs import Epochs, epochs_path
-from flintmq.core.log.mapped_file import MappedFile
+from flintmq.core.log.mapped_file_queue import MappedFile
 from flintmq.core.log_events import event_log
 from flintmq.core.record import record as rec
 from flintmq.core.record.layout import picked

@@ -21,7 +21,7 @@ from flintmq.core.kernel.ports import (
     SupportsCommittedBelow,
 )
 from flintmq.core.log.commit_log import CommitLog
-from flintmq.core.log.mapped_file import MappedFile
+from flintmq.core.log.mapped_file_queue import MappedFile
 from flintmq.core.record import record as rec
 from flintmq.core.record.queue_unit import is_filler
 from flintmq.core.recovery.ends import Ends

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from flintmq.core.io.disk import Disk
 from flintmq.core.log.commit_log import CommitLog
-from flintmq.core.log.mapped_file import MappedFile
+from flintmq.core.log.mapped_file_queue import MappedFile
 from flintmq.core.log_events import event_log
 from flintmq.core.record import record as rec
 from flintmq.core.record.host import pack_host

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from flintmq.core.log.commit_log import CommitLog
-from flintmq.core.log.mapped_file import HEAD_BYTES, MappedFile
+from flintmq.core.log.mapped_file_queue import HEAD_BYTES, MappedFile
 from flintmq.core.record import record as rec
 from flintmq.core.record.log_walk import NEVER, Kind, LogWalk, Run, Stretch, WalkPolicy
 from flintmq.core.record.sys_flag import TRANSACTION_PREPARED

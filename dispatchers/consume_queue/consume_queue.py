@@ -15,8 +15,7 @@ from typing import Final
 from flintmq.core.io.disk import Disk
 from flintmq.core.io.paths import queue_folder
 from flintmq.core.kernel.ports import MessageFilter
-from flintmq.core.log.mapped_file import MappedFile
-from flintmq.core.log.mapped_file_queue import MappedFileQueue
+from flintmq.core.log.mapped_file_queue import MappedFile, MappedFileQueue
 from flintmq.core.record.log_part import data_in
 from flintmq.core.record.queue_unit import FILLER_SIZE, UNIT, UNIT_BYTES, Unit, is_address, is_filler
 from flintmq.dispatchers.consume_queue import queue_units

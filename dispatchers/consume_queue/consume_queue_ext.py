@@ -23,8 +23,7 @@ import msgspec
 from flintmq.core.io.disk import Disk
 from flintmq.core.io.paths import queue_folder, topic_folder
 from flintmq.core.kernel.ports import BitMapFilter, DispatchRequest, MessageFilter
-from flintmq.core.log.mapped_file import MappedFile
-from flintmq.core.log.mapped_file_queue import MappedFileQueue
+from flintmq.core.log.mapped_file_queue import MappedFile, MappedFileQueue
 from flintmq.core.record.queue_unit import MAX_ADDRESS, is_address
 
 _HEAD: Final = struct.Struct(">hqqh")

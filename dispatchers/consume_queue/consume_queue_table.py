@@ -12,7 +12,7 @@ from flintmq.core.event import Event
 from flintmq.core.io.disk import Disk, evict_slices
 from flintmq.core.io.paths import queue_folder, topic_folder
 from flintmq.core.kernel.ports import AppendedBatch, AppendUnit, DispatchRequest, RecordBatch, StoreFolder, requests_of
-from flintmq.core.log.mapped_file import OS_PAGE_BYTES, MappedFile
+from flintmq.core.log.mapped_file_queue import OS_PAGE_BYTES, MappedFile
 from flintmq.core.record.bulk_columns import RecordColumns
 from flintmq.core.record.queue_unit import UNIT, UNIT_BYTES
 from flintmq.core.record.record import RECORD_MIN_BYTES

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from flintmq.core.io.lazy_numpy import numpy
-from flintmq.core.log.mapped_file import MappedFile
+from flintmq.core.log.mapped_file_queue import MappedFile
 from flintmq.core.record.queue_unit import FILLER_SIZE, UNIT, UNIT_BYTES, is_filler
 
 if TYPE_CHECKING:

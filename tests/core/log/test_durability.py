@@ -9,8 +9,7 @@ import pytest
 
 from flintmq.core.errors import StoreExhaustedError, StoreFencedError
 from flintmq.core.log.commit_log import CommitLog
-from flintmq.core.log.mapped_file import MappedFile
-from flintmq.core.log.mapped_file_queue import MappedFileQueue
+from flintmq.core.log.mapped_file_queue import MappedFile, MappedFileQueue
 from flintmq.core.log.store_checkpoint import StoreCheckpoint
 from flintmq.core.log.watermarks import Watermarks
 from flintmq.flush.transient_store_pool import AnonymousBufferPool

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from flintmq.core.log.mapped_file import HEAD_BYTES, IN_ORDER_BYTES
+from flintmq.core.log.mapped_file_queue import HEAD_BYTES, IN_ORDER_BYTES
 from flintmq.programs.doctor.explain import explain_start
 from flintmq.programs.doctor.files import StoreFiles
 from flintmq.testing.clock import ManualClock

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from flintmq.core.errors import StoreFullError
-from flintmq.core.log.mapped_file import HEAD_BYTES, MappedFile
+from flintmq.core.log.mapped_file_queue import HEAD_BYTES, MappedFile
 from flintmq.tests.support.faulty_disk import FaultyDisk
 
 SIZE = 8_192
