@@ -86,7 +86,8 @@ def check_required(config: BrokerConfig, kernel: Kernel) -> None:
     """
     registries = kernel.registries
     known = {info.name for info in kernel.describe() if info.enabled}
-    known |= {entry.name for registry in (registries.services, registries.authenticators) for entry in registry.all()}
+    parts = (*registries.services.all(), *registries.authenticators.all(), *registries.dispatchers.all())
+    known |= {part.name for part in parts}
     for name, key in KEYS.items():
         if key.feature and key.feature not in known and key.value_of(config) != key.field.default:
             raise missing(name, key.feature)

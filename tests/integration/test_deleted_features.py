@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Final
 
@@ -79,6 +80,19 @@ def test_every_feature_is_tried() -> None:
     assert {feature for feature, settings in SETTINGS.items() if settings} == {key.feature for key in KEYS.values()} - {
         ""
     }
+
+
+def test_the_page_of_features_lists_the_settings_that_need_them() -> None:
+    """A name server asks for its own setting of access control; all others are a broker's."""
+    rows = re.findall(r"^\| `(\w+)` \|.*\|([^|]*)\|$", (ROOT / "docs/features.md").read_text(), re.MULTILINE)
+    patterns = {
+        feature: [one for one in re.findall("`(.+?)`", text) if "nameserver" not in one] for feature, text in rows
+    }
+    found = {
+        feature: {name for name in KEYS if any(fnmatch(name, one) for one in wanted)}
+        for feature, wanted in patterns.items()
+    }
+    assert found == {feature: {name for name, key in KEYS.items() if key.feature == feature} for feature in SETTINGS}
 
 
 @pytest.mark.parametrize("feature", first(["delay"], sorted(SETTINGS)))
