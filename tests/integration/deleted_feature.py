@@ -81,13 +81,13 @@ def refused(root: Path, feature: str, setting: str) -> Iterator[str]:
     from flintmq.core.errors import PluginError
 
     key, _, value = setting.partition("=")
-    secret = ("ha.secret=0123456789abcdef",) if feature == "replication" and key != "ha.secret" else ()
+    secret = ("ha.secret=0123456789abcdef",) if key in ("broker.role", "ha.enable") else ()  # these need one
     server = flintmq.NameServer if key.startswith("nameserver.") else flintmq.Broker
     try:
         with server(settings(root, *secret, f"{key}={value}")):
             yield f"{key} is not refused"
     except ConfigError as error:
-        if error.key not in (key, key.partition(".")[0], "ha.secret") or feature not in str(error):
+        if error.key != key or feature not in str(error):
             yield f"{key}: the error does not name the feature and the key: {error}"
         elif "disabled_plugins" not in str(error):
             yield f"{key}: the error names no remedy: {error}"
