@@ -22,6 +22,7 @@ FLOORS: Final = {
     "flintmq.client.sync": 1.0,
     "flintmq.core.kernel.hookspecs": 0.9,
     "flintmq.core.kernel.ports": 0.9,
+    "flintmq.protocol": 0.9,
     "flintmq.testing": 0.8,
 }
 """Module → the least share of its public names whose type is declared. None may be unknown."""

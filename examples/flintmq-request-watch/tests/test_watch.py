@@ -22,6 +22,21 @@ def test_the_counts_keep_the_rules_of_processors() -> None:
     assert json.loads(answer.body) == {"open": 0, "errors": 0, "requests": {}, "answers": {}, "unknown": {}}
 
 
+def test_a_name_server_answers_the_code(tmp_path: Path) -> None:
+    """The plugin registers its processor at both servers."""
+    settings = [f"store.path={tmp_path / 'store'}", "nameserver.port=0"]
+
+    async def counts() -> bytes:
+        loaded = flintmq.load_config(None, settings, {})
+        async with (
+            flintmq.NameServer(loaded) as server,
+            RemotingClient() as client,
+        ):  # the plugin is found there as well
+            return (await client.invoke(server.address, request(COUNTS, {}), 5_000)).body
+
+    assert json.loads(asyncio.run(counts()))["requests"] == {str(COUNTS): 1}
+
+
 def test_a_broker_is_watched(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Requests, answers and connections are counted; a refused code says which key refuses it."""
     text = "listen: {port: 0, vip: false}\nrequest_watch: {refused_codes: [28]}\n"
