@@ -12,7 +12,7 @@ from flintmq.core.kernel.ports.access import ADMIN
 from flintmq.core.kernel.ports.processor import DeclaredProcessor, Request, Response, declared_by, handles
 from flintmq.remoting.wire.headers_message import ConsumerGroupRequestHeader
 from flintmq.testing.failure import KitFailure
-from flintmq.testing.processor_kit import Sample, check_request_processor
+from flintmq.testing.processor_kit import Sample, check_in_loop, check_request_processor
 
 FIELDS = {"consumerGroup": "G"}
 
@@ -64,6 +64,29 @@ def test_a_batch_processor_that_keeps_the_rules_passes() -> None:
     """Although its answers come later."""
     (answer,) = check_request_processor(LateBatches, declared_by(Greeter)[1:], [Sample(20_002)])
     assert answer.code == 0
+
+
+def test_a_processor_is_made_and_checked_on_one_loop() -> None:
+    """One that needs the loop takes it when it is made; inside a broker the loop is there already."""
+    loops: list[asyncio.AbstractEventLoop] = []
+
+    class OnLoop(Greeter):
+        def __init__(self) -> None:
+            loops.append(asyncio.get_running_loop())
+
+        async def wait(self, request: Request) -> Response:
+            loops.append(asyncio.get_running_loop())
+            return Response(body=request.body)
+
+    samples = [Sample(20_001, FIELDS), Sample(20_002, body=b"b")]
+    check_request_processor(OnLoop, declared_by(Greeter), samples)
+    assert loops[0] is loops[1]
+
+    async def inside() -> None:
+        await check_in_loop(OnLoop(), declared_by(Greeter), samples)
+        assert set(loops[2:]) == {asyncio.get_running_loop()}
+
+    asyncio.run(inside())
 
 
 @pytest.mark.parametrize(
