@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -82,14 +82,22 @@ class MasterTables:
     """The tables of a slave, which are those of its master. Loop thread.
 
     Args:
-        topics, groups, offsets: what is replaced as a whole, or learned from the log.
+        topics, groups, offsets: the tables of the broker.
     """
 
-    __slots__ = ("groups", "offsets", "topics")
+    __slots__ = ("_topics", "learn_topic", "replace_groups", "replace_offsets", "replace_topics")
 
     def __init__(
         self, topics: TopicConfigManager, groups: SubscriptionGroupManager, offsets: ConsumerOffsetManager
     ) -> None:
-        self.topics: Final = topics
-        self.groups: Final = groups
-        self.offsets: Final = offsets
+        self._topics: Final = topics
+        self.learn_topic: Final = topics.learn
+        """Takes a topic of which the log has messages, and the master's table is not known to have it yet."""
+        self.replace_topics: Final = topics.replace
+        self.replace_groups: Final = groups.replace
+        self.replace_offsets: Final = offsets.replace
+
+    @property
+    def learned_topics(self) -> Set[str]:
+        """The topics of which only messages have been seen."""
+        return self._topics.learned

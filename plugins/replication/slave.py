@@ -69,7 +69,7 @@ class SlaveReplication:
             config.ha.sync_interval_ms / 1000,
             lambda: self.slave.is_following,
         )
-        self._topics = api.part(MasterTables).topics
+        self._tables = api.part(MasterTables)
         api.log.arrived.subscribe(self._arrived)
 
     @property
@@ -120,15 +120,15 @@ class SlaveReplication:
 
     def _arrived(self, batch: RecordBatch) -> None:
         """Note the queues of topics that the master's table does not have yet, and forget topics that were deleted."""
-        topics = self._topics
+        topics, learned = self._api.topics, self._tables.learned_topics
         queues = batch.queues()
         if DELETIONS in queues:
             queues = self._forget_deleted(batch)
-        unknown = [queue for queue in queues if queue[0] in topics.learned or queue[0] not in topics]
+        unknown = [queue for queue in queues if queue[0] in learned or queue[0] not in topics]
         if unknown:
             self.synchronize.unknown_arrived()
         highest = dict(sorted(unknown))
-        news = [topics.learn(topic, queue_id + 1) for topic, queue_id in highest.items()]
+        news = [self._tables.learn_topic(topic, queue_id + 1) for topic, queue_id in highest.items()]
         if any(news):
             self.synchronize.wake()
 

@@ -191,9 +191,9 @@ class SlaveSynchronize:
         api, tables = self._api, self._tables
         end_before_bytes = api.log.marks.wrote
         topics = await self._ask(address, RequestCode.GET_ALL_TOPIC_CONFIG)
-        if topics is not None and (tables.topics.learned or _version_of(topics) != api.topics.file.data_version):
-            tables.topics.replace(topics)
-            await tables.topics.compact()
+        if topics is not None and (tables.learned_topics or _version_of(topics) != api.topics.file.data_version):
+            tables.replace_topics(topics)
+            await api.topics.file.compact()
             api.topics.changed.publish()
             self._may_be_left = True
         if topics is not None and self._may_be_left:
@@ -208,8 +208,8 @@ class SlaveSynchronize:
         self._take_over_reached()
         groups = await self._ask(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
         if groups is not None and _version_of(groups) != api.groups.file.data_version:
-            tables.groups.replace(groups)
-            await tables.groups.compact()
+            tables.replace_groups(groups)
+            await api.groups.file.compact()
 
     async def _remove_left(self, end_before_bytes: int) -> None:
         """Remove the queues of topics that are not in the master's table.
@@ -259,7 +259,7 @@ class SlaveSynchronize:
             return
         self._held = None
         if held.offsets is not None:
-            self._tables.offsets.replace(held.offsets)
+            self._tables.replace_offsets(held.offsets)
             for topic in self._deleted:  # the master may have told of them before it deleted it
                 api.offsets.remove_topic(topic)
         if held.delays is not None:

@@ -14,7 +14,7 @@ import pytest
 
 import flintmq
 from flintmq.core.broker.api import BrokerApi
-from flintmq.core.broker.log_copy import LogCopy
+from flintmq.core.broker.log_copy import LogCopy, MasterTables
 from flintmq.core.broker.log_files import LogFiles
 from flintmq.core.broker.state import BrokerState
 
@@ -22,7 +22,7 @@ ROOT: Final = Path(__file__).parents[3]
 MEMBERS_MAX: Final = 20
 NAMES_MAX: Final = 110
 NAMES_OF_ONE_MAX: Final = 20
-PARTS_MAX: Final[dict[type, int]] = {LogCopy: 10, LogFiles: 13}
+PARTS_MAX: Final[dict[type, int]] = {LogCopy: 10, LogFiles: 13, MasterTables: 5}
 """Names of the privileged parts; they may only shrink."""
 OUTSIDE: Final = ("plugins", "dispatchers", "remoting/processors", "examples")
 """Where code is that is given the api. The assembly is not: it is the broker."""
