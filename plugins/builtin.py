@@ -6,7 +6,6 @@ from typing import Final
 
 from flintmq.config.sections.models import CommitRealTimeSection, FlushRealTimeSection, GroupCommitSection
 from flintmq.core.kernel.hookspecs import (
-    DispatcherContext,
     FolderContext,
     RegisterDispatcher,
     RegisterFlushStrategy,
@@ -41,7 +40,6 @@ from flintmq.plugins.transactions.plugin import TransactionsPlugin
 from flintmq.programs.broker.upkeep import UpkeepPlugin
 
 CONSUME_QUEUE: Final = "consume_queue"
-INDEX: Final = "index"
 
 
 class FlushPlugin:
@@ -68,11 +66,10 @@ class DispatchersPlugin:
     @hookimpl
     def flintmq_dispatchers(self, register: RegisterDispatcher) -> None:
         register(CONSUME_QUEUE, _consume_queue, essential=True)
-        register(INDEX, _index)
 
     @hookimpl
     def flintmq_index_builders(self, register: RegisterIndexBuilder) -> None:
-        register("index", _index_builder)
+        register("index", _index)
 
 
 def _group_commit(context: FlushContext[GroupCommitSection]) -> FlushCommitLogService:
@@ -103,12 +100,7 @@ def _consume_queue(context: FolderContext[object]) -> CommitLogDispatcher:
     return make_consume_queues(context.folder)
 
 
-def _index(context: DispatcherContext[object]) -> CommitLogDispatcher:
-    """Return the index builder of the configuration, which recovery needed first."""
-    return context.store.index
-
-
-def _index_builder(context: FolderContext[object]) -> IndexBuilder:
+def _index(context: FolderContext[object]) -> IndexBuilder:
     return make_index(context.folder)
 
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import attrs
 
@@ -26,6 +26,12 @@ from flintmq.config.rocketmq.flush_type import FlushType
 from flintmq.config.sections.models import BrokerConfig
 
 M = TypeVar("M")
+
+REMOVED: Final[Mapping[str, str]] = {
+    "plugin_budget": "plugins have no budgets of time; delete the section, and set 'plugin_failures_max' in place of its "
+    "'errors'"
+}
+"""Sections that were settings, with the remedy for who still writes them."""
 
 
 @attrs.frozen
@@ -175,6 +181,8 @@ def assemble(layers: tuple[Layer, ...], role: Role = "broker") -> LoadedConfig:
     for layer in layers:
         for name, mapping in layer.sections.items():
             sections[name] = sections[name].merged(mapping) if name in sections else mapping
+    for name in sections.keys() & REMOVED.keys():
+        raise sections[name].origin.error(f"'{name}' is not a setting any more: {REMOVED[name]}", key=name)
     try:
         config: BrokerConfig = _build(BrokerConfig, "", values)
     except ConfigError as error:  # values that are fine alone do not fit together

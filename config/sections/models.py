@@ -24,7 +24,6 @@ from flintmq.config.sections.service import (
     DelaySection,
     GroupsSection,
     OffsetsSection,
-    PluginBudgetSection,
     PullSection,
     TopicsSection,
     TransactionsSection,
@@ -62,7 +61,6 @@ __all__ = [
     "NamesrvConfig",
     "NamesrvSection",
     "OffsetsSection",
-    "PluginBudgetSection",
     "PluginRef",
     "PullSection",
     "SparkFeedSection",
@@ -93,6 +91,9 @@ class PluginRef:
     """``package.module:object``, or ``package.module`` where the hooks are functions of the module."""
     line: int | None = attrs.field(default=None, eq=False)
     """Where it was written, for errors; None outside a file."""
+
+
+PLUGIN_FAILURES_MAX: Final = 5
 
 
 @attrs.frozen(kw_only=True)
@@ -141,8 +142,6 @@ class BrokerConfig:
     """What is told as wrong."""
     console: ConsoleSection = attrs.field(factory=ConsoleSection)
     """Web pages that show the cluster."""
-    plugin_budget: PluginBudgetSection = attrs.field(factory=PluginBudgetSection)
-    """What plugins may cost."""
     acl: AclSection = attrs.field(factory=AclSection)
     """Access control."""
     authenticators: tuple[str, ...] = option((), pattern=r"\S+", expects="a list of names")
@@ -151,6 +150,8 @@ class BrokerConfig:
     """Plugins to load beyond the built-in and the installed ones."""
     disabled_plugins: tuple[str, ...] = option((), pattern=r"\S+", expects="a list of names")
     """Plugins not to load, by name."""
+    plugin_failures_max: int = option(PLUGIN_FAILURES_MAX, minimum=0, maximum=1_000_000)
+    """So many failures switch off an optional part of a third party's plugin until the restart; 0 never does."""
 
     @property
     def replicates(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import attrs
 
@@ -193,44 +193,3 @@ class AlarmsSection:
     """How long a slow append, flush or commit, and an event loop that stood still, are shown after the last time."""
     certificate_days: int = option(14, minimum=0, maximum=3_650)
     """How many days before its end a certificate is an alarm."""
-
-
-_BUDGETS = ("errors", "window_ms", "call_ms", "loop_percent", "loop_window_ms", "off_ms", "life_ms")
-
-
-@attrs.frozen(kw_only=True)
-class PluginBudgetSection:
-    """``plugin_budget:`` — what a third party's plugin may do wrong, and take of the event loop's time, before it is switched
-    off. What is essential is never switched off."""
-
-    errors: int = option(5, minimum=0, maximum=1_000_000)
-    """So many failures within ``window_ms`` switch off what failed; 0 never does."""
-    window_ms: int = option(60_000, minimum=1, maximum=DAY_MS)
-    """The time in which failures are counted."""
-    call_ms: int = option(2_000, minimum=0, maximum=DAY_MS)
-    """A call that keeps the event loop longer counts as a failure; 0 lets it take its time."""
-    loop_percent: int = option(75, minimum=1, maximum=100)
-    """What takes more than this share of the event loop's time is switched off; 100 never is."""
-    loop_window_ms: int = option(10_000, minimum=1, maximum=DAY_MS)
-    """The time over which the share is taken."""
-    off_ms: int = option(60_000, minimum=1, maximum=DAY_MS)
-    """How long something stays off before it is tried again. A dispatcher and an index builder stay off until the broker is
-    restarted, and then catch up."""
-    life_ms: int = option(10_000, minimum=1, maximum=DAY_MS)
-    """How long ``start``, ``ready``, ``withdraw`` and ``stop`` of a service may wait before the broker goes on without it."""
-    overrides: tuple[str, ...] = option(
-        (),
-        pattern=rf"[\w.:-]+\.({'|'.join(_BUDGETS)})=\d{{1,9}}",
-        expects="a plugin, a key of this section and a number such as 'audit.errors=20'",
-    )
-    """Other limits for some plugins: ``audit.errors=20``."""
-
-    def of(self, plugin: str) -> PluginBudgetSection:
-        """Return the limits of the plugin of a name."""
-        changes: dict[str, Any] = {}
-        for entry in self.overrides:
-            key, _, number = entry.partition("=")
-            name, _, field = key.rpartition(".")
-            if name.replace(":", ".") == plugin:
-                changes[field] = int(number)
-        return attrs.evolve(self, **changes) if changes else self

@@ -16,7 +16,7 @@ import msgspec
 from flintmq.config.errors import hint
 from flintmq.config.sections.models import PluginRef
 from flintmq.core.errors import PluginError
-from flintmq.core.kernel.blame import PLUGIN_FAULTS, brief
+from flintmq.core.kernel.failures import PLUGIN_FAULTS, brief
 from flintmq.core.kernel.plugin_info import PluginOrigin, PluginSource
 
 ENTRY_POINT_GROUP: Final = "flintmq"

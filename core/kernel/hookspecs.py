@@ -209,23 +209,22 @@ class FlintSpecs:
     ``core/kernel/ports/``, as plain methods. The error names the plugin, the hook, the name that was registered, what was
     expected and what was found. A start trusts the built-ins; mypy and the tests hold them to the same.
 
-    **Failures while it runs** are counted for the plugin whose code raised, wherever that was called from: of a plugin
-    that calls another's code, or of a built-in that calls what a plugin gave it, the innermost that is a plugin's.
-    ``sys.exit()`` is a failure like any other; a ``RefusedError`` is an answer, not a failure. The log has a trace the
-    first time and a line at the tenth, hundredth and so on. ``flintmq status``, ``flintmq plugins --trace -b HOST:PORT``
-    and request 28 tell of each: ``pluginErrors_<plugin>`` how often it failed, ``pluginLastError_<plugin>`` with what,
-    ``pluginSwitchedOff_<plugin>`` what of it is off, and why, ``pluginBusyMillis_<plugin>`` the time it took.
+    **Failures while it runs** are counted for the plugin that registered what failed. A wrong result and ``sys.exit()`` are
+    failures like any other; a ``RefusedError`` is an answer, not a failure. The log has a trace the first time and a line
+    at the tenth, hundredth and so on. ``flintmq status``, ``flintmq plugins --trace -b HOST:PORT`` and request 28 show
+    them: ``pluginErrors_<plugin>`` how often it failed, ``pluginLastError_<plugin>`` with what,
+    ``pluginSwitchedOff_<plugin>`` what of it is off, and why.
 
-    **Each has a budget**, ``plugin_budget`` of the configuration: failures in a time, ms of a call, a share of the loop's
-    time; a wrong result and a call that takes too long are failures. Who uses it up is switched off, and logged: a
-    dispatcher and an index builder until the broker is restarted, which hands them what they lack (``committed()``);
-    retention does not wait for them, so what it deletes meanwhile they never get. Processors (their codes are refused,
-    ``plugin.off``), filters (pulls with them are: nobody skips what was not looked at), listeners, timers and figures of
-    services are tried again after a while. Never off, but counted: flush strategies, pools, what is ``essential``, what
-    answers a built-in's code, and what decides whether something may pass (authenticators, RPC hooks): it refuses.
+    **An optional part that fails too often is off**, until the broker is restarted: after ``plugin_failures_max`` failures.
+    A dispatcher and an index builder are handed at the restart what they lack (``committed()``); retention does not wait
+    for them, so what it deletes meanwhile they never get. Of processors the codes are refused (``plugin.off``), of filters
+    the pulls (nobody skips what was not looked at); listeners, timers and figures are not called. Clients can make
+    processors, filters and intake steps fail: of these only failures that follow one another count. Never off, but
+    counted: flush strategies, pools, what is ``essential``, what answers a built-in's code, and what decides whether
+    something may pass (authenticators, RPC hooks): it refuses.
 
-    **The loop serves everybody.** What blocks it longer than ``listen.loop_blocked_warn_ms`` is named in the log, with
-    the plugin, the hook and the line, and counted: ``loopBlockedTimes``, ``loopBlockedMaxMillis``, ``loopBlockedBy``.
+    **The loop serves everybody.** What blocks it longer than ``listen.loop_blocked_warn_ms`` is in the log, with the stack
+    of the loop, and counted: ``loopBlockedTimes``, ``loopBlockedMaxMillis``, ``loopBlockedBy``.
     What must block belongs into a pool of threads (``flintmq_request_processors``) or into threads of the plugin's own.
     Whatever of the broker is not called thread-safe belongs to the loop's thread; from another, ``broker.put(...)`` and
     ``asyncio.run_coroutine_threadsafe(work(), broker.api.work.loop)`` may be called.
@@ -236,8 +235,8 @@ class FlintSpecs:
         """Register commit log dispatchers: ``register(name, factory, essential=False)``. Order is ``dispatchers:`` of the
         configuration.
 
-        An optional dispatcher that raises loses the batch it raised on, and when its budget is used up all further ones until
-        the broker is restarted: it must not count them to ``committed()``. An essential one stops acknowledgements. One that
+        An optional dispatcher that raises loses the batch it raised on, and when it is off all further ones until the broker
+        is restarted: it must not count them to ``committed()``. An essential one stops acknowledgements. One that
         is durable later than the store says what it has with ``committed()``, and is handed the rest at a start. What
         replaces ``consume_queue`` is a :class:`flintmq.core.kernel.ports.ConsumeQueues`, made of a :class:`FolderContext`:
         consumers, retention and the next start read its units.
@@ -260,7 +259,7 @@ class FlintSpecs:
     def flintmq_index_builders(self, register: RegisterIndexBuilder) -> None:
         """Register index builders: ``register(name, factory)``, made of a :class:`FolderContext`. ``index.builder`` picks one.
 
-        It receives what the dispatcher ``index`` receives, also what a recovery dispatches once more. One that is
+        It is fed as the dispatcher ``index`` of the configuration, also with what a recovery dispatches once more. One that is
         durable later than ``dispatch`` returns reports what it has with ``committed()``, and one that ignores records
         by their position learns from ``truncate(end_offset_bytes)`` what the log has lost.
         The kit ``flintmq.testing.index_kit`` checks an index builder."""
@@ -365,7 +364,7 @@ class FlintSpecs:
         Services are made after recovery, started in the order of their registration before the broker listens, and stopped
         in the reverse order after it has ended listening. A built-in that raises in ``start`` stops the start of the broker;
         of others a failure is counted and named, and the broker continues without them, also when one of their coroutines
-        waits for longer than ``plugin_budget.life_ms``.
+        waits for longer than ten seconds.
         The kit ``flintmq.testing.service_kit`` checks a service."""
 
     @hookspec

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from time import perf_counter
-from typing import Any, Final
+from contextlib import contextmanager
+from typing import Any
 
 from flintmq.core.errors import FlintError, PluginError, RefusedError, StoreFencedError, StoreFullError
-from flintmq.core.kernel.accounts import Account
-from flintmq.core.kernel.blame import PLUGIN_FAULTS, Blame
+from flintmq.core.kernel.failures import PLUGIN_FAULTS, Part
 from flintmq.core.kernel.plugin_info import PluginOrigin
 from flintmq.core.kernel.plugin_shapes import Shape, check_not_awaitable, drop, shown, wrong_offset
 from flintmq.core.kernel.ports import (
@@ -27,45 +25,40 @@ from flintmq.core.response_code import ResponseCode
 
 
 class IsolatedDispatcher:
-    """A dispatcher whose calls are noted, and whose failures are counted and named. Loop thread.
+    """A dispatcher whose failures are counted and named. Loop thread.
 
-    An essential one raises through: the store stops acknowledging. An optional one loses the batch it failed on, and once its
-    budget is used up it is fed no more until the broker is restarted, when it is handed what it says it lacks.
+    An essential one raises through: the store stops acknowledging. An optional one loses the batch it failed on. After
+    ``plugin_failures_max`` failures it is fed no more until the broker is restarted, which hands over what it says it lacks.
     ``StoreFullError`` and ``StoreFencedError`` always pass: they are about the store, and dispatch must stand still.
 
     Args:
         dispatcher: what the plugin made.
-        account: its account.
+        part: counts its calls and failures.
         essential: whether the broker cannot do without it.
-        blame: counts its failures.
         name: what it is registered under.
     """
 
-    def __init__(
-        self, dispatcher: CommitLogDispatcher, account: Account, *, essential: bool, blame: Blame, name: str = ""
-    ) -> None:
+    def __init__(self, dispatcher: CommitLogDispatcher, part: Part, *, essential: bool, name: str = "") -> None:
         self.name = name
         """What it is registered under."""
         self._dispatcher = dispatcher
         self._dispatch = dispatcher.dispatch
-        self._account = account
-        self._is_timed = not account.owner.built_in
+        self._part = part
         self._essential = essential
-        self._blame = blame
 
     @property
     def disabled(self) -> bool:
-        """Whether its budget is used up."""
-        return self._account.is_off
+        """Whether it failed too often."""
+        return self._part.is_off
 
     @property
     def why_disabled(self) -> str:
         """What led to it; empty while it is on."""
-        return self._account.why_off
+        return self._part.why_off
 
     @property
     def owner(self) -> PluginOrigin:
-        return self._account.owner
+        return self._part.owner
 
     @property
     def inner(self) -> CommitLogDispatcher:
@@ -73,10 +66,10 @@ class IsolatedDispatcher:
 
     def dispatch(self, batch: RecordBatch) -> None:
         """Hand a batch to the dispatcher; what it raises is counted."""
-        account = self._account
-        if account.is_off:
+        part = self._part
+        if part.why_off:
             return
-        begin_s = perf_counter() if self._is_timed else 0.0
+        part.calls += 1
         try:
             returned: object = self._dispatch(batch)
             if returned is not None:
@@ -84,15 +77,11 @@ class IsolatedDispatcher:
         except (StoreFullError, StoreFencedError):
             raise
         except PLUGIN_FAULTS as error:
-            guilty = self._note("dispatch", error)
+            part.failed(error, "dispatch")
             if self._essential:
                 if isinstance(error, SystemExit):
                     raise RuntimeError(f"{self.owner}: dispatch called sys.exit()") from error
                 raise
-            account.failed(guilty)
-        finally:
-            if self._is_timed:
-                account.spent(begin_s)
 
     def committed(self) -> int | None:
         """Return below which position the dispatcher has everything for good, where it says so
@@ -130,18 +119,15 @@ class IsolatedDispatcher:
             with self._counted("close", passes=False):
                 self._dispatcher.close()
 
-    @contextlib.contextmanager
+    @contextmanager
     def _counted(self, method: str, *, passes: bool = True) -> Iterator[None]:
         """Count what a method raises; of an essential dispatcher it ``passes``."""
         try:
             yield
         except Exception as error:
-            self._note(method, error)
+            self._part.failed(error, method)
             if self._essential and passes:
                 raise
-
-    def _note(self, method: str, error: BaseException) -> PluginOrigin:
-        return self._blame.note(self.owner, f"dispatcher '{self.name}' ({method})", error)
 
 
 class IsolatedFilter:
@@ -152,11 +138,10 @@ class IsolatedFilter:
     would be lost to its consumers. Loop thread.
     """
 
-    def __init__(self, inner: MessageFilter, account: Account, note: Callable[[str, BaseException], object]) -> None:
+    def __init__(self, inner: MessageFilter, part: Part) -> None:
         self._inner = inner
-        self._note = note
-        self._spent = account.spent
-        self.check = account.check
+        self._part = part
+        self.check = part.check
         self._matches_tags_code = inner.matches_tags_code
         self._matches_properties = inner.matches_properties
 
@@ -165,7 +150,7 @@ class IsolatedFilter:
         try:
             return bool(self._inner.needs_properties)
         except PLUGIN_FAULTS as error:
-            self._note("needs_properties", error)
+            self._part.failed(error, "needs_properties")
             return True
 
     def matches_tags_code(self, tags_code: int) -> bool:
@@ -175,7 +160,7 @@ class IsolatedFilter:
         return self._decided("matches_properties", self._matches_properties, properties)
 
     def _decided(self, name: str, method: Callable[..., object], *arguments: object) -> bool:
-        begin_s = perf_counter()
+        self._part.calls += 1
         try:
             matches = method(*arguments)
             if matches is not True and matches is not False and inspect.isawaitable(matches):  # it would pass for true
@@ -183,91 +168,72 @@ class IsolatedFilter:
                 raise TypeError(f"expected True or False; found {shown(matches)}")
             return bool(matches)
         except PLUGIN_FAULTS as error:
-            self._note(name, error)
+            self._part.failed(error, name)
             return False
-        finally:
-            self._spent(begin_s)
 
 
 class IsolatedBitMapFilter(IsolatedFilter):
     """An :class:`IsolatedFilter` that also looks at bit maps, which only ever say that a message surely does not fit."""
 
-    def __init__(self, inner: BitMapFilter, account: Account, note: Callable[[str, BaseException], object]) -> None:
-        super().__init__(inner, account, note)
+    def __init__(self, inner: BitMapFilter, part: Part) -> None:
+        super().__init__(inner, part)
         self._matches_bit_map = inner.matches_bit_map
 
     def matches_bit_map(self, bit_map: bytes, store_timestamp_ms: int) -> bool:
         return self._decided("matches_bit_map", self._matches_bit_map, bit_map, store_timestamp_ms)
 
 
-_REST: Final[Mapping[str, object]] = {"dispatch": None, "take": False, "would_take": None, "check_batch": None}
-"""What the methods of an index builder and an intake step return while these are switched off."""
+class Guarded:
+    """A third party's object: what the methods of its port raise is counted and named, and raised on. As thread-safe as it.
 
-
-class Accountable:
-    """Stands before a third party's object: what its methods raise is counted and named, and raised on. As thread-safe as it.
+    Errors that FlintMQ raises on purpose (a refusal, a full store) are no failures. What ``close`` raises is not passed on.
 
     Args:
         inner: the object.
-        shape: what it is.
+        shape: what it is; other methods than its are called as they are.
+        part: counts the failures. While it is off, the methods in ``shape.resting`` are not called.
         where: the plugin that registered it and the name, for errors.
-        account: its calls are noted here. While it is switched off, an index builder is handed nothing and an intake step is
-            passed over; other things are not switched off.
-        note: called with each failure. Errors that FlintMQ raises on purpose (a refusal, a full store) are none. What ``close``
-            raises is not passed on.
     """
 
-    def __init__(
-        self,
-        inner: object,
-        shape: Shape,
-        where: str,
-        account: Account,
-        note: Callable[[str, BaseException], object],
-    ) -> None:
+    def __init__(self, inner: object, shape: Shape, part: Part, where: str) -> None:
         self._inner = inner
-        self._shape = shape
-        self._where = where
-        self._note = note
-        self._account = account
-        # All of them now: the methods decide which protocols it supports.
-        for name in dir(inner):
-            if not name.startswith("_") and callable(inspect.getattr_static(inner, name, None)):
-                self.__dict__[name] = self._watched(name)
+        for name in (*shape.methods, *shape.optional):
+            if hasattr(inner, name):  # protocols are recognized by their methods
+                setattr(self, name, _guarded(getattr(inner, name), name, shape, part, where))
+        for name in shape.passed_on:
+            if hasattr(inner, name):
+                setattr(self, name, getattr(inner, name))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
-    def _watched(self, name: str) -> Callable[..., Any]:
-        method, note = getattr(self._inner, name), self._note
-        hook, where, wrong_result = self._shape.hook, self._where, self._shape.results.get(name)
-        account, rests = self._account, name in _REST
 
-        def call(*arguments: Any, **named: Any) -> Any:
-            if rests and account.is_off:
-                return _REST[name]
-            begin_s = perf_counter()
-            try:
-                result = method(*arguments, **named)
-                if inspect.iscoroutine(result):
-                    result.close()
-                    raise PluginError(f"{where}: expected {name} to be a plain method; found a coroutine returned")
-                expected = wrong_result(result) if wrong_result is not None else ""
-                if expected:
-                    raise PluginError(f"{where}: expected {name} to return {expected}; found {shown(result)}")
-                return result
-            except PLUGIN_FAULTS as error:
-                if not isinstance(error, FlintError) or isinstance(error, PluginError):
-                    note(name, error)
-                if name == "close":  # everything else has to be closed, too
-                    return None
-                if isinstance(error, SystemExit):
-                    raise RuntimeError(f"{where}: {name} called sys.exit() ({hook})") from error
-                raise
-            finally:
-                account.spent(begin_s)
+def _guarded(method: Callable[..., Any], name: str, shape: Shape, part: Part, where: str) -> Callable[..., Any]:
+    rests, wrong_result = name in shape.resting, shape.results.get(name)
 
-        return call
+    def call(*arguments: Any, **named: Any) -> Any:
+        if rests and part.why_off:
+            return shape.resting[name]
+        part.calls += 1
+        try:
+            result = method(*arguments, **named)
+            if inspect.iscoroutine(result):
+                result.close()
+                raise PluginError(f"{where}: expected {name} to be a plain method; found a coroutine returned")
+            expected = wrong_result(result) if wrong_result is not None else ""
+            if expected:
+                raise PluginError(f"{where}: expected {name} to return {expected}; found {shown(result)}")
+            return result
+        except PLUGIN_FAULTS as error:
+            if not isinstance(error, FlintError) or isinstance(error, PluginError):
+                part.failed(error, name, raised_on=True)
+            if name == "close":  # everything else has to be closed, too
+                return None
+            if isinstance(error, SystemExit):
+                raise RuntimeError(f"{where}: {name} called sys.exit() ({shape.hook})") from error
+            raise
+
+    return call
 
 
 def filter_failed(expression_type: str) -> RefusedError:

@@ -12,26 +12,22 @@ Only :mod:`flintmq.core.kernel.hooks` and :mod:`flintmq.core.kernel.hookspecs` k
 
 from __future__ import annotations
 
-import contextlib
 import functools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 from flintmq.config.errors import ConfigError, nearest
 from flintmq.config.sections.models import PluginRef
-from flintmq.config.sections.service import PluginBudgetSection
 from flintmq.core.errors import PluginError, RefusedError
 from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
-from flintmq.core.kernel.accounts import Account, Ledger
-from flintmq.core.kernel.blame import PLUGIN_FAULTS, Blame, PluginCode, brief
+from flintmq.core.kernel.failures import CALLING, PLUGIN_FAULTS, Failures, Part, brief
 from flintmq.core.kernel.finder import FoundPlugin, find_configured, find_entry_points, find_objects, plain_name
 from flintmq.core.kernel.hooks import Hook, collect_hooks
 from flintmq.core.kernel.hookspecs import PluginContext
 from flintmq.core.kernel.isolation import (
-    Accountable,
+    Guarded,
     IsolatedBitMapFilter,
-    IsolatedDispatcher,
     IsolatedFilter,
     filter_failed,
 )
@@ -39,7 +35,6 @@ from flintmq.core.kernel.plugin_info import PluginInfo, PluginOrigin, PluginSour
 from flintmq.core.kernel.plugin_shapes import (
     AUTHENTICATOR,
     DEFAULT_PROCESSOR,
-    DISPATCHER,
     FILTER,
     FLUSH_STRATEGY,
     INDEX_BUILDER,
@@ -49,7 +44,7 @@ from flintmq.core.kernel.plugin_shapes import (
     RPC_HOOK,
     SERVICE,
 )
-from flintmq.core.kernel.ports import BitMapFilter, CommitLogDispatcher, MessageFilter, MessageFilterFactory
+from flintmq.core.kernel.ports import BitMapFilter, MessageFilter, MessageFilterFactory
 from flintmq.core.kernel.registries import Registries, checked_call
 from flintmq.core.kernel.registry import Registered
 from flintmq.core.log_events import event_log
@@ -75,11 +70,9 @@ class Kernel:
     ``plugin/name`` (see :mod:`flintmq.core.kernel.registry`).
     """
 
-    def __init__(self, clock: Clock = SYSTEM_CLOCK, ledger: Ledger | None = None) -> None:
-        self._clock = clock
-        self.ledger = ledger or Ledger(Blame(), clock, PluginBudgetSection())
-        """What each thing of a plugin costs and does wrong."""
-        self._blame = self.ledger.blame
+    def __init__(self, clock: Clock = SYSTEM_CLOCK, failures: Failures | None = None) -> None:
+        self.failures = failures or Failures()
+        """What the parts of each plugin do wrong, and which are off."""
         self._found: tuple[FoundPlugin, ...] = ()
         self._parts: dict[PluginOrigin, tuple[tuple[str, ...], tuple[str, ...]]] = {}
         """The hooks of each plugin and what it registered, which never changes once the kernel is assembled."""
@@ -104,7 +97,7 @@ class Kernel:
         elsewhere: Iterable[str] = (),
         config_path: str | Path | None = None,
         clock: Clock = SYSTEM_CLOCK,
-        ledger: Ledger | None = None,
+        failures: Failures | None = None,
     ) -> Kernel:
         """Load plugins and collect what they register.
 
@@ -118,15 +111,15 @@ class Kernel:
                 which may have plugins of the name in another broker: then it is logged.
             elsewhere: names of plugins that ``disabled`` may name although they are none of these.
             config_path: the file that ``plugins`` stands in, for errors.
-            clock: for counting failures.
-            ledger: what plugins cost and do wrong is noted here, and what they may; None for a new one.
+            clock: for the contexts of factories.
+            failures: what plugins do wrong is counted here; None for a new one.
 
         Raises:
             ConfigError: ``disabled`` names what no plugin is.
             PluginError: a plugin is missing, raises while it is loaded or registers, has a hook of an unknown name or a
                 wrong signature, or registers a name twice.
         """
-        kernel = cls(clock, ledger)
+        kernel = cls(clock, failures)
         switched_off = frozenset(plain_name(name) for name in disabled)
         found = find_objects(builtins, switched_off)
         if use_entry_points:
@@ -149,8 +142,6 @@ class Kernel:
                 plugins=", ".join(sorted(missing)),
             )
         kernel._found = tuple(found)
-        for item in found:
-            kernel._blame.code.add(item.origin, item.plugin)
         kernel._hooks = collect_hooks(f for f in found if f.enabled)
         kernel._register_all()
         return kernel
@@ -187,11 +178,6 @@ class Kernel:
             else:
                 FILTER.check_made(registered.owner, registered.name, made)
 
-    @property
-    def code(self) -> PluginCode:
-        """Return which code belongs to which plugin."""
-        return self._blame.code
-
     def describe(self) -> list[PluginInfo]:
         """Return every plugin that was found, in the order of loading."""
         return [self._info(found) for found in self._found]
@@ -216,101 +202,47 @@ class Kernel:
 
         @functools.wraps(factory)
         def make(*arguments: P.args, **named: P.kwargs) -> T:
-            self._blame.code.add(owner, factory)
             try:
-                with self.ledger.noting(owner, registered.hook, f"make {registered.what}") as account:
+                with self.failures.of(owner, registered.hook, f"make {registered.what}").making() as call:
                     made = self._with_context(registered, factory)(*arguments, **named)
-                account.outcome = f"made a {type(made).__name__}"
+                call.outcome = f"made a {type(made).__name__}"
             except PLUGIN_FAULTS as error:
-                if isinstance(error, (PluginError, ConfigError)):
+                if owner.built_in or isinstance(error, (PluginError, ConfigError)):
                     raise
-                if owner.built_in:
-                    guilty = self._blame.code.culprit(error)
-                    if guilty is None:
-                        raise
-                    raise PluginError(f"{guilty}: raised while {registered.what} was made: {brief(error)}") from error
                 hook = f"{shape.hook}: " if shape is not None else ""
                 raise PluginError(f"{owner}: {hook}'{registered.name}' cannot be made: {brief(error)}") from error
             if made is None and shape is INTAKE_STEP:
                 return made  # the configuration asks for none
             if shape is not None and (shape.methods or shape.optional):
                 shape.check_made(owner, registered.name, made)
-            self._blame.code.add(owner, made)
             if owner.built_in or shape is None or shape not in (FLUSH_STRATEGY, POOL, INDEX_BUILDER, INTAKE_STEP):
                 return made
-            return cast(
-                "T",
-                Accountable(
-                    made,
-                    shape,
-                    shape.where(owner, registered.name),
-                    self.account(registered),
-                    lambda method, error: self._blame_on(registered, method, error),
-                ),
-            )
+            return cast("T", Guarded(made, shape, self.part(registered), shape.where(owner, registered.name)))
 
         return make
 
-    def isolate(
-        self, dispatcher: CommitLogDispatcher, owner: PluginOrigin, essential: bool, name: str = ""
-    ) -> IsolatedDispatcher:
-        """Wrap a dispatcher: failures are counted, and switch it off rather than stop the broker, unless it is essential."""
-        account = self.ledger.of(
-            owner, DISPATCHER.hook, f"dispatcher '{name}'", limited=not essential, until_restart=True
-        )
-        return IsolatedDispatcher(dispatcher, account, essential=essential, blame=self._blame, name=name)
-
-    def account(self, registered: Registered[Any]) -> Account:
-        """Return the account of what a plugin registered, limited as its kind is.
+    def part(self, registered: Registered[Any]) -> Part:
+        """Return what counts the failures of a registration, which is optional as its kind is.
 
         What decides whether a request or a message may pass is never switched off, nor what the broker cannot do without.
         """
         needed = registered.essential or registered.shape in _NEVER_OFF or self.registries.replaces_built_in(registered)
-        limited = not (needed or registered.owner.built_in)
-        return self.ledger.of_registered(
-            registered,
-            limited=limited,
-            until_restart=registered.shape is INDEX_BUILDER,
-            by_share=registered.shape in _PROVOKED,
+        return self.failures.of(
+            registered.owner,
+            registered.hook,
+            registered.what,
+            optional=not needed,
+            provoked=registered.shape in _PROVOKED,
         )
 
-    def account_of_timer(self, name: str, work: Callable[..., object]) -> Account | None:
-        """Return the account of a timer of a third party's code; None for other timers."""
-        owner = self._blame.code.owner_of_code(work)
-        if owner is None or owner.built_in:
-            return None
-        return self.ledger.of(owner, SERVICE.hook, f"the timer '{name}'", limited=True)
-
-    def blame(self, registered: Registered[Any], doing: str, error: BaseException, *, is_secret: bool = False) -> None:
-        """Count and log an error of something that a plugin registered, for the plugin from whose code it came.
+    def calling(self, what: str) -> Part | None:
+        """Return what counts the failures of something that a third party's plugin adds while it is called; None if none is.
 
         Args:
-            doing: what it was asked to do: ``request 105``. The log distinguishes such texts, so there must be few of them.
-            is_secret: the error's text may hold credentials, which only the log may show.
+            what: its name in lists: ``the timer 'audit'``.
         """
-        guilty = self._blame.note(registered.owner, f"{registered.what} ({doing})", error, is_secret=is_secret)
-        self.account(registered).failed(guilty)
-
-    @contextlib.contextmanager
-    def counting(self, registered: Registered[Any], doing: str) -> Iterator[None]:
-        """Count and log what is raised meanwhile, as :meth:`blame` does; it goes no further."""
-        try:
-            yield
-        except PLUGIN_FAULTS as error:
-            self.blame(registered, doing, error)
-
-    def blame_code(self, doing: str, error: BaseException) -> bool:
-        """Count an error from a plugin's code that the plugin did not register by name, such as the work of a timer.
-
-        Returns:
-            False when it came from no plugin, and the caller has to log it.
-        """
-        return self._blame.note_code(doing, error)
-
-    def _blame_on(self, registered: Registered[Any], doing: str, error: BaseException) -> None:
-        """Count and log an error that is raised again."""
-        guilty = self._blame.note(registered.owner, f"{registered.what} ({doing})", error, raised_on=True)
-        self.account(registered).failed(guilty)
+        owner = CALLING.get()
+        return None if owner is None else self.failures.of(owner, SERVICE.hook, what, optional=True)
 
     def _with_context(self, registered: Registered[Any], factory: Callable[P, T]) -> Callable[P, T]:
         """Return a factory bound to the context that it asks for."""
@@ -321,43 +253,32 @@ class Kernel:
         return shape.bind(factory, context, context.settings)
 
     def _isolated_filters(self, registered: Registered[MessageFilterFactory]) -> MessageFilterFactory:
-        def note(method: str, error: BaseException) -> None:
-            self.blame(registered, method, error)
-
         factory = self._with_context(registered, registered.value)
-        account = self.account(registered)
+        part = self.part(registered)
 
         def make(expression: str, codes: frozenset[int]) -> MessageFilter:
-            account.check()
+            part.check()
             try:
                 made = factory(expression, codes)
                 FILTER.check_made(registered.owner, registered.name, made)
             except RefusedError:
                 raise
             except PLUGIN_FAULTS as error:
-                note("its factory", error)
+                part.failed(error, "its factory")
                 raise filter_failed(registered.name) from error
-            self._blame.code.add(registered.owner, made)
-            if isinstance(made, BitMapFilter):
-                return IsolatedBitMapFilter(made, account, note)
-            return IsolatedFilter(made, account, note)
+            return IsolatedBitMapFilter(made, part) if isinstance(made, BitMapFilter) else IsolatedFilter(made, part)
 
-        self._blame.code.add(registered.owner, registered.value)
         return make
 
     def _tell(self, hook: str, *, builtins_raise: bool = False, **arguments: Any) -> None:
         for implementation in self._hooks.get(hook, ()):
             try:
-                with self.ledger.noting(implementation.owner, hook, "the call"):
+                with self.failures.of(implementation.owner, hook, "the call").making():
                     implementation(**arguments)
             except PLUGIN_FAULTS as error:
-                guilty = self._blame.note(implementation.owner, hook, error)
+                self.failures.note(implementation.owner, hook, error)
                 if builtins_raise and implementation.owner.built_in:
-                    if guilty.built_in:
-                        raise
-                    raise PluginError(
-                        f"{guilty}: raised in {hook} of {implementation.owner.name}: {brief(error)}"
-                    ) from error
+                    raise
 
     def _info(self, found: FoundPlugin) -> PluginInfo:
         origin = found.origin
@@ -370,10 +291,9 @@ class Kernel:
             enabled=found.enabled,
             hooks=hooks,
             registered=registered,
-            errors=self._blame.errors(origin),
-            last_error=self._blame.last_error(origin),
-            switched_off=self.ledger.off(origin),
-            switched_off_times=self.ledger.switched_off_times.get(origin, 0),
+            errors=self.failures.errors(origin),
+            last_error=self.failures.last_error(origin),
+            switched_off=self.failures.off(origin),
         )
 
     def _register_all(self) -> None:
@@ -381,7 +301,7 @@ class Kernel:
             for implementation in self._hooks.get(hook, ()):
                 owner = implementation.owner
                 try:
-                    with self.ledger.noting(owner, hook, "register"):
+                    with self.failures.of(owner, hook, "register").making():
                         implementation(register=checked_call(owner, hook, registrar))
                 except PluginError:
                     raise

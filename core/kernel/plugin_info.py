@@ -54,8 +54,6 @@ class PluginInfo(msgspec.Struct, frozen=True):
     """What it raised last; empty when it never did."""
     switched_off: tuple[str, ...] = ()
     """What is off of it, or because of it, each with why."""
-    switched_off_times: int = 0
-    """How often something of it was switched off."""
 
     @property
     def name(self) -> str:

@@ -46,6 +46,10 @@ class Shape(msgspec.Struct, frozen=True):
     """And may have these."""
     results: Mapping[str, Callable[[Any], str]] = msgspec.field(default_factory=dict)
     """Checks of what some of its methods return: each gives what was expected instead, None for a good result."""
+    resting: Mapping[str, object] = msgspec.field(default_factory=dict)
+    """What some of its methods return while it is off, when they are not called."""
+    passed_on: tuple[str, ...] = ()
+    """Further methods it may have, whose errors are not counted."""
     values: tuple[str, ...] = ()
     """Attributes that are values, not methods; all of them are needed."""
     one_of: bool = False
@@ -264,17 +268,32 @@ def _of_port(
     port: type,
     *optional: type,
     offers_context: bool = False,
+    resting: Mapping[str, object] | None = None,
+    passed_on: tuple[str, ...] = (),
     **results: Any,
 ) -> Shape:
     """Return the shape of what implements a port, and perhaps others besides.
 
     Args:
+        resting: what methods return while what has them is off.
+        passed_on: further methods, whose errors are not counted.
         results: checks of what methods return.
     """
     methods = _methods(port)
     more = {name: signature for name, signature in _methods(*optional).items() if name not in methods}
     values = [name for base in port.__mro__ for name, value in vars(base).items() if isinstance(value, property)]
-    return Shape(kind, hook, arguments, methods, more, results, tuple(values), offers_context=offers_context)
+    return Shape(
+        kind,
+        hook,
+        arguments,
+        methods,
+        more,
+        results,
+        resting or {},
+        passed_on,
+        tuple(values),
+        offers_context=offers_context,
+    )
 
 
 _CONTEXT: Final = ("context",)
@@ -298,6 +317,7 @@ FLUSH_STRATEGY: Final = _of_port(
     "flintmq_flush_services",
     _CONTEXT,
     ports.FlushCommitLogService,
+    ports.SupportsFlushSoon,
     submit=_wrong_waiter,
     statistics=lambda made: "" if hasattr(made, "syncs") and hasattr(made, "waiters") else "a FlushStatistics",
 )
@@ -317,6 +337,9 @@ INDEX_BUILDER: Final = _of_port(
     ports.SupportsCommitted,
     ports.SupportsCommittedBelow,
     ports.SupportsTruncate,
+    ports.SupportsDeleteBefore,
+    resting={"dispatch": None},
+    passed_on=("query_steps", "evict"),
     query=_wrong_found,
     committed=wrong_offset,
     committed_below=wrong_offset,
@@ -367,6 +390,7 @@ INTAKE_STEP: Final = _of_port(
     ports.ChecksAhead,
     ports.ChecksBatches,
     offers_context=True,
+    resting={"take": False, "would_take": None, "check_batch": None},
     take=lambda result: "" if result is None or isinstance(result, bool) else "a bool",
 )
 SYSTEM_TOPIC: Final = Shape("system topic", "flintmq_system_topics", ())

@@ -43,6 +43,9 @@ if TYPE_CHECKING:
 _CODE_MAX: Final = 2**15 - 1
 """A request code is a signed short in RocketMQ's binary header."""
 
+INDEX: Final = "index"
+"""The dispatcher that feeds the index builder of the configuration."""
+
 Registrar = Callable[..., None]
 """The ``register`` callback of a hook, of the plugin and what that gives."""
 
@@ -77,7 +80,7 @@ class Registries:
             self.services,
         )
         return {
-            self.dispatchers.shape.hook: partial(_add_essential, self.dispatchers, essential=False),
+            self.dispatchers.shape.hook: self._add_dispatcher,
             self.intake_steps.shape.hook: partial(_add_essential, self.intake_steps, essential=True),
             self.flush_strategies.shape.hook: self._add_flush_strategy,
             self.processors.shape.hook: self._add_processor,
@@ -134,6 +137,16 @@ class Registries:
     def features_topics(self) -> tuple[SystemTopic, ...]:
         """Return the system topics of all features."""
         return tuple(entry.value for entry in self.system_topics.all())
+
+    def _add_dispatcher(
+        self, owner: PluginOrigin, name: str, factory: DispatcherFactory[Any], *, essential: bool = False
+    ) -> None:
+        if name == INDEX:
+            raise PluginError(
+                f"{self.dispatchers.shape.where(owner, name)}: expected another name; what the dispatcher '{INDEX}' feeds is "
+                f"registered with {self.index_builders.shape.hook}, and 'index.builder' chooses it"
+            )
+        _add_essential(self.dispatchers, owner, name, factory, essential=essential)
 
     def _add_flush_strategy(self, owner: PluginOrigin, strategy: FlushStrategy[Any]) -> None:
         shape = self.flush_strategies.shape

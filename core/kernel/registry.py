@@ -108,10 +108,6 @@ class Registry(Generic[T]):
             raise self._unknown(name, [entry.name for entry in self._entries])
         return self._winner(named)
 
-    def pick_all(self, names: Iterable[str]) -> tuple[Registered[T], ...]:
-        """Return the registrations of these names, in this order. Raises ``PluginError`` as :meth:`pick` does."""
-        return tuple(self.pick(name) for name in names)
-
     def all(self, *chosen: str) -> tuple[Registered[T], ...]:
         """Return one registration for every name, in order of first registration.
 

@@ -283,12 +283,6 @@ FLINTMQ: Final = Group(
         Family("flintmq_sync_seconds", "histogram", "How long a sync of the commit log took."),
         Family("flintmq_commit_seconds", "histogram", "How long a write of the transient store pool to its file took."),
         Family("flintmq_half_messages", "gauge", "Half messages that are not done with."),
-        Family(
-            "flintmq_plugin_busy_seconds_total",
-            "counter",
-            "What the calls of a third party's plugin took.",
-            ("plugin", "hook"),
-        ),
         Family("flintmq_plugin_calls_total", "counter", "Calls of a third party's plugin.", ("plugin", "hook")),
         Family("flintmq_plugin_errors_total", "counter", "Failures of a plugin.", ("plugin", "hook")),
         Family("flintmq_loop_blocked_total", "counter", "How often the event loop stood still for too long."),

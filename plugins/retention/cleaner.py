@@ -13,12 +13,12 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Executor
 from pathlib import Path
-from typing import Final, Protocol, runtime_checkable
+from typing import Final
 
 from flintmq.core.broker.log_files import LogFiles
 from flintmq.core.errors import StoreError
 from flintmq.core.io.disk import Disk
-from flintmq.core.kernel.ports import Alarm, QueueReader
+from flintmq.core.kernel.ports import Alarm, QueueReader, SupportsDeleteBefore
 from flintmq.core.log_events import event_log
 from flintmq.core.record import record as rec
 from flintmq.core.retention.retention import (
@@ -50,14 +50,7 @@ from flintmq.plugins.retention.unread import (
 log = event_log("flintmq.store")
 MANUAL_ROUNDS: Final = 20
 _SLICE_QUEUES: Final = 128
-__all__ = ["MANUAL_ROUNDS", "CleanCommitLogService", "ConsumerOffsets", "PrunableIndex", "Reason", "Unread"]
-
-
-@runtime_checkable
-class PrunableIndex(Protocol):
-    """An index builder that can forget deleted messages; another one keeps its files."""
-
-    def delete_before(self, min_physical_offset_bytes: int, remove: Callable[[Path, object], None]) -> int: ...
+__all__ = ["MANUAL_ROUNDS", "CleanCommitLogService", "ConsumerOffsets", "Reason", "Unread"]
 
 
 class CleanCommitLogService:
@@ -323,7 +316,7 @@ class CleanCommitLogService:
                 complete = self._expire(queue, lambda physical: physical < min_offset_bytes) and complete
             if place % _SLICE_QUEUES == _SLICE_QUEUES - 1:
                 yield
-        if isinstance(files.index, PrunableIndex):
+        if isinstance(files.index, SupportsDeleteBefore):
             files.index.delete_before(min_offset_bytes, self._index_bin.put)
             self._index_bin.empty()
         if complete:

@@ -111,7 +111,7 @@ class Assembly:
             timers=timers,
             role=role,
             server=self._port,
-            figures=Figures(stats, kernel.blame_code),
+            figures=Figures(stats, lambda: kernel.calling("a source of runtime figures")),
             loaded=settings.loaded,
             services=self.services.all,
             intake_steps=IntakeSteps(),

@@ -8,7 +8,7 @@ from typing import Any, Final
 from flintmq.config import BrokerConfig
 from flintmq.config.errors import ConfigError
 from flintmq.core.errors import PluginError
-from flintmq.core.kernel.accounts import Account
+from flintmq.core.kernel.failures import Part
 from flintmq.core.kernel.hookspecs import AuthenticatorFactory
 from flintmq.core.kernel.kernel import Kernel
 from flintmq.core.kernel.ports import Authenticator, ReloadingAuthenticator
@@ -52,7 +52,7 @@ class Authenticators:
                 raise ConfigError(text, key=acl_key) from error
             own = config if kernel.registries.section_for(entry) is None else settings.of(entry)
             one = kernel.guarded(entry, entry.value)(own)
-            made.append(one if entry.owner.built_in else _Noted(one, kernel.account(entry)))
+            made.append(one if entry.owner.built_in else _Noted(one, kernel.part(entry)))
             self._registered[id(made[-1])] = entry
         self.in_force = tuple(made)
         """The authenticators in the order in which they are asked."""
@@ -66,15 +66,15 @@ class Authenticators:
     def failed(self, authenticator: Authenticator, request: Request, error: BaseException) -> None:
         """Count an unexpected error of an authenticator for its plugin."""
         doing = f"request {request.code}: an authenticator failed"
-        self._kernel.blame(self._registered[id(authenticator)], doing, error, is_secret=True)
+        self._kernel.part(self._registered[id(authenticator)]).failed(error, doing, is_secret=True)
 
 
 class _Noted:
-    """An authenticator whose calls are recorded. It is never disabled after failures, because that would let everyone in."""
+    """An authenticator whose calls are counted. One that fails is never switched off, because that would let everybody in."""
 
-    def __init__(self, inner: Authenticator, account: Account) -> None:
+    def __init__(self, inner: Authenticator, part: Part) -> None:
         self._inner = inner
-        self.authenticate = account.watched(inner.authenticate, is_async=False)
+        self.authenticate = part.watched(inner.authenticate, is_async=False)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)

@@ -20,7 +20,7 @@ from flintmq.core.errors import FlintError, RefusedError, RemotingConnectError
 from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
 from flintmq.core.io.disk import Disk
 from flintmq.core.io.os_disk import OS_DISK
-from flintmq.core.kernel.accounts import Ledger
+from flintmq.core.kernel.failures import Failures
 from flintmq.core.kernel.kernel import Kernel
 from flintmq.core.log_events import event_log
 from flintmq.core.response_code import ResponseCode
@@ -78,11 +78,7 @@ class Broker(Service):
         clock: Clock = SYSTEM_CLOCK,
         disk: Disk = OS_DISK,
     ) -> None:
-        timers = Timers(
-            lambda timer, error: self.kernel.blame_code(timer, error),
-            clock,
-            lambda timer, work: self.kernel.account_of_timer(timer, work),
-        )
+        timers = Timers(clock, lambda name: self.kernel.calling(f"the timer '{name}'"))
         super().__init__(as_loaded(config), timers)
         self._plugins = tuple(plugins)
         self._clock = clock
@@ -166,7 +162,7 @@ class Broker(Service):
         made.state.store.fenced.subscribe(lambda reason: in_loop(kernel.fenced, made.state.api, reason))  # flush thread
         made.state.alarms.add(self.timers.alarms)
         made.served.server.on_store_failed = partial(made.state.stats.faults.not_written, "configuration")
-        self._watch_loop(kernel)
+        self._watch_loop()
         await made.services.start()
         kernel.starting(made.state.api)
         for sock in sockets:
@@ -181,7 +177,6 @@ class Broker(Service):
             self.timers.every(REMINDER_S, lambda: remind(listen.host), "open door")
         self._held.push_async_callback(made.services.withdraw)
         await made.services.ready()
-        kernel.ledger.serves = True
         log.info(
             "broker.listens",
             "broker %(broker)s listens on %(address)s, store %(store)s",
@@ -190,21 +185,20 @@ class Broker(Service):
             store=self.store_path,
         )
 
-    async def check(self, ledger: Ledger | None = None) -> None:
-        """Create and release everything that a start creates with plugins. For ``flintmq config check`` and ``plugins
-        --trace``.
+    async def check(self, failures: Failures | None = None) -> None:
+        """Make everything that a start makes of plugins, and release it: for ``flintmq config check`` and ``plugins --trace``.
 
         The configured store is opened, so it should be in a temporary folder. No port is opened, and no start or stop hook is
         called.
 
         Args:
-            ledger: records the time of each call of a plugin, also of failed calls.
+            failures: what each call of a plugin makes or raises is noted here, also when it fails.
 
         Raises:
             ConfigError, PluginError, StoreError: a start would raise the same error.
         """
         try:
-            kernel, settings = load_plugins(self.loaded, self._plugins, self._clock, ledger)
+            kernel, settings = load_plugins(self.loaded, self._plugins, self._clock, failures)
             _checked_door(self.loaded.config)
             self._assemble(kernel, settings, await broker_address(self.loaded.config.listen, "127.0.0.1", 0))
         finally:
@@ -231,11 +225,11 @@ class Broker(Service):
             self._held.callback(sock.close)
         return bound
 
-    def _watch_loop(self, kernel: Kernel) -> None:
+    def _watch_loop(self) -> None:
         warn_ms = self.loaded.config.listen.loop_blocked_warn_ms
         if warn_ms:
             shown_ms = self.loaded.config.alarms.slow_shown_ms
-            watchdog = LoopWatchdog(warn_ms, kernel.code.owner_of, self._clock, shown_ms)
+            watchdog = LoopWatchdog(warn_ms, self._clock, shown_ms)
             watchdog.start()
             self._held.callback(watchdog.stop)
             self.state.figures.add(watchdog.figures)
@@ -379,7 +373,6 @@ class Broker(Service):
 
     async def stop(self) -> None:
         if self._runs:
-            self.kernel.ledger.serves = False
             await super().stop()
             log.info("broker.stopped", "broker %(broker)s stopped", broker=self.loaded.config.broker.name)
 

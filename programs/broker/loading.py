@@ -10,8 +10,7 @@ from flintmq.config import BrokerConfig, LoadedConfig, load_config
 from flintmq.config.errors import ConfigError
 from flintmq.config.loading.schema import KEYS
 from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
-from flintmq.core.kernel.accounts import Ledger
-from flintmq.core.kernel.blame import Blame
+from flintmq.core.kernel.failures import Failures
 from flintmq.core.kernel.hookspecs import PluginContext
 from flintmq.core.kernel.kernel import Kernel
 from flintmq.core.kernel.ports import FlushStrategy
@@ -40,21 +39,21 @@ def config_path(loaded: LoadedConfig) -> Path | None:
     return Path(origin.place) if origin is not None and origin.kind == "file" and origin.place else None
 
 
-def new_ledger(loaded: LoadedConfig, clock: Clock = SYSTEM_CLOCK) -> Ledger:
-    """Return a ledger for the costs and failures of plugins, with the configured limits."""
-    return Ledger(Blame(), clock, loaded.config.plugin_budget)
+def new_failures(loaded: LoadedConfig) -> Failures:
+    """Return what counts plugins' failures, with the limit of a configuration."""
+    return Failures(loaded.config.plugin_failures_max)
 
 
 def load_plugins(
-    loaded: LoadedConfig, objects: Iterable[object], clock: Clock, ledger: Ledger | None = None
+    loaded: LoadedConfig, objects: Iterable[object], clock: Clock, failures: Failures | None = None
 ) -> tuple[Kernel, PluginSettings]:
     """Load the plugins of a broker, check their settings, and return both.
 
     Args:
         loaded: the configuration.
-        objects: plugin objects of the embedding program.
-        clock: the clock.
-        ledger: records the plugins' costs; None for a new ledger.
+        objects: plugin objects of the program the broker lives in.
+        clock: time.
+        failures: what plugins do wrong is counted here; None for a new one.
 
     Raises:
         ConfigError, PluginError: a plugin or a section is not valid, or a setting needs a plugin that is missing.
@@ -70,7 +69,7 @@ def load_plugins(
         disabled_at=loaded.written("disabled_plugins"),
         config_path=config_path(loaded),
         clock=clock,
-        ledger=ledger or new_ledger(loaded, clock),
+        failures=failures or new_failures(loaded),
     )
     settings = PluginSettings(kernel, loaded, clock)
     settings.check()

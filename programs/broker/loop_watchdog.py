@@ -1,10 +1,10 @@
-"""Detects when the event loop is blocked, and names the plugin and line that block it, because that stops every client.
+"""Notices when the event loop stands still, and shows what it is busy with: one plugin that blocks stops every client.
 
 ::
 
     watchdog's thread ── call_soon_threadsafe(beat) ──► loop        a few times a second
           │ no beat within loop_blocked_warn_ms, or within a fifth of it
-          └─► inspects the loop's thread: the plugin, its hook, the line
+          └─► looks at the loop's thread: its stack, the innermost lines first
 
 On the loop only the beat runs. Each finding is counted, and logged at the first, tenth, hundredth … time. A loop is reported as
 slow if half of all beats wait for a fifth of the limit, even if it is never blocked that long.
@@ -17,21 +17,13 @@ import gc
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
+from itertools import islice
 from types import FrameType
-from typing import Any, Final
+from typing import Final
 
 from flintmq.config.sections.service import AlarmsSection
 from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
-from flintmq.core.kernel.plugin_info import PluginOrigin
-from flintmq.core.kernel.plugin_shapes import (
-    AUTHENTICATOR,
-    CONNECTION_LISTENER,
-    DISPATCHER,
-    FILTER,
-    PROCESSOR,
-    RPC_HOOK,
-)
 from flintmq.core.kernel.ports.alarm import WARNING, Alarm
 from flintmq.core.log_events import event_log
 from flintmq.programs.broker.loop_delays import LoopDelays
@@ -44,51 +36,22 @@ _SLOW_SHARE: Final = 0.2
 """A loop is slow if its median delay exceeds this share of the warning limit."""
 _JOIN_S: Final = 1.0
 _PLACES_MAX: Final = 1_000
-_STACK_MAX: Final = 200
+_FRAMES_MAX: Final = 12
+"""Lines of the stack that are shown."""
 _SHOWN_MS: Final = AlarmsSection().slow_shown_ms
-
-WhoseCode = Callable[[str, str], PluginOrigin | None]
-"""Function from a function's module and qualified name to its plugin."""
-
-
-def _always(hook: str) -> Callable[[Mapping[str, Any]], str]:
-    return lambda _locals: hook
-
-
-_SERVER: Final = "flintmq.remoting.server.server"
-_GATE: Final = "flintmq.remoting.server.request_gate"
-_PLUGIN_SERVER: Final = "flintmq.programs.broker.plugin_server"
-_ISOLATION: Final = "flintmq.core.kernel.isolation"
-CALLERS: Final[Mapping[tuple[str, str], Callable[[Mapping[str, Any]], str]]] = {
-    (_SERVER, "RemotingServer._process_one"): _always(PROCESSOR.hook),
-    (_SERVER, "RemotingServer._finish"): _always(PROCESSOR.hook),
-    (_SERVER, "RemotingServer._process_batch"): _always(PROCESSOR.hook),
-    (_GATE, "RequestGate._lets_pass"): _always(AUTHENTICATOR.hook),
-    (_GATE, "RequestGate._hooks_let_pass"): _always(RPC_HOOK.hook),
-    (_PLUGIN_SERVER, "PluginServer._after.<locals>.called"): _always(RPC_HOOK.hook),
-    (_PLUGIN_SERVER, "PluginServer._counted.<locals>.called"): _always(CONNECTION_LISTENER.hook),
-    (_ISOLATION, "IsolatedDispatcher.dispatch"): _always(DISPATCHER.hook),
-    (_ISOLATION, "IsolatedFilter._decided"): _always(FILTER.hook),
-    (_ISOLATION, "Accountable._watched.<locals>.call"): lambda found: str(found["hook"]),
-    ("flintmq.core.kernel.hooks", "Hook.__call__"): lambda found: str(found["self"].name),
-    ("flintmq.programs.broker.service", "Timers._pace.<locals>.tick"): lambda found: f"the timer '{found['name']}'",
-}
-"""Functions that call plugins, each with a function that returns the hook. The innermost such frame determines the hook."""
 
 
 class LoopWatchdog:
     """Watches the loop of one broker. :meth:`start` and :meth:`stop` on the loop's thread; figures on any.
 
     Args:
-        warn_ms: how long the loop may be blocked without a warning.
-        whose: returns the plugin of code.
-        clock: measures the age of the last block. The watchdog itself uses real time.
-        shown_ms: how long a block is shown as an alarm.
+        warn_ms: how long the loop may stand still unnoticed.
+        clock: says how long ago it was that the loop stood still. The watch itself lives in real time.
+        shown_ms: how long that is an alarm.
     """
 
-    def __init__(self, warn_ms: int, whose: WhoseCode, clock: Clock = SYSTEM_CLOCK, shown_ms: int = _SHOWN_MS) -> None:
+    def __init__(self, warn_ms: int, clock: Clock = SYSTEM_CLOCK, shown_ms: int = _SHOWN_MS) -> None:
         self._warn_s = warn_ms / 1000
-        self._whose = whose
         self._clock = clock
         self._shown_s = shown_ms / 1000
         self._last_s: float | None = None
@@ -212,25 +175,12 @@ class LoopWatchdog:
             )
 
     def _look(self) -> str:
-        """Return the plugin that runs on the loop's thread now, its hook, and the line."""
-        innermost = frame = _frame_of(self._watched)
-        owner: PluginOrigin | None = None
-        hook = ""
-        for each in _outwards(frame):
-            module, name = str(each.f_globals.get("__name__", "")), each.f_code.co_qualname
-            if owner is None:
-                owner = self._whose(module, name)
-                frame = each if owner is not None else frame
-            caller = CALLERS.get((module, name))
-            if caller is not None:
-                hook = caller(each.f_locals)
-                break
-        if owner is None:
-            frame = innermost
-        place = (
-            f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_qualname}" if frame is not None else "?"
-        )
-        return f"{owner or 'code of no plugin'}{f', {hook}' if hook else ''}, at {place}"
+        """Return the stack of the loop's thread just now, its innermost lines first."""
+        places = [
+            f"{each.f_code.co_filename}:{each.f_lineno} in {each.f_code.co_qualname}"
+            for each in islice(_outwards(_frame_of(self._watched)), _FRAMES_MAX)
+        ]
+        return ", called from ".join(places) or "?"
 
 
 def _frame_of(thread: int) -> FrameType | None:
@@ -249,8 +199,6 @@ def _frame_of(thread: int) -> FrameType | None:
 
 
 def _outwards(frame: FrameType | None) -> Iterator[FrameType]:
-    for _ in range(_STACK_MAX):
-        if frame is None:
-            return
+    while frame is not None:
         yield frame
         frame = frame.f_back

@@ -1,13 +1,13 @@
-"""Figures of plugins for request 28 and ``flintmq status``: cost, failures, disabled parts, blocks of the loop."""
+"""What request 28 and ``flintmq status`` show of plugins: failures, what is switched off, blocks of the loop."""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from flintmq.core.kernel.accounts import Account, Row
+from flintmq.core.kernel.failures import Part, Row
 from flintmq.core.kernel.ports.alarm import WARNING, Alarm
 from flintmq.core.kernel.ports.metrics import Measurement
 
@@ -20,8 +20,6 @@ ERRORS: Final = "pluginErrors"
 LAST_ERROR: Final = "pluginLastError"
 SWITCHED_OFF: Final = "pluginSwitchedOff"
 SWITCHED_OFF_TIMES: Final = "pluginSwitchedOffTimes"
-BUSY_MS: Final = "pluginBusyMillis"
-LONGEST_MS: Final = "pluginLongestMillis"
 TRACE: Final = "pluginTrace"
 _ROWS_MAX: Final = 200
 """Most rows per plugin, because each timer has one and they are part of an answer."""
@@ -31,54 +29,45 @@ def plugin_figures(kernel: Kernel) -> dict[str, str]:
     """Return the figures for request 28. ``pluginErrors`` is the sum; others exist for third-party and failed plugins."""
     described = kernel.describe()
     found = {ERRORS: str(sum(info.errors for info in described))}
-    accounts: dict[str, list[Account]] = {}
-    for account in kernel.ledger.all():
-        accounts.setdefault(account.owner.name, []).append(account)
+    parts: dict[str, list[Part]] = {}
+    for part in kernel.failures.all():
+        parts.setdefault(part.owner.name, []).append(part)
     for info in described:
-        failed = info.errors or info.switched_off
-        if not failed and (info.origin.built_in or not info.enabled):
+        if not info.errors and (info.origin.built_in or not info.enabled):
             continue
         name = info.name
-        own = [account.row() for account in accounts.get(name, ())[:_ROWS_MAX]]
         found[f"{ERRORS}_{name}"] = str(info.errors)
-        found[f"{BUSY_MS}_{name}"] = str(round(sum(row.busy_ms for row in own)))
-        found[f"{LONGEST_MS}_{name}"] = str(round(max((row.longest_ms for row in own), default=0)))
-        found[f"{TRACE}_{name}"] = msgspec.json.encode(own).decode()
+        found[f"{TRACE}_{name}"] = msgspec.json.encode([one.row() for one in parts.get(name, ())[:_ROWS_MAX]]).decode()
         if info.last_error:
             found[f"{LAST_ERROR}_{name}"] = info.last_error
         if info.switched_off:
             found[f"{SWITCHED_OFF}_{name}"] = "; ".join(info.switched_off)
-        if info.switched_off_times:
-            found[f"{SWITCHED_OFF_TIMES}_{name}"] = str(info.switched_off_times)
+            found[f"{SWITCHED_OFF_TIMES}_{name}"] = str(len(info.switched_off))
     return found
 
 
 def plugin_measurements(kernel: Kernel) -> Iterator[Measurement]:
-    """Yield the costs of third-party plugins and the failures of all plugins, by plugin and hook."""
-    busy_s: defaultdict[tuple[str, str], float] = defaultdict(float)
+    """Yield how often third parties' plugins were called, and how often any plugin failed, by plugin and hook."""
     calls: Counter[tuple[str, str]] = Counter()
     errors: Counter[tuple[str, str]] = Counter()
-    for account in kernel.ledger.all():
-        key = account.owner.name, account.hook
-        if account.errors:
-            errors[key] += account.errors
-        if not account.owner.built_in:
-            calls[key] += account.calls
-            busy_s[key] += account.busy_s
-    told: tuple[tuple[str, Mapping[tuple[str, str], float]], ...]
-    told = (("busy_seconds", busy_s), ("calls", calls), ("errors", errors))
-    for name, counted in told:
-        for (plugin, hook), figure in counted.items():
-            yield Measurement(f"flintmq_plugin_{name}_total", figure, {"plugin": plugin, "hook": hook}, "counter")
+    for part in kernel.failures.all():
+        key = part.owner.name, part.hook
+        if part.errors:
+            errors[key] += part.errors
+        if not part.owner.built_in:
+            calls[key] += part.calls
+    for name, counted in (("calls", calls), ("errors", errors)):
+        for (plugin, hook), count in counted.items():
+            yield Measurement(f"flintmq_plugin_{name}_total", count, {"plugin": plugin, "hook": hook}, "counter")
 
 
 def plugin_alarms(kernel: Kernel) -> Iterator[Alarm]:
-    """Yield an alarm for each plugin with a disabled part, with the reason."""
-    for info in kernel.describe() if kernel.ledger.switched_off_times else ():  # mostly there are none
+    """Return the plugins of which something is switched off, with what and why."""
+    for info in kernel.describe():
         if info.switched_off:
-            text = f"plugin {info.name}: {'; '.join(info.switched_off)}; flintmq plugins --trace shows what it does and costs"
-            errors, limit = info.errors, kernel.ledger.budget_of(info.origin).errors
-            yield Alarm("plugin.off", WARNING, info.name, text, errors, "errors", limit, "plugin_budget.errors")
+            text = f"plugin {info.name}: {'; '.join(info.switched_off)}; flintmq plugins --trace shows its failures"
+            most = kernel.failures.most
+            yield Alarm("plugin.off", WARNING, info.name, text, info.errors, "errors", most, "plugin_failures_max")
 
 
 def rows_of(info: Mapping[str, str]) -> list[Row]:
@@ -104,8 +93,6 @@ def plugins_of(info: Mapping[str, str]) -> dict[str, Any]:
                 "last_error": info.get(f"{LAST_ERROR}_{name}", ""),
                 "switched_off": info.get(f"{SWITCHED_OFF}_{name}", ""),
                 "switched_off_times": int(info.get(f"{SWITCHED_OFF_TIMES}_{name}", "0")),
-                "busy_ms": int(info.get(f"{BUSY_MS}_{name}", "0")),
-                "longest_ms": int(info.get(f"{LONGEST_MS}_{name}", "0")),
             }
             for name in sorted(names)
         ],

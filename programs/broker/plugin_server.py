@@ -6,13 +6,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
-from time import perf_counter
 from typing import Any, Final
 
 from flintmq.config.sections.server import ListenSection
 from flintmq.config.sections.service import AdmissionSection
 from flintmq.core.io.clock import Clock
-from flintmq.core.kernel.blame import PLUGIN_FAULTS
+from flintmq.core.kernel.failures import PLUGIN_FAULTS
 from flintmq.core.kernel.kernel import Kernel
 from flintmq.core.kernel.plugin_shapes import DEFAULT_PROCESSOR, PROCESSOR, check_not_awaitable, is_async
 from flintmq.core.kernel.ports import Measurement
@@ -182,7 +181,7 @@ class PluginServer:
         before: list[BeforeHook] = []
         for entry, made in hooks:
             if hasattr(made, "do_before_request"):
-                before.append(self.kernel.account(entry).watched(made.do_before_request, is_async=False))
+                before.append(self.kernel.part(entry).watched(made.do_before_request, is_async=False))
                 self._of_hook[id(before[-1])] = entry
         after = tuple(self._after(entry, made) for entry, made in hooks if hasattr(made, "do_after_response"))
         self.server.hook(ServerHooks(**by_event, before=tuple(before), after=after), self._hook_failed)
@@ -206,40 +205,35 @@ class PluginServer:
         return ((entry, self._made(entry, owner)) for entry in registry.every() if entry.value.is_for(self._at))
 
     def _watch(self, entry: Registered[Any]) -> Watch | None:
-        """Return the function that wraps third-party handlers, to record their calls and refuse them while disabled."""
+        """Return what counts the calls of a third party's handlers, and refuses them while these are switched off."""
         if entry.owner.built_in:
             return None
-        account = self.kernel.account(entry)
+        part = self.kernel.part(entry)
 
-        def watch(handler: Handler, on_loop: bool) -> Handler:
-            return account.watched(handler, is_async=is_async(handler), on_loop=on_loop)
+        def watch(handler: Handler) -> Handler:
+            return part.watched(handler, is_async=is_async(handler))
 
         return watch
 
     def _counted(self, entry: Registered[ServerPart], made: Any, method: str) -> Callable[..., None]:
         """Return a function that calls a listener's method and counts its errors for its plugin."""
         call: Callable[..., object] = getattr(made, method)
-
-        account = self.kernel.account(entry)
+        part = self.kernel.part(entry)
 
         def called(*arguments: object) -> None:
-            if account.is_off:
-                return
-            begin_s = perf_counter()
-            with self.kernel.counting(entry, method):
-                check_not_awaitable(call(*arguments))
-            account.spent(begin_s)
+            if not part.why_off:
+                with part.counting(method):
+                    check_not_awaitable(call(*arguments))
 
         return called
 
     def _after(self, entry: Registered[ServerPart], made: Any) -> AfterHook:
         """Return a function that calls a hook. If it fails or makes the answer invalid, the answer is restored."""
         call: Callable[[Request, Response], object] = made.do_after_response
-
-        account = self.kernel.account(entry)
+        part = self.kernel.part(entry)
 
         def called(request: Request, response: Response) -> None:
-            begin_s = perf_counter()
+            part.calls += 1
             code, remark, body = response.code, response.remark, response.body
             fields = None if response.ext_fields is None else dict(response.ext_fields)
             try:
@@ -248,21 +242,19 @@ class PluginServer:
                     raise TypeError(wrong)
             except PLUGIN_FAULTS as error:
                 response.code, response.remark, response.ext_fields, response.body = code, remark, fields, body
-                self.kernel.blame(entry, "do_after_response", error)
-            finally:
-                account.spent(begin_s)
+                part.failed(error, "do_after_response")
 
         return called
 
     def _request_failed(self, request: Request, error: BaseException) -> None:
         processor = self._handled_by.get(request.code)
         if processor is not None:
-            self.kernel.blame(processor, f"request {request.code}", error)
+            self.kernel.part(processor).failed(error, f"request {request.code}")
         elif self._default is not None:
-            self.kernel.blame(self._default, "handle", error)
+            self.kernel.part(self._default).failed(error, "handle")
 
     def _hook_failed(self, hook: BeforeHook, _request: Request, error: BaseException) -> None:
-        self.kernel.blame(self._of_hook[id(hook)], "do_before_request", error)
+        self.kernel.part(self._of_hook[id(hook)]).failed(error, "do_before_request")
 
 
 def _pool_of(pools: Pools, spec: ProcessorSpec, name: str) -> Pool:

@@ -15,12 +15,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import CancelledError, Future, wait
 from functools import partial
-from time import perf_counter
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from flintmq.core.errors import FlintError, RefusedError
 from flintmq.core.io.clock import SYSTEM_CLOCK, Clock, Scheduled
-from flintmq.core.kernel.blame import PLUGIN_FAULTS
+from flintmq.core.kernel.failures import PLUGIN_FAULTS
 from flintmq.core.kernel.plugin_shapes import drop, shown
 from flintmq.core.kernel.ports.alarm import CRITICAL, Alarm
 from flintmq.core.log_events import event_log
@@ -30,7 +29,7 @@ from flintmq.programs.broker.running import run_to_end, to_its_end
 
 if TYPE_CHECKING:
     from flintmq.config import LoadedConfig
-    from flintmq.core.kernel.accounts import Account
+    from flintmq.core.kernel.failures import Part
 
 T = TypeVar("T")
 
@@ -38,7 +37,7 @@ log = event_log("flintmq.broker")
 _CONFIG_LOG: Final = event_log("flintmq.config")
 
 _FAILED_WAIT_S: Final = 1.0
-"""Seconds until a failed timer is called again, or a disabled one is checked again."""
+"""After how long a timer is called again that failed."""
 _THIRD_PARTY_WAIT_S: Final = 0.001
 _STOPPED_POLL_S: Final = 1.0
 """Seconds between checks, in a waiting call, that the loop still runs."""
@@ -224,19 +223,17 @@ class Timers:
     """The timers of one server. Loop thread.
 
     Args:
-        failed: called with a failed timer and its error; returns whether it has handled the error. If not, it is logged here.
-        clock: the clock of the timers.
-        account_of: returns the account of a third-party timer by its name and work; None for other timers.
+        clock: whose time it is.
+        part_of: returns what counts the failures of a new timer of a name, if a third party's plugin begins it; None for
+            others, whose failures are logged here.
     """
 
     def __init__(
         self,
-        failed: Callable[[str, BaseException], bool] = lambda name, error: False,
         clock: Clock = SYSTEM_CLOCK,
-        account_of: Callable[[str, Callable[..., object]], Account | None] = lambda name, work: None,
+        part_of: Callable[[str], Part | None] = lambda name: None,
     ) -> None:
-        self._failed = failed
-        self._account_of = account_of
+        self._part_of = part_of
         self._clock = clock
         self._failures: dict[str, tuple[int, str]] = {}
         """Number of failures since the last success, and the last error, keyed by timer."""
@@ -247,24 +244,20 @@ class Timers:
     def every(
         self, interval_s: float, work: Callable[[], object], name: str, rest_s: Callable[[], float] | None = None
     ) -> Scheduled:
-        """Call ``work`` every ``interval_s`` seconds, first after one interval, until the returned timer is cancelled."""
-        return self._pace(interval_s, lambda: _then(work, interval_s), name, rest_s, self._account_of(name, work))
+        """Call ``work`` every so many seconds, first after one interval, until what is returned is cancelled."""
+        return self._pace(interval_s, lambda: _then(work, interval_s), name, rest_s)
 
     def pace(
         self, first_s: float, work: Callable[[], float], name: str, rest_s: Callable[[], float] | None = None
     ) -> Scheduled:
-        """Call ``work``, which returns the seconds until its next call, until the returned timer is cancelled."""
-        return self._pace(first_s, work, name, rest_s, self._account_of(name, work))
+        """Call ``work``, which returns after how many seconds it is to be called again, until what is returned is cancelled."""
+        return self._pace(first_s, work, name, rest_s)
 
     def _pace(
-        self,
-        first_s: float,
-        work: Callable[[], float],
-        name: str,
-        rest_s: Callable[[], float] | None,
-        account: Account | None,
+        self, first_s: float, work: Callable[[], float], name: str, rest_s: Callable[[], float] | None
     ) -> Scheduled:
         self._work[name] = work
+        part = self._part_of(name)
         key = self._count
         self._count += 1
         loop = asyncio.get_running_loop()
@@ -272,16 +265,19 @@ class Timers:
         def tick() -> None:
             wait_s = _FAILED_WAIT_S
             try:
-                if account is None:
+                if part is None:
                     wait_s = work()
                     if self._failures:
                         self._failures.pop(name, None)
-                elif not account.is_off:
-                    wait_s = _noted(account, work)
+                elif part.why_off:
+                    return
+                else:
+                    part.calls += 1
+                    wait_s = _checked(work())
             except PLUGIN_FAULTS as error:
-                if account is not None:
-                    account.note(error)
-                elif not self._failed(f"the timer '{name}'", error):
+                if part is not None:
+                    part.failed(error)
+                else:
                     times = self._failures.get(name, (0, ""))[0] + 1
                     self._failures[name] = times, f"{type(error).__name__}: {error}"
                     if str(times).rstrip("0") == "1":  # the first, tenth, hundredth … time
@@ -335,17 +331,12 @@ class _Timer:
         self.cancel = cancel
 
 
-def _noted(account: Account, work: Callable[[], float]) -> float:
-    """Run the work of a third-party timer, and return the seconds until its next call.
+def _checked(wait_s: object) -> float:
+    """Return after how many seconds a third party's timer is due again, as its work says.
 
     Raises:
         TypeError: the work does not return a valid number of seconds.
     """
-    begin_s = perf_counter()
-    try:
-        wait_s: object = work()
-    finally:
-        account.spent(begin_s)
     if isinstance(wait_s, bool) or not isinstance(wait_s, (int, float)) or not 0 <= wait_s < math.inf:
         drop(wait_s)
         raise TypeError(f"expected a number of seconds to be returned, 0 or more; found {shown(wait_s)}")

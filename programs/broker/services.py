@@ -6,14 +6,13 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from itertools import islice
-from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 import msgspec
 
 from flintmq.core.broker.alarms import ALARMS_MAX, cleaned
 from flintmq.core.errors import PluginError, StoreError
-from flintmq.core.kernel.blame import PLUGIN_FAULTS
+from flintmq.core.kernel.failures import PLUGIN_FAULTS
 from flintmq.core.kernel.plugin_shapes import SERVICE, is_async, shown, wrong_call, wrong_word
 from flintmq.core.kernel.ports import (
     WARNING,
@@ -45,6 +44,8 @@ T = TypeVar("T")
 TROUBLE: Final = "serviceTrouble"
 _FIGURES_MAX: Final = 200
 _FIGURE_MAX_CHARS: Final = 1_000
+LEFT_BEHIND_S: Final = 10.0
+"""How long ``start``, ``ready``, ``withdraw`` and ``stop`` of a third party's service may wait."""
 _CANCELLED_S: Final = 1.0
 """Seconds that a cancelled method of a service has for cleanup."""
 _MAY_WAIT: Final = ("start", "stop", "ready", "withdraw")
@@ -120,18 +121,14 @@ class Services:
         """Return the measurements of all services, in order. Those of third parties are checked."""
         found: list[Measurement] = []
         for entry, service in self._started:
-            account = self._kernel.account(entry)
-            if account.is_off or not isinstance(service, SupportsMetrics):
+            part = self._kernel.part(entry)
+            if part.why_off or not isinstance(service, SupportsMetrics):
                 continue
-            with self._kernel.counting(entry, "metrics"):
-                if entry.owner.built_in:
-                    found += service.metrics()
-                    continue
-                begin_s = perf_counter()
-                try:
-                    found += [checked(one) for one in islice(service.metrics(), MEASUREMENTS_MAX)]
-                finally:
-                    account.spent(begin_s)
+            with part.counting("metrics"):
+                measured = service.metrics()
+                if not entry.owner.built_in:
+                    measured = [checked(one) for one in islice(measured, MEASUREMENTS_MAX)]
+                found += measured
         return found
 
     def ready_words(self) -> dict[str, str]:
@@ -139,7 +136,7 @@ class Services:
         found: dict[str, str] = {}
         for entry, service in self._started:
             if isinstance(service, SupportsReadyWords):
-                with self._kernel.counting(entry, "ready_words"):
+                with self._kernel.part(entry).counting("ready_words"):
                     words = dict(service.ready_words())
                     wrong = next(filter(None, (wrong_word(name, word) for name, word in words.items())), "")
                     if wrong:
@@ -152,11 +149,11 @@ class Services:
     ) -> bool:
         """Return whether a call succeeded. Raises the error of a built-in service."""
         try:
-            await self._within_budget(entry, doing, call)
+            await self._call(entry, doing, call)
         except PLUGIN_FAULTS as error:
             if entry.owner.built_in:
                 raise
-            self._kernel.blame(entry, doing, error)
+            self._kernel.part(entry).failed(error, doing)
             return False
         return True
 
@@ -164,17 +161,17 @@ class Services:
         """Call the services' ``withdraw``, last service first, to undo ``ready``. Never raises."""
         for entry, service in reversed(self._begun):
             if isinstance(service, SupportsWithdraw):
-                with self._kernel.counting(entry, "withdraw"):
-                    await self._within_budget(entry, "withdraw", service.withdraw)
+                with self._kernel.part(entry).counting("withdraw"):
+                    await self._call(entry, "withdraw", service.withdraw)
 
     async def stop(self) -> None:
         """Stop every started service, last service first. Never raises."""
         while self._begun:
             entry, service = self._begun.pop()
-            with self._kernel.counting(entry, "stop"):
-                await self._within_budget(entry, "stop", service.stop)
+            with self._kernel.part(entry).counting("stop"):
+                await self._call(entry, "stop", service.stop)
 
-    async def _within_budget(
+    async def _call(
         self, entry: Registered[ServiceFactory], doing: str, call: Callable[[], Awaitable[None] | None]
     ) -> None:
         """Call a method of a service. A third party's call that takes too long is cancelled and abandoned.
@@ -183,7 +180,7 @@ class Services:
             TimeoutError: the call was abandoned.
         """
         owner = entry.owner
-        with self._kernel.ledger.noting(owner, entry.hook, f"{doing} {entry.what}") as account:
+        with self._kernel.failures.of(owner, entry.hook, f"{doing} {entry.what}").making():
             returned: object = call()
             if not inspect.isawaitable(returned):
                 if returned is not None and not owner.built_in:
@@ -192,14 +189,13 @@ class Services:
             if owner.built_in:
                 await returned
                 return
-            life_ms = self._kernel.ledger.budget_of(owner).life_ms
-            task = asyncio.ensure_future(account.timed(returned))
+            task = asyncio.ensure_future(returned)
             try:
-                done, _ = await asyncio.wait((task,), timeout=life_ms / 1000)
+                done, _ = await asyncio.wait((task,), timeout=LEFT_BEHIND_S)
                 if not done:
                     task.cancel()
-                    await asyncio.wait((task,), timeout=_CANCELLED_S)  # allows cleanup
-                    raise TimeoutError(f"{doing} does not end within {life_ms} ms (plugin_budget.life_ms)")
+                    await asyncio.wait((task,), timeout=_CANCELLED_S)  # it may tidy up
+                    raise TimeoutError(f"{doing} does not end within {LEFT_BEHIND_S} s")
                 task.result()
             finally:
                 task.cancel()
@@ -212,7 +208,7 @@ class Services:
         """
         for entry, service in reversed(self._started):
             if isinstance(service, SupportsPersist):
-                with self._kernel.counting(entry, "persist"):
+                with self._kernel.part(entry).counting("persist"):
                     try:
                         service.persist()
                     except StoreError as error:  # the disk is full; the last written offsets still apply
@@ -227,35 +223,29 @@ class Services:
         """Return the figures of all services, and the reported trouble of some."""
         found: dict[str, str] = {}
         for entry, service in self._made:
-            account = self._kernel.account(entry)
-            if account.is_off:
+            part = self._kernel.part(entry)
+            if part.why_off:
                 continue
-            begin_s = perf_counter()
-            with self._kernel.counting(entry, "figures"):
+            with part.counting("figures"):
                 if isinstance(service, SupportsFigures):
                     found |= _told(entry, service.runtime_info())
                 if isinstance(service, SupportsHealth) and (trouble := service.health()):
                     found[f"{TROUBLE}_{entry.name}"] = str(trouble)[:_FIGURE_MAX_CHARS]
-            if not entry.owner.built_in:
-                account.spent(begin_s)
         return found
 
     def alarms(self) -> list[Alarm]:
         """Return the alarms of all services, including their reported trouble."""
         found: list[Alarm] = []
         for entry, service in self._alarming:
-            account = self._kernel.account(entry)
-            if account.is_off:
+            part = self._kernel.part(entry)
+            if part.why_off:
                 continue
-            begin_s = perf_counter()
-            with self._kernel.counting(entry, "alarms"):
+            with part.counting("alarms"):
                 if isinstance(service, SupportsAlarms):
                     found += service.alarms() if entry.owner.built_in else _alarms_told(service.alarms())
                 if isinstance(service, SupportsHealth) and (trouble := service.health()):
                     text = f"the service {entry.name} says: {str(trouble)[:_FIGURE_MAX_CHARS]}"
                     found.append(Alarm("service.trouble", WARNING, entry.name, text))
-            if not entry.owner.built_in:
-                account.spent(begin_s)
         return found
 
 
@@ -263,20 +253,17 @@ class _Follower:
     """Wraps a service that follows messages. Its errors are counted and logged, and have no other effect."""
 
     def __init__(self, inner: FollowsMessages, entry: Registered[ServiceFactory], kernel: Kernel) -> None:
-        account = kernel.account(entry)
+        part = kernel.part(entry)
 
         def guarded(doing: str, told: Callable[P, None]) -> Callable[P, None]:
             def tell(*about: P.args, **named: P.kwargs) -> None:
-                if account.is_off:
+                if part.why_off:
                     return
-                begin_s = 0.0 if entry.owner.built_in else perf_counter()
+                part.calls += 1
                 try:
                     told(*about, **named)
                 except PLUGIN_FAULTS as error:
-                    kernel.blame(entry, doing, error)
-                finally:
-                    if begin_s:
-                        account.spent(begin_s)
+                    part.failed(error, doing)
 
             return tell
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import attrs
 
 from flintmq.core.errors import StoreError
-from flintmq.core.kernel.hookspecs import DispatcherContext, DispatcherFactory, FolderContext
-from flintmq.core.kernel.plugin_shapes import CONSUME_QUEUES
+from flintmq.core.kernel.hookspecs import DispatcherContext, FolderContext
+from flintmq.core.kernel.isolation import IsolatedDispatcher
+from flintmq.core.kernel.plugin_shapes import CONSUME_QUEUES, INDEX_BUILDER
 from flintmq.core.kernel.ports import (
     CommitLogDispatcher,
     ConsumeQueues,
@@ -20,10 +21,11 @@ from flintmq.core.kernel.ports import (
     TransientStorePool,
     tags_codes_of,
 )
+from flintmq.core.kernel.registries import INDEX
 from flintmq.core.log_events import event_log
 from flintmq.core.store.message_store import MessageStore, open_store
 from flintmq.core.store.opened_store import OpenedStore, StoreSpec
-from flintmq.plugins.builtin import CONSUME_QUEUE, INDEX
+from flintmq.plugins.builtin import CONSUME_QUEUE
 
 if TYPE_CHECKING:
     from flintmq.config import BrokerConfig
@@ -84,7 +86,7 @@ class StoreAssembly:
             make_queues=self._make_queues,
             make_index=self._make_index,
             takes_writes=lambda: role.takes_writes,
-            indexes=any(entry.name == INDEX and entry.owner.built_in for entry in self._named),
+            indexes=any(entry.shape is INDEX_BUILDER for entry in self._named),
         )
 
     def open(self) -> MessageStore:
@@ -99,12 +101,17 @@ class StoreAssembly:
             log.error("tags_codes.not_written", "the newest notes on tags codes are lost: %(error)s", error=error)
         dispatchers: list[CommitLogDispatcher] = []
         for entry in self._named:
-            made: CommitLogDispatcher = opened.consume_queues
-            if entry.name != CONSUME_QUEUE:
+            made: CommitLogDispatcher
+            name, part = entry.name, self._kernel.part(entry)
+            if entry.shape is INDEX_BUILDER:  # recovery needed it first
+                made, name = opened.index, INDEX
+            elif entry.name == CONSUME_QUEUE:
+                made = opened.consume_queues
+            else:
                 context = DispatcherContext(store=opened, **self._given(entry, opened.folder))
                 made = self._kernel.guarded(entry, entry.value)(context)
-            essential = entry.essential or entry.name == CONSUME_QUEUE
-            dispatchers.append(self._kernel.isolate(made, entry.owner, essential, entry.name))
+            essential = entry.essential or name == CONSUME_QUEUE
+            dispatchers.append(IsolatedDispatcher(made, part, essential=essential, name=name))
         return dispatchers
 
     def _pool(self, strategy: FlushStrategy[Any], settings: object) -> TransientStorePool | None:
@@ -115,8 +122,8 @@ class StoreAssembly:
         registered = self._kernel.registries.pools.pick(config.flush.pool)
         return self._kernel.guarded(registered, registered.value)(buffers, config.store.commit_log_file_bytes)
 
-    def _named_dispatchers(self) -> tuple[Registered[DispatcherFactory[Any]], ...]:
-        """Return the enabled dispatchers of the configuration, in its order."""
+    def _named_dispatchers(self) -> tuple[Registered[Any], ...]:
+        """Return the dispatchers of the configuration that are switched on, in its order."""
         config = self._config
         self._kernel.registries.check_dispatchers(config.dispatchers)
         off = {
@@ -128,19 +135,23 @@ class StoreAssembly:
         names = [full for full, name in zip(config.dispatchers, plain, strict=True) if name not in off]
         if FILTER_BITMAP not in (*off, *plain):
             names.insert(0, FILTER_BITMAP)
-        return self._kernel.registries.dispatchers.pick_all(names)
+        registries = self._kernel.registries
+        return tuple(
+            registries.index_builders.pick(config.index.builder) if name == INDEX else registries.dispatchers.pick(name)
+            for name in names
+        )
 
     def _make_queues(self, folder: StoreFolder) -> ConsumeQueues:
-        """Return the consume queues, made by the configured dispatcher ``consume_queue``."""
-        (entry,) = [entry for entry in self._named if entry.name == CONSUME_QUEUE]
+        """Make the dispatcher ``consume_queue`` of the configuration."""
+        (entry,) = [one for one in self._named if one.name == CONSUME_QUEUE and one.shape is not INDEX_BUILDER]
         make = cast("Callable[[FolderContext[Any]], CommitLogDispatcher]", entry.value)  # needs no open store
         made = self._kernel.guarded(entry, make)(FolderContext(**self._given(entry, folder)))
         CONSUME_QUEUES.check_made(entry.owner, entry.name, made)
         return cast("ConsumeQueues", made)
 
     def _make_index(self, folder: StoreFolder) -> IndexBuilder:
-        registered = self._kernel.registries.index_builders.pick(self._config.index.builder)
-        return self._kernel.guarded(registered, registered.value)(FolderContext(**self._given(registered, folder)))
+        entry = self._kernel.registries.index_builders.pick(self._config.index.builder)
+        return self._kernel.guarded(entry, entry.value)(FolderContext(**self._given(entry, folder)))
 
     def _given(self, registered: Registered[Any], folder: StoreFolder) -> dict[str, Any]:
         settings = self._settings.of(registered)

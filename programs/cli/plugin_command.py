@@ -10,7 +10,7 @@ import importlib_metadata
 from flintmq.config.errors import ConfigError
 from flintmq.config.sections.models import PluginRef
 from flintmq.core.errors import FlintError, PluginError
-from flintmq.core.kernel.blame import brief
+from flintmq.core.kernel.failures import brief
 from flintmq.core.kernel.finder import ENTRY_POINT_GROUP
 from flintmq.core.kernel.kernel import Kernel
 from flintmq.core.kernel.plugin_shapes import COMMAND

@@ -16,11 +16,11 @@ import msgspec
 from flintmq.config import BrokerConfig, LoadedConfig, load_config
 from flintmq.config.loading.schema import Role
 from flintmq.core.broker.address import host_port
-from flintmq.core.kernel.accounts import Row
+from flintmq.core.kernel.failures import Row
 from flintmq.core.kernel.kernel import Kernel
 from flintmq.plugins.builtin import BROKER_ONLY, BUILTIN_PLUGINS, name_server_plugins
 from flintmq.programs.broker.broker import Broker
-from flintmq.programs.broker.loading import new_ledger
+from flintmq.programs.broker.loading import new_failures
 from flintmq.programs.broker.plugin_figures import rows_of
 from flintmq.programs.broker.processors import ProcessorsPlugin
 from flintmq.programs.cli import options
@@ -40,7 +40,7 @@ _SCRATCH_FILE_BYTES: Final = 8 * 1024 * 1024
 @click.command(cls=Command)
 @options.config_file
 @options.settings
-@click.option("--trace", is_flag=True, help="Show the time and the outcome of each call of a plugin.")
+@click.option("--trace", is_flag=True, help="Show each call of a plugin, and what it made or raised.")
 @click.option(
     "--broker", "-b", metavar="HOST:PORT", help="With --trace: ask this running broker; by default a start is tried."
 )
@@ -49,8 +49,8 @@ _SCRATCH_FILE_BYTES: Final = 8 * 1024 * 1024
 def plugins(config: Path | None, settings: tuple[str, ...], trace: bool, broker: str | None, as_json: bool) -> None:
     """List the plugins that a broker with this configuration would load.
 
-    With --trace, a start is tried with a store in a temporary folder. It calls plugins as a broker does, but opens no port. For
-    a running broker (-b), all calls since its start are shown, in ms of the event loop's time.
+    With --trace, a start is tried with a store in a scratch folder: it makes what a broker makes of plugins, and nothing
+    listens. Of a running broker (-b), all calls and failures since its start are shown, and what is off.
     """
     if broker is not None and not trace:
         raise CommandError("-b asks a running broker: add --trace", ExitCode.USAGE)
@@ -79,17 +79,17 @@ def plugins(config: Path | None, settings: tuple[str, ...], trace: bool, broker:
 
 
 def _trace(loaded: LoadedConfig, broker: str | None, as_json: bool) -> None:
-    """Print the times of plugins' calls, from a running broker or from a trial start."""
+    """Print the calls of plugins: of a running broker, or of a start that is tried."""
     if broker is not None:
         checked_name_servers(broker)
         _show_trace(rows_of(with_admin(lambda admin: admin.runtime_info(broker))), as_json)
         return
-    ledger = new_ledger(loaded)
+    failures = new_failures(loaded)
     try:
         with _scratch(loaded) as scratch:
-            asyncio.run(Broker(scratch).check(ledger))
-    finally:  # also after an error, whose cause the user is looking for
-        _show_trace([account.row() for account in ledger.all()], as_json)
+            asyncio.run(Broker(scratch).check(failures))
+    finally:  # what led to an error is what is looked for
+        _show_trace([part.row() for part in failures.all()], as_json)
 
 
 def _show_trace(rows: list[Row], as_json: bool) -> None:
@@ -105,17 +105,13 @@ def _show_trace(rows: list[Row], as_json: bool) -> None:
         "hook": "hook",
         "what": "what",
         "calls#": "{calls:,}",
-        "ms#": "{busy_ms:,.3f}",
-        "longest#": "{longest_ms:,.3f}",
         "errors#": "errors",
         "": "outcome",
     }
     print_rows(shown, columns)
     own = [row for row in found if row["built_in"]]
     if own:
-        print_line(
-            f"built-in plugins: {sum(row['busy_ms'] for row in own):,.1f} ms in {sum(row['calls'] for row in own)} calls"
-        )
+        print_line(f"built-in plugins: {sum(row['calls'] for row in own)} calls")
 
 
 @click.command(cls=Command)

@@ -23,7 +23,7 @@ from flintmq.core.route.kv_config import KVConfigManager
 from flintmq.core.route.route_manager import RouteInfoManager
 from flintmq.plugins.builtin import BROKER_ONLY, name_server_plugins
 from flintmq.programs.broker.authenticators import Authenticators
-from flintmq.programs.broker.loading import PluginSettings, as_loaded, config_path, new_ledger
+from flintmq.programs.broker.loading import PluginSettings, as_loaded, config_path, new_failures
 from flintmq.programs.broker.plugin_server import PluginServer, Pools
 from flintmq.programs.broker.service import Service, Timers
 from flintmq.programs.broker.upkeep import NotedTables
@@ -137,7 +137,6 @@ class NameServer(Service):
             self.timers.every(TLS_RELOAD_S, tls.reload, "certificate")
         for host in exposed:
             self.timers.every(REMINDER_S, partial(remind, host), f"open door {host}")
-        served.kernel.ledger.serves = True
         log.info("namesrv.listens", "name server listens on %(address)s", address=self.address)
 
     def _checked_doors(self) -> tuple[list[str], ServerTls | None]:
@@ -180,7 +179,7 @@ class NameServer(Service):
             elsewhere=BROKER_ONLY,
             config_path=config_path(self.loaded),
             clock=self._clock,
-            ledger=new_ledger(self.loaded, self._clock),
+            failures=new_failures(self.loaded),
         )
         settings = PluginSettings(kernel, self.loaded, self._clock, flushes=False)
         if whole.plugins:  # else a section may belong to a plugin that a program gives only to its broker

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from flintmq.core.errors import RefusedError
-from flintmq.core.kernel.blame import PLUGIN_FAULTS
+from flintmq.core.kernel.failures import PLUGIN_FAULTS
 from flintmq.core.kernel.ports.processor import Request
 from flintmq.core.log_events import event_log
 from flintmq.core.response_code import ResponseCode

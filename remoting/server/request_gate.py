@@ -9,7 +9,7 @@ import msgspec
 
 from flintmq.core.errors import RefusedError
 from flintmq.core.io.clock import Clock
-from flintmq.core.kernel.blame import PLUGIN_FAULTS
+from flintmq.core.kernel.failures import PLUGIN_FAULTS
 from flintmq.core.kernel.plugin_shapes import drop, shown
 from flintmq.core.kernel.ports import Authenticator, Caller
 from flintmq.core.kernel.ports.processor import Request, RequestDeclaration, Response

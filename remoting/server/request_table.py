@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, cast
 
 from flintmq.core.errors import PluginError
-from flintmq.core.kernel.blame import PLUGIN_FAULTS, brief
+from flintmq.core.kernel.failures import PLUGIN_FAULTS, brief
 from flintmq.core.kernel.plugin_shapes import drop, shown, wrong_call
 from flintmq.core.kernel.ports.processor import (
     BatchHandler,
@@ -20,8 +20,8 @@ from flintmq.core.kernel.ports.processor import (
 from flintmq.remoting.server.audit import audited
 from flintmq.remoting.server.pool import Pool
 
-Watch = Callable[[Handler, bool], Handler]
-"""Returns a handler, plain or ``async def`` as the given one, with something before it; of whether the loop runs plain ones."""
+Watch = Callable[[Handler], Handler]
+"""Returns a handler, plain or ``async def`` as the given one, with something before it."""
 
 
 class RequestTable:
@@ -94,7 +94,7 @@ class RequestTable:
         self.declared.update((one.code, one) for one in declarations)
         if handlers is None:
             batches = cast("BatchProcessor", processor)
-            process = cast("BatchHandler", watch(cast("Handler", batches.process), True)) if watch else batches.process
+            process = cast("BatchHandler", watch(cast("Handler", batches.process))) if watch else batches.process
             for code in codes:
                 self.register_batch(code, process, pools[code], may_wait=getattr(batches, "may_wait", False))
             return
@@ -110,7 +110,7 @@ class RequestTable:
 def _on_threads(handler: Handler, pool: Pool, watch: Watch | None) -> Handler:
     """Return a handler that runs a plain one in its pool's threads, where the pool has some."""
     if watch is not None:
-        handler = watch(handler, pool.threads is None)
+        handler = watch(handler)
     if pool.threads is None or inspect.iscoroutinefunction(handler):
         return handler
     return pool.threads.behind(handler)

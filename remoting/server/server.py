@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from flintmq.core.errors import FlintError, StoreError
 from flintmq.core.io.clock import Clock, Scheduled
-from flintmq.core.kernel.blame import PLUGIN_FAULTS
+from flintmq.core.kernel.failures import PLUGIN_FAULTS
 from flintmq.core.kernel.plugin_shapes import drop
 from flintmq.core.kernel.ports import Authenticator
 from flintmq.core.kernel.ports.processor import Request, RequestChannel, Response

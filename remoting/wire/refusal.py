@@ -10,7 +10,7 @@ from flintmq.core.errors import (
     StoreError,
     StoreExhaustedError,
 )
-from flintmq.core.kernel.blame import brief
+from flintmq.core.kernel.failures import brief
 from flintmq.core.log.no_room import no_room
 from flintmq.core.response_code import ResponseCode
 from flintmq.remoting.wire.codes import OF_ROCKETMQ_5

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 import time
 import types
@@ -96,7 +97,7 @@ def test_wrong_answers_are_refused_and_named(
 ) -> None:
     """Of the loop and of a pool of threads. The client is told what is wrong, and its connection and the broker stay."""
     codes = {f"c{9_000 + number}": handler for number, (handler, _) in enumerate(WRONG_ANSWERS.values())}
-    config = configure("plugin_budget.errors=0")
+    config = configure("plugin_failures_max=0")
     with flintmq.Broker(config, plugins=[Plugin(Handlers(**codes), pool)]) as broker:
         wire = connect(broker)
         for number, (name, (_, says)) in enumerate(WRONG_ANSWERS.items(), 1):
@@ -236,7 +237,7 @@ class Seen(logging.Handler):
 @pytest.fixture
 def standing_still() -> Iterator[Seen]:
     """Notices what the watchdog logs."""
-    seen = Seen("the event loop is busy with plugin 'mine'")
+    seen = Seen("the event loop is busy with")
     logging.getLogger("flintmq.broker").addHandler(seen)
     yield seen
     logging.getLogger("flintmq.broker").removeHandler(seen)
@@ -295,12 +296,12 @@ class BlockingPlugin(Plugin):
 
 
 @pytest.mark.parametrize(
-    ("what", "hook", "function"),
+    ("what", "function"),
     [
-        ("handler", "flintmq_request_processors", "BlockingPlugin.handle"),
-        ("dispatcher", "flintmq_dispatchers", "BlockingDispatcher.dispatch"),
-        ("starting", "flintmq_broker_starting", "BlockingPlugin.flintmq_broker_starting"),
-        ("timer", "the timer 'mine's'", "BlockingPlugin.tick"),
+        ("handler", "BlockingPlugin.handle"),
+        ("dispatcher", "BlockingDispatcher.dispatch"),
+        ("starting", "BlockingPlugin.flintmq_broker_starting"),
+        ("timer", "BlockingPlugin.tick"),
     ],
 )
 def test_what_blocks_the_loop_is_named(
@@ -308,10 +309,9 @@ def test_what_blocks_the_loop_is_named(
     connect: Callable[[Any], Wire],
     standing_still: Seen,
     what: str,
-    hook: str,
     function: str,
 ) -> None:
-    """With the plugin, the hook and the line, while it still does: whoever waits for the broker can look it up."""
+    """With its stack, while it still does: whoever waits for the broker can look it up."""
     settings = ["listen.loop_blocked_warn_ms=300"]
     if what == "dispatcher":
         settings.append("dispatchers=consume_queue,mine")
@@ -323,12 +323,11 @@ def test_what_blocks_the_loop_is_named(
             assert wire.send("T", b"x").code == 0
         assert standing_still.event.wait(30)
         assert "nobody is served for more than 300 ms" in standing_still.line
-        assert f"plugin 'mine' (program), {hook}, at {__file__}:" in standing_still.line
-        assert standing_still.line.endswith(f" in {function}")
+        assert re.search(rf"called from {re.escape(__file__)}:\d+ in {re.escape(function)}\b", standing_still.line)
         told = figures(wire)
         assert int(told["loopBlockedTimes"]) >= 1
         assert int(told["loopBlockedMaxMillis"]) >= 300
-        assert f"plugin 'mine' (program), {hook}" in told["loopBlockedBy"]
+        assert function in told["loopBlockedBy"]
 
 
 def test_the_watchdog_can_be_switched_off(configure: Callable[..., Any], connect: Callable[[Any], Wire]) -> None:
@@ -445,7 +444,7 @@ class SameNames(FailsLater):
 
 
 def test_failures_are_told_for_whoever_raised(configure: Callable[..., Any], connect: Callable[[Any], Wire]) -> None:
-    """A third party's index builder fails inside a built-in dispatcher and a built-in processor: neither is to blame. And a
+    """A third party's index builder fails inside a built-in processor, which is not to blame. And a
     dispatcher that is switched off is shown with why, and with the plugin that it belongs to."""
     settings = ("dispatchers=consume_queue,index,same-names/mine", "index.builder=later/index")
     with flintmq.Broker(configure(*settings), plugins=[FailsLater(), SameNames()]) as broker:
@@ -455,10 +454,9 @@ def test_failures_are_told_for_whoever_raised(configure: Callable[..., Any], con
         told = figures(wire)
         assert told["pluginErrors_same-names"] == "5"
         assert told["pluginLastError_same-names"] == "dispatcher 'mine' (dispatch): ValueError: no room"
-        assert told["pluginSwitchedOff_same-names"].startswith("dispatcher mine: failed 5 times in 60 s")
-        # The built-in dispatcher is off, because of the builder; the builder's plugin is named for it.
-        assert "raised by plugin 'later'" in told["pluginSwitchedOff_dispatchers"]
-        assert told["pluginErrors_dispatchers"] == "0"
+        assert told["pluginSwitchedOff_same-names"].startswith("dispatcher mine: failed 5 times, the last time in")
+        assert told["pluginSwitchedOff_later"].startswith("index builder index: failed 5 times, the last time in")
+        assert "pluginErrors_dispatchers" not in told
         before = int(told["pluginErrors_later"])
         fields = {"topic": "T", "key": "k1", "maxNum": 3, "beginTimestamp": 0, "endTimestamp": 1 << 60}
         assert wire.ask(RequestCode.QUERY_MESSAGE, fields).code == 1
@@ -477,7 +475,7 @@ def test_the_log_of_a_plugin_that_always_fails_is_bounded(
     def fails(request: Request) -> Response:
         raise ValueError("again")
 
-    config = configure("plugin_budget.errors=0")
+    config = configure("plugin_failures_max=0")
     with flintmq.Broker(config, plugins=[Plugin(Handlers(c9001=fails))]) as broker:
         wire = connect(broker)
         for opaque in [wire.post(9001) for _ in range(300)]:

@@ -19,6 +19,7 @@ import pytest
 import flintmq
 from flintmq.config.sections.models import PluginRef
 from flintmq.core.kernel.hookspecs import DispatcherContext
+from flintmq.core.kernel.isolation import IsolatedDispatcher
 from flintmq.core.kernel.kernel import Kernel
 from flintmq.core.kernel.plugin_info import PluginSource
 from flintmq.core.store.opened_store import recover
@@ -114,16 +115,13 @@ def test_all_are_found_by_their_entry_points() -> None:
     taken = {code: one.owner.name for one in kernel.registries.processors_of("broker") for code in one.value.codes}
     assert {taken[code] for code in (10, 310, 320, 11, 361)} == {"plain_processors"}
     assert set(found["sqlite-store"].registered) == {"dispatcher consume_queue", "index builder sqlite"}
-    assert [entry.name for entry in kernel.registries.dispatchers.pick_all(["consume_queue", "audit"])] == [
-        "consume_queue",
-        "audit",
-    ]
+    assert kernel.registries.dispatchers.pick("audit").name == "audit"
 
 
 def test_the_audit_dispatcher_works_through_the_kernel(installed: Path) -> None:
     """From its section of the configuration to its lines: nothing of it is known to the broker beforehand."""
     kernel = Kernel.assemble((), BUILTIN_PLUGINS, disabled=["adaptive-flush"])
-    (registered,) = kernel.registries.dispatchers.pick_all(["audit"])
+    registered = kernel.registries.dispatchers.pick("audit")
     assert not registered.essential
     section = kernel.registries.section_for(registered)
     assert section == "audit"
@@ -132,7 +130,9 @@ def test_the_audit_dispatcher_works_through_the_kernel(installed: Path) -> None:
     settings = model(path=str(path), max_bytes=8192)
     with contextlib.closing(recover(store_spec(installed.parent / "store"))) as store:
         context = DispatcherContext(store=store, folder=store.folder, settings=settings, clock=ManualClock())
-        isolated = kernel.isolate(registered.value(context), registered.owner, registered.essential)
+        isolated = IsolatedDispatcher(
+            registered.value(context), kernel.part(registered), essential=registered.essential
+        )
         isolated.dispatch(sample_batch(20))
         isolated.close()
     assert sum(json.loads(line)["messages"] for line in path.read_text("utf-8").splitlines()) == 20
@@ -227,7 +227,7 @@ def test_a_plugin_that_is_installed_and_listed_is_loaded_once(installed: Path) -
         kernel = Kernel.assemble([PluginRef("twice:Twice", line=1)], BUILTIN_PLUGINS)
     finally:
         sys.modules.pop("twice", None)
-    assert kernel.registries.dispatchers.pick_all(["twice"])[0].owner.place == "twice 2.0"
+    assert kernel.registries.dispatchers.pick("twice").owner.place == "twice 2.0"
 
 
 @pytest.mark.parametrize("name", first(["flintmq-keep-all", "flintmq-line-listener", "flintmq-sqlite-store"], NAMES))

@@ -30,7 +30,12 @@ from flintmq.core.kernel.ports.flush import (
     TransientStorePool,
 )
 from flintmq.core.kernel.ports.follow import FollowsMessages, HandedOut, StoredMessages
-from flintmq.core.kernel.ports.index import IndexBuilder, SupportsCommittedBelow, SupportsQuerySteps
+from flintmq.core.kernel.ports.index import (
+    IndexBuilder,
+    SupportsCommittedBelow,
+    SupportsDeleteBefore,
+    SupportsQuerySteps,
+)
 from flintmq.core.kernel.ports.intake import ChecksAhead, ChecksBatches, IntakeStep, Sent
 from flintmq.core.kernel.ports.metrics import Measurement, SupportsMetrics
 from flintmq.core.kernel.ports.queues import (
@@ -103,6 +108,7 @@ __all__ = [
     "SupportsClose",
     "SupportsCommitted",
     "SupportsCommittedBelow",
+    "SupportsDeleteBefore",
     "SupportsDeleted",
     "SupportsEvict",
     "SupportsExtend",

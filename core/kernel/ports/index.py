@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
+from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from flintmq.core.kernel.ports.dispatch import CommitLogDispatcher
@@ -55,4 +56,21 @@ class SupportsQuerySteps(Protocol):
         self, topic: str, key: str, max_num: int, begin_timestamp_ms: int, end_timestamp_ms: int
     ) -> Generator[None, None, tuple[list[int], int, int]]:
         """Find records as ``query`` does; yield now and then, so that other work can be done in between."""
+        ...
+
+
+@runtime_checkable
+class SupportsDeleteBefore(Protocol):
+    """An index builder that can forget deleted messages; another one keeps its files."""
+
+    def delete_before(self, min_physical_offset_bytes: int, remove: Callable[[Path, object], None]) -> int:
+        """Forget the messages below a physical offset.
+
+        Args:
+            min_physical_offset_bytes: where the log begins now.
+            remove: deletes a file; called with its path and what is open of it.
+
+        Returns:
+            How many files were deleted.
+        """
         ...

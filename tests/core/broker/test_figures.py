@@ -6,6 +6,8 @@ import pytest
 
 from flintmq.core.broker.figures import Figures
 from flintmq.core.broker.stats import BrokerStats
+from flintmq.core.kernel.failures import Failures
+from flintmq.core.kernel.plugin_info import PluginOrigin, PluginSource
 from flintmq.core.kernel.ports import Measurement
 from flintmq.testing.clock import ManualClock
 
@@ -21,21 +23,22 @@ def fail() -> dict[str, str]:
     raise ValueError("no figures today")
 
 
-def test_a_source_that_fails_is_left_out_if_somebody_is_blamed() -> None:
-    blamed: list[tuple[str, str]] = []
-
-    def blame(doing: str, error: Exception) -> bool:
-        blamed.append((doing, str(error)))
-        return True
-
-    figures = Figures(BrokerStats(ManualClock()), blame)
+def test_a_third_partys_source_that_fails_is_left_out_and_counted() -> None:
+    """After the last failure that is allowed it is not called any more."""
+    owner = PluginOrigin("mine", PluginSource.PROGRAM)
+    part = Failures(2).of(owner, "flintmq_services", "a source of runtime figures", optional=True)
+    figures = Figures(BrokerStats(ManualClock()), lambda: part)
     figures.add(fail)
     figures.add(lambda: {"a": 1})
     assert figures.texts() == {"a": "1"}
-    assert blamed == [("a source of runtime figures", "no figures today")]
+    assert part.errors == 1
+    figures.texts()
+    assert part.is_off
+    figures.texts()
+    assert part.errors == 2
 
 
-def test_an_error_that_nobody_is_blamed_for_is_raised() -> None:
+def test_an_error_of_a_built_in_is_raised() -> None:
     figures = Figures(BrokerStats(ManualClock()))
     figures.add(fail)
     with pytest.raises(ValueError, match="no figures today"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import textwrap
+import types
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,14 +14,12 @@ import attrs
 import pytest
 
 from flintmq.config.sections.models import PluginRef
-from flintmq.core.errors import PluginError, StoreFencedError, StoreFullError
+from flintmq.core.errors import PluginError
 from flintmq.core.kernel.hookspecs import FlintSpecs, hookimpl
 from flintmq.core.kernel.kernel import Kernel
 from flintmq.core.kernel.plugin_info import PluginOrigin, PluginSource
-from flintmq.core.kernel.ports import FlushStrategy, RecordBatch
+from flintmq.core.kernel.ports import FlushStrategy
 from flintmq.plugins.builtin import BUILTIN_PLUGINS
-from flintmq.testing.clock import ManualClock
-from flintmq.testing.dispatcher_kit import sample_batch
 
 MakeModule = Callable[[str], str]
 
@@ -53,23 +52,6 @@ def assemble(*targets: str, builtins: Sequence[object] = BUILTIN_PLUGINS, **opti
     return Kernel.assemble(refs, builtins, use_entry_points=False, config_path="broker.yaml", **options)
 
 
-class Recorder:
-    """A dispatcher that notes, and raises when told to."""
-
-    def __init__(self) -> None:
-        self.batches: list[int] = []
-        self.error: Exception | None = None
-        self.closed = False
-
-    def dispatch(self, batch: RecordBatch) -> None:
-        self.batches.append(len(batch))
-        if self.error is not None:
-            raise self.error
-
-    def close(self) -> None:
-        self.closed = True
-
-
 class BuiltIn:
     """A built-in plugin made for a test."""
 
@@ -77,8 +59,8 @@ class BuiltIn:
 
     @hookimpl
     def flintmq_dispatchers(self, register: Any) -> None:
-        register("one", lambda _context: Recorder(), essential=True)
-        register("two", lambda _context: Recorder())
+        register("one", lambda _context: types.SimpleNamespace(dispatch=print), essential=True)
+        register("two", lambda _context: types.SimpleNamespace(dispatch=print))
 
     @hookimpl
     def flintmq_request_processors(self, register: Any) -> None:
@@ -94,12 +76,8 @@ def flintmq_dispatchers(register):
 
 def test_built_ins_are_there_without_configuration() -> None:
     kernel = assemble()
-    assert [entry.name for entry in kernel.registries.dispatchers.pick_all(["index", "consume_queue"])] == [
-        "index",
-        "consume_queue",
-    ]
-    assert kernel.registries.dispatchers.pick_all(["consume_queue"])[0].essential
-    assert not kernel.registries.dispatchers.pick_all(["index"])[0].essential
+    assert kernel.registries.dispatchers.pick("consume_queue").essential
+    assert kernel.registries.dispatchers.names() == ("consume_queue", "filter_bitmap", "spark_feed")
     kernel.registries.check_dispatchers(["index", "flint/consume_queue"])
     with pytest.raises(PluginError, match="'dispatchers' leaves out 'consume_queue'"):
         kernel.registries.check_dispatchers(["index"])
@@ -119,10 +97,9 @@ def test_third_party_replaces_the_built_in_of_the_same_name(make_module: MakeMod
     """One line of YAML replaces a part of the broker: that is what the framework is for."""
     module = make_module(REPLACES_TWO + "\nplugin = __import__('sys').modules[__name__]\n")
     kernel = assemble(f"{module}:plugin", builtins=[BuiltIn()])
-    assert kernel.registries.dispatchers.pick_all(["two"])[0].value(None) == "third party"  # type: ignore[arg-type, comparison-overlap]
-    assert kernel.registries.dispatchers.pick_all(["house/two"])[0].owner.built_in
-    assert kernel.registries.dispatchers.pick_all([f"{module}:plugin/two"])[0].owner.name == f"{module}.plugin"
-    assert [entry.name for entry in kernel.registries.dispatchers.pick_all(["two", "one"])] == ["two", "one"]
+    assert kernel.registries.dispatchers.pick("two").value(None) == "third party"  # type: ignore[arg-type, comparison-overlap]
+    assert kernel.registries.dispatchers.pick("house/two").owner.built_in
+    assert kernel.registries.dispatchers.pick(f"{module}:plugin/two").owner.name == f"{module}.plugin"
 
 
 def test_what_replaces_an_essential_dispatcher_is_essential(make_module: MakeModule) -> None:
@@ -131,9 +108,9 @@ def test_what_replaces_an_essential_dispatcher_is_essential(make_module: MakeMod
         "class P:\n    @hookimpl\n    def flintmq_dispatchers(self, register): register('one', print)\n"
     )
     kernel = assemble(f"{module}:P", builtins=[BuiltIn()])
-    assert kernel.registries.dispatchers.pick_all(["one"])[0].essential
-    assert kernel.registries.dispatchers.pick_all([f"{module}.P/one"])[0].essential
-    assert not kernel.registries.dispatchers.pick_all(["two"])[0].essential
+    assert kernel.registries.dispatchers.pick("one").essential
+    assert kernel.registries.dispatchers.pick(f"{module}.P/one").essential
+    assert not kernel.registries.dispatchers.pick("two").essential
     with pytest.raises(PluginError, match="leaves out 'one'"):
         kernel.registries.check_dispatchers(["two"])
 
@@ -145,14 +122,14 @@ def test_two_third_parties_of_one_name_need_a_choice(make_module: MakeModule) ->
     first, second = make_module(body), make_module(body)
     kernel = assemble(f"{first}:Plugin", f"{second}:Plugin", builtins=[BuiltIn()])
     with pytest.raises(PluginError, match=rf"'two' is registered by .*{first}.* and .*{second}.*'dispatchers'"):
-        kernel.registries.dispatchers.pick_all(["two"])
-    assert kernel.registries.dispatchers.pick_all([f"{second}.Plugin/two"])[0].owner.name == f"{second}.Plugin"
+        kernel.registries.dispatchers.pick("two")
+    assert kernel.registries.dispatchers.pick(f"{second}.Plugin/two").owner.name == f"{second}.Plugin"
 
 
 def test_unknown_names_are_answered_with_the_nearest() -> None:
     kernel = assemble()
-    with pytest.raises(PluginError, match=r"no dispatcher is named 'indx' \(dispatchers\); did you mean 'index'\?"):
-        kernel.registries.dispatchers.pick_all(["consume_queue", "indx"])
+    with pytest.raises(PluginError, match=r"'consum_queue' \(dispatchers\); did you mean 'consume_queue'\?"):
+        kernel.registries.dispatchers.pick("consum_queue")
     with pytest.raises(PluginError, match=r"'group_comit' \(flush.strategy\); did you mean 'group_commit'"):
         kernel.registries.flush_strategies.pick("group_comit")
     with pytest.raises(PluginError, match=r"'zzz' \(flush.pool\); there are: default"):
@@ -160,7 +137,7 @@ def test_unknown_names_are_answered_with_the_nearest() -> None:
     with pytest.raises(PluginError, match=r"did you mean 'flush/group_commit'"):
         kernel.registries.flush_strategies.pick("flosh/group_commit")
     with pytest.raises(PluginError, match=r"no authenticator is named 'acll' \(authenticators\); did you mean 'acl'\?"):
-        kernel.registries.authenticators.pick_all(["acll"])
+        kernel.registries.authenticators.pick("acll")
 
 
 @pytest.mark.parametrize(
@@ -333,9 +310,9 @@ def test_sections_find_their_registrations(make_module: MakeModule) -> None:
     """
     module = make_module(body.replace("{section}", "audit_settings"))
     kernel = assemble(f"{module}:P")
-    (audit,) = kernel.registries.dispatchers.pick_all(["audit"])
+    audit = kernel.registries.dispatchers.pick("audit")
     assert kernel.registries.section_for(audit) == "audit_settings"
-    assert kernel.registries.section_for(kernel.registries.dispatchers.pick_all(["index"])[0]) is None
+    assert kernel.registries.section_for(kernel.registries.index_builders.pick("index")) is None
     assert attrs.has(kernel.registries.config_sections.all()[0].value)
 
 
@@ -400,7 +377,7 @@ def test_a_factory_that_raises_is_named_with_its_line(make_module: MakeModule) -
         def flintmq_dispatchers(self, register): register("audit", lambda context: 1 / 0)
     """
     kernel = assemble(f"{make_module(body)}:P")
-    (found,) = kernel.registries.dispatchers.pick_all(["audit"])
+    found = kernel.registries.dispatchers.pick("audit")
     with pytest.raises(
         PluginError, match=r"broker.yaml:10: .*flintmq_dispatchers: 'audit' cannot be made: ZeroDivision"
     ):
@@ -414,57 +391,6 @@ def test_a_built_in_that_raises_stops_the_start_and_nothing_else() -> None:
         kernel.starting("broker")
     kernel.fenced("broker", "EIO")
     assert kernel.describe()[0].errors == 2
-
-
-def test_an_optional_dispatcher_is_switched_off_after_five_failures_in_a_minute() -> None:
-    clock = ManualClock()
-    kernel = assemble(clock=clock)
-    recorder = Recorder()
-    isolated = kernel.isolate(recorder, OWNER, essential=False)
-    batch = sample_batch(3)
-    recorder.error = ValueError("bad day")
-    for _ in range(4):
-        isolated.dispatch(batch)
-        clock.advance_ms(25_000)
-    for _ in range(3):
-        assert not isolated.disabled, "five failures, but never within a minute"
-        isolated.dispatch(batch)
-    assert isolated.disabled
-    isolated.dispatch(batch)
-    assert len(recorder.batches) == 7
-
-
-def test_an_essential_dispatcher_raises_through_and_is_counted() -> None:
-    kernel = assemble()
-    recorder = Recorder()
-    isolated = kernel.isolate(recorder, kernel.describe()[0].origin, essential=True)
-    recorder.error = ValueError("no unit")
-    with pytest.raises(ValueError, match="no unit"):
-        isolated.dispatch(sample_batch(0))
-    assert kernel.describe()[0].errors == 1
-
-
-@pytest.mark.parametrize("error", [StoreFullError("full"), StoreFencedError("fenced")])
-def test_what_the_store_says_passes_isolation(error: Exception) -> None:
-    """Dispatch stands still on a full disk and goes on later: isolating would lose the batch."""
-    recorder = Recorder()
-    isolated = assemble().isolate(recorder, OWNER, essential=False)
-    recorder.error = error
-    for _ in range(6):
-        with pytest.raises(type(error)):
-            isolated.dispatch(sample_batch(0))
-    assert not isolated.disabled
-
-
-def test_isolated_dispatchers_are_closed_without_raising() -> None:
-    kernel = assemble()
-    recorder = Recorder()
-    isolated = kernel.isolate(recorder, OWNER, essential=False)
-    isolated.close()
-    assert recorder.closed
-    recorder.close = lambda: 1 / 0  # type: ignore[method-assign, assignment, return-value]
-    isolated.close()
-    kernel.isolate(type("NoClose", (), {"dispatch": print})(), OWNER, essential=False).close()
 
 
 def test_every_hook_that_registers_has_a_registrar() -> None:

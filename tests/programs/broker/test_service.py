@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from flintmq.config import load_config
+from flintmq.core.kernel.failures import Failures
+from flintmq.core.kernel.plugin_info import PluginOrigin, PluginSource
 from flintmq.programs.broker.service import Timers, tell_ignored
 
 
@@ -75,12 +77,26 @@ def test_a_failure_is_logged_and_the_timer_goes_on(
         assert handles.tick() == 1.0
         timers.cancel()
         caplog.clear()
-        seen: list[str] = []
-        handles, watched = Handles(loop, monkeypatch), Timers(lambda name, error: not seen.append(f"{name}: {error}"))
-        watched.every(5.0, fail, "broken")
+
+    run(test)
+
+
+def test_a_third_partys_timer_that_fails_too_often_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its failures are the plugin's, not the broker's."""
+
+    def test(loop: asyncio.AbstractEventLoop) -> None:
+        owner, failures = PluginOrigin("mine", PluginSource.PROGRAM), Failures(2)
+        handles = Handles(loop, monkeypatch)
+        timers = Timers(part_of=lambda name: failures.of(owner, "flintmq_services", name, optional=True))
+        timers.every(5.0, lambda: 1 / 0, "broken")
         handles.tick()
-        assert seen == ["the timer 'broken': a defect"]
-        assert caplog.text == ""
+        handles.tick()
+        assert failures.last_error(owner) == "broken: ZeroDivisionError: division by zero"
+        assert failures.errors(owner) == 2
+        assert [*timers.alarms()] == []
+        handles.tick()
+        assert handles.waiting == []
+        assert failures.errors(owner) == 2
 
     run(test)
 

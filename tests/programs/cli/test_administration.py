@@ -352,8 +352,7 @@ def test_status_shows_plugins_that_failed(cli: RunCommand, tmp_path: Path) -> No
         with flintmq.Broker(named, plugins=[FailingPlugin()]) as broker:
             (row,) = cli("status", "-n", names.address, "--json").json["brokers"]
             (failing,) = row["plugins"]
-            assert failing["busy_ms"] >= 0
-            assert {key: failing[key] for key in failing if not key.endswith("_ms")} == {
+            assert failing == {
                 "name": "failing",
                 "errors": 1,
                 "last_error": "flintmq_broker_starting: ValueError: not ready at all",

@@ -212,7 +212,7 @@ def test_the_calls_of_a_start_are_traced(
         told = {(row["hook"], row["what"]): row for row in rows}
         assert told["flintmq_dispatchers", "register"]["calls"] == 1
         made = told["flintmq_dispatchers", "make dispatcher 'counts'"]
-        assert made["busy_ms"] > 0
+        assert made["calls"] == 1
         assert outcome.code == (2 if fails else 0)
         assert made["errors"] == int(fails)
         assert made["outcome"] == ("raised KeyError: 'no settings'" if fails else "made a Counts")
