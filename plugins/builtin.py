@@ -7,6 +7,7 @@ from typing import Final
 from flintmq.config.sections.models import CommitRealTimeSection, FlushRealTimeSection, GroupCommitSection
 from flintmq.core.kernel.hookspecs import (
     FolderContext,
+    PoolContext,
     RegisterDispatcher,
     RegisterFlushStrategy,
     RegisterIndexBuilder,
@@ -90,10 +91,10 @@ def _commit_real_time(context: FlushContext[CommitRealTimeSection]) -> FlushComm
     return CommitRealTime(context)
 
 
-def _buffer_pool(buffers: int, bytes_each: int) -> TransientStorePool:
+def _buffer_pool(context: PoolContext[object]) -> TransientStorePool:
     from flintmq.flush.transient_store_pool import AnonymousBufferPool
 
-    return AnonymousBufferPool(buffers, bytes_each)
+    return AnonymousBufferPool(context.buffers, context.size_bytes)
 
 
 def _consume_queue(context: FolderContext[object]) -> CommitLogDispatcher:

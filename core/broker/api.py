@@ -159,6 +159,5 @@ class BrokerApi:
 
 
 ServiceFactory = Callable[..., "Service | None"]
-"""Makes a service of the :class:`BrokerApi`, and of a plugin's context where it has an argument for it; or None where the
-configuration asks for none. The store is recovered and the tables are loaded; nothing listens, and no other service has
-started."""
+"""Makes a service of a :class:`flintmq.core.kernel.hookspecs.ApiContext`; None where the configuration asks for none. The
+store is recovered and the tables are loaded; nothing listens, and no other service has started."""

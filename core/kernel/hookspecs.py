@@ -34,7 +34,6 @@ from flintmq.core.kernel.ports import (
     FlushStrategy,
     IndexBuilder,
     IntakeStep,
-    MessageFilter,
     MessageFilterFactory,
     StoreFolder,
     SystemTopic,
@@ -57,16 +56,43 @@ hookspec: pluggy.HookspecMarker = pluggy.HookspecMarker(PROJECT)
 hookimpl: pluggy.HookimplMarker = pluggy.HookimplMarker(PROJECT)
 
 
-@attrs.frozen(kw_only=True)
-class FolderContext(Generic[S_co]):
-    """What the factories of index builders and of ``consume_queue`` are given: a start recovers the log with what they make, so
-    there is no open store yet. ``FolderContext[MySection]`` names the type of the settings."""
+@attrs.frozen
+class PluginContext(Generic[S_co]):
+    """What every factory is given, as its one argument; those of message filters and authenticators are given no more.
+    ``PluginContext[MySection]`` names the type of the settings."""
 
-    folder: StoreFolder
-    """The store as a start finds it: for what keeps files in it."""
     settings: S_co
     """The plugin's own section of the configuration (see ``flintmq_config_sections``), or None."""
     clock: Clock
+
+
+@attrs.frozen(kw_only=True)
+class ApiContext(PluginContext[S_co]):
+    """What the factories of services, intake steps, request and default processors, connection listeners and RPC hooks are
+    given."""
+
+    api: BrokerApi
+    """The broker; for what is registered for a name server, the
+    :class:`flintmq.programs.name_server.name_server.NameServer`."""
+
+
+@attrs.frozen(kw_only=True)
+class PoolContext(PluginContext[S_co]):
+    """What the factories of transient store pools are given."""
+
+    buffers: int
+    """How many buffers the pool has."""
+    size_bytes: int
+    """The size of each, which is that of a file of the commit log."""
+
+
+@attrs.frozen(kw_only=True)
+class FolderContext(PluginContext[S_co]):
+    """What the factories of index builders and of ``consume_queue`` are given: a start recovers the log with what they make, so
+    there is no open store yet."""
+
+    folder: StoreFolder
+    """The store as a start finds it: for what keeps files in it."""
     filters: Mapping[str, MessageFilterFactory] = attrs.field(factory=dict)
     """The factories of message filters, by expression type."""
 
@@ -98,28 +124,14 @@ class DispatcherContext(FolderContext[S_co]):
             yield request, decode_record(piece, check_crc=False).body
 
 
-@attrs.frozen
-class PluginContext(Generic[S_co]):
-    """What factories of transient store pools, message filters and request processors are given when they ask for it: with an
-    argument more than they need, or one named ``context``. One named ``settings`` is given the settings alone."""
-
-    settings: S_co
-    """The plugin's own section of the configuration (see ``flintmq_config_sections``), or None."""
-    clock: Clock
-
-
 DispatcherFactory = Callable[[DispatcherContext[S]], CommitLogDispatcher]
-PoolFactory = Callable[[int, int], TransientStorePool]
-"""Makes a pool of (buffers, bytes each), and of a :class:`PluginContext` if it asks for one."""
+PoolFactory = Callable[[PoolContext[S]], TransientStorePool]
 IndexBuilderFactory = Callable[[FolderContext[S]], IndexBuilder]
-IntakeStepFactory = Callable[..., IntakeStep | None]
-"""Makes an intake step of the :class:`flintmq.core.broker.api.BrokerApi`, and of a plugin's context where it has an argument
-for it; None where the configuration asks for none. The services are made, and none has started."""
-FilterFactory = Callable[..., MessageFilter]
-"""Makes a message filter of an expression and its set of tag codes, and of a plugin's context where it has an argument for
-it."""
-AuthenticatorFactory = Callable[..., Authenticator]
-"""Makes an authenticator of the plugin's settings."""
+IntakeStepFactory = Callable[[ApiContext[S]], IntakeStep | None]
+"""Makes an intake step; None where the configuration asks for none. The services are made, and none has started."""
+FilterFactory = Callable[[PluginContext[S]], MessageFilterFactory]
+"""Makes a function of an expression and its set of tag codes, which makes the message filter."""
+AuthenticatorFactory = Callable[[PluginContext[S]], Authenticator]
 
 
 class RegisterDispatcher(Protocol):
@@ -131,7 +143,7 @@ class RegisterFlushStrategy(Protocol):
 
 
 class RegisterPool(Protocol):
-    def __call__(self, name: str, factory: PoolFactory) -> None: ...
+    def __call__(self, name: str, factory: PoolFactory[S]) -> None: ...
 
 
 class RegisterIndexBuilder(Protocol):
@@ -149,15 +161,15 @@ class RegisterProcessor(Protocol):
         pool: str = "admin",
         threads: int | None = None,
     ) -> None:
-        """Register ``factory(api)``, which makes the processor; see ``flintmq_request_processors``."""
+        """Register ``factory(context)``, which makes the processor; see ``flintmq_request_processors``."""
 
 
 class RegisterFilter(Protocol):
-    def __call__(self, expression_type: str, factory: FilterFactory) -> None: ...
+    def __call__(self, expression_type: str, factory: FilterFactory[S]) -> None: ...
 
 
 class RegisterAuthenticator(Protocol):
-    def __call__(self, name: str, factory: AuthenticatorFactory) -> None: ...
+    def __call__(self, name: str, factory: AuthenticatorFactory[S]) -> None: ...
 
 
 class RegisterDefaultProcessor(Protocol):
@@ -170,22 +182,22 @@ class RegisterDefaultProcessor(Protocol):
         pool: str = "admin",
         threads: int | None = None,
     ) -> None:
-        """``factory(api)`` makes an object with ``handle(request)``; ``at`` is ``broker``, ``nameserver`` or ``both``."""
+        """``factory(context)`` makes an object with ``handle(request)``; ``at`` is ``broker``, ``nameserver`` or ``both``."""
 
 
 class RegisterServerPart(Protocol):
     def __call__(self, name: str, factory: Callable[..., object], *, at: str = "broker") -> None:
-        """``factory(api)`` is given a ``BrokerApi`` or the name server; ``at`` is ``broker``, ``nameserver`` or ``both``."""
+        """``factory(context)`` is given an :class:`ApiContext`; ``at`` is ``broker``, ``nameserver`` or ``both``."""
 
 
 class RegisterService(Protocol):
     def __call__(self, name: str, factory: ServiceFactory) -> None:
-        """``factory(api)`` is given a :class:`flintmq.core.broker.api.BrokerApi`."""
+        """``factory(context)`` is given an :class:`ApiContext`."""
 
 
 class RegisterIntakeStep(Protocol):
-    def __call__(self, name: str, factory: IntakeStepFactory, *, essential: bool = True) -> None:
-        """``factory(api)`` is given a :class:`flintmq.core.broker.api.BrokerApi`."""
+    def __call__(self, name: str, factory: IntakeStepFactory[S], *, essential: bool = True) -> None:
+        """``factory(context)`` is given an :class:`ApiContext`."""
 
 
 class RegisterSystemTopic(Protocol):
@@ -205,9 +217,10 @@ class RegisterCommand(Protocol):
 class FlintSpecs:
     """**Mistakes are found at the start**, and by ``flintmq config check``, which calls the factories that a start would
     call, with a store in a scratch folder. A hook is a plain function with the arguments below, by these names; one that
-    registers returns nothing. Factories are plain functions; what they make is an object with the methods of its port in
-    ``core/kernel/ports/``, as plain methods. The error names the plugin, the hook, the name that was registered, what was
-    expected and what was found. A start trusts the built-ins; mypy and the tests hold them to the same.
+    registers returns nothing. Factories are plain functions of one argument, the context; what they make is an object with
+    the methods of its port in ``core/kernel/ports/``, as plain methods. The error names the plugin, the hook, the name that
+    was registered, what was expected and what was found. A start trusts the built-ins; mypy and the tests hold them to the
+    same.
 
     **Failures while it runs** are counted for the plugin that registered what failed. A wrong result and ``sys.exit()`` are
     failures like any other; a ``RefusedError`` is an answer, not a failure. The log has a trace the first time and a line
@@ -253,7 +266,8 @@ class FlintSpecs:
 
     @hookspec
     def flintmq_transient_store_pools(self, register: RegisterPool) -> None:
-        """Register transient store pools: ``register(name, factory)``. ``flush.pool`` picks one."""
+        """Register transient store pools: ``register(name, factory)``, made of a :class:`PoolContext`. ``flush.pool`` picks
+        one."""
 
     @hookspec
     def flintmq_index_builders(self, register: RegisterIndexBuilder) -> None:
@@ -269,11 +283,11 @@ class FlintSpecs:
         """Register request processors: ``register(name, codes, factory, at="broker", pool="admin", threads=None)``. A
         code has one processor. ``at`` says which server has it: ``broker``, ``nameserver`` or ``both``.
 
-        ``factory(api)`` is given a :class:`~flintmq.core.broker.api.BrokerApi`, or the name server, and makes a
-        ``RequestProcessor``, an object with ``handlers()``: a mapping of each code to a function of the request that returns
-        a ``Response``, or None when no answer is due. Or it makes a ``BatchProcessor`` with ``process(batch)``, which takes
-        all requests of a read and answers each with ``request.channel.respond``. A wrong ``Response`` (a body that is not
-        bytes, fields that are not text) is not sent: the answer says that the request failed, and why.
+        ``factory(context)`` is given an :class:`ApiContext` and makes a ``RequestProcessor``, an object with
+        ``handlers()``: a mapping of each code to a function of the request that returns a ``Response``, or None when no
+        answer is due. Or it makes a ``BatchProcessor`` with ``process(batch)``, which takes all requests of a read and
+        answers each with ``request.channel.respond``. A wrong ``Response`` (a body that is not bytes, fields that are not
+        text) is not sent: the answer says that the request failed, and why.
 
         A class whose methods are decorated with ``@handles(code, header=…, pool=…, needs=…, audited=…)`` declares its codes
         itself: ``codes`` is then ``declared_by(TheClass)``, and access control and the audit log follow from it. A code
@@ -293,9 +307,10 @@ class FlintSpecs:
     def flintmq_message_filters(self, register: RegisterFilter) -> None:
         """Register message filters by expression type (``TAG``, ``SQL92``, your own): ``register(expression_type, factory)``.
 
-        ``factory(expression, codes)`` raises ``RefusedError`` for an expression that does not parse; it is called with
-        ``*`` at the start, to see what it makes. A message for which a filter raises is not delivered to that
-        subscription, as in RocketMQ when an expression cannot be evaluated; others get it.
+        ``factory(context)`` returns a function ``make(expression, codes)`` that makes the filter of an expression. ``make``
+        raises ``RefusedError`` for an expression that does not parse; it is called with ``*`` at the start, to see what it
+        makes. A message for which a filter raises is not delivered to that subscription, as in RocketMQ when an expression
+        cannot be evaluated; others get it.
 
         Only SQL92 needs ``pull.property_filter``, and only of SQL92 bit maps are looked at."""
 
@@ -313,7 +328,7 @@ class FlintSpecs:
         """Register a processor of all codes that no other processor answers: ``register(name, factory, at="broker",
         pool="admin")``.
 
-        RocketMQ's ``registerDefaultProcessor``. The factory is given a ``BrokerApi`` or the name server, and makes an object
+        RocketMQ's ``registerDefaultProcessor``. The factory is given an :class:`ApiContext` and makes an object
         with ``handle(request)``, plain or ``async def``, that returns a ``Response``, or None if no answer is due. ``at``
         says which server has it: ``broker``, ``nameserver`` or ``both``; each has one at most. ``pool`` and ``threads`` are
         as of request processors."""
@@ -352,14 +367,14 @@ class FlintSpecs:
     def flintmq_services(self, register: RegisterService) -> None:
         """Register services of a broker: ``register(name, factory)``. All that are registered run.
 
-        ``factory(api)`` makes a :class:`~flintmq.core.kernel.ports.service.Service`: an object with ``start()`` and ``stop()``,
-        plain or ``async def``, and where it has them ``ready()``, ``withdraw()``, ``persist()``, ``runtime_info()``,
-        ``health()``, ``alarms()``, ``ready_words()``, ``metrics()``, ``positions_for_slaves()`` and ``follow(positions)``; or
-        None, where the configuration asks for none. One that has ``on_stored(stored)``, ``on_answered()`` and
-        ``on_handed_out(handed_out)`` is told of every append, answer and pull
-        (:class:`~flintmq.core.kernel.ports.follow.FollowsMessages`).
-        ``api`` is a :class:`~flintmq.core.broker.api.BrokerApi`; periodic work is ``api.work.every(seconds, work, name)`` in
-        ``start``. A service for masters or for slaves starts and stops its work with ``api.role.run_while``.
+        ``factory(context)`` makes a :class:`~flintmq.core.kernel.ports.service.Service`: an object with ``start()`` and
+        ``stop()``, plain or ``async def``, and where it has them ``ready()``, ``withdraw()``, ``persist()``,
+        ``runtime_info()``, ``health()``, ``alarms()``, ``ready_words()``, ``metrics()``, ``positions_for_slaves()`` and
+        ``follow(positions)``; or None, where the configuration asks for none. One that has ``on_stored(stored)``,
+        ``on_answered()`` and ``on_handed_out(handed_out)`` is told of every append, answer and pull
+        (:class:`~flintmq.core.kernel.ports.follow.FollowsMessages`). ``context.api`` is a
+        :class:`~flintmq.core.broker.api.BrokerApi`; periodic work is ``api.work.every(seconds, work, name)`` in ``start``.
+        A service for masters or for slaves starts and stops its work with ``api.role.run_while``.
 
         Services are made after recovery, started in the order of their registration before the broker listens, and stopped
         in the reverse order after it has ended listening. A built-in that raises in ``start`` stops the start of the broker;
@@ -372,12 +387,12 @@ class FlintSpecs:
         """Register steps that may redirect or refuse a message before it is stored: ``register(name, factory,
         essential=True)``.
 
-        ``factory(api)`` makes an :class:`~flintmq.core.kernel.ports.intake.IntakeStep`: an object with ``property_names`` and
-        ``topic_prefixes``, which say by what it is concerned, and ``take(message, sent)``, which changes or redirects the
-        message and returns whether the chain ends with it; ``would_take(properties)`` and ``check_batch(shared, batch)`` where
-        it has them; or None, where the configuration asks for none. A ``RefusedError`` refuses the message; whatever else a
-        third party's step raises is counted and named, and refuses it, too; but with ``essential=False`` a step that is
-        switched off is passed over. Messages that concern no step cost nothing.
+        ``factory(context)`` makes an :class:`~flintmq.core.kernel.ports.intake.IntakeStep`: an object with
+        ``property_names`` and ``topic_prefixes``, which say by what it is concerned, and ``take(message, sent)``, which
+        changes or redirects the message and returns whether the chain ends with it; ``would_take(properties)`` and
+        ``check_batch(shared, batch)`` where it has them; or None, where the configuration asks for none. A ``RefusedError``
+        refuses the message; whatever else a third party's step raises is counted and named, and refuses it, too; but with
+        ``essential=False`` a step that is switched off is passed over. Messages that concern no step cost nothing.
 
         The order is that of registration: the built-ins (retry, transactions, delay, timer), then others, then
         ``trylast`` ones. ``@hookimpl(tryfirst=True)`` puts a step in front of the built-ins.
@@ -395,9 +410,8 @@ class FlintSpecs:
         """Register sections of the configuration that belong to the plugin: ``register(name, model)``, an attrs class.
 
         A section is checked at the start, whether anything uses it or not. Everything the plugin registers is given the
-        section of the same name, else the plugin's only one: as ``context.settings`` dispatchers, index builders and
-        flush strategies (those without a model of their own for ``flush.<name>``), and pools, filters and processors
-        whose factory takes an argument ``context``; authenticators as their argument."""
+        section of the same name, else the plugin's only one, as ``context.settings``. A flush strategy with a model of its own
+        is given ``flush.<name>``."""
 
     @hookspec
     def flintmq_cli_commands(self, register: RegisterCommand) -> None:

@@ -12,10 +12,9 @@ Only :mod:`flintmq.core.kernel.hooks` and :mod:`flintmq.core.kernel.hookspecs` k
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from flintmq.config.errors import ConfigError, nearest
 from flintmq.config.sections.models import PluginRef
@@ -43,6 +42,8 @@ from flintmq.core.kernel.plugin_shapes import (
     PROCESSOR,
     RPC_HOOK,
     SERVICE,
+    shown,
+    wrong_call,
 )
 from flintmq.core.kernel.ports import BitMapFilter, MessageFilter, MessageFilterFactory
 from flintmq.core.kernel.registries import Registries, checked_call
@@ -53,12 +54,13 @@ if TYPE_CHECKING:
     from flintmq.config.loading.raw import Origin
     from flintmq.core.broker.api import BrokerApi
 
-P = ParamSpec("P")
+C = TypeVar("C")
 T = TypeVar("T")
 
 _LOG = event_log("flintmq.plugins")
 
 _NEVER_OFF = (FLUSH_STRATEGY, POOL, AUTHENTICATOR, RPC_HOOK)
+_GUARDED = (FLUSH_STRATEGY, POOL, INDEX_BUILDER, INTAKE_STEP)
 _PROVOKED = (PROCESSOR, DEFAULT_PROCESSOR, FILTER, INTAKE_STEP)
 """What clients' requests and messages may lead astray."""
 
@@ -71,6 +73,7 @@ class Kernel:
     """
 
     def __init__(self, clock: Clock = SYSTEM_CLOCK, failures: Failures | None = None) -> None:
+        self._clock = clock
         self.failures = failures or Failures()
         """What the parts of each plugin do wrong, and which are off."""
         self._found: tuple[FoundPlugin, ...] = ()
@@ -79,10 +82,8 @@ class Kernel:
         self._hooks: dict[str, tuple[Hook, ...]] = {}
         self.registries = Registries()
         """What the plugins registered."""
-        self.context_of: Callable[[Registered[Any]], PluginContext[Any]] = lambda _registered: PluginContext(
-            None, clock
-        )
-        """Makes the context of a factory that asks for one."""
+        self.settings_of: Callable[[Registered[Any]], object] = lambda _registered: None
+        """Returns the section of the configuration for a registration."""
 
     @classmethod
     def assemble(
@@ -146,37 +147,50 @@ class Kernel:
         kernel._register_all()
         return kernel
 
-    # Filters.
-
     def filter_factory(self, expression_type: str) -> MessageFilterFactory:
-        """Return the factory of a type of filters. Errors of a third party's are counted and named, and no message fits then.
+        """Return what makes filters of a type. Errors of a third party's are counted and named, and no message fits then.
 
         Raises:
-            PluginError: no plugin registered the type.
+            PluginError: no plugin registered the type, or a third party's makes something else than filters, unless it refuses
+                the expression ``*``.
         """
         registered = self.registries.filters.pick(expression_type)
-        return registered.value if registered.owner.built_in else self._isolated_filters(registered)
+        factory = self.make(registered, registered.value, self.context(registered, PluginContext))
+        if registered.owner.built_in:  # imported with the first subscription that needs it
+            return factory
+        wrong = wrong_call(factory, ("expression", "codes"))
+        if wrong:
+            raise PluginError(
+                f"{FILTER.where(registered.owner, registered.name)} cannot be used: its factory made {shown(factory)}; "
+                f"expected a plain function, called as make(expression, codes); found {wrong}"
+            )
+        part = self.part(registered)
 
-    def probe_filters(self) -> None:
-        """Raise ``PluginError`` for a third party's filter of the wrong shape, unless its factory refuses the expression ``*``.
-
-        Built-in filters are imported with the first subscription that needs them.
-        """
-        for registered in self.registries.filters.all():
-            if registered.owner.built_in:
-                continue
+        def make(expression: str, codes: frozenset[int]) -> MessageFilter:
+            part.check()
             try:
-                made = self._with_context(registered, registered.value)("*", frozenset())
-            except PLUGIN_FAULTS as error:
-                _LOG.debug(
-                    "filter.not_made",
-                    "%(plugin)s: %(what)s makes no filter of '*': %(error)s",
-                    plugin=registered.owner,
-                    what=registered.what,
-                    error=brief(error),
-                )
-            else:
+                made = factory(expression, codes)
                 FILTER.check_made(registered.owner, registered.name, made)
+            except RefusedError:
+                raise
+            except PLUGIN_FAULTS as error:
+                part.failed(error, "its factory")
+                raise filter_failed(registered.name) from error
+            return IsolatedBitMapFilter(made, part) if isinstance(made, BitMapFilter) else IsolatedFilter(made, part)
+
+        try:
+            probe = factory("*", frozenset())
+        except PLUGIN_FAULTS as error:
+            _LOG.debug(
+                "filter.not_made",
+                "%(plugin)s: %(what)s makes no filter of '*': %(error)s",
+                plugin=registered.owner,
+                what=registered.what,
+                error=brief(error),
+            )
+        else:
+            FILTER.check_made(registered.owner, registered.name, probe)
+        return make
 
     def describe(self) -> list[PluginInfo]:
         """Return every plugin that was found, in the order of loading."""
@@ -192,34 +206,43 @@ class Kernel:
         """Call the plugins: nothing is acknowledged any more. Never raises."""
         self._tell("flintmq_broker_fenced", api=api, reason=reason)
 
-    def guarded(self, registered: Registered[Any], factory: Callable[P, T]) -> Callable[P, T]:
-        """Return a factory whose failure is a ``PluginError`` that names the plugin, as is a product that cannot be used.
+    def context(self, registered: Registered[Any], kind: Callable[..., C], **given: object) -> C:
+        """Return what the factory of a registration is given.
 
-        Errors of built-ins pass as they are. Errors that the methods of a third party's flush services, pools, index builders
-        and intake steps raise later are counted and named.
+        Args:
+            kind: the class of the context.
+            given: its fields beside the settings and the clock.
+
+        Raises:
+            ConfigError: the settings are wrong.
+        """
+        return kind(settings=self.settings_of(registered), clock=self._clock, **given)
+
+    def make(self, registered: Registered[Any], factory: Callable[[C], T], context: C) -> T:
+        """Return what a factory makes. Errors of built-ins pass as they are.
+
+        Errors that the methods of a third party's flush services, pools, index builders and intake steps raise later are
+        counted and named.
+
+        Raises:
+            PluginError: a third party's factory raises, or what it makes cannot be used; names the plugin.
         """
         owner, shape = registered.owner, registered.shape
-
-        @functools.wraps(factory)
-        def make(*arguments: P.args, **named: P.kwargs) -> T:
-            try:
-                with self.failures.of(owner, registered.hook, f"make {registered.what}").making() as call:
-                    made = self._with_context(registered, factory)(*arguments, **named)
-                call.outcome = f"made a {type(made).__name__}"
-            except PLUGIN_FAULTS as error:
-                if owner.built_in or isinstance(error, (PluginError, ConfigError)):
-                    raise
-                hook = f"{shape.hook}: " if shape is not None else ""
-                raise PluginError(f"{owner}: {hook}'{registered.name}' cannot be made: {brief(error)}") from error
-            if made is None and shape is INTAKE_STEP:
-                return made  # the configuration asks for none
-            if shape is not None and (shape.methods or shape.optional):
-                shape.check_made(owner, registered.name, made)
-            if owner.built_in or shape is None or shape not in (FLUSH_STRATEGY, POOL, INDEX_BUILDER, INTAKE_STEP):
-                return made
-            return cast("T", Guarded(made, shape, self.part(registered), shape.where(owner, registered.name)))
-
-        return make
+        try:
+            with self.failures.of(owner, shape.hook, f"make {registered.what}").making() as call:
+                made = factory(context)
+            call.outcome = f"made a {type(made).__name__}"
+        except PLUGIN_FAULTS as error:
+            if owner.built_in or isinstance(error, (PluginError, ConfigError)):
+                raise
+            raise PluginError(f"{owner}: {shape.hook}: '{registered.name}' cannot be made: {brief(error)}") from error
+        if (made is None and shape is INTAKE_STEP) or shape is FILTER:  # none is asked for; its filters are checked
+            return made
+        if shape.methods or shape.optional:
+            shape.check_made(owner, registered.name, made)
+        if owner.built_in or shape not in _GUARDED:
+            return made
+        return cast("T", Guarded(made, shape, self.part(registered), shape.where(owner, registered.name)))
 
     def part(self, registered: Registered[Any]) -> Part:
         """Return what counts the failures of a registration, which is optional as its kind is.
@@ -229,7 +252,7 @@ class Kernel:
         needed = registered.essential or registered.shape in _NEVER_OFF or self.registries.replaces_built_in(registered)
         return self.failures.of(
             registered.owner,
-            registered.hook,
+            registered.shape.hook,
             registered.what,
             optional=not needed,
             provoked=registered.shape in _PROVOKED,
@@ -243,32 +266,6 @@ class Kernel:
         """
         owner = CALLING.get()
         return None if owner is None else self.failures.of(owner, SERVICE.hook, what, optional=True)
-
-    def _with_context(self, registered: Registered[Any], factory: Callable[P, T]) -> Callable[P, T]:
-        """Return a factory bound to the context that it asks for."""
-        shape = registered.shape
-        if registered.owner.built_in or shape is None or not shape.asks_for_context(factory):
-            return factory
-        context = self.context_of(registered)
-        return shape.bind(factory, context, context.settings)
-
-    def _isolated_filters(self, registered: Registered[MessageFilterFactory]) -> MessageFilterFactory:
-        factory = self._with_context(registered, registered.value)
-        part = self.part(registered)
-
-        def make(expression: str, codes: frozenset[int]) -> MessageFilter:
-            part.check()
-            try:
-                made = factory(expression, codes)
-                FILTER.check_made(registered.owner, registered.name, made)
-            except RefusedError:
-                raise
-            except PLUGIN_FAULTS as error:
-                part.failed(error, "its factory")
-                raise filter_failed(registered.name) from error
-            return IsolatedBitMapFilter(made, part) if isinstance(made, BitMapFilter) else IsolatedFilter(made, part)
-
-        return make
 
     def _tell(self, hook: str, *, builtins_raise: bool = False, **arguments: Any) -> None:
         for implementation in self._hooks.get(hook, ()):

@@ -1,6 +1,6 @@
 """What plugins must hand over, and how to say what they handed over instead.
 
-A shape says for each kind of thing what its factory is called with and which methods it makes: those of its port. It is looked
+A shape says for each kind of thing which methods its factory makes: those of its port. It is looked
 at once, while a broker is assembled: a mistake in a signature is an error at the start and in ``flintmq config check``, not a
 failure of the first message. A test holds the built-ins to the same.
 """
@@ -38,8 +38,6 @@ class Shape(msgspec.Struct, frozen=True):
     """As errors call it: ``dispatcher``."""
     hook: str
     """Where it is registered."""
-    arguments: Signature
-    """What the factory is called with."""
     methods: Mapping[str, Signature] = msgspec.field(default_factory=dict)
     """What it makes must have these; plain functions all of them."""
     optional: Mapping[str, Signature] = msgspec.field(default_factory=dict)
@@ -54,8 +52,6 @@ class Shape(msgspec.Struct, frozen=True):
     """Attributes that are values, not methods; all of them are needed."""
     one_of: bool = False
     """Whether at least one of the optional methods is needed."""
-    offers_context: bool = False
-    """Whether the factory may ask for a :class:`flintmq.core.kernel.hookspecs.PluginContext` besides."""
 
     def where(self, owner: PluginOrigin, name: object) -> str:
         """Return the start of every error about one registration."""
@@ -65,45 +61,12 @@ class Shape(msgspec.Struct, frozen=True):
         """Raise ``PluginError`` unless a third party's factory can be called as it will be; mypy checks those built in."""
         if owner.built_in:
             return
-        wrong = wrong_call(factory, self.arguments)
-        if wrong and (not self.asks_for_context(factory) or wrong_call(self.bind(factory, None, None), self.arguments)):
-            call = f"a plain function, called as factory({', '.join(self.arguments)})"
-            if self.offers_context:
-                call += f" or factory({', '.join((*self.arguments, 'context'))})"
-            raise PluginError(f"{self.where(owner, name)} needs a callable: expected {call}; found {wrong}")
-
-    def asks_for_context(self, factory: Any) -> bool:
-        """Return whether a factory takes more than it is called with: the context, or the settings."""
-        if not self.offers_context:
-            return False
-        return bool(self._named(factory)) or self._takes_one_more(factory)
-
-    def bind(self, factory: Any, context: object, settings: object) -> Callable[..., Any]:
-        """Return a factory that :meth:`asks_for_context` with what it asks for."""
-        named = self._named(factory)
-        if named:
-            given = {"context": context, "settings": settings}
-            return functools.partial(factory, **{name: given[name] for name in named})
-
-        def make(*arguments: Any) -> Any:
-            return factory(*arguments, context)
-
-        return make
-
-    def _takes_one_more(self, factory: Any) -> bool:
-        more = (*self.arguments, "context")
-        return bool(wrong_call(factory, self.arguments)) and not wrong_call(factory, more)
-
-    def _named(self, factory: Any) -> list[str]:
-        """``context`` and ``settings``, where they are names of further arguments."""
-        try:
-            parameters = inspect.signature(factory, follow_wrapped=False).parameters.values()
-        except (TypeError, ValueError):
-            return []
-        positional = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-        own = positional[: len(self.arguments)]
-        by_name = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
-        return [name for name in by_name if name in ("context", "settings") and name not in own]
+        wrong = wrong_call(factory, ("context",))
+        if wrong:
+            raise PluginError(
+                f"{self.where(owner, name)} needs a callable: expected a plain function, called as factory(context); "
+                f"found {wrong}"
+            )
 
     def check_made(self, owner: PluginOrigin, name: object, made: object) -> None:
         """Raise ``PluginError`` unless what the factory made has the methods it will be asked for."""
@@ -264,10 +227,8 @@ def _methods(*ports: type) -> dict[str, Signature]:
 def _of_port(
     kind: str,
     hook: str,
-    arguments: Signature,
     port: type,
     *optional: type,
-    offers_context: bool = False,
     resting: Mapping[str, object] | None = None,
     passed_on: tuple[str, ...] = (),
     **results: Any,
@@ -285,37 +246,29 @@ def _of_port(
     return Shape(
         kind,
         hook,
-        arguments,
         methods,
         more,
         results,
         resting or {},
         passed_on,
         tuple(values),
-        offers_context=offers_context,
     )
 
-
-_CONTEXT: Final = ("context",)
-_SERVER: Final = ("server",)
-_API: Final = ("api",)
 
 DISPATCHER: Final = _of_port(
     "dispatcher",
     "flintmq_dispatchers",
-    _CONTEXT,
     ports.CommitLogDispatcher,
     ports.SupportsCommitted,
     ports.SupportsCatchUp,
     ports.SupportsTruncate,
     ports.SupportsClose,
 )
-CONSUME_QUEUES: Final = _of_port("dispatcher", "flintmq_dispatchers", _CONTEXT, ports.ConsumeQueues)
+CONSUME_QUEUES: Final = _of_port("dispatcher", "flintmq_dispatchers", ports.ConsumeQueues)
 """What the dispatcher ``consume_queue`` must be able to do."""
 FLUSH_STRATEGY: Final = _of_port(
     "flush strategy",
     "flintmq_flush_services",
-    _CONTEXT,
     ports.FlushCommitLogService,
     ports.SupportsFlushSoon,
     submit=_wrong_waiter,
@@ -324,15 +277,12 @@ FLUSH_STRATEGY: Final = _of_port(
 POOL: Final = _of_port(
     "transient store pool",
     "flintmq_transient_store_pools",
-    ("buffers", "size_bytes"),
     ports.TransientStorePool,
-    offers_context=True,
     borrow=lambda made: "" if made is None or isinstance(made, memoryview) else "a writable memoryview, or None",
 )
 INDEX_BUILDER: Final = _of_port(
     "index builder",
     "flintmq_index_builders",
-    _CONTEXT,
     ports.IndexBuilder,
     ports.SupportsCommitted,
     ports.SupportsCommittedBelow,
@@ -344,25 +294,20 @@ INDEX_BUILDER: Final = _of_port(
     committed=wrong_offset,
     committed_below=wrong_offset,
 )
-PROCESSOR: Final = Shape("request processor", "flintmq_request_processors", ("broker",), offers_context=True)
+PROCESSOR: Final = Shape("request processor", "flintmq_request_processors")
 """What it makes is looked at by :mod:`flintmq.remoting.server.request_table`: it knows handlers."""
 FILTER: Final = _of_port(
     "message filter",
     "flintmq_message_filters",
-    ("expression", "codes"),
     ports.MessageFilter,
     ports.BitMapFilter,
-    offers_context=True,
 )
-AUTHENTICATOR: Final = _of_port(
-    "authenticator", "flintmq_authenticators", ("settings",), ports.Authenticator, ports.SupportsClose
-)
-DEFAULT_PROCESSOR: Final = Shape("default processor", "flintmq_default_processors", _SERVER, offers_context=True)
+AUTHENTICATOR: Final = _of_port("authenticator", "flintmq_authenticators", ports.Authenticator, ports.SupportsClose)
+DEFAULT_PROCESSOR: Final = Shape("default processor", "flintmq_default_processors")
 """What it makes is looked at by :mod:`flintmq.remoting.server.request_table`."""
 CONNECTION_LISTENER: Final = Shape(
     "connection listener",
     "flintmq_connection_listeners",
-    _SERVER,
     optional={
         "on_channel_connect": ("channel",),
         "on_channel_close": ("channel",),
@@ -370,29 +315,24 @@ CONNECTION_LISTENER: Final = Shape(
         "on_channel_idle": ("channel",),
     },
     one_of=True,
-    offers_context=True,
 )
 RPC_HOOK: Final = Shape(
     "RPC hook",
     "flintmq_rpc_hooks",
-    _SERVER,
     optional={"do_before_request": ("request",), "do_after_response": ("request", "response")},
     one_of=True,
-    offers_context=True,
 )
-SERVICE: Final = Shape("service", "flintmq_services", _API, offers_context=True)
+SERVICE: Final = Shape("service", "flintmq_services")
 """What it makes is looked at by :mod:`flintmq.programs.broker.services`: its methods may be ``async def``."""
 INTAKE_STEP: Final = _of_port(
     "intake step",
     "flintmq_intake_steps",
-    _API,
     ports.IntakeStep,
     ports.ChecksAhead,
     ports.ChecksBatches,
-    offers_context=True,
     resting={"take": False, "would_take": None, "check_batch": None},
     take=lambda result: "" if result is None or isinstance(result, bool) else "a bool",
 )
-SYSTEM_TOPIC: Final = Shape("system topic", "flintmq_system_topics", ())
-CONFIG_SECTION: Final = Shape("config section", "flintmq_config_sections", ())
-COMMAND: Final = Shape("command", "flintmq_cli_commands", ())
+SYSTEM_TOPIC: Final = Shape("system topic", "flintmq_system_topics")
+CONFIG_SECTION: Final = Shape("config section", "flintmq_config_sections")
+COMMAND: Final = Shape("command", "flintmq_cli_commands")

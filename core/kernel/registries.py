@@ -15,13 +15,14 @@ from flintmq.core.kernel import plugin_shapes
 from flintmq.core.kernel.hookspecs import (
     AuthenticatorFactory,
     DispatcherFactory,
+    FilterFactory,
     IndexBuilderFactory,
     IntakeStepFactory,
     PoolFactory,
 )
 from flintmq.core.kernel.plugin_info import PluginOrigin
 from flintmq.core.kernel.plugin_shapes import Shape, shown
-from flintmq.core.kernel.ports import FlushStrategy, MessageFilterFactory, SystemTopic
+from flintmq.core.kernel.ports import FlushStrategy, SystemTopic
 from flintmq.core.kernel.ports.processor import ProcessorFactory, RequestDeclaration
 from flintmq.core.kernel.registry import (
     LOOP_POOLS,
@@ -56,16 +57,18 @@ class Registries:
     def __init__(self) -> None:
         self.dispatchers: Registry[DispatcherFactory[Any]] = Registry(plugin_shapes.DISPATCHER, "dispatchers")
         self.flush_strategies: Registry[FlushStrategy[Any]] = Registry(plugin_shapes.FLUSH_STRATEGY, "flush.strategy")
-        self.pools: Registry[PoolFactory] = Registry(plugin_shapes.POOL, "flush.pool")
+        self.pools: Registry[PoolFactory[Any]] = Registry(plugin_shapes.POOL, "flush.pool")
         self.index_builders: Registry[IndexBuilderFactory[Any]] = Registry(plugin_shapes.INDEX_BUILDER, "index.builder")
         self.processors: Registry[ProcessorSpec] = Registry(plugin_shapes.PROCESSOR)
-        self.filters: Registry[MessageFilterFactory] = Registry(plugin_shapes.FILTER)
-        self.authenticators: Registry[AuthenticatorFactory] = Registry(plugin_shapes.AUTHENTICATOR, "authenticators")
+        self.filters: Registry[FilterFactory[Any]] = Registry(plugin_shapes.FILTER)
+        self.authenticators: Registry[AuthenticatorFactory[Any]] = Registry(
+            plugin_shapes.AUTHENTICATOR, "authenticators"
+        )
         self.default_processors: Registry[ServerPart] = Registry(plugin_shapes.DEFAULT_PROCESSOR)
         self.connection_listeners: Registry[ServerPart] = Registry(plugin_shapes.CONNECTION_LISTENER)
         self.rpc_hooks: Registry[ServerPart] = Registry(plugin_shapes.RPC_HOOK)
         self.services: Registry[ServiceFactory] = Registry(plugin_shapes.SERVICE)
-        self.intake_steps: Registry[IntakeStepFactory] = Registry(plugin_shapes.INTAKE_STEP)
+        self.intake_steps: Registry[IntakeStepFactory[Any]] = Registry(plugin_shapes.INTAKE_STEP)
         self.system_topics: Registry[SystemTopic] = Registry(plugin_shapes.SYSTEM_TOPIC)
         self.config_sections: Registry[type[Any]] = Registry(plugin_shapes.CONFIG_SECTION)
         self.cli_commands: Registry[CommandSpec] = Registry(plugin_shapes.COMMAND)

@@ -34,20 +34,15 @@ class Registered(msgspec.Struct, Generic[T], frozen=True):
     name: str
     value: T
     owner: PluginOrigin
+    shape: Shape
+    """What its factory makes."""
     essential: bool = False
     """Its failure stops acknowledgements (dispatchers only)."""
-    shape: Shape | None = None
-    """What its factory makes; None without a factory."""
 
     @property
     def what(self) -> str:
         """Return its name in errors: ``dispatcher 'audit'``."""
-        return f"{self.shape.kind if self.shape is not None else 'registration'} '{self.name}'"
-
-    @property
-    def hook(self) -> str:
-        """Return the hook it is registered with; empty without a factory."""
-        return self.shape.hook if self.shape is not None else ""
+        return f"{self.shape.kind} '{self.name}'"
 
     @property
     def full_name(self) -> str:
@@ -87,7 +82,7 @@ class Registry(Generic[T]):
                 )
             if entry.name == name and entry.owner.built_in and owner.built_in:
                 raise PluginError(f"{owner}: the {self.kind} '{name}' is registered by {entry.owner} already")
-        self._entries.append(Registered(name, value, owner, essential, self.shape))
+        self._entries.append(Registered(name, value, owner, self.shape, essential))
 
     def pick(self, name: str) -> Registered[T]:
         """Return what a name of the configuration means: ``name`` or ``plugin/name``.

@@ -18,7 +18,7 @@ from flintmq.config.sections.models import AclAccount
 from flintmq.core.errors import RefusedError, StoreError
 from flintmq.core.io import fastjson
 from flintmq.core.io.clock import SYSTEM_CLOCK
-from flintmq.core.kernel.hookspecs import RegisterAuthenticator, RegisterProcessor, hookimpl
+from flintmq.core.kernel.hookspecs import PluginContext, RegisterAuthenticator, RegisterProcessor, hookimpl
 from flintmq.core.kernel.ports import Authenticator
 from flintmq.core.kernel.ports.access import ADMIN, Access, AccessRule
 from flintmq.core.kernel.ports.processor import DeclaredProcessor, Request, Response, declared_by, handles
@@ -51,17 +51,21 @@ class AclPlugin:
 
     @hookimpl
     def flintmq_authenticators(self, register: RegisterAuthenticator) -> None:
-        register(NAME, make_authenticator)
+        register(NAME, _make_authenticator)
 
     @hookimpl
     def flintmq_request_processors(self, register: RegisterProcessor) -> None:
-        register(NAME, declared_by(AclProcessor), _make_processor)
+        register(NAME, declared_by(AclProcessor), lambda context: _make_processor(context.api))
 
     @hookimpl
     def flintmq_broker_starting(self, api: BrokerApi) -> None:
         found = _acl_among(api.server.authenticators)
         if found is not None:
             found.topic_at = partial(topic_of_record, api)
+
+
+def _make_authenticator(context: PluginContext[BrokerConfig]) -> AclAuthenticator:
+    return make_authenticator(context.settings)
 
 
 def make_authenticator(config: BrokerConfig) -> AclAuthenticator:

@@ -15,6 +15,6 @@ class AlarmsPlugin:
 
     @hookimpl
     def flintmq_services(self, register: RegisterService) -> None:
-        register("store_alarms", StoreAlarms)
-        register("group_alarms", GroupAlarms)
-        register("process_alarms", ProcessAlarms)
+        register("store_alarms", lambda context: StoreAlarms(context.api))
+        register("group_alarms", lambda context: GroupAlarms(context.api))
+        register("process_alarms", lambda context: ProcessAlarms(context.api))

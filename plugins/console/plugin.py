@@ -20,7 +20,7 @@ class ConsolePlugin:
 
     @hookimpl
     def flintmq_services(self, register: RegisterService) -> None:
-        register("console", make_service)
+        register("console", lambda context: make_service(context.api))
 
 
 def make_service(api: BrokerApi) -> Service | None:

@@ -59,15 +59,15 @@ class DelayPlugin:
 
     @hookimpl
     def flintmq_services(self, register: RegisterService) -> None:
-        register("delay", DelayService)
+        register("delay", lambda context: DelayService(context.api))
 
     @hookimpl
     def flintmq_intake_steps(self, register: RegisterIntakeStep) -> None:
-        register("delay", DelayStep)
+        register("delay", lambda context: DelayStep(context.api))
 
     @hookimpl
     def flintmq_request_processors(self, register: RegisterProcessor) -> None:
-        register("delay_offset", declared_by(DelayOffsetProcessor), DelayOffsetProcessor)
+        register("delay_offset", declared_by(DelayOffsetProcessor), lambda context: DelayOffsetProcessor(context.api))
 
 
 class DelayStep:

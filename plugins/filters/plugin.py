@@ -35,8 +35,8 @@ class FiltersPlugin:
 
     @hookimpl
     def flintmq_message_filters(self, register: RegisterFilter) -> None:
-        register("TAG", tag_filter)
-        register("SQL92", _sql92_filter)
+        register("TAG", lambda _context: tag_filter)
+        register("SQL92", lambda _context: _sql92_filter)
 
     @hookimpl
     def flintmq_dispatchers(self, register: RegisterDispatcher) -> None:
@@ -44,7 +44,7 @@ class FiltersPlugin:
 
     @hookimpl
     def flintmq_services(self, register: RegisterService) -> None:
-        register("filters", FilterService)
+        register("filters", lambda context: FilterService(context.api))
 
 
 def _sql92_filter(expression: str, codes: frozenset[int]) -> MessageFilter:

@@ -23,7 +23,7 @@ class MetricsPlugin:
 
     @hookimpl
     def flintmq_services(self, register: RegisterService) -> None:
-        register("metrics", make_service)
+        register("metrics", lambda context: make_service(context.api))
 
 
 def make_service(api: BrokerApi) -> Service | None:

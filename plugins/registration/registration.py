@@ -278,7 +278,7 @@ class RegistrationPlugin:
 
     @hookimpl
     def flintmq_services(self, register: RegisterService) -> None:
-        register("registration", _make)
+        register("registration", lambda context: _make(context.api))
 
 
 def _make(api: BrokerApi) -> Registration | None:

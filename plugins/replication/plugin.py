@@ -22,7 +22,7 @@ class ReplicationPlugin:
 
     @hookimpl
     def flintmq_services(self, register: RegisterService) -> None:
-        register("replication", _make)
+        register("replication", lambda context: _make(context.api))
 
 
 def _make(api: BrokerApi) -> Service | None:

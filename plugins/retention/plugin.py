@@ -39,11 +39,11 @@ class RetentionPlugin:
 
     @hookimpl
     def flintmq_services(self, register: RegisterService) -> None:
-        register("retention", RetentionService)
+        register("retention", lambda context: RetentionService(context.api))
 
     @hookimpl
     def flintmq_request_processors(self, register: RegisterProcessor) -> None:
-        register("retention", declared_by(RetentionProcessor), RetentionProcessor)
+        register("retention", declared_by(RetentionProcessor), lambda context: RetentionProcessor(context.api))
 
 
 class RetentionProcessor(DeclaredProcessor):

@@ -39,11 +39,11 @@ class RetryPlugin:
 
     @hookimpl
     def flintmq_intake_steps(self, register: RegisterIntakeStep) -> None:
-        register("retry", RetryStep)
+        register("retry", lambda context: RetryStep(context.api))
 
     @hookimpl
     def flintmq_request_processors(self, register: RegisterProcessor) -> None:
-        register("send_back", declared_by(SendBackProcessor), SendBackProcessor)
+        register("send_back", declared_by(SendBackProcessor), lambda context: SendBackProcessor(context.api))
 
 
 class RetryStep:

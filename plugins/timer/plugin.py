@@ -45,11 +45,11 @@ class TimerPlugin:
 
     @hookimpl
     def flintmq_services(self, register: RegisterService) -> None:
-        register("timer", TimerService)
+        register("timer", lambda context: TimerService(context.api))
 
     @hookimpl
     def flintmq_intake_steps(self, register: RegisterIntakeStep) -> None:
-        register("timer", timer_step)
+        register("timer", lambda context: timer_step(context.api))
 
 
 class TimerStep:

@@ -23,11 +23,11 @@ class TracingPlugin:
 
     @hookimpl
     def flintmq_services(self, register: RegisterService) -> None:
-        register("tracing", make_service)
+        register("tracing", lambda context: make_service(context.api))
 
     @hookimpl(tryfirst=True)
     def flintmq_intake_steps(self, register: RegisterIntakeStep) -> None:
-        register("tracing", make_step)
+        register("tracing", lambda context: make_step(context.api))
 
 
 def make_service(api: BrokerApi) -> Service | None:

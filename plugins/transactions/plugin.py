@@ -60,23 +60,23 @@ class TransactionsPlugin:
 
     @hookimpl
     def flintmq_services(self, register: RegisterService) -> None:
-        register("transactions", TransactionsService)
+        register("transactions", lambda context: TransactionsService(context.api))
 
     @hookimpl
     def flintmq_intake_steps(self, register: RegisterIntakeStep) -> None:
-        register("transactions", TransactionStep)
+        register("transactions", lambda context: TransactionStep(context.api))
 
     @hookimpl
     def flintmq_request_processors(self, register: RegisterProcessor) -> None:
         register(
             "end_transaction",
             declared_by(EndTransactionProcessor),
-            lambda api: EndTransactionProcessor(api, api.part(TransactionsService).transactions),
+            lambda context: EndTransactionProcessor(context.api, context.api.part(TransactionsService).transactions),
         )
         register(
             "resume_check",
             declared_by(ResumeCheckProcessor),
-            lambda api: ResumeCheckProcessor(api, api.part(TransactionsService).transactions),
+            lambda context: ResumeCheckProcessor(context.api, context.api.part(TransactionsService).transactions),
         )
 
 

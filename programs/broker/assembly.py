@@ -20,6 +20,7 @@ from flintmq.core.broker.topics import TopicConfigManager, boot_topics
 from flintmq.core.errors import StoreError, store_errors
 from flintmq.core.io.config_journal import ConfigJournal
 from flintmq.core.io.config_manager import JsonFile
+from flintmq.core.kernel.hookspecs import ApiContext
 from flintmq.core.kernel.ports import Measurement
 from flintmq.core.kernel.ports.alarm import WARNING, Alarm
 from flintmq.core.log.epochs import MASTER
@@ -92,7 +93,7 @@ class Assembly:
         held.push_async_callback(in_thread_to_its_end, store.close)
         counted = frozenset(topic.name for topic in features if topic.counts_queues)
         lacking = _check_small_files(store)
-        authenticators = Authenticators(kernel, settings, config, config.authenticators_in_force, acl_key="acl.enable")
+        authenticators = Authenticators(kernel, config, config.authenticators_in_force, acl_key="acl.enable")
         authenticators.start(timers)
         self.served = self._server(clock, authenticators)
         self._port = BrokerServer(self.served.server, pools.get, authenticators.in_force)
@@ -128,7 +129,7 @@ class Assembly:
         self.services.make(state.api, state.followers)
         held.push_async_callback(self.services.stop)
         for entry in kernel.registries.intake_steps.all():
-            step = kernel.guarded(entry, entry.value)(state.api)
+            step = kernel.make(entry, entry.value, kernel.context(entry, ApiContext, api=state.api))
             if step is not None:
                 state.intake_steps.add(step)
         self._publish()

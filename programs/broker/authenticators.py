@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
+import attrs
+
 from flintmq.config import BrokerConfig
 from flintmq.config.errors import ConfigError
 from flintmq.core.errors import PluginError
 from flintmq.core.kernel.failures import Part
-from flintmq.core.kernel.hookspecs import AuthenticatorFactory
+from flintmq.core.kernel.hookspecs import AuthenticatorFactory, PluginContext
 from flintmq.core.kernel.kernel import Kernel
 from flintmq.core.kernel.ports import Authenticator, ReloadingAuthenticator
 from flintmq.core.kernel.ports.processor import Request
 from flintmq.core.kernel.registry import Registered
-from flintmq.programs.broker.loading import PluginSettings
 from flintmq.programs.broker.service import Timers
 
 ACL: Final = "acl"
@@ -26,8 +27,7 @@ class Authenticators:
 
     Args:
         kernel: the plugins.
-        settings: the plugins' sections of the configuration.
-        config: the whole configuration, for authenticators whose plugin has no section.
+        config: the whole configuration, given to authenticators whose plugin has no section.
         names: the names of the authenticators, in the order in which they are asked.
         acl_key: the setting that enables the authenticator ``acl``.
 
@@ -36,11 +36,9 @@ class Authenticators:
         PluginError: a name is unknown, or a factory fails.
     """
 
-    def __init__(
-        self, kernel: Kernel, settings: PluginSettings, config: BrokerConfig, names: Iterable[str], *, acl_key: str
-    ) -> None:
+    def __init__(self, kernel: Kernel, config: BrokerConfig, names: Iterable[str], *, acl_key: str) -> None:
         self._kernel = kernel
-        self._registered: dict[int, Registered[AuthenticatorFactory]] = {}
+        self._registered: dict[int, Registered[AuthenticatorFactory[Any]]] = {}
         made: list[Authenticator] = []
         for name in names:
             try:
@@ -50,8 +48,10 @@ class Authenticators:
                     raise
                 text = f"access control ('{acl_key}') is missing: {error}; see 'disabled_plugins'"
                 raise ConfigError(text, key=acl_key) from error
-            own = config if kernel.registries.section_for(entry) is None else settings.of(entry)
-            one = kernel.guarded(entry, entry.value)(own)
+            context = kernel.context(entry, PluginContext)
+            if kernel.registries.section_for(entry) is None:
+                context = attrs.evolve(context, settings=config)
+            one = kernel.make(entry, entry.value, context)
             made.append(one if entry.owner.built_in else _Noted(one, kernel.part(entry)))
             self._registered[id(made[-1])] = entry
         self.in_force = tuple(made)

@@ -11,7 +11,6 @@ from flintmq.config.errors import ConfigError
 from flintmq.config.loading.schema import KEYS
 from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
 from flintmq.core.kernel.failures import Failures
-from flintmq.core.kernel.hookspecs import PluginContext
 from flintmq.core.kernel.kernel import Kernel
 from flintmq.core.kernel.ports import FlushStrategy
 from flintmq.core.kernel.registry import Registered
@@ -113,14 +112,13 @@ class PluginSettings:
     ) -> None:
         self._kernel = kernel
         self.loaded = loaded
-        self._clock = clock
         self._models: dict[str, type[Any]] = {
             entry.name: entry.value for entry in kernel.registries.config_sections.all()
         }
         self._flushes = flushes
         self._strategies = kernel.registries.flush_strategies.all(loaded.config.flush.strategy) if flushes else ()
         self._made: dict[str, Any] = {}
-        kernel.context_of = self.context
+        kernel.settings_of = self.of
 
     @property
     def models(self) -> dict[str, type[Any]]:
@@ -163,7 +161,3 @@ class PluginSettings:
         if strategy.settings_model is None:
             return self.of(registered)
         return self.loaded.section(f"flush.{strategy.name}", strategy.settings_model)
-
-    def context(self, registered: Registered[Any]) -> PluginContext[Any]:
-        """Return the context for a factory that takes one. Raises ConfigError."""
-        return PluginContext(self.of(registered), self._clock)

@@ -12,6 +12,7 @@ from flintmq.config.sections.server import ListenSection
 from flintmq.config.sections.service import AdmissionSection
 from flintmq.core.io.clock import Clock
 from flintmq.core.kernel.failures import PLUGIN_FAULTS
+from flintmq.core.kernel.hookspecs import ApiContext
 from flintmq.core.kernel.kernel import Kernel
 from flintmq.core.kernel.plugin_shapes import DEFAULT_PROCESSOR, PROCESSOR, check_not_awaitable, is_async
 from flintmq.core.kernel.ports import Measurement
@@ -199,7 +200,7 @@ class PluginServer:
             yield Measurement("flintmq_refusals_total", count, {"reason": reason}, "counter")
 
     def _made(self, entry: Registered[Any], owner: object) -> Any:
-        return self.kernel.guarded(entry, entry.value.factory)(owner)
+        return self.kernel.make(entry, entry.value.factory, self.kernel.context(entry, ApiContext, api=owner))
 
     def _made_of(self, registry: Registry[ServerPart], owner: object) -> Iterator[tuple[Registered[ServerPart], Any]]:
         return ((entry, self._made(entry, owner)) for entry in registry.every() if entry.value.is_for(self._at))

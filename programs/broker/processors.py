@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
-from flintmq.core.kernel.hookspecs import RegisterProcessor, hookimpl
+from flintmq.core.kernel.hookspecs import ApiContext, RegisterProcessor, hookimpl
 from flintmq.core.kernel.ports.processor import declared_by
 from flintmq.programs.broker.broker_report import BrokerReportProcessor
 from flintmq.remoting.processors.admin_broker import AdminBrokerProcessor
@@ -17,7 +18,7 @@ from flintmq.remoting.processors.query_message import QueryMessageProcessor
 from flintmq.remoting.processors.reply_message import ReplyMessageProcessor
 from flintmq.remoting.processors.send_message import SendMessageProcessor
 
-_PROCESSORS: Final[dict[str, type]] = {
+_PROCESSORS: Final[dict[str, type[Any]]] = {
     "send_message": SendMessageProcessor,
     "pull_message": PullMessageProcessor,
     "reply_message": ReplyMessageProcessor,
@@ -40,4 +41,8 @@ class ProcessorsPlugin:
     @hookimpl
     def flintmq_request_processors(self, register: RegisterProcessor) -> None:
         for name, made in _PROCESSORS.items():
-            register(name, declared_by(made), made)
+            register(name, declared_by(made), partial(_make, made))
+
+
+def _make(processor: type[Any], context: ApiContext[object]) -> Any:
+    return processor(context.api)

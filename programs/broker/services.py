@@ -13,6 +13,7 @@ import msgspec
 from flintmq.core.broker.alarms import ALARMS_MAX, cleaned
 from flintmq.core.errors import PluginError, StoreError
 from flintmq.core.kernel.failures import PLUGIN_FAULTS
+from flintmq.core.kernel.hookspecs import ApiContext
 from flintmq.core.kernel.plugin_shapes import SERVICE, is_async, shown, wrong_call, wrong_word
 from flintmq.core.kernel.ports import (
     WARNING,
@@ -90,7 +91,7 @@ class Services:
             PluginError: a factory fails, or does not return a service; names the plugin.
         """
         for entry in self._kernel.registries.services.all():
-            made = self._kernel.guarded(entry, entry.value)(api)
+            made = self._kernel.make(entry, entry.value, self._kernel.context(entry, ApiContext, api=api))
             if made is not None:
                 _check(entry, made)
                 self._made.append((entry, made))
@@ -180,7 +181,7 @@ class Services:
             TimeoutError: the call was abandoned.
         """
         owner = entry.owner
-        with self._kernel.failures.of(owner, entry.hook, f"{doing} {entry.what}").making():
+        with self._kernel.failures.of(owner, entry.shape.hook, f"{doing} {entry.what}").making():
             returned: object = call()
             if not inspect.isawaitable(returned):
                 if returned is not None and not owner.built_in:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, cast
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import attrs
 
 from flintmq.core.errors import StoreError
-from flintmq.core.kernel.hookspecs import DispatcherContext, FolderContext
+from flintmq.core.kernel.hookspecs import DispatcherContext, FolderContext, PoolContext
 from flintmq.core.kernel.isolation import IsolatedDispatcher
 from flintmq.core.kernel.plugin_shapes import CONSUME_QUEUES, INDEX_BUILDER
 from flintmq.core.kernel.ports import (
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from flintmq.core.kernel.registry import Registered
     from flintmq.programs.broker.loading import PluginSettings
 
+C = TypeVar("C")
+
 log = event_log("flintmq.broker")
 
 FILTER_BITMAP: Final = "filter_bitmap"
@@ -62,16 +65,13 @@ class StoreAssembly:
     ) -> None:
         self._config = config
         self._kernel = kernel
-        self._settings = settings
-        self._clock = clock
-        kernel.probe_filters()
         self.filters: Mapping[str, MessageFilterFactory] = {
             kind: kernel.filter_factory(kind) for kind in kernel.registries.filters.names()
         }
         """The factories of message filters, keyed by expression type."""
         self._named = self._named_dispatchers()
         registered = kernel.registries.flush_strategies.pick(config.flush.strategy)
-        strategy = attrs.evolve(registered.value, factory=kernel.guarded(registered, registered.value.factory))
+        strategy = attrs.evolve(registered.value, factory=partial(kernel.make, registered, registered.value.factory))
         of_strategy = settings.of_strategy(registered)
         self.waits_for_flushes = strategy.synchronous or strategy.uses_pool
         """Whether appended messages become readable only after a flush or a commit."""
@@ -108,8 +108,8 @@ class StoreAssembly:
             elif entry.name == CONSUME_QUEUE:
                 made = opened.consume_queues
             else:
-                context = DispatcherContext(store=opened, **self._given(entry, opened.folder))
-                made = self._kernel.guarded(entry, entry.value)(context)
+                context = self._context(entry, DispatcherContext, opened.folder, store=opened)
+                made = self._kernel.make(entry, entry.value, context)
             essential = entry.essential or name == CONSUME_QUEUE
             dispatchers.append(IsolatedDispatcher(made, part, essential=essential, name=name))
         return dispatchers
@@ -120,7 +120,10 @@ class StoreAssembly:
         config = self._config
         buffers = getattr(settings, "pool_size", config.flush.commit_real_time.pool_size)
         registered = self._kernel.registries.pools.pick(config.flush.pool)
-        return self._kernel.guarded(registered, registered.value)(buffers, config.store.commit_log_file_bytes)
+        context = self._kernel.context(
+            registered, PoolContext, buffers=buffers, size_bytes=config.store.commit_log_file_bytes
+        )
+        return self._kernel.make(registered, registered.value, context)
 
     def _named_dispatchers(self) -> tuple[Registered[Any], ...]:
         """Return the dispatchers of the configuration that are switched on, in its order."""
@@ -145,14 +148,13 @@ class StoreAssembly:
         """Make the dispatcher ``consume_queue`` of the configuration."""
         (entry,) = [one for one in self._named if one.name == CONSUME_QUEUE and one.shape is not INDEX_BUILDER]
         make = cast("Callable[[FolderContext[Any]], CommitLogDispatcher]", entry.value)  # needs no open store
-        made = self._kernel.guarded(entry, make)(FolderContext(**self._given(entry, folder)))
+        made = self._kernel.make(entry, make, self._context(entry, FolderContext, folder))
         CONSUME_QUEUES.check_made(entry.owner, entry.name, made)
         return cast("ConsumeQueues", made)
 
     def _make_index(self, folder: StoreFolder) -> IndexBuilder:
         entry = self._kernel.registries.index_builders.pick(self._config.index.builder)
-        return self._kernel.guarded(entry, entry.value)(FolderContext(**self._given(entry, folder)))
+        return self._kernel.make(entry, entry.value, self._context(entry, FolderContext, folder))
 
-    def _given(self, registered: Registered[Any], folder: StoreFolder) -> dict[str, Any]:
-        settings = self._settings.of(registered)
-        return {"folder": folder, "settings": settings, "clock": self._clock, "filters": self.filters}
+    def _context(self, entry: Registered[Any], kind: Callable[..., C], folder: StoreFolder, **given: object) -> C:
+        return self._kernel.context(entry, kind, folder=folder, filters=self.filters, **given)

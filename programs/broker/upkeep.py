@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from flintmq.core.broker.stats_table import SAMPLE_INTERVAL_S
 from flintmq.core.errors import StoreError
 from flintmq.core.io.config_manager import PERSIST_INTERVAL_S
-from flintmq.core.kernel.hookspecs import RegisterService, hookimpl
+from flintmq.core.kernel.hookspecs import ApiContext, RegisterService, hookimpl
 from flintmq.core.log_events import event_log
 from flintmq.programs.broker.kept_consumers import KeptConsumers
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from flintmq.core.broker.api import BrokerApi
     from flintmq.core.io.clock import Clock
+    from flintmq.core.kernel.ports import Service
 
 log = event_log("flintmq.broker")
 
@@ -41,10 +43,15 @@ class UpkeepPlugin:
     @hookimpl
     def flintmq_services(self, register: RegisterService) -> None:
         for name, made in (("tables", TableKeeper), ("clients", ClientExpiry), ("held_pulls", HeldPulls)):
-            register(name, made)
+            register(name, partial(_made, made))
         # Its file is written before held pulls are answered, and come again.
-        register("kept_consumers", KeptConsumers)
-        register("statistics", Statistics)
+        register("kept_consumers", partial(_made, KeptConsumers))
+        register("statistics", partial(_made, Statistics))
+
+
+def _made(kind: Callable[[BrokerApi], Service], context: ApiContext[object]) -> Service:
+    """Create a service of a class that takes the API alone."""
+    return kind(context.api)
 
 
 class _Table(Protocol):

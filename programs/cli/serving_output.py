@@ -23,8 +23,7 @@ from flintmq.programs.cli.log_file import LogFile
 from flintmq.programs.cli.output_thread import OutputThread, write_all
 
 if TYPE_CHECKING:
-    from flintmq.core.broker.api import BrokerApi
-    from flintmq.core.kernel.hookspecs import RegisterService
+    from flintmq.core.kernel.hookspecs import ApiContext, RegisterService
 
 log = event_log("flintmq.log")
 
@@ -170,7 +169,7 @@ class ServingOutput:
     def flintmq_services(self, register: RegisterService) -> None:
         register("serving_output", self._service)
 
-    def _service(self, _api: BrokerApi) -> ServingOutput:
+    def _service(self, _context: ApiContext[object]) -> ServingOutput:
         return self
 
     def start(self) -> None:

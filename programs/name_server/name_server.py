@@ -191,7 +191,7 @@ class NameServer(Service):
             whole.listen,
             idle_timeout_ms=self.config.idle_timeout_ms,
             clock=self._clock,
-            authenticators=Authenticators(kernel, settings, whole, names, acl_key="nameserver.acl_enable"),
+            authenticators=Authenticators(kernel, whole, names, acl_key="nameserver.acl_enable"),
             on_closed=self._channel_closed,
         )
         return self._served

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-from flintmq.core.kernel.hookspecs import RegisterProcessor, hookimpl
+from flintmq.core.kernel.hookspecs import ApiContext, RegisterProcessor, hookimpl
 from flintmq.core.kernel.ports.processor import declared_by
 from flintmq.remoting.processors.namesrv import NamesrvConfigProcessor, NamesrvRouteProcessor
 
@@ -23,11 +23,13 @@ class NamesrvProcessorsPlugin:
         register("kv_config", declared_by(NamesrvConfigProcessor), _kv_config, at="nameserver")
 
 
-def _routes(server: NameServer) -> NamesrvRouteProcessor:
+def _routes(context: ApiContext[object]) -> NamesrvRouteProcessor:
+    server = cast("NameServer", context.api)
     return NamesrvRouteProcessor(
         server.routes, server.kv, lambda: server.settings.config.order_message_enable, server.listener_names
     )
 
 
-def _kv_config(server: NameServer) -> NamesrvConfigProcessor:
+def _kv_config(context: ApiContext[object]) -> NamesrvConfigProcessor:
+    server = cast("NameServer", context.api)
     return NamesrvConfigProcessor(server.kv, server.settings)

@@ -12,8 +12,7 @@ from flintmq.core.kernel.hookspecs import hookimpl
 from flintmq.core.kernel.ports.alarm import CRITICAL, Alarm
 
 if TYPE_CHECKING:
-    from flintmq.core.broker.api import BrokerApi
-    from flintmq.core.kernel.hookspecs import RegisterService
+    from flintmq.core.kernel.hookspecs import ApiContext, RegisterService
 
 
 @attrs.define
@@ -38,7 +37,7 @@ class Supervised:
     def flintmq_services(self, register: RegisterService) -> None:
         register("supervised", self._service)
 
-    def _service(self, _api: BrokerApi) -> Supervised:
+    def _service(self, _context: ApiContext[object]) -> Supervised:
         return self
 
     def told(self, line: bytes) -> None:

@@ -115,7 +115,7 @@ class Filter(Kind):
 
     @hookimpl
     def flintmq_message_filters(self, register: Any) -> None:
-        register("MINE", lambda expression, codes: self)
+        register("MINE", lambda context: lambda expression, codes: self)
 
     def matches_tags_code(self, tags_code: int) -> bool:
         return True
@@ -131,7 +131,7 @@ class Filter(Kind):
 class Processor(Kind):
     @hookimpl
     def flintmq_request_processors(self, register: Any) -> None:
-        register("mine", (CODE,), lambda broker: self)
+        register("mine", (CODE,), lambda context: self)
 
     def handlers(self) -> Mapping[int, Callable[[Request], Any]]:
         return {CODE: self.handle}
@@ -161,13 +161,13 @@ class DefaultProcessor(Processor):
 
     @hookimpl
     def flintmq_default_processors(self, register: Any) -> None:
-        register("mine", lambda server: self)
+        register("mine", lambda context: self)
 
 
 class Listener(Kind):
     @hookimpl
     def flintmq_connection_listeners(self, register: Any) -> None:
-        register("mine", lambda server: self)
+        register("mine", lambda context: self)
 
     def on_channel_connect(self, channel: Any) -> Any:
         return self.act()
@@ -184,7 +184,7 @@ class IntakeStep(Kind):
 
     @hookimpl
     def flintmq_intake_steps(self, register: Any) -> None:
-        register("mine", lambda api: self, essential=self.essential)
+        register("mine", lambda context: self, essential=self.essential)
 
     def take(self, message: Any, sent: Any) -> Any:
         return self.act() or False
@@ -202,8 +202,8 @@ class Service(Kind):
     def flintmq_services(self, register: Any) -> None:
         register("mine", self.make)
 
-    def make(self, api: Any) -> Any:
-        self.api = api
+    def make(self, context: Any) -> Any:
+        self.api = context.api
         return self
 
     def start(self) -> None:
@@ -225,7 +225,7 @@ class Authenticator(Kind):
 
     @hookimpl
     def flintmq_authenticators(self, register: Any) -> None:
-        register("mine", lambda settings: self)
+        register("mine", lambda context: self)
 
     def authenticate(self, caller: Any) -> Any:
         return self.act() if caller.code == CODE else None
@@ -242,7 +242,7 @@ class RpcHook(Authenticator):
 
     @hookimpl
     def flintmq_rpc_hooks(self, register: Any) -> None:
-        register("mine", lambda server: self)
+        register("mine", lambda context: self)
 
     def do_before_request(self, request: Request) -> Any:
         return self.act() if request.code == CODE else None
@@ -448,9 +448,9 @@ def test_a_dispatcher_that_was_off_catches_up_after_a_restart(
 class TimedFromTheFactory(Service):
     """Its timer begins while the broker is put together."""
 
-    def make(self, api: Any) -> Any:
-        api.work.every(0.001, self.tick, "mine's")
-        return super().make(api)
+    def make(self, context: Any) -> Any:
+        context.api.work.every(0.001, self.tick, "mine's")
+        return super().make(context)
 
     def start(self) -> None: ...
 

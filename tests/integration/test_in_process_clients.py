@@ -489,7 +489,7 @@ class HangingPlugin:
 
     @hookimpl
     def flintmq_request_processors(self, register: RegisterProcessor) -> None:
-        register("hanging", [CODE], lambda server: self)
+        register("hanging", [CODE], lambda context: self)
 
     def handlers(self) -> dict[int, Any]:
         return {CODE: self.answer}

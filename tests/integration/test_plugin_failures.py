@@ -57,12 +57,12 @@ class Plugin:
     def flintmq_request_processors(self, register: Any) -> None:
         if self._processor is not None:
             codes = tuple(self._processor.handlers())
-            register("mine", codes, lambda broker: self._processor, pool=self._pool, threads=self._threads)
+            register("mine", codes, lambda context: self._processor, pool=self._pool, threads=self._threads)
 
     @hookimpl
     def flintmq_message_filters(self, register: Any) -> None:
         if self._filter is not None:
-            register("MINE", lambda expression, codes: self._filter())
+            register("MINE", lambda context: lambda expression, codes: self._filter())
 
 
 class NoResponse:
@@ -134,7 +134,7 @@ def test_a_batch_processor_that_fails_answers_all_of_its_read(
 
         @hookimpl
         def flintmq_request_processors(self, register: Any) -> None:
-            register("mine", (9001,), lambda broker: Batches())
+            register("mine", (9001,), lambda context: Batches())
 
     with flintmq.Broker(configure(), plugins=[BatchPlugin()]) as broker:
         wire = connect(broker)
@@ -493,7 +493,7 @@ class Door:
 
     @hookimpl
     def flintmq_authenticators(self, register: Any) -> None:
-        register("door", lambda settings: self)
+        register("door", lambda context: self)
 
     def authenticate(self, caller: Any) -> Any:
         if caller.code == RequestCode.GET_BROKER_RUNTIME_INFO:

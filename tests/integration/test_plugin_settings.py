@@ -94,7 +94,7 @@ EVERYTHING = """
         def close(self): pass
 
     class Processor:
-        def handlers(self): return {20001: lambda request: None, 20002: lambda request: None}
+        def handlers(self): return {20001: lambda request: None}
 
     class Authenticator:
         def authenticate(self, caller): pass
@@ -114,8 +114,8 @@ EVERYTHING = """
     def flintmq_index_builders(register):
         register("paint_index", lambda context: note("index", context.settings, Index()))
 
-    def paint_pool(buffers, size_bytes, context):
-        return note("pool", context.settings, AnonymousBufferPool(buffers, size_bytes))
+    def paint_pool(context):
+        return note("pool", context.settings, AnonymousBufferPool(context.buffers, context.size_bytes))
 
     @hookimpl
     def flintmq_transient_store_pools(register): register("paint_pool", paint_pool)
@@ -125,20 +125,19 @@ EVERYTHING = """
     @hookimpl
     def flintmq_flush_services(register): register(FlushStrategy("paint_flush", paint_flush, uses_pool=True))
 
-    def paint_filter(expression, codes, *, context):
-        return note("filter", context.settings, TagFilter(frozenset()))
+    def paint_filter(context):
+        return lambda expression, codes: note("filter", context.settings, TagFilter(frozenset()))
 
     @hookimpl
     def flintmq_message_filters(register): register("PAINT", paint_filter)
 
     @hookimpl
     def flintmq_request_processors(register):
-        register("paint", (20001,), lambda broker, context: note("processor", context.settings, Processor()))
-        register("by_name", (20002,), lambda broker, settings=None: note("by name", settings, Processor()))
+        register("paint", (20001,), lambda context: note("processor", context.settings, Processor()))
 
     @hookimpl
     def flintmq_authenticators(register):
-        register("paint_door", lambda settings: note("authenticator", settings, Authenticator()))
+        register("paint_door", lambda context: note("authenticator", context.settings, Authenticator()))
 """
 
 USED = """
@@ -155,7 +154,7 @@ def test_settings_reach_everything_that_a_plugin_registers(module: Write, config
     name = module(EVERYTHING)
     with flintmq.Broker(configured(USED.format(module=name) + "paint: {colour: red}\n")):
         seen: dict[str, Any] = dict(sys.modules[name].seen)
-    kinds = {"dispatcher", "index", "pool", "flush", "filter", "processor", "by name", "authenticator"}
+    kinds = {"dispatcher", "index", "pool", "flush", "filter", "processor", "authenticator"}
     assert {kind: settings.colour for kind, settings in seen.items()} == dict.fromkeys(kinds, "red")
 
 
@@ -224,9 +223,9 @@ TWINS = {
     "flintmq_transient_store_pools": (
         """
         from flintmq.flush.transient_store_pool import AnonymousBufferPool
-        def make(buffers, size_bytes):
+        def make(context):
             used.append(1)
-            return AnonymousBufferPool(buffers, size_bytes)
+            return AnonymousBufferPool(context.buffers, context.size_bytes)
         @hookimpl
         def flintmq_transient_store_pools(register): register("twin", make)
         """,
@@ -262,7 +261,7 @@ TWINS = {
         """
         class Door:
             def authenticate(self, caller): pass
-        def make(settings):
+        def make(context):
             used.append(1)
             return Door()
         @hookimpl
@@ -301,10 +300,10 @@ def test_of_two_plugins_with_one_name_the_one_is_used_that_the_error_says_to_wri
 @pytest.mark.parametrize(
     "body",
     [
-        "@hookimpl\ndef flintmq_message_filters(register): register('TWIN', lambda expression, codes: None)",
+        "@hookimpl\ndef flintmq_message_filters(register): register('TWIN', lambda context: lambda expression, codes: None)",
         "@attrs.frozen\nclass S:\n    a: int = 1\n@hookimpl\ndef flintmq_config_sections(register): register('twin', S)",
         "class P:\n    def handlers(self): return {20001: lambda request: None}\n"
-        "@hookimpl\ndef flintmq_request_processors(register): register(__name__, (20001,), lambda broker: P())",
+        "@hookimpl\ndef flintmq_request_processors(register): register(__name__, (20001,), lambda context: P())",
     ],
     ids=["filter", "section", "request code"],
 )
@@ -339,7 +338,7 @@ def test_a_module_with_hooks_is_named_as_it_is(module: Write, configured: Config
             @hookimpl
             def flintmq_message_filters(self, register):
                 from flintmq.plugins.filters.plugin import tag_filter
-                register("MODULE", tag_filter)
+                register("MODULE", lambda context: tag_filter)
 
         plugin = Filters()
     """
@@ -348,7 +347,7 @@ def test_a_module_with_hooks_is_named_as_it_is(module: Write, configured: Config
         @hookimpl
         def flintmq_message_filters(register):
             from flintmq.plugins.filters.plugin import tag_filter
-            register("MODULE", tag_filter)
+            register("MODULE", lambda context: tag_filter)
         """
     )
     for target in (plain, f"{module(body)}:plugin", f"{module(body)}:Filters"):

@@ -40,7 +40,7 @@ class VaultPlugin:
 
     @hookimpl
     def flintmq_authenticators(self, register: RegisterAuthenticator) -> None:
-        register("vault", LetEveryoneIn)
+        register("vault", lambda context: LetEveryoneIn(context.settings))
 
 
 def test_every_request_code_keeps_the_secret(tmp_path: Path, connect: Callable[[Any], Any]) -> None:

@@ -93,15 +93,15 @@ class WatchPlugin:
 
     @hookimpl
     def flintmq_default_processors(self, register: RegisterDefaultProcessor) -> None:
-        register("watch", lambda server: self.watcher, at=self._at, **self._default)
+        register("watch", lambda context: self.watcher, at=self._at, **self._default)
 
     @hookimpl
     def flintmq_connection_listeners(self, register: RegisterServerPart) -> None:
-        register("watch", lambda server: self.watcher, at=self._at)
+        register("watch", lambda context: self.watcher, at=self._at)
 
     @hookimpl
     def flintmq_rpc_hooks(self, register: RegisterServerPart) -> None:
-        register("watch", lambda server: self.watcher, at=self._at)
+        register("watch", lambda context: self.watcher, at=self._at)
 
 
 @contextlib.contextmanager
@@ -345,7 +345,7 @@ def test_what_is_no_hook_is_an_error_at_the_start(
         plugin_name = "wrong"
 
     def register_it(self: object, register: Any) -> None:
-        register("wrong", lambda server: made, at="both")
+        register("wrong", lambda context: made, at="both")
 
     register_it.__name__ = hook
     setattr(Wrong, hook, hookimpl(register_it))

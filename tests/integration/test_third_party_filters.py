@@ -42,7 +42,7 @@ class ModuloPlugin:
 
     @hookimpl
     def flintmq_message_filters(self, register: RegisterFilter) -> None:
-        register("MODULO", lambda expression, codes: Modulo(expression))
+        register("MODULO", lambda context: lambda expression, codes: Modulo(expression))
 
 
 @pytest.mark.parametrize("more", [(), ("pull.calc_filter_bitmap=true", "store.consume_queue_ext_enable=true")])

@@ -168,7 +168,9 @@ def test_periodic_work_of_plugins_follows_the_clock(tmp_path: Path, clock: Virtu
     class Hourly:
         @hookimpl
         def flintmq_services(self, register: RegisterService) -> None:
-            register("hourly", lambda api: SimpleNamespace(start=lambda: self.start(api), stop=lambda: None))
+            register(
+                "hourly", lambda context: SimpleNamespace(start=lambda: self.start(context.api), stop=lambda: None)
+            )
 
         def start(self, api: Any) -> None:
             api.work.every(3_600.0, lambda: seen.append(clock.now_ms() - begin_ms), "hourly")

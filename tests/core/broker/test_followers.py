@@ -53,7 +53,7 @@ class Plugin:
 
     @hookimpl
     def flintmq_services(self, register: Any) -> None:
-        register("follower", lambda api: self._service)
+        register("follower", lambda context: self._service)
 
 
 async def traffic(root: Path, follower: Any) -> dict[str, str]:

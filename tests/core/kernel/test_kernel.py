@@ -15,7 +15,7 @@ import pytest
 
 from flintmq.config.sections.models import PluginRef
 from flintmq.core.errors import PluginError
-from flintmq.core.kernel.hookspecs import FlintSpecs, hookimpl
+from flintmq.core.kernel.hookspecs import FlintSpecs, PoolContext, hookimpl
 from flintmq.core.kernel.kernel import Kernel
 from flintmq.core.kernel.plugin_info import PluginOrigin, PluginSource
 from flintmq.core.kernel.ports import FlushStrategy
@@ -64,7 +64,7 @@ class BuiltIn:
 
     @hookimpl
     def flintmq_request_processors(self, register: Any) -> None:
-        register("send", (10, 310), lambda _broker: "house", pool="send")
+        register("send", (10, 310), lambda context: "house", pool="send")
 
 
 REPLACES_TWO = """
@@ -88,7 +88,9 @@ def test_built_ins_are_there_without_configuration() -> None:
         "flush_real_time",
         "commit_real_time",
     }
-    assert kernel.registries.pools.pick("default").value(1, 4096).available_buffers == 1
+    pool = kernel.registries.pools.pick("default")
+    context = kernel.context(pool, PoolContext, buffers=1, size_bytes=4096)
+    assert kernel.make(pool, pool.value, context).available_buffers == 1
     assert kernel.registries.index_builders.pick("index").owner.built_in
     assert kernel.filter_factory("TAG")("*", frozenset()).matches_tags_code(7)
 
@@ -284,7 +286,7 @@ def test_codes_of_processors_go_to_exactly_one(make_module: MakeModule) -> None:
     class P:
         @hookimpl
         def flintmq_request_processors(self, register):
-            register("fast_send", (310, 900), lambda broker: "third", pool="send")
+            register("fast_send", (310, 900), lambda context: "third", pool="send")
     """
     kernel = assemble(f"{make_module(body)}:P", builtins=[BuiltIn()])
     codes = {entry.name: entry.value.codes for entry in kernel.registries.processors_of("broker")}
@@ -381,7 +383,7 @@ def test_a_factory_that_raises_is_named_with_its_line(make_module: MakeModule) -
     with pytest.raises(
         PluginError, match=r"broker.yaml:10: .*flintmq_dispatchers: 'audit' cannot be made: ZeroDivision"
     ):
-        kernel.guarded(found, found.value)(None)  # type: ignore[arg-type]
+        kernel.make(found, found.value, None)
 
 
 def test_a_built_in_that_raises_stops_the_start_and_nothing_else() -> None:

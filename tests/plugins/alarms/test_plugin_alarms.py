@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from flintmq.core.broker.api import BrokerApi
-from flintmq.core.kernel.hookspecs import hookimpl
+from flintmq.core.kernel.hookspecs import ApiContext, hookimpl
 from flintmq.core.kernel.ports.alarm import Alarm
 from flintmq.testing.clock import VirtualClock
 from flintmq.testing.embedded import EmbeddedBroker
@@ -28,8 +27,8 @@ class Careless:
     def flintmq_services(self, register: Any) -> None:
         register("careless", self.make)
 
-    def make(self, api: BrokerApi) -> Any:
-        self.api = api
+    def make(self, context: ApiContext) -> Any:
+        self.api = context.api
         return self
 
     def start(self) -> None:

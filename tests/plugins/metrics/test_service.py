@@ -241,7 +241,7 @@ class CountsPlugin:
 
     @hookimpl
     def flintmq_services(self, register: Any) -> None:
-        register("counts", lambda api: Counts(self.told))
+        register("counts", lambda context: Counts(self.told))
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from flintmq.config import BrokerConfig
 from flintmq.config.sections.models import ListenSection, StoreSection
 from flintmq.core.broker.api import BrokerApi
 from flintmq.core.errors import PluginError, RefusedError
-from flintmq.core.kernel.hookspecs import hookimpl
+from flintmq.core.kernel.hookspecs import ApiContext, hookimpl
 from flintmq.core.kernel.ports import Alarm, Sent, SystemTopic
 from flintmq.core.record.record import MessageExtBrokerInner
 
@@ -85,13 +85,13 @@ class Feature:
 
     @hookimpl
     def flintmq_services(self, register: Any) -> None:
-        register("one", lambda api: Noted(api, "one", self.life, self.fails_in))
-        register("none", lambda api: None)
-        register("two", lambda api: Noted(api, "two", self.life))
+        register("one", lambda context: Noted(context.api, "one", self.life, self.fails_in))
+        register("none", lambda context: None)
+        register("two", lambda context: Noted(context.api, "two", self.life))
 
     @hookimpl
     def flintmq_intake_steps(self, register: Any) -> None:
-        register("hold", Redirect)
+        register("hold", lambda context: Redirect(context.api))
 
     @hookimpl
     def flintmq_system_topics(self, register: Any) -> None:
@@ -146,7 +146,7 @@ def test_a_service_without_its_methods_stops_the_start_with_its_name(tmp_path: P
 
         @hookimpl
         def flintmq_services(self, register: Any) -> None:
-            register("half", lambda api: object())
+            register("half", lambda context: object())
 
     with pytest.raises(PluginError, match=r"broken.*flintmq_services: the service 'half'.*expected start\(\)"):
         asyncio.run(Broker(config(tmp_path), plugins=[Broken()]).start())
@@ -168,7 +168,7 @@ def test_what_is_iterated_may_be_a_generator(tmp_path: Path) -> None:
 
         @hookimpl
         def flintmq_services(self, register: Any) -> None:
-            register("watchful", lambda api: Watchful())
+            register("watchful", lambda context: Watchful())
 
     async def live() -> list[str]:
         async with Broker(config(tmp_path), plugins=[Plugin()]) as broker:
@@ -250,8 +250,8 @@ class AlarmedPlugin:
 
     @hookimpl
     def flintmq_services(self, register: Any) -> None:
-        def make(api: BrokerApi) -> Alarmed:
-            made = Alarmed(api, "alarmed", [])
+        def make(context: ApiContext) -> Alarmed:
+            made = Alarmed(context.api, "alarmed", [])
             made.told = self.told
             return made
 
@@ -295,8 +295,8 @@ def test_words_of_the_ready_line_are_words(tmp_path: Path, words: Any, error: st
 
         @hookimpl
         def flintmq_services(self, register: Any) -> None:
-            register("speaks", lambda api: Worded(words))
-            register("other", lambda api: Worded({"mine": "127.0.0.1:2", "other": "127.0.0.1:3"}))
+            register("speaks", lambda context: Worded(words))
+            register("other", lambda context: Worded({"mine": "127.0.0.1:2", "other": "127.0.0.1:3"}))
 
     async def live() -> None:
         async with Broker(config(tmp_path), plugins=[Speaks()]) as broker:

@@ -382,7 +382,7 @@ class Worried:
 
     @hookimpl
     def flintmq_services(self, register: Any) -> None:
-        register("worried", lambda api: self)
+        register("worried", lambda context: self)
 
     def start(self) -> None:
         """Do nothing."""

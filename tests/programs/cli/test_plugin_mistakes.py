@@ -114,8 +114,7 @@ def registers(name: str, hook: str, call: str, *says: str, before: str = "", yam
 
 def made(name: str, hook: str, made_of: str, *says: str, before: str = "") -> Mistake:
     """A plugin whose factory returns something."""
-    arguments = {POOLS: "buffers, size", FILTERS: "expression, codes"}.get(hook, "it")
-    factory = f"lambda {arguments}: {made_of}"
+    factory = f"lambda it: {'lambda expression, codes: ' if hook == FILTERS else ''}{made_of}"
     call = f"register(FlushStrategy('mine', {factory}))" if hook == FLUSH else f"register('mine', {factory})"
     if hook == PROCESSORS:
         call = f"register('mine', (9001,), {factory})"
@@ -345,7 +344,7 @@ MISTAKES = [
         "rpc-hook-arity", RPC_HOOKS, "H()", "do_after_", before="class H:\n  def do_after_response(self, request): ..."
     ),
     registers(
-        "at-nowhere", DEFAULTS, "register('mine', lambda server: Default(), at='client')", "expected at", "'client'"
+        "at-nowhere", DEFAULTS, "register('mine', lambda context: Default(), at='client')", "expected at", "'client'"
     ),
     # What is handed to register.
     registers(
@@ -354,7 +353,7 @@ MISTAKES = [
     registers("swapped", DISPATCHERS, "register(Dispatcher, 'mine')", "expected", "found 'mine'"),
     registers("name-number", DISPATCHERS, "register(7, Dispatcher)", "expected such a str", "found 7"),
     registers("name-with-slash", DISPATCHERS, "register('a/b', Dispatcher)", "letters", "found 'a/b'"),
-    registers("name-empty", FILTERS, "register('', lambda e, c: Filter())", "letters", "found ''"),
+    registers("name-empty", FILTERS, "register('', lambda context: lambda e, c: Filter())", "letters", "found ''"),
     registers("twice", DISPATCHERS, "[register('mine', Dispatcher) for _ in 'ab']", "'mine' twice"),
     registers("instance-as-factory", DISPATCHERS, "register('mine', Dispatcher())", "expected", "factory(context)"),
     registers(
@@ -388,7 +387,7 @@ MISTAKES = [
     registers(
         "process-in-threads",
         PROCESSORS,
-        "register('mine', (9001,), lambda broker: P(), pool='x')",
+        "register('mine', (9001,), lambda context: P(), pool='x')",
         "expected handlers()",
         before="class P:\n  def process(self, batch): ...",
     ),

@@ -42,7 +42,7 @@ class GreeterPlugin:
 
     @hookimpl
     def flintmq_request_processors(self, register: RegisterProcessor) -> None:
-        register("greet", declared_by(Greeter), lambda server: Greeter(), at="nameserver")
+        register("greet", declared_by(Greeter), lambda context: Greeter(), at="nameserver")
 
 
 async def asked(server: NameServer, *codes: int) -> list[Any]:

@@ -8,4 +8,4 @@ from flintmq_huge_page_pool.pool import HugePagePool
 
 @hookimpl
 def flintmq_transient_store_pools(register: RegisterPool) -> None:
-    register("huge_pages", HugePagePool)
+    register("huge_pages", lambda context: HugePagePool(context.buffers, context.size_bytes))

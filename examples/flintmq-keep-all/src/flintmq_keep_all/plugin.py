@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from flintmq.core.broker.api import BrokerApi
-from flintmq.core.kernel.hookspecs import RegisterService, hookimpl
+from flintmq.core.kernel.hookspecs import ApiContext, RegisterService, hookimpl
 
 
 class KeepAll:
     """A retention that deletes no file, and a replication that sends and copies nothing.
 
     Args:
-        api: the broker.
+        context: has the broker.
     """
 
-    def __init__(self, api: BrokerApi) -> None:
-        self.api = api
+    def __init__(self, context: ApiContext[None]) -> None:
+        self.api = context.api
 
     def start(self) -> None:
         """Do nothing."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import attrs
 
-from flintmq.core.broker.api import BrokerApi
-from flintmq.core.kernel.hookspecs import PluginContext, RegisterConfigSection, RegisterService, hookimpl
+from flintmq.core.kernel.hookspecs import ApiContext, RegisterConfigSection, RegisterService, hookimpl
 from flintmq_line_listener.listener import LineListener
 
 
@@ -19,9 +18,9 @@ class LineSection:
     """The port to listen on; 0 takes a free one. Without it nothing listens."""
 
 
-def make_listener(api: BrokerApi, context: PluginContext[LineSection]) -> LineListener | None:
+def make_listener(context: ApiContext[LineSection]) -> LineListener | None:
     settings = context.settings
-    return LineListener(api, settings.host, settings.port) if settings.port is not None else None
+    return LineListener(context.api, settings.host, settings.port) if settings.port is not None else None
 
 
 @hookimpl

@@ -10,5 +10,5 @@ from flintmq_plain_processors.send import PlainSend
 
 @hookimpl
 def flintmq_request_processors(register: RegisterProcessor) -> None:
-    register("plain_send", declared_by(PlainSend), PlainSend)
-    register("plain_pull", declared_by(PlainPull), PlainPull)
+    register("plain_send", declared_by(PlainSend), lambda context: PlainSend(context.api))
+    register("plain_pull", declared_by(PlainPull), lambda context: PlainPull(context.api))

@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 
 from flintmq.core.kernel.hookspecs import (
-    PluginContext,
+    ApiContext,
     RegisterCommand,
     RegisterConfigSection,
     RegisterDefaultProcessor,
@@ -32,11 +32,11 @@ class WatchSection:
 _watches: weakref.WeakKeyDictionary[Any, Watch] = weakref.WeakKeyDictionary()
 
 
-def watch_of(server: Any, context: PluginContext[WatchSection]) -> Watch:
+def watch_of(context: ApiContext[WatchSection]) -> Watch:
     """The one watch of a broker or name server, whatever it is registered as."""
-    if server not in _watches:
-        _watches[server] = Watch(context.settings.refused_codes)
-    return _watches[server]
+    if context.api not in _watches:
+        _watches[context.api] = Watch(context.settings.refused_codes)
+    return _watches[context.api]
 
 
 @hookimpl

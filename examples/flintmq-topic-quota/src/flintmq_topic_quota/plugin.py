@@ -8,7 +8,7 @@ import attrs
 
 from flintmq.core.broker.api import BrokerApi
 from flintmq.core.kernel.hookspecs import (
-    PluginContext,
+    ApiContext,
     RegisterCommand,
     RegisterConfigSection,
     RegisterIntakeStep,
@@ -38,12 +38,12 @@ def quota_of(api: BrokerApi, settings: QuotaSection) -> Quota:
     return _quotas.setdefault(api, Quota(settings.max_bytes))
 
 
-def make_step(api: BrokerApi, context: PluginContext[QuotaSection]) -> QuotaStep:
-    return QuotaStep(quota_of(api, context.settings), context.settings.topics_prefix)
+def make_step(context: ApiContext[QuotaSection]) -> QuotaStep:
+    return QuotaStep(quota_of(context.api, context.settings), context.settings.topics_prefix)
 
 
-def make_service(api: BrokerApi, context: PluginContext[QuotaSection]) -> QuotaService:
-    return QuotaService(quota_of(api, context.settings), context.settings.period_s, api.work)
+def make_service(context: ApiContext[QuotaSection]) -> QuotaService:
+    return QuotaService(quota_of(context.api, context.settings), context.settings.period_s, context.api.work)
 
 
 @hookimpl
