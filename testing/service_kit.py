@@ -21,7 +21,7 @@ import attrs
 from flintmq.core.broker.api import PeriodicTimers
 from flintmq.core.errors import FlintError, JsonTypeError, StoreError
 from flintmq.core.io.clock import Scheduled
-from flintmq.core.kernel.plugin_shapes import drop, wrong_word
+from flintmq.core.kernel.plugin_shapes import drop
 from flintmq.core.kernel.ports.alarm import Alarm
 from flintmq.core.kernel.ports.follow import FollowsMessages, HandedOut, StoredMessages
 from flintmq.core.kernel.ports.metrics import SupportsMetrics, checked
@@ -35,6 +35,7 @@ from flintmq.core.kernel.ports.service import (
     SupportsReady,
     SupportsReadyWords,
     SupportsWithdraw,
+    wrong_word,
 )
 from flintmq.core.waiters import DONE
 from flintmq.testing.failure import KitFailure, expect

@@ -24,6 +24,7 @@ from flintmq.core.kernel.ports.processor import RequestDeclaration
 from flintmq.plugins.builtin import BUILTIN_PLUGINS, name_server_plugins
 from flintmq.plugins.metrics.families import GROUPS
 from flintmq.programs.broker.processors import ProcessorsPlugin
+from flintmq.programs.broker.processors_in_force import processors_of
 from flintmq.remoting.wire.codes import OF_ROCKETMQ_5, PUSHED, RequestCode
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -108,8 +109,8 @@ def answered_by() -> tuple[dict[int, str], set[int]]:
 
 def declared_by_server() -> tuple[dict[int, tuple[str, RequestDeclaration]], dict[int, tuple[str, RequestDeclaration]]]:
     """Return the processor's name and the declaration of each code, of the broker and of the name server."""
-    broker = Kernel.assemble((), (*BUILTIN_PLUGINS, ProcessorsPlugin())).registries.processors_of("broker")
-    name_server = Kernel.assemble((), name_server_plugins()).registries.processors_of("nameserver")
+    broker = processors_of(Kernel.assemble((), (*BUILTIN_PLUGINS, ProcessorsPlugin())).registries, "broker")
+    name_server = processors_of(Kernel.assemble((), name_server_plugins()).registries, "nameserver")
     found = (
         {one.code: (entry.name, one) for entry in entries for one in entry.value.declarations}
         for entries in (broker, name_server)

@@ -74,21 +74,6 @@ class Part:
         provoked: whether clients can make it fail: then only failures that follow one another switch it off.
     """
 
-    __slots__ = (
-        "_failed_at_call",
-        "_failures",
-        "_in_a_row",
-        "_optional",
-        "_provoked",
-        "calls",
-        "errors",
-        "hook",
-        "outcome",
-        "owner",
-        "what",
-        "why_off",
-    )
-
     def __init__(
         self,
         owner: PluginOrigin,
@@ -198,15 +183,9 @@ class Part:
 
     def row(self) -> Row:
         """Return what is known, for lists."""
+        owner = self.owner
         return Row(
-            self.owner.name,
-            self.hook,
-            self.what,
-            self.calls,
-            self.errors,
-            self.outcome,
-            self.why_off,
-            self.owner.built_in,
+            owner.name, self.hook, self.what, self.calls, self.errors, self.outcome, self.why_off, owner.built_in
         )
 
 

@@ -9,7 +9,6 @@ from typing import Any
 
 from flintmq.core.errors import FlintError, PluginError, RefusedError, StoreFencedError, StoreFullError
 from flintmq.core.kernel.failures import PLUGIN_FAULTS, Part
-from flintmq.core.kernel.plugin_info import PluginOrigin
 from flintmq.core.kernel.plugin_shapes import Shape, check_not_awaitable, drop, shown, wrong_offset
 from flintmq.core.kernel.ports import (
     BitMapFilter,
@@ -47,20 +46,6 @@ class IsolatedDispatcher:
         self._essential = essential
 
     @property
-    def disabled(self) -> bool:
-        """Whether it failed too often."""
-        return self._part.is_off
-
-    @property
-    def why_disabled(self) -> str:
-        """What led to it; empty while it is on."""
-        return self._part.why_off
-
-    @property
-    def owner(self) -> PluginOrigin:
-        return self._part.owner
-
-    @property
     def inner(self) -> CommitLogDispatcher:
         return self._dispatcher
 
@@ -80,7 +65,7 @@ class IsolatedDispatcher:
             part.failed(error, "dispatch")
             if self._essential:
                 if isinstance(error, SystemExit):
-                    raise RuntimeError(f"{self.owner}: dispatch called sys.exit()") from error
+                    raise RuntimeError(f"{part.owner}: dispatch called sys.exit()") from error
                 raise
 
     def committed(self) -> int | None:

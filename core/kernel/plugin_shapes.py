@@ -19,14 +19,11 @@ from flintmq.config.errors import nearest
 from flintmq.core.errors import PluginError
 from flintmq.core.kernel import ports
 from flintmq.core.kernel.plugin_info import PluginOrigin
+from flintmq.core.kernel.ports.server import ConnectionListener, RpcHook
 
 Signature = tuple[str, ...]
 """The names of what something is called with, by position."""
 
-READY_WORDS: Final = frozenset({"namesrv", "broker", "brokers", "store", "pid"})
-"""What a READY line says by itself."""
-_WORD_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
-_WORD: Final = re.compile(r"\S{1,1000}")
 _TEXT_MAX_CHARS: Final = 120
 _ADDRESS: Final = re.compile(r" at 0x[0-9a-f]+")
 
@@ -56,6 +53,11 @@ class Shape(msgspec.Struct, frozen=True):
     def where(self, owner: PluginOrigin, name: object) -> str:
         """Return the start of every error about one registration."""
         return f"{owner}: {self.hook}: the {self.kind} {shown(name)}"
+
+    def expect(self, owner: PluginOrigin, name: object, fits: bool, expected: str, found: object) -> None:
+        """Raise ``PluginError`` unless something of a registration fits."""
+        if not fits:
+            raise PluginError(f"{self.where(owner, name)}: expected {expected}; found {shown(found)}")
 
     def check_factory(self, owner: PluginOrigin, name: object, factory: object) -> None:
         """Raise ``PluginError`` unless a third party's factory can be called as it will be; mypy checks those built in."""
@@ -109,15 +111,6 @@ def shown(value: object) -> str:
     except Exception:
         text = f"a {type(value).__name__}"
     return text if len(text) <= _TEXT_MAX_CHARS else f"{text[:_TEXT_MAX_CHARS]}…"
-
-
-def wrong_word(name: object, word: object) -> str:
-    """Return what keeps ``name=word`` from being a word that a service adds to a READY line; empty where nothing does."""
-    if not (isinstance(name, str) and isinstance(word, str)):
-        return f"{shown(name)}: {shown(word)}, which are not both text"
-    if _WORD_NAME.fullmatch(name) is None or name in READY_WORDS:
-        return f"the name {shown(name)}"
-    return "" if _WORD.fullmatch(word) is not None else f"the word {shown(word)}, which is empty, long or has blanks"
 
 
 def drop(value: object) -> None:
@@ -243,16 +236,12 @@ def _of_port(
     methods = _methods(port)
     more = {name: signature for name, signature in _methods(*optional).items() if name not in methods}
     values = [name for base in port.__mro__ for name, value in vars(base).items() if isinstance(value, property)]
-    return Shape(
-        kind,
-        hook,
-        methods,
-        more,
-        results,
-        resting or {},
-        passed_on,
-        tuple(values),
-    )
+    return Shape(kind, hook, methods, more, results, resting or {}, passed_on, tuple(values))
+
+
+def _one_of(kind: str, hook: str, port: type) -> Shape:
+    """Return the shape of what implements at least one method of a port."""
+    return Shape(kind, hook, optional=_methods(port), one_of=True)
 
 
 DISPATCHER: Final = _of_port(
@@ -305,23 +294,8 @@ FILTER: Final = _of_port(
 AUTHENTICATOR: Final = _of_port("authenticator", "flintmq_authenticators", ports.Authenticator, ports.SupportsClose)
 DEFAULT_PROCESSOR: Final = Shape("default processor", "flintmq_default_processors")
 """What it makes is looked at by :mod:`flintmq.remoting.server.request_table`."""
-CONNECTION_LISTENER: Final = Shape(
-    "connection listener",
-    "flintmq_connection_listeners",
-    optional={
-        "on_channel_connect": ("channel",),
-        "on_channel_close": ("channel",),
-        "on_channel_exception": ("channel", "error"),
-        "on_channel_idle": ("channel",),
-    },
-    one_of=True,
-)
-RPC_HOOK: Final = Shape(
-    "RPC hook",
-    "flintmq_rpc_hooks",
-    optional={"do_before_request": ("request",), "do_after_response": ("request", "response")},
-    one_of=True,
-)
+CONNECTION_LISTENER: Final = _one_of("connection listener", "flintmq_connection_listeners", ConnectionListener)
+RPC_HOOK: Final = _one_of("RPC hook", "flintmq_rpc_hooks", RpcHook)
 SERVICE: Final = Shape("service", "flintmq_services")
 """What it makes is looked at by :mod:`flintmq.programs.broker.services`: its methods may be ``async def``."""
 INTAKE_STEP: Final = _of_port(

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import attrs
 
 from flintmq.config.sections.models import BrokerConfig
 from flintmq.core.errors import PluginError
-from flintmq.core.kernel import plugin_shapes
+from flintmq.core.kernel import hookspecs, plugin_shapes
 from flintmq.core.kernel.hookspecs import (
     AuthenticatorFactory,
     DispatcherFactory,
     FilterFactory,
+    FlintSpecs,
     IndexBuilderFactory,
     IntakeStepFactory,
     PoolFactory,
@@ -30,12 +31,10 @@ from flintmq.core.kernel.registry import (
     THREADS_DEFAULT,
     THREADS_MAX,
     CommandSpec,
-    ProcessorSpec,
     Registered,
     Registry,
     ServerPart,
     is_name,
-    one_processor_per_code,
 )
 
 if TYPE_CHECKING:
@@ -48,7 +47,7 @@ INDEX: Final = "index"
 """The dispatcher that feeds the index builder of the configuration."""
 
 Registrar = Callable[..., None]
-"""The ``register`` callback of a hook, of the plugin and what that gives."""
+"""What a hook's ``register`` calls, with the plugin and the arguments of the call, in their order."""
 
 
 class Registries:
@@ -59,7 +58,7 @@ class Registries:
         self.flush_strategies: Registry[FlushStrategy[Any]] = Registry(plugin_shapes.FLUSH_STRATEGY, "flush.strategy")
         self.pools: Registry[PoolFactory[Any]] = Registry(plugin_shapes.POOL, "flush.pool")
         self.index_builders: Registry[IndexBuilderFactory[Any]] = Registry(plugin_shapes.INDEX_BUILDER, "index.builder")
-        self.processors: Registry[ProcessorSpec] = Registry(plugin_shapes.PROCESSOR)
+        self.processors: Registry[ServerPart] = Registry(plugin_shapes.PROCESSOR)
         self.filters: Registry[FilterFactory[Any]] = Registry(plugin_shapes.FILTER)
         self.authenticators: Registry[AuthenticatorFactory[Any]] = Registry(
             plugin_shapes.AUTHENTICATOR, "authenticators"
@@ -75,25 +74,18 @@ class Registries:
 
     def registrars(self) -> Mapping[str, Registrar]:
         """By hook name."""
-        plain = (
-            self.pools,
-            self.index_builders,
-            self.filters,
-            self.authenticators,
-            self.services,
-        )
+        plain = (self.pools, self.index_builders, self.filters, self.authenticators, self.services, self.intake_steps)
+        parts = (self.connection_listeners, self.rpc_hooks)
         return {
             self.dispatchers.shape.hook: self._add_dispatcher,
-            self.intake_steps.shape.hook: partial(_add_essential, self.intake_steps, essential=True),
             self.flush_strategies.shape.hook: self._add_flush_strategy,
             self.processors.shape.hook: self._add_processor,
             self.default_processors.shape.hook: self._add_default_processor,
-            self.connection_listeners.shape.hook: partial(_add_part, self.connection_listeners),
-            self.rpc_hooks.shape.hook: partial(_add_part, self.rpc_hooks),
             self.system_topics.shape.hook: self._add_topic,
             self.config_sections.shape.hook: self._add_section,
             self.cli_commands.shape.hook: self._add_command,
-            **{registry.shape.hook: partial(_add_plain, registry) for registry in plain},
+            **{registry.shape.hook: partial(_add_factory, registry) for registry in plain},
+            **{registry.shape.hook: partial(_add_part, registry) for registry in parts},
         }
 
     def registered_by(self, owner: PluginOrigin) -> tuple[str, ...]:
@@ -110,22 +102,9 @@ class Registries:
                     f"'dispatchers' leaves out '{essential}', without which stored messages cannot be found"
                 )
 
-    def processors_of(self, server: str) -> tuple[Registered[ProcessorSpec], ...]:
-        """Return the request processors of one of :data:`SERVERS`, with each request code in exactly one of them."""
-        return one_processor_per_code(entry for entry in self.processors.all() if entry.value.is_for(server))
-
-    def default_processor_of(self, server: str) -> Registered[ServerPart] | None:
-        """Return what answers the codes without a processor at one of :data:`SERVERS`. Raises ``PluginError`` for two."""
-        found = [entry for entry in self.default_processors.every() if entry.value.is_for(server)]
-        if len(found) > 1:
-            names = " or ".join(f"'{name}'" for name in dict.fromkeys(entry.owner.name for entry in found))
-            both = " and ".join(f"'{entry.full_name}'" for entry in found)
-            raise PluginError(f"a {server} has one default processor, not {both}: list {names} in 'disabled_plugins'")
-        return found[0] if found else None
-
     def replaces_built_in(self, registered: Registered[Any]) -> bool:
         """Return whether it is a request processor that answers a code in place of a built-in one."""
-        if not isinstance(registered.value, ProcessorSpec) or registered.owner.built_in:
+        if registered.shape is not plugin_shapes.PROCESSOR or registered.owner.built_in:
             return False
         built_in = {code for one in self.processors.every() if one.owner.built_in for code in one.value.codes}
         return not built_in.isdisjoint(registered.value.codes)
@@ -141,15 +120,13 @@ class Registries:
         """Return the system topics of all features."""
         return tuple(entry.value for entry in self.system_topics.all())
 
-    def _add_dispatcher(
-        self, owner: PluginOrigin, name: str, factory: DispatcherFactory[Any], *, essential: bool = False
-    ) -> None:
+    def _add_dispatcher(self, owner: PluginOrigin, name: str, factory: DispatcherFactory[Any], essential: bool) -> None:
         if name == INDEX:
             raise PluginError(
                 f"{self.dispatchers.shape.where(owner, name)}: expected another name; what the dispatcher '{INDEX}' feeds is "
                 f"registered with {self.index_builders.shape.hook}, and 'index.builder' chooses it"
             )
-        _add_essential(self.dispatchers, owner, name, factory, essential=essential)
+        _add_factory(self.dispatchers, owner, name, factory, essential)
 
     def _add_flush_strategy(self, owner: PluginOrigin, strategy: FlushStrategy[Any]) -> None:
         shape = self.flush_strategies.shape
@@ -159,7 +136,8 @@ class Registries:
                 f"expected register(FlushStrategy(name, factory)), found {shown(strategy)}"
             )
         name = strategy.name
-        _check_model(owner, shape, name, strategy.settings_model, optional=True)
+        if strategy.settings_model is not None:
+            _check_model(owner, shape, name, strategy.settings_model)
         shape.check_factory(owner, name, strategy.factory)
         _check_type(owner, shape, name, "synchronous", strategy.synchronous, bool)
         _check_type(owner, shape, name, "uses_pool", strategy.uses_pool, bool)
@@ -169,41 +147,26 @@ class Registries:
         self,
         owner: PluginOrigin,
         name: str,
-        codes: Sequence[int | RequestDeclaration],
+        codes: object,
         factory: ProcessorFactory,
-        *,
-        at: str = "broker",
-        pool: str = "admin",
-        threads: int | None = None,
+        at: str,
+        pool: str,
+        threads: object,
     ) -> None:
-        shape = self.processors.shape
-        shape.check_factory(owner, name, factory)
-        declarations = _declarations(owner, shape, name, codes, pool)
-        _check_at(owner, shape, name, at)
-        counts = {used: _threads(owner, shape, name, used, threads) for used in {one.pool for one in declarations}}
-        self.processors.add(owner, name, ProcessorSpec(declarations, factory, at, counts))
+        declarations = _declarations(owner, self.processors.shape, name, codes, pool)
+        pools = {one.pool for one in declarations}
+        _add_part(self.processors, owner, name, factory, at, pools, threads, declarations)
 
     def _add_default_processor(
-        self,
-        owner: PluginOrigin,
-        name: str,
-        factory: Callable[[Any], Any],
-        *,
-        at: str = "broker",
-        pool: str = "admin",
-        threads: int | None = None,
+        self, owner: PluginOrigin, name: str, factory: Callable[..., Any], at: str, pool: str, threads: object
     ) -> None:
-        shape = self.default_processors.shape
-        shape.check_factory(owner, name, factory)
-        _check_at(owner, shape, name, at)
-        count = _threads(owner, shape, name, pool, threads)
-        self.default_processors.add(owner, name, ServerPart(factory, at, pool, count))
+        _add_part(self.default_processors, owner, name, factory, at, (pool,), threads)
 
     def _add_topic(self, owner: PluginOrigin, topic: SystemTopic) -> None:
-        shape = self.system_topics.shape
         if not isinstance(topic, SystemTopic):
             raise PluginError(
-                f"{owner}: {shape.hook}: expected register(SystemTopic(name, …)); found register({shown(topic)})"
+                f"{owner}: {self.system_topics.shape.hook}: expected register(SystemTopic(name, …)); "
+                f"found register({shown(topic)})"
             )
         self.system_topics.add(owner, topic.name, topic)
 
@@ -216,7 +179,7 @@ class Registries:
             )
         self.config_sections.add(owner, name, model)
 
-    def _add_command(self, owner: PluginOrigin, name: str, command: Any, *, help: str = "") -> None:
+    def _add_command(self, owner: PluginOrigin, name: str, command: Any, help: str) -> None:
         import click  # a broker reads no command line; only a plugin that brings a command needs it
 
         shape = self.cli_commands.shape
@@ -233,33 +196,28 @@ _OWN_SECTIONS: Final = frozenset(field.name for field in attrs.fields(BrokerConf
 
 
 def checked_call(owner: PluginOrigin, hook: str, registrar: Registrar) -> Callable[..., None]:
-    """Return the ``register`` that a hook is given: a call of it with wrong arguments is an error that says what it
-    takes."""
-    register = partial(registrar, owner)
-    signature = inspect.signature(register)
+    """Return the ``register`` that a hook is given. It is called as the type of the hook's argument says; a call with wrong
+    arguments is an error that says what it takes."""
+    protocol = vars(hookspecs)[inspect.signature(vars(FlintSpecs)[hook]).parameters["register"].annotation]
+    parameters = [*inspect.signature(protocol.__call__).parameters.values()][1:]
+    signature = inspect.Signature([one.replace(annotation=one.empty) for one in parameters])
 
     def checked(*arguments: Any, **named: Any) -> None:
         try:
-            signature.bind(*arguments, **named)
+            call = signature.bind(*arguments, **named)
         except TypeError as error:
             given = ", ".join([*map(shown, arguments), *(f"{name}={shown(value)}" for name, value in named.items())])
-            plain = signature.replace(
-                parameters=[p.replace(annotation=p.empty) for p in signature.parameters.values()],
-                return_annotation=signature.empty,
-            )
-            raise PluginError(f"{owner}: {hook}: expected register{plain}; found register({given}): {error}") from error
-        register(*arguments, **named)
+            raise PluginError(
+                f"{owner}: {hook}: expected register{signature}; found register({given}): {error}"
+            ) from error
+        call.apply_defaults()
+        registrar(owner, *call.arguments.values())
 
     return checked
 
 
-def _add_plain(registry: Registry[Any], owner: PluginOrigin, /, name: str, factory: Callable[..., Any]) -> None:
-    registry.shape.check_factory(owner, name, factory)
-    registry.add(owner, name, factory)
-
-
-def _add_essential(
-    registry: Registry[Any], owner: PluginOrigin, /, name: str, factory: Callable[..., Any], *, essential: bool
+def _add_factory(
+    registry: Registry[Any], owner: PluginOrigin, name: str, factory: Callable[..., Any], essential: bool = False
 ) -> None:
     registry.shape.check_factory(owner, name, factory)
     _check_type(owner, registry.shape, name, "essential", essential, bool)
@@ -269,39 +227,29 @@ def _add_essential(
 def _add_part(
     registry: Registry[ServerPart],
     owner: PluginOrigin,
-    /,
     name: str,
-    factory: Callable[[Any], Any],
-    *,
-    at: str = "broker",
+    factory: Callable[..., Any],
+    at: str,
+    pools: Iterable[str] = (),
+    threads: object = None,
+    declarations: tuple[RequestDeclaration, ...] = (),
 ) -> None:
+    counts = {pool: _threads(owner, registry.shape, name, pool, threads) for pool in pools}
     registry.shape.check_factory(owner, name, factory)
-    _check_at(owner, registry.shape, name, at)
-    registry.add(owner, name, ServerPart(factory, at))
-
-
-def _check_at(owner: PluginOrigin, shape: Shape, name: object, at: object) -> None:
     known = (*SERVERS, "both")
-    if at not in known:
-        raise PluginError(f"{shape.where(owner, name)}: expected at to be one of {', '.join(known)}; found {shown(at)}")
+    registry.shape.expect(owner, name, at in known, f"at to be one of {', '.join(known)}", at)
+    registry.add(owner, name, ServerPart(factory, at, declarations, counts))
 
 
 def _check_type(
     owner: PluginOrigin, shape: Shape, name: object, argument: str, value: object, expected: type[Any]
 ) -> None:
-    if not isinstance(value, expected):
-        raise PluginError(
-            f"{shape.where(owner, name)}: expected {argument} of type {expected.__name__}; found {shown(value)}"
-        )
+    shape.expect(owner, name, isinstance(value, expected), f"{argument} of type {expected.__name__}", value)
 
 
-def _check_model(owner: PluginOrigin, shape: Shape, name: object, model: object, *, optional: bool = False) -> None:
-    if (model is None and optional) or (isinstance(model, type) and attrs.has(model)):
-        return
-    raise PluginError(
-        f"{shape.where(owner, name)} needs an attrs class as its model: expected a class made with @attrs.frozen; "
-        f"found {shown(model)}"
-    )
+def _check_model(owner: PluginOrigin, shape: Shape, name: object, model: object) -> None:
+    fits = isinstance(model, type) and attrs.has(model)
+    shape.expect(owner, name, fits, "an attrs class as its model, made with @attrs.frozen", model)
 
 
 def _declarations(
@@ -311,11 +259,8 @@ def _declarations(
     given = tuple(codes) if isinstance(codes, Iterable) and not isinstance(codes, (str, bytes)) else ()
     numbers = [one.code if isinstance(one, RequestDeclaration) else one for one in given]
     fit = all(isinstance(code, int) and not isinstance(code, bool) and 0 <= code <= _CODE_MAX for code in numbers)
-    if not numbers or not fit or len(set(numbers)) != len(numbers):
-        raise PluginError(
-            f"{shape.where(owner, name)} needs codes, each once: expected a tuple of int from 0 to {_CODE_MAX}, or what "
-            f"declared_by(...) returns; found {shown(codes)}"
-        )
+    expected = f"a tuple of int from 0 to {_CODE_MAX}, each once, or what declared_by(...) returns"
+    shape.expect(owner, name, bool(numbers) and fit and len(set(numbers)) == len(numbers), expected, codes)
     return tuple(
         one if isinstance(one, RequestDeclaration) else RequestDeclaration(int(one), pool=pool) for one in given
     )
@@ -324,22 +269,14 @@ def _declarations(
 def _threads(owner: PluginOrigin, shape: Shape, name: object, pool: object, threads: object) -> int:
     """Return how many threads a pool of this name has; checks both."""
     own = ", ".join(sorted(LOOP_POOLS))
-    if not is_name(pool):
-        raise PluginError(
-            f"{shape.where(owner, name)}: expected pool to be the name of one of the broker's queues ({own}), or of a pool of "
-            f"threads of the plugin's own; found {shown(pool)}"
-        )
+    expected = f"pool to be the name of one of the broker's queues ({own}), or of a pool of threads of the plugin's own"
+    shape.expect(owner, name, is_name(pool), expected, pool)
     if pool in LOOP_POOLS:
-        if threads is not None:
-            raise PluginError(
-                f"{shape.where(owner, name)}: expected threads with a pool of the plugin's own name; found pool={shown(pool)}, "
-                "whose requests the loop handles"
-            )
+        expected = f"threads with a pool of the plugin's own name, not with '{pool}', whose requests the loop handles"
+        shape.expect(owner, name, threads is None, expected, threads)
         return 0
     if threads is None:
         return THREADS_DEFAULT
-    if isinstance(threads, bool) or not isinstance(threads, int) or not 1 <= threads <= THREADS_MAX:
-        raise PluginError(
-            f"{shape.where(owner, name)}: expected threads of type int, from 1 to {THREADS_MAX}; found {shown(threads)}"
-        )
-    return threads
+    fits = isinstance(threads, int) and not isinstance(threads, bool) and 1 <= threads <= THREADS_MAX
+    shape.expect(owner, name, fits, f"threads of type int, from 1 to {THREADS_MAX}", threads)
+    return cast("int", threads)

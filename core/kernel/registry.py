@@ -7,7 +7,7 @@ configuration must choose, by writing ``plugin/name``.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
@@ -15,8 +15,8 @@ import msgspec
 from flintmq.config.errors import hint
 from flintmq.core.errors import PluginError
 from flintmq.core.kernel.plugin_info import PluginOrigin
-from flintmq.core.kernel.plugin_shapes import PROCESSOR, Shape, shown
-from flintmq.core.kernel.ports.processor import ProcessorFactory, RequestDeclaration
+from flintmq.core.kernel.plugin_shapes import Shape, shown
+from flintmq.core.kernel.ports.processor import RequestDeclaration
 
 T = TypeVar("T")
 
@@ -167,41 +167,25 @@ THREADS_DEFAULT: Final = 4
 THREADS_MAX: Final = 256
 
 
-class ProcessorSpec(msgspec.Struct, frozen=True):
-    """A request processor as it was registered."""
+SERVERS: Final = ("broker", "nameserver")
 
-    declarations: tuple[RequestDeclaration, ...]
-    """The request codes it answers; less those a third party's processor took over."""
-    factory: ProcessorFactory
-    """Makes the processor of the server's API."""
-    at: str = "broker"
+
+class ServerPart(msgspec.Struct, frozen=True):
+    """What was registered for a server: a request or default processor, a connection listener, an RPC hook."""
+
+    factory: Callable[..., Any]
+    """Makes it, of the context of the broker or the name server that it is for."""
+    at: str
     """``broker``, ``nameserver``, or ``both``."""
+    declarations: tuple[RequestDeclaration, ...] = ()
+    """The request codes a processor answers; less those a third party's processor took over."""
     threads: Mapping[str, int] = {}
-    """How many threads each of its pools has; 0 for the loop's (see :data:`LOOP_POOLS`)."""
+    """How many threads each pool of a processor has; 0 for the loop's (see :data:`LOOP_POOLS`)."""
 
     @property
     def codes(self) -> tuple[int, ...]:
         """The request codes it answers."""
         return tuple(one.code for one in self.declarations)
-
-    def is_for(self, server: str) -> bool:
-        """Return whether it is for the one of :data:`SERVERS`."""
-        return self.at in (server, "both")
-
-
-SERVERS: Final = ("broker", "nameserver")
-
-
-class ServerPart(msgspec.Struct, frozen=True):
-    """Something that was registered for a server as a whole: a default processor, a connection listener, an RPC hook."""
-
-    factory: Any
-    """Makes it, of the broker or the name server that it is for."""
-    at: str
-    """``broker``, ``nameserver``, or ``both``."""
-    pool: str = "admin"
-    """The bounded queue its requests wait in (default processors only)."""
-    threads: int = 0
 
     def is_for(self, server: str) -> bool:
         """Return whether it is for the one of :data:`SERVERS`."""
@@ -215,36 +199,3 @@ class CommandSpec(msgspec.Struct, frozen=True):
     """A ``click.Command``."""
     help: str
     """The help that is shown instead of the command's own; empty for the latter."""
-
-
-def one_processor_per_code(processors: Iterable[Registered[ProcessorSpec]]) -> tuple[Registered[ProcessorSpec], ...]:
-    """Take codes away from built-in processors that third parties claim as well; drop processors left without any.
-
-    A third party that claims a code by its number alone takes over what access control and the audit log know of it.
-
-    Raises:
-        PluginError: two third parties, or two built-ins, claim one code.
-    """
-    entries = tuple(processors)
-    claimed: dict[int, Registered[ProcessorSpec]] = {}
-    declared: dict[int, RequestDeclaration] = {}
-    for entry in entries:
-        for one in entry.value.declarations:
-            code, other = one.code, claimed.get(one.code)
-            if other is not None and other.owner.built_in == entry.owner.built_in:
-                raise PluginError(
-                    f"{PROCESSOR.where(entry.owner, entry.name)}: expected codes that no other plugin's processor answers; "
-                    f"found {code}, which '{other.full_name}' answers: list '{other.owner.name}' or '{entry.owner.name}' in "
-                    "'disabled_plugins'"
-                )
-            if other is None or other.owner.built_in:
-                claimed[code] = entry
-                declared[code] = one.under(declared[code]) if other is not None else one
-            else:
-                declared[code] = declared[code].under(one)
-    kept = []
-    for entry in entries:
-        left = tuple(declared[code] for code in entry.value.codes if claimed[code] is entry)
-        if left:
-            kept.append(msgspec.structs.replace(entry, value=msgspec.structs.replace(entry.value, declarations=left)))
-    return tuple(kept)

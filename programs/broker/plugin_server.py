@@ -17,8 +17,9 @@ from flintmq.core.kernel.kernel import Kernel
 from flintmq.core.kernel.plugin_shapes import DEFAULT_PROCESSOR, PROCESSOR, check_not_awaitable, is_async
 from flintmq.core.kernel.ports import Measurement
 from flintmq.core.kernel.ports.processor import Handler, Request, Response
-from flintmq.core.kernel.registry import ProcessorSpec, Registered, Registry, ServerPart
+from flintmq.core.kernel.registry import Registered, Registry, ServerPart
 from flintmq.programs.broker.authenticators import Authenticators
+from flintmq.programs.broker.processors_in_force import default_processor_of, processors_of
 from flintmq.remoting.server.channel import ServerChannel
 from flintmq.remoting.server.pool import HandlerThreads, Pool
 from flintmq.remoting.server.request_gate import AfterHook, BeforeHook, ServerHooks
@@ -132,9 +133,9 @@ class PluginServer:
         self.kernel = kernel
         self._at = at
         self.authenticators = authenticators
-        self._handled_by: dict[int, Registered[ProcessorSpec]] = {}
+        self._handled_by: dict[int, Registered[ServerPart]] = {}
         """The processor of each request code."""
-        self._default = kernel.registries.default_processor_of(at)
+        self._default = default_processor_of(kernel.registries, at)
         """The processor of all other request codes; None if there is none."""
         self._of_hook: dict[int, Registered[ServerPart]] = {}
         self.server = RemotingServer(
@@ -162,7 +163,7 @@ class PluginServer:
             ConfigError, PluginError: a plugin is at fault; names it.
         """
         registries, table = self.kernel.registries, self.server.table
-        for processor in registries.processors_of(self._at):
+        for processor in processors_of(registries, self._at):
             made, spec = self._made(processor, owner), processor.value
             where = PROCESSOR.where(processor.owner, processor.name)
             table.add_processor(made, spec.declarations, partial(_pool_of, pools, spec), where, self._watch(processor))
@@ -171,7 +172,8 @@ class PluginServer:
         if default is not None:
             where = DEFAULT_PROCESSOR.where(default.owner, default.name)
             handler = check_handler(where, self._made(default, owner), "handle")
-            pool = pools.get(default.value.pool, default.value.threads)
+            ((pool_name, threads),) = default.value.threads.items()
+            pool = pools.get(pool_name, threads)
             table.register_default(handler, pool, self._watch(default))
         listeners = [*self._made_of(registries.connection_listeners, owner)]
         hooks = [*self._made_of(registries.rpc_hooks, owner)]
@@ -258,5 +260,5 @@ class PluginServer:
         self.kernel.part(self._of_hook[id(hook)]).failed(error, "do_before_request")
 
 
-def _pool_of(pools: Pools, spec: ProcessorSpec, name: str) -> Pool:
+def _pool_of(pools: Pools, spec: ServerPart, name: str) -> Pool:
     return pools.get(name, spec.threads[name])

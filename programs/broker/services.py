@@ -14,7 +14,7 @@ from flintmq.core.broker.alarms import ALARMS_MAX, cleaned
 from flintmq.core.errors import PluginError, StoreError
 from flintmq.core.kernel.failures import PLUGIN_FAULTS
 from flintmq.core.kernel.hookspecs import ApiContext
-from flintmq.core.kernel.plugin_shapes import SERVICE, is_async, shown, wrong_call, wrong_word
+from flintmq.core.kernel.plugin_shapes import SERVICE, is_async, shown, wrong_call
 from flintmq.core.kernel.ports import (
     WARNING,
     Alarm,
@@ -31,6 +31,7 @@ from flintmq.core.kernel.ports import (
     SupportsWithdraw,
 )
 from flintmq.core.kernel.ports.metrics import MEASUREMENTS_MAX, checked
+from flintmq.core.kernel.ports.service import wrong_word
 from flintmq.core.log_events import EventLog
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from typing import Final, Self
 from flintmq.core.client_log import printable
 from flintmq.core.io.child_process import end_process, read_ready_words
 from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
-from flintmq.core.kernel.plugin_shapes import READY_WORDS
+from flintmq.core.kernel.ports.service import READY_WORDS
 from flintmq.core.log_events import event_log
 from flintmq.programs.cli.exits import CommandError, ExitCode, passed_on
 from flintmq.programs.supervisor.plan import BrokerPlan

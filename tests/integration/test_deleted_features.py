@@ -16,6 +16,7 @@ import pytest
 from flintmq.config.loading.schema import KEYS
 from flintmq.core.kernel.kernel import Kernel
 from flintmq.plugins.builtin import BUILTIN_PLUGINS
+from flintmq.programs.broker.processors_in_force import processors_of
 from flintmq.tests.support.effort import first
 
 ROOT: Final = Path(__file__).resolve().parent.parent.parent
@@ -68,7 +69,7 @@ def without(feature: str, folder: Path) -> Path:
 
 def codes_of(feature: str) -> list[int]:
     """Return the request codes that a feature answers."""
-    entries = Kernel.assemble((), BUILTIN_PLUGINS, use_entry_points=False).registries.processors_of("broker")
+    entries = processors_of(Kernel.assemble((), BUILTIN_PLUGINS, use_entry_points=False).registries, "broker")
     return sorted(
         declared.code for entry in entries if entry.owner.name == feature for declared in entry.value.declarations
     )

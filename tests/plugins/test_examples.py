@@ -25,6 +25,7 @@ from flintmq.core.kernel.plugin_info import PluginSource
 from flintmq.core.store.opened_store import recover
 from flintmq.plugins.builtin import BUILTIN_PLUGINS
 from flintmq.programs.broker.processors import ProcessorsPlugin
+from flintmq.programs.broker.processors_in_force import processors_of
 from flintmq.testing.clock import ManualClock
 from flintmq.testing.dispatcher_kit import sample_batch
 from flintmq.testing.flush_kit import check_flush_service
@@ -112,7 +113,7 @@ def test_all_are_found_by_their_entry_points() -> None:
         "config section topic_quota",
         "command topic-quota",
     }
-    taken = {code: one.owner.name for one in kernel.registries.processors_of("broker") for code in one.value.codes}
+    taken = {code: one.owner.name for one in processors_of(kernel.registries, "broker") for code in one.value.codes}
     assert {taken[code] for code in (10, 310, 320, 11, 361)} == {"plain_processors"}
     assert set(found["sqlite-store"].registered) == {"dispatcher consume_queue", "index builder sqlite"}
     assert kernel.registries.dispatchers.pick("audit").name == "audit"

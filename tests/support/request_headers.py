@@ -8,6 +8,7 @@ from flintmq.core.kernel.kernel import Kernel
 from flintmq.core.kernel.ports.processor import RequestDeclaration
 from flintmq.plugins.builtin import BUILTIN_PLUGINS, name_server_plugins
 from flintmq.programs.broker.processors import ProcessorsPlugin
+from flintmq.programs.broker.processors_in_force import processors_of
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.remoting.wire.headers_admin import (
     GetConsumerStatusRequestHeader,
@@ -22,8 +23,8 @@ from flintmq.remoting.wire.headers_message import (
 
 def declared() -> dict[int, RequestDeclaration]:
     """Return the declaration of every code that a built-in processor answers, of either server."""
-    broker = Kernel.assemble((), (*BUILTIN_PLUGINS, ProcessorsPlugin())).registries.processors_of("broker")
-    name_server = Kernel.assemble((), name_server_plugins()).registries.processors_of("nameserver")
+    broker = processors_of(Kernel.assemble((), (*BUILTIN_PLUGINS, ProcessorsPlugin())).registries, "broker")
+    name_server = processors_of(Kernel.assemble((), name_server_plugins()).registries, "nameserver")
     return {one.code: one for entry in (*broker, *name_server) for one in entry.value.declarations}
 
 

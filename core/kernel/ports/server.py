@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from flintmq.core.kernel.ports.auth import Authenticator
-    from flintmq.core.kernel.ports.processor import Request, RequestChannel
+    from flintmq.core.kernel.ports.processor import Request, RequestChannel, Response
 
 
 class RequestPool(Protocol):
@@ -88,4 +88,40 @@ class ServerPort(Protocol):
 
     def flush_soon(self, channel: RequestChannel) -> None:
         """Flush a channel in the next iteration of the loop; several calls make one write."""
+        ...
+
+
+class ConnectionListener(Protocol):
+    """Learns what happens to connections; a listener has some of these. RocketMQ's ``ChannelEventListener``. Loop thread."""
+
+    def on_channel_connect(self, channel: RequestChannel) -> None:
+        """Note a connection that is taken."""
+        ...
+
+    def on_channel_close(self, channel: RequestChannel) -> None:
+        """Note the end of a connection; called once, whichever side ended it."""
+        ...
+
+    def on_channel_exception(self, channel: RequestChannel, error: BaseException) -> None:
+        """Note an error of the network, or bytes that are no frame; ``on_channel_close`` follows."""
+        ...
+
+    def on_channel_idle(self, channel: RequestChannel) -> None:
+        """Note a connection that is about to be closed because nothing happens on it."""
+        ...
+
+
+class RpcHook(Protocol):
+    """Stands around requests; a hook has one or both of these. The server's side of RocketMQ's ``RPCHook``. Loop thread."""
+
+    def do_before_request(self, request: Request) -> None:
+        """Look at a request that the authenticators let pass, before its processor; ``ext_fields`` may be changed.
+
+        Raises:
+            RefusedError: the request is refused, with the error's code and remark.
+        """
+        ...
+
+    def do_after_response(self, request: Request, response: Response) -> None:
+        """Look at an answer before it is sent, and perhaps change it."""
         ...

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Iterable, Mapping
-from typing import Protocol, runtime_checkable
+from typing import Final, Protocol, runtime_checkable
 
 from flintmq.core.kernel.ports.alarm import Alarm
+
+READY_WORDS: Final = frozenset({"namesrv", "broker", "brokers", "store", "pid"})
+"""What a READY line says by itself."""
+_WORD_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
+_WORD: Final = re.compile(r"\S{1,1000}")
 
 
 class Service(Protocol):
@@ -122,3 +128,12 @@ class SupportsFollowing(Protocol):
             StoreError: they could not be written.
         """
         ...
+
+
+def wrong_word(name: object, word: object) -> str:
+    """Return what keeps ``name=word`` from being a word that a service adds to a READY line; empty where nothing does."""
+    if not (isinstance(name, str) and isinstance(word, str)):
+        return f"{name!r}: {word!r}, which are not both text"
+    if _WORD_NAME.fullmatch(name) is None or name in READY_WORDS:
+        return f"the name {name[:80]!r}"
+    return "" if _WORD.fullmatch(word) is not None else f"the word {word[:80]!r}, which is empty, long or has blanks"

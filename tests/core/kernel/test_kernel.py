@@ -20,6 +20,7 @@ from flintmq.core.kernel.kernel import Kernel
 from flintmq.core.kernel.plugin_info import PluginOrigin, PluginSource
 from flintmq.core.kernel.ports import FlushStrategy
 from flintmq.plugins.builtin import BUILTIN_PLUGINS
+from flintmq.programs.broker.processors_in_force import processors_of
 
 MakeModule = Callable[[str], str]
 
@@ -209,12 +210,12 @@ def test_unknown_names_are_answered_with_the_nearest() -> None:
         (
             "class P:\n    @hookimpl\n    def flintmq_config_sections(self, register): register('x', dict)",
             "{module}:P",
-            r"the config section 'x' needs an attrs class",
+            r"the config section 'x': expected an attrs class",
         ),
         (
             "class P:\n    @hookimpl\n    def flintmq_request_processors(self, register): register('x', (1, 1), print)",
             "{module}:P",
-            r"the request processor 'x' needs codes, each once",
+            r"the request processor 'x': expected a tuple of int from 0 to 32767, each once",
         ),
     ],
 )
@@ -289,12 +290,12 @@ def test_codes_of_processors_go_to_exactly_one(make_module: MakeModule) -> None:
             register("fast_send", (310, 900), lambda context: "third", pool="send")
     """
     kernel = assemble(f"{make_module(body)}:P", builtins=[BuiltIn()])
-    codes = {entry.name: entry.value.codes for entry in kernel.registries.processors_of("broker")}
+    codes = {entry.name: entry.value.codes for entry in processors_of(kernel.registries, "broker")}
     assert codes == {"send": (10,), "fast_send": (310, 900)}
     other = body.replace("fast_send", "other_send")
     with pytest.raises(PluginError, match=r"'other_send': expected codes .*; found 310, which .*fast_send"):
-        assemble(f"{make_module(body)}:P", f"{make_module(other)}:P", builtins=[BuiltIn()]).registries.processors_of(
-            "broker"
+        processors_of(
+            assemble(f"{make_module(body)}:P", f"{make_module(other)}:P", builtins=[BuiltIn()]).registries, "broker"
         )
 
 

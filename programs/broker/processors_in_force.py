@@ -1,0 +1,65 @@
+"""Which of the registered processors answers a request code at a server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from flintmq.core.errors import PluginError
+from flintmq.core.kernel.plugin_shapes import PROCESSOR
+from flintmq.core.kernel.ports.processor import RequestDeclaration
+from flintmq.core.kernel.registries import Registries
+from flintmq.core.kernel.registry import Registered, ServerPart
+
+
+def processors_of(registries: Registries, server: str) -> tuple[Registered[ServerPart], ...]:
+    """Return the request processors of one of ``SERVERS``, with each request code in exactly one of them.
+
+    Raises:
+        PluginError: two third parties, or two built-ins, claim one code.
+    """
+    return _one_per_code(entry for entry in registries.processors.all() if entry.value.is_for(server))
+
+
+def default_processor_of(registries: Registries, server: str) -> Registered[ServerPart] | None:
+    """Return what answers the codes without a processor at one of ``SERVERS``. Raises ``PluginError`` for two."""
+    found = [entry for entry in registries.default_processors.every() if entry.value.is_for(server)]
+    if len(found) > 1:
+        names = " or ".join(f"'{name}'" for name in dict.fromkeys(entry.owner.name for entry in found))
+        both = " and ".join(f"'{entry.full_name}'" for entry in found)
+        raise PluginError(f"a {server} has one default processor, not {both}: list {names} in 'disabled_plugins'")
+    return found[0] if found else None
+
+
+def _one_per_code(processors: Iterable[Registered[ServerPart]]) -> tuple[Registered[ServerPart], ...]:
+    """Take codes away from built-in processors that third parties claim as well; drop processors left without any.
+
+    A third party that claims a code by its number alone takes over what access control and the audit log know of it.
+
+    Raises:
+        PluginError: two third parties, or two built-ins, claim one code.
+    """
+    entries = tuple(processors)
+    claimed: dict[int, Registered[ServerPart]] = {}
+    declared: dict[int, RequestDeclaration] = {}
+    for entry in entries:
+        for one in entry.value.declarations:
+            code, other = one.code, claimed.get(one.code)
+            if other is not None and other.owner.built_in == entry.owner.built_in:
+                raise PluginError(
+                    f"{PROCESSOR.where(entry.owner, entry.name)}: expected codes that no other plugin's processor answers; "
+                    f"found {code}, which '{other.full_name}' answers: list '{other.owner.name}' or '{entry.owner.name}' in "
+                    "'disabled_plugins'"
+                )
+            if other is None or other.owner.built_in:
+                claimed[code] = entry
+                declared[code] = one.under(declared[code]) if other is not None else one
+            else:
+                declared[code] = declared[code].under(one)
+    kept = []
+    for entry in entries:
+        left = tuple(declared[code] for code in entry.value.codes if claimed[code] is entry)
+        if left:
+            kept.append(msgspec.structs.replace(entry, value=msgspec.structs.replace(entry.value, declarations=left)))
+    return tuple(kept)
