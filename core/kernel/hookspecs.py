@@ -230,9 +230,9 @@ class FlintSpecs:
 
     **An optional part that fails too often is off**, until the broker is restarted: after ``plugin_failures_max`` failures.
     A dispatcher and an index builder are handed at the restart what they lack (``committed()``); retention does not wait
-    for them, so what it deletes meanwhile they never get. Of processors the codes are refused (``plugin.off``), of filters
-    the pulls (nobody skips what was not looked at); listeners, timers and figures are not called. Clients can make
-    processors, filters and intake steps fail: of these only failures that follow one another count. Never off, but
+    for them, so what it deletes meanwhile they never get. The codes of processors are refused (``plugin.off``), and the
+    pulls of filters (nobody skips what was not looked at); listeners, timers and figures are not called. Clients can make
+    processors, filters and intake steps fail: their failures count only if they follow one another. Never off, but
     counted: flush strategies, pools, what is ``essential``, what answers a built-in's code, and what decides whether
     something may pass (authenticators, RPC hooks): it refuses.
 
