@@ -84,9 +84,7 @@ def check_required(config: BrokerConfig, kernel: Kernel) -> None:
     """
     registries = kernel.registries
     known = {info.name for info in kernel.describe() if info.enabled}
-    known |= {entry.name for entry in registries.services.all()}
-    known |= {entry.name for entry in registries.authenticators.all()}
-    known |= {entry.name for entry in registries.dispatchers.all()}
+    known.update(registries.services.names(), registries.authenticators.names(), registries.dispatchers.names())
     for name, key in KEYS.items():
         if key.feature and key.feature not in known and key.value_of(config) != key.field.default:
             raise missing(name, key.feature)
