@@ -51,7 +51,7 @@ def test_a_derived_page_is_fresh(page: str) -> None:
 
 
 @pytest.mark.parametrize("page", first(FIRST, LIST.run))
-def test_what_a_page_shows_works_as_it_stands(page: str, tmp_path: Path) -> None:
+def test_the_blocks_of_a_page_run_in_order(page: str, tmp_path: Path) -> None:
     """A reader copies line by line; a line that fails is the end of the acquaintance."""
     shown = [snippet for snippet in SNIPPETS.snippets(ROOT, page) if LIST.is_run(snippet)]
     with PageRunner(tmp_path, "\n".join(one.text for one in shown if one.language == "console")) as runner:
@@ -69,7 +69,7 @@ OF_FILES = (".py", ".md", ".conf", ".json", ".yml", ".yaml", ".log")
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_settings_that_a_page_names_exist_and_have_the_defaults_it_tells(page: str) -> None:
+def test_settings_on_a_page_exist_and_have_the_default_beside_them(page: str) -> None:
     """`store.disk_full_ratio` (90 %) is a promise of the default; a key that was renamed is found nowhere."""
     sections = {key.rpartition(".")[0] for key in KEYS}
     tops = {section.partition(".")[0] for section in sections if section}
@@ -91,7 +91,7 @@ def test_settings_that_a_page_names_exist_and_have_the_defaults_it_tells(page: s
             assert promised == default, f"{page}: {named[0]}"
 
 
-def test_the_defaults_of_the_client_are_those_that_its_page_tells() -> None:
+def test_the_pages_of_the_client_give_its_defaults() -> None:
     """A program is written by the page: retries, what is cached, how long a listener may take."""
     producer = inspect.signature(flintmq.client.Producer.__init__).parameters
     consumer = attrs.fields_dict(ConsumerSettings)
@@ -110,7 +110,7 @@ def test_the_list_of_snippets_names_what_exists() -> None:
     assert stale == []
 
 
-def test_every_reason_says_something() -> None:
+def test_every_reason_for_a_block_that_is_not_run_has_words() -> None:
     """An empty one would be a way to switch a block off."""
     assert all(len(why.split()) > 3 for reasons in LIST.not_run.values() for why in reasons.values())
 
@@ -186,7 +186,7 @@ def _texts() -> Iterator[Path]:
     yield from (ROOT / name for name in ("README.md", "SECURITY.md", "CONTRIBUTING.md", "ARCHITECTURE.md"))
 
 
-def test_what_installs_does_so_from_where_the_reader_stands() -> None:
+def test_install_commands_name_the_folder_of_the_checkout() -> None:
     """``pip install 'flintmq[top]'`` fails, or installs a stranger's package."""
     assert [str(path.relative_to(ROOT)) for path in _texts() if FROM_AN_INDEX.search(path.read_text())] == []
 
@@ -228,7 +228,7 @@ def runner(tmp_path: Path) -> Iterator[PageRunner]:
         ("python", "raise SystemExit(3)", "ended with 3"),
     ],
 )
-def test_what_fails_fails(runner: PageRunner, language: str, text: str, says: str) -> None:
+def test_a_failing_block_fails_the_page(runner: PageRunner, language: str, text: str, says: str) -> None:
     """A runner that passes over a failure would let every page pass."""
     with pytest.raises(AssertionError, match=says):
         runner.run(language, text)
