@@ -137,8 +137,9 @@ class Reader:
             exec(compile(text, str(one), "exec"), self.names)
 
     def sql(self, _one: Snippet, text: str) -> None:
+        spark = session(self.master)
         self.names["answers"] = [
-            self.names["spark"].sql(statement).collect() for statement in re.split(r";\s*(?:\n|$)", text) if statement
+            spark.sql(statement).collect() for statement in re.split(r";\s*(?:\n|$)", text) if statement
         ]
 
     def console(self, one: Snippet, _text: str) -> None:
