@@ -3,9 +3,9 @@
 
     tools/bench_client.py --client ../shared/peer/bench.sh [--rounds 3] [--rows send-8,consume-lists] [-n HOST:PORT] [--json]
 
-Without ``-n`` a FlintMQ is started as the broker. Processor time is that of the client's process: FlintMQ's client counts its
-own after a warm-up; of the Java client it is the difference between a long run and a short one, so that the start of its
-virtual machine, and most of its compiling, do not count.
+Without ``-n`` a FlintMQ is started as the broker. Processor time is that of the client's process. FlintMQ's client measures its
+own after a warm-up. The Java client's is the difference between a long run and a short one: it leaves out the start of its
+virtual machine, and most of its compiling.
 """
 
 from __future__ import annotations
@@ -34,23 +34,27 @@ JAVA: Final[dict[str, tuple[str, ...]]] = {
     "consume": ("consume", "--threads", "4", "--batch", "1", "--from", "first"),
     "consume-lists": ("consume", "--threads", "4", "--batch", "32", "--from", "first"),
 }
-"""What the Java client is asked to do for a row. It does not linger: these rows are compared with its plain sends."""
+"""The arguments of the Java client, by row. It does not linger: the ``linger`` rows are compared with its plain sends."""
 SIZE_BYTES: Final = 128
 BACKLOG: Final = 400_000
 TIMEOUT_S: Final = 300.0
 Figures = dict[str, float]
-"""``rate`` in messages a second, ``cpu_us`` of the client's processor time for each."""
+"""``rate``: messages a second; ``cpu_us``: the client's processor time for each message, in µs."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Compare the clients. Returns the exit code."""
     parser = argparse.ArgumentParser("bench_client.py", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--client", required=True, metavar="COMMAND", help="a Java client like the kit's bench.sh")
-    parser.add_argument("-n", "--namesrv", metavar="HOST:PORT", help="of the broker; else a FlintMQ is started")
+    parser.add_argument(
+        "-n", "--namesrv", metavar="HOST:PORT", help="the broker's name server; else a FlintMQ is started"
+    )
     parser.add_argument("--rows", default=",".join(JAVA), metavar="A,B,...", help=f"some of: {', '.join(JAVA)}")
-    parser.add_argument("--rounds", type=int, default=3, metavar="R", help="of each row, the clients in turn")
-    parser.add_argument("--seconds", type=float, default=3.0, metavar="S", help="of one measurement")
-    parser.add_argument("--loop", default="auto", metavar="NAME", help="FlintMQ's client's: auto, asyncio or uvloop")
+    parser.add_argument("--rounds", type=int, default=3, metavar="R", help="rounds of each row, the clients in turn")
+    parser.add_argument("--seconds", type=float, default=3.0, metavar="S", help="length of one measurement")
+    parser.add_argument(
+        "--loop", default="auto", metavar="NAME", help="event loop of FlintMQ's client: auto, asyncio or uvloop"
+    )
     parser.add_argument("--json", action="store_true", help="a line of JSON for each row and no table")
     words = parser.parse_args(arguments)
     return finished(lambda: compare(words))
@@ -79,7 +83,7 @@ def compare(words: argparse.Namespace) -> None:
 def one_round(
     words: argparse.Namespace, name: str, name_server: str, topic: str, number: int
 ) -> tuple[Figures, Figures]:
-    """Return FlintMQ's client's figures and the Java client's; which begins changes with each round."""
+    """Return FlintMQ's client's figures and the Java client's; in every second round the Java client is measured first."""
     sides = [lambda: ours(words, name, name_server, topic), lambda: theirs(words, name, name_server, topic)]
     if number % 2:
         second, first = sides[1](), sides[0]()
@@ -95,7 +99,7 @@ def ours(words: argparse.Namespace, name: str, name_server: str, topic: str) -> 
 
 
 def theirs(words: argparse.Namespace, name: str, name_server: str, topic: str) -> Figures:
-    """Return the figures of the Java client: the rate of a long run, the processor time between a short and a long one."""
+    """Return the figures of the Java client: the rate of a long run; the processor time by which it exceeds a short one."""
     is_consumer = name.startswith("consume")
 
     def run(share: float) -> dict[str, Any]:
@@ -112,7 +116,7 @@ def theirs(words: argparse.Namespace, name: str, name_server: str, topic: str) -
 
 
 def java(command: str, options: Sequence[str], name_server: str, topic: str) -> dict[str, Any]:
-    """Return what one run of the Java client says."""
+    """Return the figures that one run of the Java client prints."""
     return said([*shlex.split(command), *options, "--namesrv", name_server, "--topic", topic])
 
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Compare the processor time of the hot path before and after: ``tools/bench_commits.py COMMIT [--rounds 7] [--json]``.
 
-Each round runs ``tests/benchmarks/hot_path.py`` of the commit and of the checkout, one after the other, and who begins changes.
-A ratio is the checkout's over the commit's: of the least of all rounds, the median of the ratios within a round, and their
-geometric mean with its 95 % confidence interval.
+Each round runs ``tests/benchmarks/hot_path.py`` of the commit and of the checkout, one after the other, and every second round
+in the other order. A ratio is the checkout's time over the commit's. The rows have the ratio of the least times of all rounds,
+the median of the ratios within a round, and their geometric mean with its 95 % confidence interval.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from flintmq.programs.bench.figures import ratio
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 Stages = dict[str, float]
-"""Processor time in µs a message, by stage."""
+"""Processor time of a message in µs, by stage."""
 
 
 def main() -> int:
-    """Print a row for each stage that both have."""
+    """Print a row for each stage that both commits have."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("commit", help="what the checkout is compared with")
-    parser.add_argument("--rounds", type=int, default=7, metavar="N", help="runs of each")
+    parser.add_argument("commit", help="the commit to compare the checkout with")
+    parser.add_argument("--rounds", type=int, default=7, metavar="N", help="runs of the commit and of the checkout")
     parser.add_argument("--json", action="store_true", help="print an object instead of a table")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="flintmq-before-") as folder:
@@ -63,7 +63,7 @@ def measure(before_root: Path, after_root: Path, rounds: int) -> tuple[list[Stag
 
 
 def hot_path(root: Path) -> Stages:
-    """Run the stage benchmark of a checkout once."""
+    """Return the stages of one run of a checkout's benchmark."""
     with tempfile.TemporaryDirectory(prefix="flintmq-path-") as folder:
         (Path(folder) / "flintmq").symlink_to(root)
         command = [sys.executable, str(root / "tests" / "benchmarks" / "hot_path.py"), "--json"]
@@ -74,7 +74,7 @@ def hot_path(root: Path) -> Stages:
 
 
 def compared(before: list[Stages], after: list[Stages]) -> dict[str, Stages]:
-    """Return the least of each side in µs, and the two ratios, by stage."""
+    """Return, by stage, the least time before and after in µs, and the ratios after / before."""
     rows = {}
     for name in before[0].keys() & after[0].keys():
         pairs = [(one[name], other[name]) for one, other in zip(before, after, strict=True)]

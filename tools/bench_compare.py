@@ -37,30 +37,43 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the options, which ``tools/against_java.sh`` hands on."""
+    """Return the parser of the options, which ``tools/against_java.sh`` passes on."""
     made = argparse.ArgumentParser("bench_compare.py", description=(__doc__ or "").partition("\n")[0])
     made.add_argument("--against", metavar="HOST:PORT", help="the name server of the other broker")
     made.add_argument("--against-pid", type=int, metavar="PID", help="the other broker's process")
-    made.add_argument("--also", metavar="HOST:PORT", help="the name server of a third one, such as a single FlintMQ")
-    made.add_argument("--also-pid", type=int, metavar="PID", help="the third one's process")
-    made.add_argument("-n", "--namesrv", metavar="HOST:PORT", help="of the FlintMQ to measure; else one is started")
-    made.add_argument("--pid", type=int, help="the process of the FlintMQ that -n names; what it started counts, too")
-    made.add_argument("--rows", metavar="A,B,...", help=f"some of: {ROW_NAMES}")
-    made.add_argument("--seconds", type=float, default=3.0, metavar="S", help="of one measurement")
-    made.add_argument("--warmup", type=float, default=1.0, metavar="S", help="before each measurement")
-    made.add_argument("--rounds", type=int, default=3, metavar="R", help="of each row, the brokers in turn")
-    made.add_argument("--against-start", default="", metavar="COMMAND", help="starts the other broker (row 'start')")
-    made.add_argument("--against-stop", default="", metavar="COMMAND", help="stops it; also before the first start")
-    made.add_argument("--client", default="", metavar="COMMAND", help="load by a Java client like the kit's bench.sh")
-    made.add_argument("--generator", default="", metavar="COMMAND", help="single sends by a program like loadgen.c")
+    made.add_argument("--also", metavar="HOST:PORT", help="the name server of a third broker, such as a single FlintMQ")
+    made.add_argument("--also-pid", type=int, metavar="PID", help="the third broker's process")
     made.add_argument(
-        "--set", action="append", dest="settings", metavar="KEY=VALUE", help="of the FlintMQ started here"
+        "-n", "--namesrv", metavar="HOST:PORT", help="the name server of the FlintMQ to measure; else one is started"
+    )
+    made.add_argument(
+        "--pid", type=int, help="the process of the FlintMQ that -n names; its child processes count, too"
+    )
+    made.add_argument("--rows", metavar="A,B,...", help=f"some of: {ROW_NAMES}")
+    made.add_argument("--seconds", type=float, default=3.0, metavar="S", help="length of one measurement")
+    made.add_argument("--warmup", type=float, default=1.0, metavar="S", help="warm-up before each measurement")
+    made.add_argument("--rounds", type=int, default=3, metavar="R", help="rounds of each row, the brokers in turn")
+    made.add_argument("--against-start", default="", metavar="COMMAND", help="starts the other broker (row 'start')")
+    made.add_argument(
+        "--against-stop", default="", metavar="COMMAND", help="stops the other broker; also before its first start"
+    )
+    made.add_argument(
+        "--client",
+        default="",
+        metavar="COMMAND",
+        help="a Java client like the kit's bench.sh, for the rows that need one",
+    )
+    made.add_argument(
+        "--generator", default="", metavar="COMMAND", help="a program like loadgen.c, for the rows of single sends"
+    )
+    made.add_argument(
+        "--set", action="append", dest="settings", metavar="KEY=VALUE", help="a setting of the FlintMQ started here"
     )
     made.add_argument(
         "--generators", type=int, default=1, metavar="N", help="how many generators send at the same time"
     )
     made.add_argument("--json", action="store_true", help="one line per row and no table")
-    made.add_argument("--loop", default="auto", metavar="NAME", help="the client's: auto, asyncio or uvloop")
+    made.add_argument("--loop", default="auto", metavar="NAME", help="the client's event loop: auto, asyncio or uvloop")
     return made
 
 

@@ -3,9 +3,9 @@
 
     tools/bench_growth.py [--messages 10000000] [--topics 1000] [--connections 1000] [--rounds 3] [--seconds 1.5]
 
-Two FlintMQ brokers, each a process with a store of its own: one stays empty but for what is measured, the other is given
-connections, topics and messages, one after the other. After each the same rows are measured on both in turn, and the ratio of
-the processor time per message is taken within each round. One line of JSON a row; a ratio of 1 is no growth.
+There are two FlintMQ brokers, each a process with its own store. One holds only what the measurements store. The other is given
+connections, then topics, then messages. After each of these the same rows are measured on both brokers in turn, and the ratio
+of the processor time per message is taken within each round. Prints one line of JSON for each row; a ratio of 1 is no growth.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ BODY_BYTES = 128
 INFLIGHT = 64
 QUEUES = 4
 SPREAD = 250
-"""Sends in flight of each of four connections, for the row over many topics: one topic each."""
+"""Sends in flight on each of four connections in the row over many topics, each with a topic of its own."""
 BACKLOG = 100_000
 Row = Callable[[ServedChild], Awaitable[float]]
 
 
 def send(connections: int, inflight: int, seconds: float, batch: int = 1) -> Row:
-    """Processor time of the broker per message sent, in µs."""
+    """Return a row: the broker's processor time per message sent, in µs."""
     bench = BenchSettings(
         bench="send",
         topic="Growth",
@@ -62,7 +62,7 @@ def send(connections: int, inflight: int, seconds: float, batch: int = 1) -> Row
 
 
 async def consume(broker: ServedChild) -> float:
-    """Likewise per message pulled, of a backlog that was stored just before."""
+    """Return the broker's processor time per message pulled, in µs, of a backlog that was stored just before."""
     topic = f"GrowthC{time.time_ns()}"
     bench = BenchSettings(bench="send", topic=topic, connections=2, inflight=8, size_bytes=BODY_BYTES, batch=64)
     await run_bench(attrs.evolve(bench, count=BACKLOG, warmup_s=0.0), broker.namesrv, None)
@@ -71,7 +71,7 @@ async def consume(broker: ServedChild) -> float:
 
 
 def spread(topics: list[str], seconds: float) -> Row:
-    """Sends of four connections, each of their places in flight with a topic of its own."""
+    """Return a row: the broker's processor time per message sent, in µs, where each send in flight has a topic of its own."""
 
     async def measure(broker: ServedChild) -> float:
         async with AdminClient([broker.namesrv]) as admin:
@@ -102,7 +102,7 @@ def spread(topics: list[str], seconds: float) -> Row:
 
 
 async def compare(what: str, rows: dict[str, tuple[Row, Row]], ours: list[ServedChild], rounds: int) -> None:
-    """Measures rows on both brokers in turn; each row has one function for each of them."""
+    """Measure rows on both brokers in turn, and print them; each row has one function for each broker."""
     for name, (plain, grown) in rows.items():
         pairs = []
         for number in range(rounds):
@@ -130,7 +130,7 @@ async def make_topics(broker: ServedChild, count: int) -> list[str]:
     async with AdminClient([broker.namesrv]) as admin:
         for name in names:
             await admin.create_topic(name, queues=QUEUES)
-        while True:  # the name server hears of them with the next registration
+        while True:  # the name server learns of the topics at the next registration
             try:
                 await admin.client.routes.route(names[-1], max_age_s=0)
                 return names
@@ -141,13 +141,13 @@ async def make_topics(broker: ServedChild, count: int) -> list[str]:
 
 @contextlib.contextmanager
 def connected(broker: ServedChild, queue: MessageQueue, count: int) -> Iterator[None]:
-    """So many connections that say nothing more."""
+    """Open this many connections that stay idle after one request."""
     host, _, port = broker.broker.rpartition(":")
     with contextlib.ExitStack() as stack:
         frame = bytes(SendFrame(0, queue, b"", 1).next(b"1" * 13, 0))
         for _ in range(count):
             sock = stack.enter_context(socket.create_connection((host, int(port))))
-            sock.sendall(frame)  # one that never spoke is soon disconnected
+            sock.sendall(frame)  # a connection that has never sent a request is soon closed
             sock.recv(65_536)
         yield
 
@@ -169,7 +169,7 @@ async def run(options: argparse.Namespace, brokers: list[ServedChild]) -> None:
         await compare(f"{options.connections} idle connections", rows, brokers, rounds)
     topics = await make_topics(brokers[1], options.topics)
     over = {"4 x 250 over all topics": (spread(["Growth"], seconds), spread(topics, seconds))}
-    await over["4 x 250 over all topics"][1](brokers[1])  # each topic's first message makes its queue's file
+    await over["4 x 250 over all topics"][1](brokers[1])  # the first message of each topic creates its queue's file
     await compare(f"{options.topics} topics", over | rows, brokers, rounds)
     fill = BenchSettings(
         bench="send",
@@ -193,7 +193,7 @@ def main() -> None:
     parser.add_argument("--connections", type=int, default=1_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=1.5)
-    parser.add_argument("--dir", type=Path, help="where the stores are made")
+    parser.add_argument("--dir", type=Path, help="the folder for the stores")
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="flintmq-growth-", dir=options.dir))
     words = ["--port", "0", "--namesrv-port", "0"]

@@ -4,9 +4,9 @@
     tools/bench_memory.py [--topics 1000] [--queues 8] [--connections 1000] [--groups 1000] [--messages 1000000]
 
 Starts ``flintmq run`` with the default settings and gives it one kind of thing after the other: topics, a message in each
-queue, connections, groups with offsets, messages. Memory is what is the process's own (``Pss_Anon`` of /proc/PID/smaps_rollup):
-pages of files are the page cache's. One line of JSON a row, with the growth divided by the count. Single figures: the first of
-a kind costs more, and pools of the interpreter make steps of a quarter of a MiB.
+queue, connections, groups with offsets, messages. Memory is the process's own (``Pss_Anon`` of /proc/PID/smaps_rollup), without
+the page cache. Prints one line of JSON for each kind, with the growth divided by the count. A single thing cannot be measured
+so: the first of a kind costs more, and pools of the interpreter grow in steps of a quarter of a MiB.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ SETTLE_S = 2.0
 
 
 def own_kib(pid: int) -> int:
-    """Memory of the process's own, in KiB."""
+    """Return the process's own memory, in KiB."""
     found = re.search(r"^Pss_Anon:\s+(\d+) kB", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE)
     assert found is not None
     return int(found[1])
 
 
 def used_kib(folder: Path) -> int:
-    """What a folder's files take of the disk, holes left out, in KiB."""
+    """Return the disk space that a folder's files take, without holes, in KiB."""
     return sum(path.stat().st_blocks for path in folder.rglob("*") if path.is_file()) // 2
 
 
@@ -61,7 +61,7 @@ class Meter:
         }
 
     async def row(self, what: str, count: int) -> None:
-        """Wait until what was begun is done, and print a row."""
+        """Wait until the broker is at rest, and print a row."""
         await asyncio.sleep(SETTLE_S)
         now = self._now()
         grown = {name: now[name] - self._last[name] for name in now}
@@ -75,7 +75,7 @@ class Meter:
 
 
 async def side_by_side(work: Callable[[int], Awaitable[object]], count: int) -> None:
-    """Does something for each number, at most 64 at a time."""
+    """Call a function for each number, at most 64 at a time."""
     turns = asyncio.Semaphore(64)
 
     async def one(number: int) -> None:
@@ -86,7 +86,7 @@ async def side_by_side(work: Callable[[int], Awaitable[object]], count: int) -> 
 
 
 async def measure(broker: ServedChild, store: Path, wanted: argparse.Namespace) -> None:
-    """Prints all rows."""
+    """Print all rows."""
     meter = Meter(broker, store)
     await meter.row("at rest", 1)
     topics, queues = [f"Memory{number}" for number in range(wanted.topics)], wanted.queues

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Measures how fast queues and index are made anew: by the broker's own loop, in one process, in several, and on Spark.
+"""Measures how fast queues and index are rebuilt: by the broker's own loop, in one process, in several, and on Spark.
 
     tools/bench_rebuild.py WORK [--records 2000000] [--rounds 3] [--workers 2] [--engines loop,inline,process,spark]
 
-In WORK a stopped store is made: bodies of 128 bytes, 8 topics of 4 queues, tags, keys and unique keys, log files of 128 MiB.
-Each round runs every engine once, one after the other, into a new folder. ``loop`` is what a broker's start does where numpy
-is not installed, one record after the other; ``repair`` what it does with numpy. Everything made is compared with what
-``loop`` made, byte by byte. Spark's session is started once, before the rounds, and its start is told apart. Then one line of
-JSON: medians of seconds and of CPU seconds (children and Java too), records a second, and ratios to ``loop``.
+Makes a stopped store in WORK: bodies of 128 bytes, 8 topics of 4 queues, tags, keys and unique keys, log files of 128 MiB. Each
+round runs every engine once, one after the other, into a new folder. ``loop`` is what a broker's start does without numpy, one
+record after the other; ``repair`` is what it does with numpy. All results are compared byte by byte with those of ``loop``.
+Spark's session is started once, before the rounds, and the time of its start is a figure of its own. Then one line of JSON is
+printed: medians of seconds and of CPU seconds (children and Java too), records a second, and ratios to ``loop``.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def fill(root: Path, records: int) -> None:
 
 
 def bare_copy(root: Path, target: Path) -> None:
-    """The log alone, without a copy of its bytes: a link to each file, which nobody writes to."""
+    """Make a copy of the log alone, by a link to each file: nobody writes to them."""
     shutil.rmtree(target, ignore_errors=True)
     (target / "commitlog").mkdir(parents=True)
     for path in sorted((root / "commitlog").iterdir()):
@@ -85,14 +85,14 @@ def bare_copy(root: Path, target: Path) -> None:
 
 
 def cpu_s(java: int | None) -> float:
-    """Of this process, of its children that have ended, and of Java and its workers."""
+    """Return the CPU seconds of this process, of its children that have ended, and of Java and its workers."""
     times = os.times()
     total = times.user + times.system + times.children_user + times.children_system
     return total + (tree_cpu_s(java) if java else 0.0)
 
 
 def tree_cpu_s(pid: int) -> float:
-    """Of a process and its descendants, those that have ended included."""
+    """Return the CPU seconds of a process and its descendants, ended ones included."""
     tick = os.sysconf("SC_CLK_TCK")
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -117,7 +117,7 @@ def by_the_broker(root: Path, target: Path, records: int, *, numpy: bool) -> Non
 
 
 def same(one: Path, other: Path) -> bool:
-    """Whether two stores have the same queues and the same index files, whatever those are called."""
+    """Return whether two stores have the same queues, and index files of the same content whatever their names."""
     queues = [
         sorted(p.relative_to(root) for p in (root / "consumequeue").rglob("*") if p.is_file()) for root in (one, other)
     ]
@@ -155,7 +155,7 @@ def main() -> None:
         spark = engines["spark"] = SparkEngine(f"local[{options.workers}]")
         session_s = time.monotonic() - began_s
         java = spark._spark.sparkContext._gateway.proc.pid
-        spark.run(abs, list(range(options.workers)), [1] * options.workers, None)  # workers have started
+        spark.run(abs, list(range(options.workers)), [1] * options.workers, None)  # the workers have started now
     seconds: dict[str, list[float]] = {name: [] for name in names}
     cpu_seconds: dict[str, list[float]] = {name: [] for name in names}
     identical: dict[str, bool] = {}

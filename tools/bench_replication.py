@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Measures what a slave that holds every message costs, and how fast an empty one catches up.
+"""Measures what a slave that holds every message costs, and how fast an empty slave catches up.
 
     tools/bench_replication.py [--peer ../shared/peer] [--rounds 5] [--seconds 3] [--fill-mib 256]
 
-Per kind of broker (FlintMQ; with ``--peer``, the kit that starts it, the real one too) a master alone and a ``sync_master``
-with a slave stand side by side, and are given the same load in turn, round after round. All flush asynchronously, and lie on
-one machine: what the network adds is not in it. Then a slave is started empty beside a master that had none. One line of JSON a
-row; ratios are of the two of one round.
+For each kind of broker (FlintMQ; with ``--peer``, the kit that starts it, also RocketMQ) a master alone and a ``sync_master``
+with a slave are given the same load in turn, round after round. All flush asynchronously, and run on one machine: the figures
+leave out the network. Then a slave is started with an empty store beside a master that had none. Prints one line of JSON for
+each row; a ratio is that of the two masters in one round.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ POLL_S = 0.005
 
 @attrs.frozen
 class Server:
-    """A broker that runs."""
+    """A running broker."""
 
     name_server: str
     address: str
@@ -54,14 +54,14 @@ class Server:
     store: Path
 
     def holds_bytes_at(self, position: int) -> bool:
-        """Whether something was written to a place of the log's first file."""
+        """Return whether there is anything but zeros in the 8 bytes at a position of the log's first file."""
         with contextlib.suppress(FileNotFoundError), (self.store / "commitlog" / f"{0:020d}").open("rb") as file:
             return any(os.pread(file.fileno(), 8, position))
         return False
 
 
 def free_base() -> int:
-    """A port whose neighbours are free, too: RocketMQ takes the one two below and the next."""
+    """Return a free port whose neighbours are free, too: RocketMQ also takes the port two below and the next one."""
     while True:
         port = random.randrange(20_000, 32_000)
         with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
@@ -89,7 +89,7 @@ class FlintKind:
 
 
 class JavaKind:
-    """The real brokers; their name servers are FlintMQ's, in this process."""
+    """RocketMQ's brokers; their name servers are FlintMQ's, in this process."""
 
     name = "RocketMQ 4.9.7"
 
@@ -123,7 +123,7 @@ Kind = FlintKind | JavaKind
 
 
 async def log_end(server: Server) -> int:
-    """Where a broker's log ends, as it says; the real one says nothing until it has counted for some seconds."""
+    """Return the end of a broker's log by its own figure; RocketMQ has none until it has counted for some seconds."""
     client = AdminClient(server.name_server)
     try:
         deadline_s = time.monotonic() + PATIENCE_S
@@ -138,7 +138,7 @@ async def log_end(server: Server) -> int:
 
 
 def until(slave: Server, position: int) -> float:
-    """When a slave's log has something at a position, on the monotonic clock."""
+    """Wait until a slave's log has something at a position; return the time, on the monotonic clock."""
     deadline_s = time.monotonic() + PATIENCE_S
     while not slave.holds_bytes_at(position):
         if time.monotonic() > deadline_s:
@@ -166,7 +166,7 @@ def say(**row: object) -> None:
 async def acknowledgements(
     kind: Kind, alone: Server, master: Server, slave: Server, options: argparse.Namespace
 ) -> None:
-    """The same load on a master alone and on one that waits for its slave."""
+    """Measure the same load on a master alone and on one that waits for its slave."""
     for what, (connections, inflight) in LOADS.items():
         bench = load(connections, inflight, options.seconds)
         figures: dict[str, list[float]] = {}
@@ -198,7 +198,7 @@ async def acknowledgements(
 
 
 async def catching_up(kind: Kind, master: Server, work: Path, options: argparse.Namespace) -> None:
-    """An empty slave beside a master that has some."""
+    """Measure how an empty slave catches up with a master that has a log."""
     count = options.fill_mib * 1024 * 1024 // (BODY_BYTES + 200)
     bench = attrs.evolve(load(4, 4, 1), batch=32, warmup_s=0.0, count=count)
     await run_bench(bench, master.name_server, master.pid)
@@ -229,7 +229,7 @@ async def measure(kind: Kind, work: Path, options: argparse.Namespace) -> None:
         kind.start(work / "master", "sync_master") as master,
         kind.start(work / "slave", "slave", master) as slave,
     ):
-        # The topic is there before anybody counts, and the slave follows: the first sends to a sync master without one fail.
+        # The topic is there before the measurement, and the slave follows: without one, the first sends to a sync master fail.
         deadline_s = time.monotonic() + PATIENCE_S
         await run_bench(load(1, 1, 0.2), alone.name_server, None)
         while (await run_bench(load(1, 1, 0.2), master.name_server, None)).errors:
@@ -244,12 +244,14 @@ async def measure(kind: Kind, work: Path, options: argparse.Namespace) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--peer", type=Path, help="the kit that starts the real broker; without it FlintMQ alone")
-    parser.add_argument("--dir", type=Path, help="where the stores lie (a folder for temporary files)")
+    parser.add_argument("--peer", type=Path, help="the kit that starts RocketMQ; without it only FlintMQ is measured")
+    parser.add_argument("--dir", type=Path, help="the folder for the stores (default: that for temporary files)")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=3.0, help="of each load in each round")
-    parser.add_argument("--fill-mib", type=int, default=256, help="what the late slave has to catch up, at most 900")
-    parser.add_argument("--slaves", type=int, default=3, help="late slaves, one after the other")
+    parser.add_argument("--seconds", type=float, default=3.0, help="length of each load in each round")
+    parser.add_argument(
+        "--fill-mib", type=int, default=256, help="size of the log that the late slave copies, at most 900"
+    )
+    parser.add_argument("--slaves", type=int, default=3, help="number of late slaves, one after the other")
     options = parser.parse_args()
     kinds: list[Kind] = [FlintKind()]
     if options.peer is not None:

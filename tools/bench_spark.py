@@ -3,11 +3,11 @@
 
     tools/bench_spark.py WORK [--records 2000000] [--rounds 3] [--master 'local[2]']
 
-In WORK a stopped store is made: bodies of 128 bytes, 8 topics of 4 queues, some 100 bytes of properties, log files of 128 MiB;
-and a Parquet copy of it by Spark (snappy). Each round runs every case once, one after the other; then one line of JSON with
-medians of seconds and of CPU seconds (Java and Python workers together), and of the rounds' ratios: `parquet / flintmq` for
-scans (above 1: FlintMQ is faster), `count() / count() of one column`, `one topic / all` for the read of one topic of the eight.
-Rows go to Spark's noop sink, so that every column is made and nothing is written.
+Makes a stopped store in WORK (bodies of 128 bytes, 8 topics of 4 queues, some 100 bytes of properties, log files of 128 MiB),
+and a Parquet copy of it by Spark (snappy). Each round runs every case once, one after the other. Then one line of JSON is
+printed, with medians of seconds and of CPU seconds (Java and Python workers together), and of the rounds' ratios: `parquet /
+flintmq` for scans (above 1: FlintMQ is faster), `count() / count() of one column`, `one topic / all` for the read of one topic
+of the eight. Rows go to Spark's noop sink: every column is computed and nothing is written.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ UNIT = np.dtype([("position", ">i8"), ("size", ">i4"), ("tags", ">i8")])
 
 
 def record_type() -> np.dtype[Any]:
-    """All records have one shape, so a million of them is one array."""
+    """Return the type of a record: all have one layout, so an array can hold a million of them."""
     key_at, tag_at, keys_at = PROPERTIES.index(b"0"), PROPERTIES.index(b"Tag") + 3, PROPERTIES.index(b"key0") + 3
     return np.dtype(
         [
@@ -55,7 +55,7 @@ def record_type() -> np.dtype[Any]:
 
 
 def digits(numbers: np.ndarray[Any, Any], width: int) -> np.ndarray[Any, Any]:
-    """Numbers as text of a width."""
+    """Return numbers as text of a fixed width."""
     powers = 10 ** np.arange(min(width, 18) - 1, -1, -1, dtype=np.int64)
     text = np.full((len(numbers), width), ord("0"), np.uint8)
     text[:, width - len(powers) :] += (numbers[:, None] // powers % 10).astype(np.uint8)
@@ -63,7 +63,7 @@ def digits(numbers: np.ndarray[Any, Any], width: int) -> np.ndarray[Any, Any]:
 
 
 def make_store(root: Path, records: int) -> None:
-    """A store as a broker leaves it that has stopped."""
+    """Make a store as a broker leaves it that was stopped."""
     kind = record_type()
     size = kind.itemsize
     per_file = (FILE_BYTES - 8) // size
@@ -101,13 +101,13 @@ def make_store(root: Path, records: int) -> None:
 
 
 def add_units(root: Path, log: np.ndarray[Any, Any]) -> None:
-    """The records' units, at the end of one file per queue."""
+    """Write the records' units to one file for each queue, behind those that it has."""
     for topic in range(TOPICS):
         for queue_id in range(QUEUES):
             mine = log[(log["topic"] == b"topic%d" % topic) & (log["queue_id"] == queue_id)]
             units = np.zeros(len(mine), UNIT)
             units["position"], units["size"] = mine["physical"], mine["size"]
-            for number in range(4):  # the tag's hash
+            for number in range(4):  # the hash of the tag
                 units["tags"][mine["tag"] == b"%d" % number] = hash_of(f"Tag{number}")
             folder = root / "consumequeue" / f"topic{topic}" / str(queue_id)
             folder.mkdir(parents=True, exist_ok=True)
@@ -116,7 +116,7 @@ def add_units(root: Path, log: np.ndarray[Any, Any]) -> None:
 
 
 def split_queue(folder: Path) -> None:
-    """Files of the usual size, the last one with zeros behind its units."""
+    """Split that file into queue files of the usual size, the last one with zeros behind its units."""
     raw = (folder / "all").read_bytes()
     (folder / "all").unlink()
     for start in range(0, len(raw), QUEUE_FILE_BYTES):
@@ -130,7 +130,7 @@ def hash_of(tag: str) -> int:
 
 
 def tree_cpu_s() -> float:
-    """CPU seconds of all processes below this one, those that have ended included."""
+    """Return the CPU seconds of all processes below this one, ended ones included."""
     tick = os.sysconf("SC_CLK_TCK")
     parents, used = {}, {}
     for entry in Path("/proc").iterdir():
@@ -156,7 +156,7 @@ def measured(work: Callable[[], object]) -> tuple[float, float]:
 
 
 def cases(spark: Any, store: Path, parquet: Path) -> dict[str, Callable[[], object]]:
-    """What is measured: name to a run of it."""
+    """Return a function for each case, by name; a call runs the case once."""
 
     def noop(frame: Any) -> None:
         frame.write.format("noop").mode("overwrite").save()
@@ -187,7 +187,7 @@ def cases(spark: Any, store: Path, parquet: Path) -> dict[str, Callable[[], obje
 
 
 def micro_batch_floor_ms(spark: Any, store: Path) -> float:
-    """The median time of a micro-batch of a thousand messages."""
+    """Return the median time of a micro-batch of a thousand messages, in ms."""
     checkpoint = store.parent / "checkpoint"
     shutil.rmtree(checkpoint, ignore_errors=True)
     options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "1000", "subscribe": "topic0", "columns": THREE}
@@ -201,7 +201,8 @@ def micro_batch_floor_ms(spark: Any, store: Path) -> float:
 
 
 def of_rounds(name: str, above: list[tuple[float, float]], below: list[tuple[float, float]]) -> dict[str, float]:
-    """The medians of the rounds' ratios, of seconds and of CPU seconds: what else the machine does changes meanwhile."""
+    """Return the medians of the rounds' ratios, of seconds and of CPU seconds: other work of the machine changes both sides of
+    a round."""
     rounds = list(zip(above, below, strict=True))
     return {
         name: round(statistics.median(one[0] / other[0] for one, other in rounds), 3),

@@ -3,10 +3,10 @@
 
     tools/bench_spark_wire.py WORK [--records 1000000] [--rounds 3] [--master 'local[2]'] [--stock]
 
-In WORK a store is made as tools/bench_spark.py makes it, and a FlintMQ broker is started on it, with larger answers than
-brokers give out of the box (``--stock`` leaves that as it is). Each round reads everything once in each way, into Spark's noop
-sink; then one line of JSON with medians of seconds and of CPU seconds (Spark's and the broker's), and ``files / wire``,
-the share of the files' speed that the wire has.
+Makes a store in WORK as tools/bench_spark.py does, and starts a FlintMQ broker on it, with larger answers than by default
+(``--stock``: with the default ones). Each round reads everything once in each way, into Spark's noop sink. Then one line of
+JSON is printed, with medians of seconds and of CPU seconds (Spark's and the broker's), and ``files/wire``: the speed over
+the wire as a share of that of the files.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ ANSWERS = (
     "store.max_transfer_bytes_in_memory=4MiB",
     "store.max_transfer_bytes_in_disk=4MiB",
 )
-"""What lets a broker answer a pull with more than 32 messages, 8 from disk."""
+"""Settings with which a broker answers a pull with more than the default 32 messages from memory, or 8 from disk."""
 PULL_BATCH = "2048"
 OF_RECORDS = "topic,queueOffset,storeTimestamp"
-"""Files give :data:`THREE` without a look at the log; for these they must read it, as the broker must for both."""
+"""Columns that Spark must read from the log, as the broker does; :data:`THREE` can be read without it."""
 
 
 def broker(store: Path, *, stock: bool) -> ServedChild:
@@ -50,7 +50,7 @@ def broker(store: Path, *, stock: bool) -> ServedChild:
 
 
 async def create_topics(namesrv: str) -> None:
-    """The store has no table of topics."""
+    """Create the topics: the store that was made has no list of topics."""
     async with AdminClient(namesrv) as admin:
         for number in range(TOPICS):
             await admin.create_topic(f"topic{number}", queues=QUEUES)
@@ -62,7 +62,7 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--master", default="local[2]")
-    parser.add_argument("--stock", action="store_true", help="answers as large as brokers give by themselves")
+    parser.add_argument("--stock", action="store_true", help="leave the size of answers at its default")
     arguments = parser.parse_args()
     store = arguments.work / "store"
     if not store.exists():

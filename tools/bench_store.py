@@ -3,10 +3,11 @@
 
     tools/bench_store.py WORK [--peer ../shared/peer] [--gib 1] [--rounds 3]
 
-Needs the peer kit (the real broker, its jars fetched) and Java. In WORK the kit's client fills the Java broker with batches of
-1 KiB messages with keys; the broker is killed, and its store is copied for every start, so that both always begin with the same
-bytes. Each round measures one broker, then the other. Then one line of JSON: medians, and ratios Java / FlintMQ (above 1:
-FlintMQ is faster). What a start takes is from the process's start to its ready line, the Java virtual machine's included.
+Needs the peer kit (RocketMQ, with its jars fetched) and Java. In WORK the kit's client fills the Java broker with batches of 1
+KiB messages with keys. The broker is killed, and its store is copied for every start: both brokers always start on the same
+bytes. Each round measures one broker, then the other. Then one line of JSON is printed: medians, and ratios Java / FlintMQ
+(above 1: FlintMQ is faster). The time of a start is that from the process's start to its ready line, the Java virtual machine's
+start included.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class Bench:
         return done.stdout
 
     def fill(self) -> None:
-        """Makes the store that is copied, unless it is there from an earlier run."""
+        """Make the store that is copied, unless it is there from an earlier run."""
         if self.store.exists():
             return
         made = self.work / "making"
@@ -72,7 +73,7 @@ class Bench:
         made.rename(self.store)
 
     def await_port(self) -> None:
-        """A killed process of many threads holds its port until its maps are gone."""
+        """Wait until the port is free: a killed process of many threads holds it until its maps are unmapped."""
         deadline_s = time.monotonic() + 60
         while not all(is_free(near) for near in range(self.port - 2, self.port + 2)):
             if time.monotonic() > deadline_s:
@@ -80,7 +81,7 @@ class Bench:
             time.sleep(0.05)
 
     def fresh(self) -> Path:
-        """A copy of the killed store; what was read of the last one is in the page cache, for both."""
+        """Make a copy of the killed store, whose bytes are in the page cache after it, for both brokers."""
         shutil.rmtree(self.copy, ignore_errors=True)
         shutil.rmtree(self.copy.with_name(self.copy.name + ".run"), ignore_errors=True)
         subprocess.run(["cp", "-r", "--sparse=always", str(self.store), str(self.copy)], check=True)
@@ -89,7 +90,7 @@ class Bench:
 
     @contextmanager
     def java(self, *, kill: bool = False) -> Iterator[tuple[float, float]]:
-        """The Java broker on the copy; gives the seconds until it was ready, and its processor time until then."""
+        """Run the Java broker on the copy; yield the seconds until it was ready, and its processor time until then."""
         self.await_port()
         started = json.loads(self.kit("broker.sh", self.copy, self.port, "ASYNC_FLUSH"))
         try:
@@ -99,7 +100,7 @@ class Bench:
 
     @contextmanager
     def flint(self, *, kill: bool = False) -> Iterator[tuple[float, float]]:
-        """FlintMQ on the copy; likewise."""
+        """Run FlintMQ on the copy; yield the same two figures."""
         self.await_port()
         words = [sys.executable, "-m", "flintmq", "broker", "-n", self.namesrv, "--store", str(self.copy)]
         begin_s = time.perf_counter()
@@ -118,7 +119,7 @@ class Bench:
             process.stdout.close()
 
     def round(self, which: str) -> dict[str, float]:
-        """All measurements of one broker."""
+        """Return all measurements of one broker."""
         broker = self.java if which == "java" else self.flint
         self.fresh()
         with broker(kill=True) as after_crash:
@@ -139,12 +140,12 @@ class Bench:
 
 
 async def look_up(namesrv: str, count: int) -> dict[str, float]:
-    """Medians over the wire, one request at a time: queries by key (code 12), searches by time (code 29)."""
+    """Return medians over the wire, one request at a time: of queries by key (code 12) and of searches by time (code 29)."""
     chance = random.Random(1)
     async with AdminClient([namesrv]) as admin:
         stats = {}
         deadline_s = time.monotonic() + 60
-        while not stats:  # the broker has registered, but the name server may not show its topics yet
+        while not stats:  # the broker has registered, but the name server may not know its topics yet
             try:
                 stats = await admin.topic_stats(TOPIC)
             except Exception:
@@ -170,7 +171,7 @@ async def look_up(namesrv: str, count: int) -> dict[str, float]:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that are free together with their neighbours (VIP, replication)."""
+    """Return ports that are free together with their neighbours (VIP, replication)."""
     found: list[int] = []
     while len(found) < count:
         port = random.randrange(12_000, 30_000, 8)
@@ -181,7 +182,7 @@ def free_ports(count: int) -> list[int]:
 
 def is_free(port: int) -> bool:
     with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections that wait for their end are no harm
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections in TIME_WAIT do not matter
         try:
             probe.bind(("", port))
         except OSError:
@@ -213,7 +214,7 @@ def main() -> None:
 
 
 def summary(bench: Bench, rounds: dict[str, list[dict[str, float]]]) -> dict[str, Any]:
-    """Medians of both, and how many times FlintMQ is as fast."""
+    """Return the medians of both, and how many times as fast as the Java broker FlintMQ is."""
     medians = {
         which: {name: round(statistics.median(one[name] for one in done), 3) for name in done[0]}
         for which, done in rounds.items()

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Load by FlintMQ's own client, in a process of its own.
+"""Puts load on a broker by FlintMQ's client, in a process of its own.
 
     tools/client_load.py ROW --namesrv HOST:PORT --topic T [--seconds S] [--count N]
 
-Prints one line of JSON: messages a second, and the processor time of this process for each, both after a warm-up. Rows are
-``send-N`` and ``linger-N`` with N sends in flight, ``oneway``, ``batch`` of 32, ``consume`` and ``consume-lists``.
+Prints one line of JSON: messages a second, and the processor time of this process for each of them, both after a warm-up. Rows
+are ``send-N`` and ``linger-N`` with N sends in flight, ``oneway``, ``batch`` of 32, ``consume`` and ``consume-lists``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ WARMUP_S = 1.0
 
 
 class Meter:
-    """Counts messages, and what they cost from :meth:`begin` on."""
+    """Counts messages and their processor time, from :meth:`begin` on."""
 
     def __init__(self) -> None:
         self.messages = 0
@@ -50,7 +50,7 @@ def cpu_s() -> float:
 
 
 async def produce(words: argparse.Namespace) -> dict[str, float]:
-    """Send for so long, by as many tasks as the row says."""
+    """Send for ``words.seconds``, by as many tasks as the row's name says."""
     kind, _, in_flight = words.row.partition("-")
     message = Message(words.topic, bytes(words.size))
     async with Producer("bench", words.namesrv, linger_ms=0 if kind == "linger" else None) as producer:
@@ -65,7 +65,7 @@ async def produce(words: argparse.Namespace) -> dict[str, float]:
             while time.monotonic() < until_s:
                 await send()
                 meter.messages += messages
-                if kind == "oneway":  # it never waits: the loop needs a turn to write
+                if kind == "oneway":  # a one-way send never waits: the loop needs a turn to write
                     await asyncio.sleep(0)
 
         for seconds in (WARMUP_S, words.seconds):
@@ -76,7 +76,7 @@ async def produce(words: argparse.Namespace) -> dict[str, float]:
 
 
 async def consume(words: argparse.Namespace) -> dict[str, float]:
-    """Consume a backlog of so many messages; the first tenth is the warm-up."""
+    """Consume a backlog of ``words.count`` messages; the first tenth is the warm-up."""
     meter, done = Meter(), asyncio.Event()
     warm = words.count // 10
     is_warm = False
@@ -112,10 +112,10 @@ def main() -> None:
     parser.add_argument("row", help="send-N, linger-N, oneway, batch, consume or consume-lists")
     parser.add_argument("--namesrv", required=True, metavar="HOST:PORT")
     parser.add_argument("--topic", required=True)
-    parser.add_argument("--seconds", type=float, default=3.0, metavar="S", help="of sending")
-    parser.add_argument("--count", type=int, default=300_000, metavar="N", help="messages that are there to consume")
-    parser.add_argument("--size", type=int, default=128, metavar="BYTES", help="of a body")
-    parser.add_argument("--loop", default="auto", metavar="NAME", help="auto, asyncio or uvloop")
+    parser.add_argument("--seconds", type=float, default=3.0, metavar="S", help="how long it sends")
+    parser.add_argument("--count", type=int, default=300_000, metavar="N", help="messages in the backlog to consume")
+    parser.add_argument("--size", type=int, default=128, metavar="BYTES", help="size of a body")
+    parser.add_argument("--loop", default="auto", metavar="NAME", help="event loop: auto, asyncio or uvloop")
     words = parser.parse_args()
     work = consume if words.row.startswith("consume") else produce
     print(json.dumps(run_loop_named(words.loop)(work(words))))

@@ -1,7 +1,7 @@
 """Writes the pages of docs/ that are derived from the code: ``python tools/docs.py`` (``--check`` only compares).
 
-The settings come from the models, the hooks from their specs, the request codes from what handlers declare; a test runs the
-check, so the pages cannot drift.
+The settings come from the models, the hooks from their specs, the request codes from what handlers declare. A test runs the
+check: it fails when a page differs from the code.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _cell(text: str) -> str:
 
 
 def settings() -> str:
-    """docs/settings.md."""
+    """Return the text of docs/settings.md."""
     lines = [
         "# Settings",
         "",
@@ -84,7 +84,7 @@ def settings() -> str:
 
 
 def hooks() -> str:
-    """docs/hooks.md."""
+    """Return the text of docs/hooks.md."""
     lines = [
         "# Hooks",
         "",
@@ -120,7 +120,7 @@ def declared_by_server() -> tuple[dict[int, tuple[str, RequestDeclaration]], dic
 
 
 def access_of(declared: RequestDeclaration) -> str:
-    """Return who may use a code, in a word or two."""
+    """Return who may send a code, in a word or two."""
     if declared.needs is None:
         return "nobody"
     if declared.needs.access is Access.CLIENT:
@@ -129,7 +129,7 @@ def access_of(declared: RequestDeclaration) -> str:
 
 
 def tested_by() -> dict[int, str]:
-    """One file of tests for each code that is named in one: the nearest to the processors."""
+    """Return one file of tests for each code that a test names: the nearest to the processors."""
     tests = DOCS.parent / "tests"
     files = sorted(tests.rglob("test_*.py"), key=lambda file: ("processors" not in file.parts, file.as_posix()))
     found: dict[int, str] = {}
@@ -142,7 +142,7 @@ def tested_by() -> dict[int, str]:
 
 
 def request_codes() -> str:
-    """docs/request-codes.md."""
+    """Return the text of docs/request-codes.md."""
     broker, name_server = declared_by_server()
     tests = tested_by()
     lines = [
@@ -186,7 +186,7 @@ def request_codes() -> str:
 
 
 def refusals() -> str:
-    """docs/refusals.md."""
+    """Return the text of docs/refusals.md."""
     lines = [
         "# Refusals",
         "",
@@ -215,7 +215,7 @@ def refusals() -> str:
 
 
 def log_events() -> str:
-    """docs/log-events.md."""
+    """Return the text of docs/log-events.md."""
     lines = [
         "# Log events",
         "",
@@ -244,7 +244,7 @@ def log_events() -> str:
 
 
 def metric_names() -> str:
-    """docs/metric-names.md."""
+    """Return the text of docs/metric-names.md."""
     lines = [
         "# Metrics",
         "",
@@ -274,7 +274,7 @@ PAGES = {
 
 
 def main(arguments: list[str]) -> int:
-    """Writes the pages, or with ``--check`` says which are stale."""
+    """Write the pages, or with ``--check`` print which differ."""
     stale = []
     for name, make in PAGES.items():
         path = DOCS / name

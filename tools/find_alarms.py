@@ -18,15 +18,15 @@ class Found:
     """One place where an alarm is made."""
 
     id: str
-    """Empty where it cannot be told from the code alone."""
+    """Empty where the code does not name it literally."""
     key: str
-    """The setting it names; empty where it names none, or where that cannot be told from the code alone."""
+    """The setting that the alarm names; empty where it names none, or not literally."""
     place: str
     """``file:line``."""
 
 
 def alarms(root: Path) -> list[Found]:
-    """Return every one below a checkout, by id."""
+    """Return every place below a checkout where an alarm is made, by id."""
     modules = parsed(root, FOLDERS, NOT_SERVING, holding=["Alarm("])
     return sorted(found for name, module in modules for found in _of_module(module, name))
 

@@ -1,4 +1,4 @@
-"""Finds every line that a log gets from the package: its id, text, level and fields. For docs/log-events.md and its test."""
+"""Finds every call that writes a log line: its id, text, level and fields. For docs/log-events.md and its test."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ class Line:
     """One call of a logger."""
 
     event: str
-    """Its id; empty where that is not a literal."""
+    """The line's id; empty where it is not a literal."""
     text: str
-    """With places for the fields; empty where it is not a literal."""
+    """The text with places for the fields; empty where it is not a literal."""
     level: str
     fields: tuple[str, ...]
-    """In the order of the text."""
+    """The names of the fields, in the order of the text."""
     place: str
     """``file:line``."""
     faults: tuple[str, ...] = ()
@@ -48,18 +48,18 @@ class Line:
 
     @property
     def unnamed(self) -> str:
-        """The text with places as in ``%s``, which the fields fill in their order."""
+        """The text with places like ``%s``, which the fields fill in their order."""
         return _NAME.sub("%", self.text)
 
 
 def lines(root: Path) -> Iterator[Line]:
-    """Return every one below a checkout."""
+    """Yield every call of a logger below a checkout."""
     for name, module in parsed(root, without=("core/log_events.py",), holding=[f".{method}(" for method in LEVELS]):
         yield from lines_of(module, name)
 
 
 def loggers(root: Path) -> set[tuple[str, str]]:
-    """Return the names of the loggers that the package asks for, each with the function that it asks."""
+    """Return the names of the loggers that the package asks for, each with the function that returns it."""
     return {
         (maker, made)
         for name, module in parsed(root, without=("core/log_events.py",), holding=_MAKERS)
@@ -70,7 +70,7 @@ def loggers(root: Path) -> set[tuple[str, str]]:
 
 
 def lines_of(module: ast.Module, name: str) -> Iterator[Line]:
-    """Return the lines of a module of that name."""
+    """Yield the calls of loggers in a module."""
     nodes = list(ast.walk(module))
     logs = {
         ast.unparse(target)

@@ -1,8 +1,8 @@
-"""Has pyright, which is what many editors run, check the public names; ``tools/typecheck.sh`` calls it.
+"""Checks the types of public names with pyright, which many editors run; ``tools/typecheck.sh`` calls it.
 
-First the calls of ``tests/support/typed_client.py``, then how many names of each public module have a type that is declared
-(``pyright --verifytypes``); the others may have one that each checker infers. Without pyright or Node.js it says so and
-checks nothing.
+First it checks the calls of ``tests/support/typed_client.py``, then how many names of each public module have a declared type
+(``pyright --verifytypes``): type checkers infer the other types, perhaps differently. Without pyright or Node.js it prints
+that, and checks nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FLOORS: Final = {
     "flintmq.protocol": 0.9,
     "flintmq.testing": 0.8,
 }
-"""Module → the least share of its public names whose type is declared. None may be unknown."""
+"""The least share of the public names with a declared type, by module. No name may have an unknown type."""
 
 
 def missing() -> str:
@@ -36,7 +36,7 @@ def missing() -> str:
 
 
 def pyright(*arguments: str, root: Path = ROOT) -> subprocess.CompletedProcess[str]:
-    """Run pyright on a checkout, whose .overlay is where the package lies."""
+    """Run pyright on a checkout; the package lies in its folder .overlay."""
     return subprocess.run(
         [sys.executable, "-m", "pyright", *arguments],
         cwd=root,
@@ -48,7 +48,7 @@ def pyright(*arguments: str, root: Path = ROOT) -> subprocess.CompletedProcess[s
 
 
 def problems_of(module: str, floor: float, root: Path = ROOT) -> tuple[float, list[str]]:
-    """Return the share of a module's public names whose type is declared, and what is wrong with it."""
+    """Return the share of a module's public names with a declared type, and what is wrong."""
     done = pyright("--verifytypes", module, "--ignoreexternal", "--outputjson", root=root)
     found = json.loads(done.stdout)["typeCompleteness"]
     counts = found["exportedSymbolCounts"]
@@ -68,7 +68,7 @@ def problems_of(module: str, floor: float, root: Path = ROOT) -> tuple[float, li
 
 
 def main(_arguments: list[str]) -> int:
-    """Check all, and print the score of each module."""
+    """Check all modules, and print the share of each."""
     if reason := missing():
         print(f"public types are not checked: {reason}", file=sys.stderr)
         return 0

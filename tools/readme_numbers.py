@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Makes the table of numbers in README.md: medians of several whole comparisons with the real RocketMQ, with their intervals.
+"""Makes the table of numbers in README.md: medians of several whole comparisons with RocketMQ, and the intervals of the ratios.
 
     tools/readme_numbers.py [--runs 5] [--write]
 
-One run is ``tools/against_java.sh``, which starts brokers, once with ASYNC_FLUSH and once with SYNC_FLUSH; so two runs differ
-in all that chance decides at a start, which two rounds of one run do not. A run takes some ten minutes; it needs Java 17, a C
-compiler and the peer kit, and a machine that does nothing else.
+One run calls ``tools/against_java.sh``, which starts brokers, once with ASYNC_FLUSH and once with SYNC_FLUSH. Each run starts
+them anew: runs also differ in what chance decides at a start, while the rounds of one run do not. A run takes some ten minutes;
+it needs Java 17, a C compiler, the peer kit, and a machine without other work.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from flintmq.programs.bench.figures import ratio
 ROOT: Final = Path(__file__).resolve().parent.parent
 HEADER: Final = "| row | figure | FlintMQ | RocketMQ | ratio | 95 % |"
 IDLE_LOAD_MAX: Final = 0.3
-"""Of the last minute, where nothing else runs."""
+"""The highest load average of the last minute at which the machine counts as idle."""
 
 JAVA_ROWS: Final = (
     *(f"java-sync-{threads}-{size}" for size in (128, 1024, 4096) for threads in (1, 8, 32, 64)),
@@ -37,7 +37,7 @@ JAVA_ROWS: Final = (
 SYNC_ROWS: Final = tuple(f"java-sync-{threads}-{size}" for size in (128, 1024) for threads in (1, 8, 32))
 
 Run = Mapping[str, Mapping[str, Any]]
-"""What one run measured: flush and row, as ``async send-4x64`` → the document that ``--json`` prints."""
+"""What one run measured: the flush and the row, such as ``async send-4x64`` → the document that ``--json`` prints."""
 
 
 @attrs.frozen
@@ -66,12 +66,18 @@ LINES: Final = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print the table, and maybe write it into README.md. Returns the exit code."""
+    """Measure, print the table, and with ``--write`` put it into README.md. Returns the exit code."""
     parser = argparse.ArgumentParser("readme_numbers.py", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--runs", type=int, default=5, metavar="N", help="whole comparisons; 3 at least (default: 5)")
-    parser.add_argument("--rounds", type=int, default=3, metavar="N", help="of each row in a run (default: 3)")
-    parser.add_argument("--seconds", type=float, default=2.0, metavar="S", help="of one measurement (default: 2)")
-    parser.add_argument("--keep", type=Path, metavar="FILE", help="keep what each run measured, a line of JSON each")
+    parser.add_argument(
+        "--runs", type=int, default=5, metavar="N", help="number of whole comparisons, 3 at least (default: 5)"
+    )
+    parser.add_argument("--rounds", type=int, default=3, metavar="N", help="rounds of each row in a run (default: 3)")
+    parser.add_argument(
+        "--seconds", type=float, default=2.0, metavar="S", help="length of one measurement (default: 2)"
+    )
+    parser.add_argument(
+        "--keep", type=Path, metavar="FILE", help="write what each run measured to FILE, a line of JSON each"
+    )
     parser.add_argument("--write", action="store_true", help="put the table into README.md")
     parser.add_argument("--busy", action="store_true", help="measure although the machine does other work")
     words = parser.parse_args(arguments)
@@ -98,7 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def measure(rounds: int, seconds: float) -> Run:
-    """Return what one run of all rows measures; brokers are started for it. Raises ``CalledProcessError``."""
+    """Return what one run of all rows measures; it starts the brokers. Raises ``CalledProcessError``."""
     found: dict[str, Mapping[str, Any]] = {}
     for flush in ("async", "sync"):
         rows = sorted({row for line in LINES if line.flush == flush for row in line.rows})
@@ -111,7 +117,7 @@ def measure(rounds: int, seconds: float) -> Run:
 
 
 def table(runs: Sequence[Run]) -> list[str]:
-    """Return the lines of the table: of each figure the medians over the runs, and the ratio with its 95 % interval.
+    """Return the lines of the table: for each figure the medians over the runs, and the ratio with its 95 % interval.
 
     Raises:
         ValueError: a run did not measure a figure.
@@ -132,7 +138,7 @@ def table(runs: Sequence[Run]) -> list[str]:
 
 
 def _pair(line: Line, run: Run) -> tuple[float, float]:
-    """Return ours and theirs of one run; of several rows the geometric mean of the ratios, and 1."""
+    """Return FlintMQ's and RocketMQ's figure in one run; of several rows the geometric mean of the ratios, and 1."""
     found = []
     for row in line.rows:
         entry = run.get(f"{line.flush} {row}", {}).get(line.key, {})
@@ -145,7 +151,7 @@ def _pair(line: Line, run: Run) -> tuple[float, float]:
 
 
 def _number(value: float) -> str:
-    """Return a number with three digits that count; whole ones with commas."""
+    """Return a number with three significant digits; from 100 on as a whole one, with commas."""
     return f"{value:,.0f}" if value >= 100 else f"{float(f'{value:.3g}'):g}" if value >= 10 else f"{value:.2f}"
 
 

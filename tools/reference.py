@@ -1,6 +1,7 @@
-"""The pages about the client library and the command line, of docstrings and the commands' help; ``tools/docs.py`` writes them.
+"""The pages about the client library and the command line, made of docstrings and the commands' help; ``tools/docs.py`` writes
+them.
 
-Markdown that is written, and not a plugin of the site's generator: so the pages can be read where they lie, as all others.
+They are Markdown files, not the output of a plugin of the site's generator: like all pages, they can be read in the repository.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _DOC_PAGE = re.compile(r"\bdocs/([\w/-]+\.md)\b")
 
 
 def client_reference() -> str:
-    """docs/client-reference.md."""
+    """Return the text of docs/client-reference.md."""
     lines = [
         "# The client, name by name",
         "",
@@ -49,7 +50,7 @@ def client_reference() -> str:
 
 
 def cli_reference() -> str:
-    """docs/commands.md."""
+    """Return the text of docs/commands.md."""
     lines = [
         "# Commands",
         "",
@@ -92,7 +93,7 @@ def cli_reference() -> str:
 
 
 def _class(one: type) -> Iterator[str]:
-    """Write a class: how it is made, what it is, its values, its methods."""
+    """Yield the lines about a class: how it is made, its docstring, its values, its methods."""
     made = "" if issubclass(one, Exception) and not inspect.isfunction(one.__init__) else one.__name__
     fields = _told_in(one)
     if made and not _is_choice(one) and not getattr(one, "_is_protocol", False):
@@ -132,7 +133,7 @@ def _members(one: type) -> Iterator[tuple[str, Any]]:
 
 
 def _signature(name: str, one: Any) -> Iterator[str]:
-    """Write what something takes and returns, a parameter a line where there are several."""
+    """Yield the lines of a signature: one line, or a line for each parameter where it is long."""
     signature = inspect.signature(one)
     taken = [parameter for parameter in signature.parameters.values() if parameter.name != "self"]
     parameters = [_parameter(parameter) for parameter in taken]
@@ -162,7 +163,7 @@ def _written(annotation: Any) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return an annotation or a default as somebody would write it."""
+    """Return an annotation or a default as an author would write it."""
     text = re.sub(r"<(?:\w+\.)*(\w+\.\w+): [^>]*>", r"\1", text)  # a member of an enumeration
     text = re.sub(r"<[^>]*? object at 0x[0-9a-f]+>", "…", text)
     text = re.sub(r"<function (\w+) at 0x[0-9a-f]+>", r"\1", text)
@@ -171,7 +172,7 @@ def _plain(text: str) -> str:
 
 
 def _told_in(one: Any) -> dict[str, str]:
-    """Return what the source says of each value of a class or module: the text that stands under it."""
+    """Return the string under each value of a class or module in its source, by the value's name."""
     try:
         body = ast.parse(textwrap.dedent(inspect.getsource(one))).body
     except (OSError, TypeError):
@@ -201,7 +202,7 @@ def _told_in(one: Any) -> dict[str, str]:
 
 
 def _markdown(doc: str) -> Iterator[str]:
-    """Turn a docstring into Markdown: sections into lists, literal blocks into code, roles into plain names."""
+    """Yield a docstring as Markdown: sections become lists, literal blocks become code, roles become plain names."""
     in_list = in_code = begun = False
     blank = 0
     for line in doc.splitlines():
@@ -263,7 +264,7 @@ def _commands(
 
 
 def _paragraphs(text: str) -> Iterator[str]:
-    """Write the text of a help; what keeps its lines there is a block here."""
+    """Yield the lines of a help text; a paragraph that keeps its lines there is a code block here."""
     for paragraph in inspect.cleandoc(text).split("\n\n"):
         if paragraph.startswith("\b"):
             yield from ["", "```text", *paragraph.splitlines()[1:], "```"]

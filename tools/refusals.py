@@ -15,10 +15,10 @@ NOT_SERVING = ("remoting/client/", "testing/", "programs/cli/", "programs/bench/
 
 @attrs.frozen(order=True)
 class Refusal:
-    """One place where something is refused."""
+    """One place where a request is refused."""
 
     reason: str | None
-    """None where it cannot be told from the code alone."""
+    """None where the code does not name it literally."""
     code: str
     message: str
     key: str
@@ -31,7 +31,7 @@ Wrapper = tuple[ast.FunctionDef, ast.Call]
 
 
 def refusals(root: Path) -> list[Refusal]:
-    """Every one below a checkout, by reason. What a function with a parameter ``reason`` refuses counts where it is called."""
+    """Return every refusal below a checkout, by reason. A function with a parameter ``reason`` counts wherever it is called."""
     refusing = dict(parsed(root, SERVING, NOT_SERVING, holding=["RefusedError("]))
     of_module = {name: _wrappers(module) for name, module in refusing.items()}
     public = {name: one for found in of_module.values() for name, one in found.items() if not name.startswith("_")}
@@ -68,7 +68,7 @@ def _of_module(module: ast.Module, name: str, wrappers: dict[str, Wrapper]) -> I
 
 
 def _assigned(scope: ast.AST, before_line: int) -> dict[str, ast.expr]:
-    """What plain names stand for at a line: the nearest assignment above it, in the innermost function around it."""
+    """Return the value of each plain name at a line: the nearest assignment above it, in the innermost function around it."""
     around = [
         function
         for function in ast.walk(scope)
@@ -117,7 +117,7 @@ def _bound(call: ast.Call, function: ast.FunctionDef) -> dict[str, ast.expr]:
 
 
 def _text(node: ast.expr, names: dict[str, ast.expr]) -> str:
-    """A text with what is filled in shown as ``…``."""
+    """Return a text, with ``…`` in place of each inserted value."""
     if isinstance(node, ast.Constant):
         return str(node.value)
     if isinstance(node, ast.Name) and node.id in names:

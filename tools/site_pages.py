@@ -1,8 +1,8 @@
-"""The hook of MkDocs (``mkdocs.yml``): pages outside docs/ are pages of the site, and files that pages link to are shown by it.
+"""The hook of MkDocs (``mkdocs.yml``): it adds pages outside docs/ to the site, and the files that pages link to.
 
-The pages of docs/ link to the files of the repository by relative paths, so that they can be read where they lie. Here
-each such link leads to a page with the file's text, or to a page with a folder's files; no host is named. A link to
-what does not exist stays as it is, and the strict build refuses it, as it does a snippet that nobody accounts for
+The pages of docs/ link to the files of the repository by relative paths, which also work in the repository. Here each such link
+leads to a page with the file's text, or to a page with a folder's files; no host is named. A link to a file that does not exist
+is unchanged, and the strict build fails on it. It also fails on a snippet for which ``tests/snippets.toml`` has no entry
 (``tools/snippets.py``).
 """
 
@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from snippets import ROOT, SnippetList
 
 ROOT_PAGES: Final = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")
-"""Pages of the repository's root; in the site they lie in ``project/``."""
+"""Pages of the repository's root; on the site they lie in ``project/``."""
 _LINK: Final = re.compile(r"(?<=\]\()([^)\s#]+)(?=(?:#[^)\s]*)?\))")
 _FENCE: Final = re.compile(r"^(```+)[^\n]*\n.*?^\1\s*$", re.MULTILINE | re.DOTALL)
 _CODE: Final = re.compile(r"`[^`]*`")
@@ -33,7 +33,8 @@ _logger: Final = logging.getLogger("mkdocs.hooks.flintmq")
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Add the pages that lie outside docs/, and warn of snippets that nobody accounts for: MkDocs calls it once a build."""
+    """Add the pages outside docs/, and warn of snippets without an entry in ``tests/snippets.toml``. MkDocs calls this once a
+    build."""
     from mkdocs.structure.files import File, InclusionLevel
 
     for problem in SnippetList.read().problems():
@@ -47,7 +48,7 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, *, page: Any, **_rest: Any) -> str:
-    """Let the links of a page lead to where things are in the site: MkDocs calls it for each page."""
+    """Return a page whose links lead to pages of the site. MkDocs calls this for each page."""
     inside = page.file.src_uri
     if inside.startswith("source/"):
         return markdown
@@ -56,7 +57,7 @@ def on_page_markdown(markdown: str, *, page: Any, **_rest: Any) -> str:
 
 
 def site_path(path: str, root: Path = ROOT) -> str | None:
-    """Return where the site has a file or folder of the repository; None where there is no such thing.
+    """Return the path on the site of a file or folder of the repository; None where that does not exist.
 
     Args:
         path: relative to the repository's root, without dots.
@@ -77,17 +78,18 @@ def site_path(path: str, root: Path = ROOT) -> str | None:
 
 
 def base_of(path: str, root: Path = ROOT) -> str:
-    """Return the folder from which the links of a page about a file or folder count."""
+    """Return the folder to which the links of a page about a file or folder are relative."""
     return path if (root / path).is_dir() else posixpath.dirname(path)
 
 
 def rewritten(markdown: str, base: str, inside: str, root: Path = ROOT) -> str:
-    """Return a page with links that hold in the site, in the form in which Python-Markdown reads what other viewers read.
+    """Return a page with links that work on the site, and in the form that Python-Markdown needs to render it as other viewers
+    do.
 
     Args:
         markdown: the page.
-        base: the folder of the repository from which its links count.
-        inside: the page's path in the site.
+        base: the folder of the repository to which its links are relative.
+        inside: the page's path on the site.
         root: the repository's folder.
     """
 
@@ -104,7 +106,8 @@ def rewritten(markdown: str, base: str, inside: str, root: Path = ROOT) -> str:
 
 
 def linked(root: Path = ROOT) -> dict[str, str]:
-    """Return what pages link to outside docs/ and the root's pages, and what that links to: place in the site → path."""
+    """Return the files that pages link to outside docs/ and the root's pages, and those that these link to: path on the site →
+    path in the repository."""
     waiting = [*ROOT_PAGES, *(path.relative_to(root).as_posix() for path in sorted((root / "docs").rglob("*.md")))]
     found: dict[str, str] = {}
     while waiting:
@@ -119,7 +122,7 @@ def linked(root: Path = ROOT) -> dict[str, str]:
 
 
 def shown(path: str, root: Path = ROOT) -> str:
-    """Return the page about a file or folder: Markdown as it is, other files as code, a folder as its README or a list."""
+    """Return the page about a file or folder: Markdown unchanged, other files as code, a folder as its README or a list."""
     there = root / path
     if there.is_dir() and not (there / "README.md").exists():
         names = (f"{one.name}/" if one.is_dir() else one.name for one in sorted(there.iterdir()))
@@ -133,8 +136,8 @@ def shown(path: str, root: Path = ROOT) -> str:
 
 
 def _as_python_markdown(text: str) -> Iterator[str]:
-    """Return lines with what Python-Markdown needs: a blank line before a list, four blanks before an inner one, bare pipes in
-    the code of cells."""
+    """Yield lines with what Python-Markdown needs: a blank line before a list, four spaces before an inner list, unescaped
+    pipes in the code of cells."""
     before, in_list = "", False
     for line in text.splitlines(keepends=True):
         item = _ITEM.match(line)
@@ -156,7 +159,7 @@ def _links(markdown: str) -> Iterator[str]:
 
 
 def _pieces(markdown: str) -> Iterator[tuple[str, bool]]:
-    """Cut a page into text and code blocks."""
+    """Yield the pieces of a page in order, each with whether it is a code block."""
     end = 0
     for block in _FENCE.finditer(markdown):
         yield markdown[end : block.start()], False

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Count what the architecture promises: ``tools/size.py [BEFORE [AFTER]] [--json]``, where both are commits.
+"""Count what the architecture limits: ``tools/size.py [BEFORE [AFTER]] [--json]``, where BEFORE and AFTER are commits.
 
-Without a commit the checkout is counted; with one it is compared with the checkout, with two they are compared with each other.
+Without a commit the checkout is counted; with one the commit is compared with the checkout; with two they are compared with
+each other.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def counts(sources: Sources, architecture: str) -> dict[str, float]:
     """Return the counts by name.
 
     Args:
-        sources: what is counted.
+        sources: the source that is counted.
         architecture: the text of its ARCHITECTURE.md, which names the files that a message flows through.
     """
     found = [node for path in sources.modules for _name, node in definitions(sources.tree(path))]
@@ -63,14 +64,14 @@ def counts(sources: Sources, architecture: str) -> dict[str, float]:
 
 
 def flow_files(sources: Sources, architecture: str) -> set[str]:
-    """Return the modules that ARCHITECTURE.md names where it says how a message flows."""
+    """Return the modules that ARCHITECTURE.md names in its section on the way of a message."""
     section = _FLOW.search(architecture)
     named = _PATH.findall(section[1]) if section else []
     return {path for path in named if path in sources.names.values()}
 
 
 def main() -> int:
-    """Print the counts, and what became of them."""
+    """Print the counts, and how they have changed."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("commits", nargs="*", metavar="COMMIT", help="the commit before, and the one after")
     parser.add_argument("--json", action="store_true", help="print an object for each")

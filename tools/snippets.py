@@ -1,8 +1,9 @@
-"""What the pages show to be typed: blocks in ``sh``, ``console``, ``python``, ``yaml`` and ``sql``, and who runs each of them.
+"""The snippets of the pages: blocks in ``sh``, ``console``, ``python``, ``yaml`` and ``sql``, and the test that runs each of
+them.
 
-``tests/snippets.toml`` is the one list: pages whose snippets ``tests/test_docs.py`` runs as they stand, pages whose
-snippets another test runs, and single snippets that no test runs, each with the reason. The site is not built while a
-snippet is in none of them.
+``tests/snippets.toml`` is the one list of them: pages whose snippets ``tests/test_docs.py`` runs unchanged, pages whose
+snippets another test runs, and single snippets that no test runs, each with the reason. The site is not built while a snippet
+is in none of the three.
 """
 
 from __future__ import annotations
@@ -21,18 +22,18 @@ LANGUAGES: Final = frozenset({"sh", "console", "python", "yaml", "sql"})
 
 @attrs.frozen
 class Snippet:
-    """A block of a page."""
+    """A code block of a page."""
 
     page: str
     """The page's path in the repository."""
     line: int
-    """Where its first line stands on the page, from 1."""
+    """The number of its first line on the page, from 1."""
     language: str
     text: str
 
     @property
     def first_line(self) -> str:
-        """How the list names it."""
+        """The first line, by which the list names it."""
         return self.text.partition("\n")[0]
 
     def __str__(self) -> str:
@@ -41,10 +42,10 @@ class Snippet:
 
 @attrs.frozen
 class SnippetList:
-    """Who runs what."""
+    """The contents of ``tests/snippets.toml``."""
 
     run: tuple[str, ...]
-    """Pages whose snippets are run as they stand."""
+    """Pages whose snippets ``tests/test_docs.py`` runs unchanged."""
     elsewhere: Mapping[str, str]
     """By page: the file of the test that runs its snippets."""
     not_run: Mapping[str, Mapping[str, str]]
@@ -52,7 +53,7 @@ class SnippetList:
 
     @classmethod
     def read(cls, path: Path = LIST) -> SnippetList:
-        """Read the list."""
+        """Return the list in a file."""
         read = tomllib.loads(path.read_text("utf-8"))
         return cls(tuple(read["run"]), read["elsewhere"], read["not_run"])
 
@@ -61,7 +62,7 @@ class SnippetList:
         return snippet.page in self.run and snippet.first_line not in self.not_run.get(snippet.page, {})
 
     def problems(self, root: Path = ROOT) -> Iterator[str]:
-        """Say of each snippet that nobody accounts for, and of each entry that names nothing, what is wrong."""
+        """Yield a message for each snippet without an entry, and for each entry that fits no snippet."""
         for page in pages(root):
             found = list(snippets(root, page))
             reasons = self.not_run.get(page, {})
@@ -84,7 +85,7 @@ def pages(root: Path = ROOT) -> list[str]:
 
 
 def snippets(root: Path, page: str) -> Iterator[Snippet]:
-    """Read the blocks of a page that are in one of the languages.
+    """Yield the blocks of a page that are in one of the languages.
 
     Args:
         root: the repository's folder.

@@ -4,12 +4,14 @@
     tools/soak.py [--minutes 60] [--names 4000] [--folder DIR] [--json]
 
 A name server, a master and its slave run as processes of their own on loopback, with small log files and with retention.
-Producers and consumers use topics that stay. At the same time topics and groups are created, used, deleted and created again
-under their old names; the slave is killed and paused; rude peers send broken frames, register filters and groups that do not
-exist, and do not read their answers. Then everything that was created is deleted, and the processes are measured again.
+Producers and consumers use topics that exist all the time. Meanwhile other topics and groups are created, used, deleted and
+created again under their old names. The slave is killed and paused. Rude peers send broken frames, register filters and groups
+that do not exist, and do not read their answers. Then everything that was created is deleted, and the processes are measured
+again.
 
 The soak ends with 1 if an acknowledged message was not delivered, if a message of a deleted topic was delivered, if ``store
-verify`` finds damage, or if descriptors, maps, files, offsets or memory have not returned to what they were.
+verify`` finds damage, or if descriptors, maps, files, offsets or memory exceed those of the beginning by more than their
+bounds.
 """
 
 from __future__ import annotations
@@ -56,18 +58,20 @@ from flintmq.remoting.wire.command import encode_command, request
 
 LASTING_TOPICS: Final = 4
 RUDE_GROUPS: Final = 2_000
-"""Names of groups that rude peers use: heartbeats and pulls create them, and they are deleted before each measurement."""
+"""Number of names of groups that rude peers use: heartbeats and pulls create them, and they are deleted before each
+measurement."""
 WARM_UP_SHARE: Final = 0.1
-"""The part of the time after which the beginning is measured: allocators and caches are warm then."""
+"""The share of the time after which the beginning is measured, when allocators and caches are warm."""
 SETTLE_S: Final = 90.0
-"""The longest wait for what was deleted to be gone: a slave asks its master each second, channels expire after two minutes."""
+"""The longest wait until what was deleted is gone: a slave asks its master each second, channels expire after two minutes."""
 BOUNDS: Final = {"descriptors": 12, "maps": 16, "queue_folders": 4, "files": 4, "groups": 0, "offsets": 4, "threads": 4}
-"""How much more than at the beginning there may be at the end, by measure. Connections come and go."""
+"""By how much a figure at the end may exceed that of the beginning. Connections come and go."""
 DATA_FOLDERS: Final = ("commitlog", "consumequeue", "index")
-"""Where a store keeps messages. Retention decides how many of these files there are, so they and their maps are not counted."""
+"""The folders of a store that hold messages. Retention decides how many files they have: these and their maps are not
+counted."""
 MEMORY_SHARE_MAX: Final = 1.25
 MEMORY_MORE_MAX_KB: Final = 16_384
-"""Anonymous memory may be a quarter, or 16 MiB, more: freed memory stays with the allocator in part."""
+"""Anonymous memory may grow by a quarter or 16 MiB, as the allocator keeps some of the freed memory."""
 
 
 _runs = itertools.count()
@@ -86,7 +90,7 @@ class Seen:
 
 
 class Server:
-    """``flintmq ROLE`` with a configuration file; may be killed and started again."""
+    """A process ``flintmq ROLE`` with a configuration file, which can be killed and started again."""
 
     def __init__(self, folder: Path, name: str, role: str, settings: dict[str, object]) -> None:
         self.folder, self.name, self.role = folder, name, role
@@ -118,7 +122,7 @@ class Server:
         self.process.send_signal(number)
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> None:
-        """Send the signal and wait for the end."""
+        """Send the signal and wait until the process has ended."""
         if self.process is not None and self.process.poll() is None:
             self.process.send_signal(number)
             self.process.wait(60)
@@ -153,7 +157,7 @@ def _entries(path: Path, table: str) -> int:
 
 
 def free_port(width: int) -> int:
-    """Return a port of which the next ``width - 1`` and the port - 2 are free at this moment."""
+    """Return a port such that it, the next ``width - 1`` ports and the port - 2 are free at this moment."""
     while True:
         port = random.randrange(20_000, 32_000)
         with contextlib.ExitStack() as stack:
@@ -165,11 +169,11 @@ def free_port(width: int) -> int:
             return port
 
 
-# --- those who behave ---
+# --- well-behaved clients ---
 
 
 async def send_for_ever(seen: Seen, address: str, number: int) -> None:
-    """Send plain, delayed and transactional messages to the topics that stay, each with a body of its own."""
+    """Send plain, delayed and transactional messages to the topics that always exist, each with a different body."""
     run, body_number = next(_runs), 0
     async with (
         Producer(f"soak-{number}", address) as plain,
@@ -195,7 +199,7 @@ async def send_for_ever(seen: Seen, address: str, number: int) -> None:
 
 @contextlib.contextmanager
 def note_errors(seen: Seen, what: str):  # type: ignore[no-untyped-def]
-    """Count what fails instead of ending the soak: servers are killed meanwhile."""
+    """Count an error and let the soak go on: servers are killed meanwhile."""
     try:
         yield
         seen.counts[what] += 1
@@ -206,7 +210,7 @@ def note_errors(seen: Seen, what: str):  # type: ignore[no-untyped-def]
 
 
 async def consume_for_ever(seen: Seen, address: str, topic: str) -> None:
-    """Consume a topic that stays; one message in fifty is refused at first, so that it comes by the retry topic."""
+    """Consume a topic that always exists; one message in fifty is refused at first, and comes again by the retry topic."""
 
     def listener(message: MessageExt) -> ConsumeResult:
         if message.reconsume_times == 0 and random.random() < 0.02:
@@ -222,7 +226,7 @@ async def consume_for_ever(seen: Seen, address: str, topic: str) -> None:
 
 
 async def use_names(seen: Seen, address: str, worker: int, names: int) -> None:
-    """Create, use and delete topics and groups, under few names, so that each name is used again and again."""
+    """Create, use and delete topics and groups, under a few names that are used again and again."""
     life = 0
     async with AdminClient(address) as admin, Producer(f"names-{worker}", address, retries=0) as producer:
         kept: list[tuple[str, str]] = []
@@ -261,7 +265,7 @@ async def drop(seen: Seen, admin: AdminClient, pair: tuple[str, str]) -> None:
 
 
 async def read_one_life(seen: Seen, address: str, group: str, topic: str, life: int) -> None:
-    """Read a topic from its beginning and commit: what an earlier topic of this name held must not come."""
+    """Read a topic from its beginning and commit; note as wrong each message of an earlier topic of this name."""
     async with PullConsumer(group, address) as consumer:
         await consumer.assign(topic, consume_from=FROM_FIRST)
         found: list[bytes] = []
@@ -297,7 +301,7 @@ async def trouble_the_slave(seen: Seen, slave: Server) -> None:
 
 
 async def rude_peer(seen: Seen, port: int, number: int) -> None:
-    """Do one of several rude things after the other, on connections that are left in any state."""
+    """Do rude things, one after the other, on connections that are left in any state."""
     chance = random.Random(number)
     acts: list[Callable[[asyncio.StreamWriter, random.Random], None]] = [
         _garbage, _half_a_frame, _filters, _offsets, _many_pulls, _huge_length,
@@ -368,7 +372,7 @@ def _many_pulls(writer: asyncio.StreamWriter, chance: random.Random) -> None:
 async def soak(
     options: argparse.Namespace, folder: Path, servers: list[Server], ports: tuple[int, int]
 ) -> tuple[Seen, dict[str, dict[str, dict[str, int]]]]:
-    """Return what was seen, and the measures of each server at the beginning and at the end."""
+    """Return what the clients saw, and the figures of each server at the beginning and at the end."""
     seen = Seen()
     _, _, slave = servers
     address = f"127.0.0.1:{ports[0]}"
@@ -421,7 +425,7 @@ async def soak(
 
 
 async def delete_groups(seen: Seen, address: str, master: str) -> None:
-    """Delete the groups that rude peers made, or pulls that were under way while their group was deleted."""
+    """Delete the groups of rude peers, and those that a pull created again after their deletion."""
     async with AdminClient(address) as admin:
         for group in await admin.group_configs(master):
             if group.startswith(("rude", "group")):
@@ -430,7 +434,7 @@ async def delete_groups(seen: Seen, address: str, master: str) -> None:
 
 
 async def settle(seen: Seen) -> None:
-    """Wait until everything acknowledged is delivered, and long enough for channels to expire."""
+    """Wait until every acknowledged message is delivered, and long enough for channels to expire."""
     began = time.monotonic()
     while time.monotonic() < began + 4 * SETTLE_S and seen.acknowledged.keys() - seen.delivered.keys():  # noqa: ASYNC110 - for processes
         await asyncio.sleep(1)
@@ -438,7 +442,7 @@ async def settle(seen: Seen) -> None:
 
 
 def faults(seen: Seen, measures: dict[str, dict[str, dict[str, int]]]) -> list[str]:
-    """Return a line for each thing that is wrong."""
+    """Return a line for each fault."""
     lost = seen.acknowledged.keys() - seen.delivered.keys()
     found = [f"acknowledged and not delivered: {len(lost)}, {sorted(lost)[:5]}"] if lost else []
     found += [f"wrong message: {text}" for text in seen.wrong[:10]]
@@ -461,11 +465,11 @@ def say(options: argparse.Namespace, text: str) -> None:
 
 
 def main() -> int:
-    """Run the soak; return 0 if nothing is wrong."""
+    """Run the soak; return 0 if there is no fault."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--minutes", type=float, default=60.0)
-    parser.add_argument("--names", type=int, default=4000, help="how many names are used in turn")
-    parser.add_argument("--folder", type=Path, help="where the stores are kept; a temporary folder if it is not given")
+    parser.add_argument("--names", type=int, default=4000, help="number of names that are used in turn")
+    parser.add_argument("--folder", type=Path, help="the folder for the stores (default: a temporary one)")
     parser.add_argument("--json", action="store_true", help="print one object instead of lines")
     options = parser.parse_args()
     folder = options.folder or Path(tempfile.mkdtemp(prefix="flintmq-soak-"))

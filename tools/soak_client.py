@@ -3,15 +3,16 @@
 
     tools/soak_client.py [--minutes 120] [--clients 8] [--round-seconds 30] [--seed N] [--json]
 
-The clients are of every class, on both faces, with several calls under way at a time; calls of the asynchronous face are
-also cancelled. They are closed, by turns, in the middle of a fault. Behind each round all is well again, and it is checked that
+The clients are of every class, asynchronous and synchronous, with several calls under way at a time; asynchronous calls are
+also cancelled. Some clients are closed in the middle of a fault. After each round the broker works without faults, and it is
+checked that
 
-* each message that was acknowledged is stored, each transaction that was committed has become a message and none that was
-  rolled back has, and each consumer group has been given every message that was acknowledged;
-* each call ended within its timeout and a margin, and raised nothing but what its documentation names;
-* no thread and no task is left, and memory, objects and descriptors are what they were behind the first rounds.
+* each acknowledged message is stored, each committed transaction has become a message and no rolled-back one has, and each
+  consumer group was given every acknowledged message;
+* each call ended within its timeout and a margin, and raised only what its documentation names;
+* no thread and no task is left, and memory, objects and descriptors are at the level of the first rounds.
 
-Faults are printed on stderr as soon as they are found, and make the exit code 1. The broker and the proxy before it are
+Faults are printed on stderr as soon as they are found, and make the exit code 1. The broker and the proxy before it run in
 another process.
 """
 
@@ -52,28 +53,30 @@ from flintmq.remoting.client.blocking import shared_loop
 
 TROUBLED_BROKER: Final = Path(__file__).with_name("client_soak") / "troubled_broker.py"
 MARGIN_S: Final = 2.0
-"""How much later than its bound a call may end: the machine does other things, too."""
+"""How much later than its bound a call may end: the machine does other work, too."""
 GIVE_UP_S: Final = 10.0
-"""How much longer a call that is too late is waited for."""
+"""How long after its bound and margin a call is still waited for."""
 LIFE_S: Final = (2.0, 12.0)
-"""How long a client is used before it is closed."""
+"""How long a client is used before it is closed, from and to."""
 CALLERS: Final = 3
 """Calls of one client that are under way at a time."""
 CANCELLED_SHARE: Final = 0.15
 CHECK_TIMEOUT_S: Final = 90.0
-"""How long, in calm, groups may take to get what is there, and brokers to learn what became of transactions."""
+"""How long, without faults, a group may take to be given its messages, and a broker to learn the outcomes of transactions."""
 LONGEST: Final = 20
-"""Calls that the text names, those that took longest."""
+"""How many of the longest calls the report names."""
 WAYS: Final = ("plain", "batch", "orderly", "iterated", "handler-a", "handler-b")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Soak the client. Returns the exit code."""
     parser = argparse.ArgumentParser("soak_client.py", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--minutes", type=float, default=120.0, metavar="M", help="how long")
-    parser.add_argument("--clients", type=int, default=8, metavar="N", help="open at a time")
-    parser.add_argument("--round-seconds", type=float, default=30.0, metavar="S", help="between two checks")
-    parser.add_argument("--seed", type=int, default=random.randrange(2**32), metavar="N", help="of the choices")
+    parser.add_argument("--minutes", type=float, default=120.0, metavar="M", help="length of the soak")
+    parser.add_argument("--clients", type=int, default=8, metavar="N", help="clients open at a time")
+    parser.add_argument("--round-seconds", type=float, default=30.0, metavar="S", help="time between two checks")
+    parser.add_argument(
+        "--seed", type=int, default=random.randrange(2**32), metavar="N", help="seed of the random choices"
+    )
     parser.add_argument("--json", action="store_true", help="one object of JSON instead of text")
     words = parser.parse_args(arguments)
     return finished(lambda: asyncio.run(soak(words)))
@@ -98,7 +101,7 @@ async def soak(words: argparse.Namespace) -> int:
                 try:
                     measured.append(await measure(observed))
                 except TimeoutError:
-                    break  # nothing would work any more: it is reported with what went before
+                    break  # nothing would work any more; it is reported with the earlier faults
                 rounds.append({**said, **attrs.asdict(measured[-1])})
                 warn(f"round {len(rounds)}: {json.dumps(rounds[-1])}, faults: {observed.faults.total()}")
             troubles = await broker.calm()
@@ -114,7 +117,7 @@ async def _watched_from_inside(observed: Observed) -> None:
 def report(
     words: argparse.Namespace, observed: Observed, rounds: Sequence[dict[str, Any]], troubles: dict[str, int]
 ) -> None:
-    """Print what happened."""
+    """Print the report."""
     found = {
         "python": platform.python_version(),
         "seed": words.seed,
@@ -166,7 +169,7 @@ class Broker:
 
 @contextlib.asynccontextmanager
 async def troubled_broker(folder: Path, seed: int) -> AsyncIterator[Broker]:
-    """Start the other process; its end is waited for."""
+    """Start the other process; wait for its end."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, str(TROUBLED_BROKER), str(folder), str(seed), stdin=PIPE, stdout=PIPE
     )
@@ -187,7 +190,7 @@ async def troubled_broker(folder: Path, seed: int) -> AsyncIterator[Broker]:
 
 
 class Round:
-    """A topic and groups of its own, clients that use them in trouble, and the checks in calm. Loop thread only."""
+    """A topic and groups for one round, clients that use them during faults, and the checks after them. Loop thread only."""
 
     def __init__(
         self, words: argparse.Namespace, observed: Observed, broker: Broker, folder: Path, number: int
@@ -202,7 +205,7 @@ class Round:
         self._deck: list[Kind] = []
 
     async def run(self, seconds: float) -> dict[str, Any]:
-        """Use clients for so long, then check. Returns the figures of the round."""
+        """Use clients for ``seconds``, then check. Returns the figures of the round."""
         ledger, before = self._ledger, self._observed.total
         async with AdminClient(self._broker.name_server) as admin:
             for topic in (ledger.topic, ledger.transaction_topic):
@@ -231,7 +234,7 @@ class Round:
             await self._live(self._deal(), world, min(left_s, self._chance.uniform(*LIFE_S)))
 
     def _deal(self) -> Kind:
-        """Return the next kind of client: each has had its turn before one comes again.
+        """Return the next kind of client: every kind has a turn before one comes again.
 
         Producers come first: a round in which nobody sends checks nothing.
         """
@@ -242,7 +245,7 @@ class Round:
         return self._deck.pop()
 
     async def _live(self, kind: Kind, world: World, seconds: float) -> None:
-        """Make a client, use it for so long by several callers, and close it while they go on."""
+        """Make a client, use it for ``seconds`` by several callers, and close it while they go on."""
         client = kind.make(world, self._chance)
         await self._perform(kind, Call("start", client.start, LONG_S))
         if kind.name.startswith("Consumer,"):
@@ -266,7 +269,7 @@ class Round:
         await asyncio.gather(*callers)
 
     async def _perform(self, kind: Kind, call: Call, *, cancel_after_s: float | None = None) -> None:
-        """Make one call, and see that it ends in time and by no exception but those that are in order."""
+        """Make one call, and check that it ends in time and raises only exceptions that it may."""
         name = f"{kind.name}.{call.name}"
         begin_s = time.monotonic()
         work = in_thread(call.work) if kind.is_waiting else awaited(call.work)
@@ -339,10 +342,10 @@ class Round:
         return found
 
     async def _check_delivered(self, way: str, world: World) -> None:
-        """Have one more member take what its group has left, and check that the group has been given everything."""
+        """Let one more member take the rest of its group's messages, and check that the group was given everything."""
         ledger, group = self._ledger, group_of(way, self._ledger)
         if group not in ledger.delivered:
-            return  # no client of this round consumed so
+            return  # no client of this round consumed in this way
 
         async def note(message: MessageExt) -> None:
             ledger.heard(group, [message])
@@ -359,7 +362,7 @@ class Round:
 
 
 async def awaited(work: Callable[[], Any]) -> Any:
-    """Call a function of the asynchronous face, which may also be a plain one."""
+    """Call a function of an asynchronous client, which may also be a plain one."""
     result = work()
     return await result if hasattr(result, "__await__") else result
 
@@ -386,7 +389,7 @@ async def in_thread(work: Callable[[], Any]) -> Any:
 
 
 def all_stacks(kind: Kind) -> str:
-    """Return the stacks of all threads, for a call that hangs in one; nothing for the asynchronous face."""
+    """Return the stacks of all threads, for a call that hangs in one; empty for an asynchronous client."""
     if not kind.is_waiting:
         return ""
     frames = sys._current_frames()

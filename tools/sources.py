@@ -1,4 +1,4 @@
-"""Read the package's modules, of the checkout or of a commit, and what other tools ask of their syntax trees."""
+"""The package's modules, of the checkout or of a commit, and what other tools need of their syntax trees."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Sources:
     """Text and syntax trees of Python files, by path relative to the repository's root.
 
     Args:
-        texts: the files' texts by path, those of ``tests/`` among them.
+        texts: the files' texts by path, those of ``tests/`` included.
     """
 
     def __init__(self, texts: Mapping[str, str]) -> None:
@@ -47,7 +47,7 @@ class Sources:
 
     @classmethod
     def of_checkout(cls, root: Path = ROOT) -> Sources:
-        """Read the files that lie in a checkout."""
+        """Return the files of a checkout."""
         paths = [
             root / "__init__.py",
             *(path for folder in (*FOLDERS, "tests") for path in (root / folder).rglob("*.py")),
@@ -56,7 +56,7 @@ class Sources:
 
     @classmethod
     def of_commit(cls, commit: str, root: Path = ROOT) -> Sources:
-        """Read the files of a commit, with its ARCHITECTURE.md. Raises CalledProcessError where there is none."""
+        """Return the files of a commit, with its ARCHITECTURE.md. Raises CalledProcessError where there is no such commit."""
         command = ["git", "-C", str(root), "archive", commit]
         packed = subprocess.run(command, check=True, capture_output=True).stdout
         texts = {}
@@ -74,11 +74,12 @@ class Sources:
         return self._trees[path]
 
     def lines(self, path: str) -> int:
-        """Return how many lines a file has."""
+        """Return the number of lines of a file."""
         return self.texts[path].count("\n")
 
     def imports(self, path: str) -> set[str]:
-        """Return the paths of the package's modules that a file imports, in functions too, but not for type checkers only."""
+        """Return the paths of the package's modules that a file imports, also in functions, but not those only for type
+        checkers."""
         if path not in self._imports:
             self._imports[path] = self._find_imports(path)
         return self._imports[path]
@@ -102,7 +103,7 @@ class Sources:
 
     @functools.cached_property
     def graph(self) -> dict[str, set[str]]:
-        """Return which modules each module imports."""
+        """Return the modules that each module imports."""
         return {path: self.imports(path) for path in self.modules}
 
     def cycles(self) -> list[list[str]]:
@@ -114,7 +115,7 @@ class Sources:
         return {path} | {other for other in self.reachable([path]) if path in self.reachable([other])}
 
     def reachable(self, begin: Iterable[str]) -> set[str]:
-        """Return the modules that some modules import, at any remove."""
+        """Return the modules that the given modules import, directly or through others."""
         found: set[str] = set()
         for path in begin:
             if path not in self._reachable:
@@ -132,13 +133,13 @@ class Sources:
 def parsed(
     root: Path, folders: Iterable[str] = FOLDERS, without: tuple[str, ...] = (), holding: Iterable[str] = ("",)
 ) -> Iterator[tuple[str, ast.Module]]:
-    """Read the modules of a checkout that hold one of some texts: path and syntax tree.
+    """Yield the path and syntax tree of each module of a checkout that holds one of some texts.
 
     Args:
         root: the checkout.
-        folders: those of the checkout that are read.
-        without: how paths begin that are left out.
-        holding: the texts; a module with none of them is not parsed, which is most of the work.
+        folders: the folders of the checkout that are searched.
+        without: the beginnings of paths that are left out.
+        holding: the texts; a module with none of them is not parsed, which saves most of the time.
     """
     for folder in folders:
         for path in sorted((root / folder).rglob("*.py")):
@@ -156,7 +157,7 @@ def module_name(path: str) -> str:
 
 
 def statements(node: ast.AST) -> Iterator[ast.stmt]:
-    """Return the statements inside a node, without those inside these; expressions, most of a tree, are not looked at."""
+    """Yield the statements directly inside a node; expressions, most of a tree, are skipped."""
     for part in (*getattr(node, "handlers", ()), *getattr(node, "cases", ())):
         yield from part.body
     for name in ("body", "orelse", "finalbody"):
@@ -165,7 +166,7 @@ def statements(node: ast.AST) -> Iterator[ast.stmt]:
 
 
 def _run_statements(node: ast.AST) -> Iterator[ast.stmt]:
-    """Return all statements inside a node, but not those that only type checkers see."""
+    """Yield all statements inside a node, without those that only type checkers see."""
     for part in statements(node):
         yield part
         if isinstance(part, ast.If) and "TYPE_CHECKING" in ast.unparse(part.test):
@@ -177,7 +178,7 @@ def _run_statements(node: ast.AST) -> Iterator[ast.stmt]:
 
 
 def definitions(tree: ast.AST, prefix: str = "") -> Iterator[tuple[str, Function | ast.ClassDef]]:
-    """Return the functions and classes of a module with their qualified names, those inside others too."""
+    """Yield the functions and classes of a module with their qualified names, those inside others too."""
     for node in statements(tree):
         if isinstance(node, Function | ast.ClassDef):
             yield prefix + node.name, node
@@ -187,10 +188,10 @@ def definitions(tree: ast.AST, prefix: str = "") -> Iterator[tuple[str, Function
 
 
 def length(node: Function | ast.ClassDef) -> int:
-    """Return how many lines a definition takes."""
+    """Return the number of lines of a definition."""
     return (node.end_lineno or node.lineno) - node.lineno + 1
 
 
 def methods(node: ast.ClassDef) -> int:
-    """Return how many methods a class defines itself."""
+    """Return the number of methods that a class defines itself."""
     return sum(isinstance(part, Function) for part in node.body)

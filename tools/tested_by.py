@@ -1,4 +1,4 @@
-"""Say which test holds each module: the one at the mirrored path, or the one that ``tests/tested_by.toml`` names."""
+"""Which test belongs to each module: the one at the mirrored path, or the one that ``tests/tested_by.toml`` names."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _DOTTED: Final = re.compile(r"flintmq(?:\.\w+)+")
 
 
 def untested_modules(sources: Sources) -> set[str]:
-    """Return modules without a mirrored test for which the table names no test that reaches them."""
+    """Return the modules without a mirrored test for which the table names no test that reaches them."""
     table = read_table()
     return {path for path in without_mirror(sources) if not is_tested(sources, path, table.get(path))}
 
@@ -28,7 +28,7 @@ def read_table() -> dict[str, str]:
 
 
 def write_table(sources: Sources) -> None:
-    """Bring the table up to date: entries that are true stay, others are replaced by the nearest test."""
+    """Update the table: right entries stay, others are replaced by the nearest test."""
     table = read_table()
     folders: dict[str, dict[str, str]] = defaultdict(dict)
     for path in without_mirror(sources):
@@ -43,12 +43,12 @@ def write_table(sources: Sources) -> None:
 
 
 def mirror(path: str) -> str:
-    """Return where the test of a module lies."""
+    """Return the mirrored path of a module's test."""
     return f"tests/{PurePosixPath(path).parent}/test_{PurePosixPath(path).stem}.py"
 
 
 def without_mirror(sources: Sources) -> list[str]:
-    """Return the modules that have no test at the mirrored path; packages' own modules are left out."""
+    """Return the modules without a test at the mirrored path; ``__init__.py`` files are left out."""
     return [path for path in sources.modules if not path.endswith("__init__.py") and mirror(path) not in sources.texts]
 
 
@@ -66,7 +66,8 @@ def _names(sources: Sources, test: str, path: str) -> bool:
 
 @functools.cache
 def _used(sources: Sources, test: str) -> frozenset[str]:
-    """Return the modules that a test and the ``conftest.py`` of its folders import, and what ``flintmq`` itself gives out."""
+    """Return the modules that a test and the ``conftest.py`` of its folders import, and those that ``flintmq`` itself
+    exports."""
     found = set(sources.imports(test))
     for folder in PurePosixPath(test).parents:
         if f"{folder}/conftest.py" in sources.texts:
@@ -78,7 +79,7 @@ def _used(sources: Sources, test: str) -> frozenset[str]:
 
 @functools.cache
 def _reached(sources: Sources, test: str) -> frozenset[str]:
-    """Return the modules that a test uses, at any remove; a module that is named in a string is imported when it is needed."""
+    """Return the modules that a test uses, directly or through others; a module named in a string counts as imported."""
     found = set(_used(sources, test))
     left = list(found)
     while left:
@@ -91,12 +92,12 @@ def _reached(sources: Sources, test: str) -> frozenset[str]:
 
 @functools.cache
 def _named(sources: Sources, path: str) -> frozenset[str]:
-    """Return the modules whose dotted names stand in a file."""
+    """Return the modules whose dotted names occur in a file."""
     return frozenset(sources.names[name] for name in _DOTTED.findall(sources.texts[path]) if name in sources.names)
 
 
 def find_test(sources: Sources, path: str) -> str | None:
-    """Return the test that is nearest to a module by its folder, then by what it imports, then by its name."""
+    """Return the test that is nearest to a module by its folder, then by its imports, then by its name."""
     importers = {other for other in sources.modules if path in sources.graph[other]}
     words = set(PurePosixPath(path).stem.split("_"))
 
@@ -112,7 +113,7 @@ def find_test(sources: Sources, path: str) -> str | None:
 
 
 def _distance(test: str, path: str) -> int:
-    """Return how many folders lie between a test and the mirrored path."""
+    """Return the number of folders between a test and the mirrored path."""
     folders, own = test.split("/")[1:-1], path.split("/")[:-1]
     common = 0
     while common < min(len(folders), len(own)) and folders[common] == own[common]:

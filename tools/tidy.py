@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Hold the package's source to its rules of form: ``tools/tidy.py`` prints what breaks them, ``--shrink`` updates its lists.
+"""Check the package's source against its rules of form: ``tools/tidy.py`` prints the violations, ``--shrink`` updates its
+lists.
 
-``tests/not_yet_tidy.toml`` names what breaks a rule and is allowed to for now; ``--shrink`` removes from it what holds by now,
-and never adds to it. ``tests/tested_by.toml`` names the test of each module whose test does not lie at the mirrored path;
-``--shrink`` replaces what is missing or stale. ``tests/test_tidy.py`` runs the same rules.
+``tests/not_yet_tidy.toml`` lists the violations that are allowed for now; ``--shrink`` removes entries that hold the rule by
+now, and never adds one. ``tests/tested_by.toml`` names the test of each module whose test does not lie at the mirrored path;
+``--shrink`` replaces missing or stale entries. ``tests/test_tidy.py`` checks the same rules.
 """
 
 from __future__ import annotations
@@ -36,11 +37,11 @@ PHRASES: Final = re.compile(
 )
 """Riddles and metaphors, for which plain English has a word."""
 LEANING: Final = re.compile(r"(As|Of|The same|Likewise|Those|That|It|They)\b")
-"""How a docstring begins that cannot be understood without its neighbour."""
+"""Beginnings of docstrings that cannot be understood without their neighbours."""
 NO_VERB: Final = re.compile(
     r"(The|An?|Whether|What|How|Where|Which|Why|All|Every|Everything|One|Each|These|This|True|False|Nothing|Something)\b"
 )
-"""How a docstring of a function begins that does not begin with what the function does."""
+"""Beginnings of functions' docstrings that do not begin with what the function does."""
 _REFERENCE: Final = re.compile(r":(?:mod|class|func|meth|attr|data|exc|obj):`(?:[^`<]*<)?[~!]?([\w.]+)>?`")
 _MAY_READ_ROLE: Final = re.compile(r"config/|programs/(broker/(assembly|broker|loading)|supervisor/plan)\.py$")
 """The configuration's own checks, the assembly of a broker, and the plan of the supervisor."""
@@ -74,7 +75,7 @@ def large_classes(sources: Sources) -> set[str]:
 
 
 def import_cycles(sources: Sources) -> set[str]:
-    """Return modules that import one another in a circle, imports in functions counted."""
+    """Return modules that import one another in a circle; imports in functions count."""
     return {path for group in sources.cycles() for path in group}
 
 
@@ -94,7 +95,8 @@ def leaning_docstrings(sources: Sources) -> set[str]:
 
 
 def verbless_docstrings(sources: Sources) -> set[str]:
-    """Return functions whose docstring does not begin with a verb, as ``path:name``; a property is a thing, and may name it."""
+    """Return functions whose docstring does not begin with a verb, as ``path:name``; the docstring of a property may begin with
+    a noun."""
     return {
         f"{path}:{name}"
         for path in sources.modules
@@ -122,7 +124,7 @@ def missing_pages(sources: Sources) -> set[str]:
     found = set()
     for path in sources.modules:
         if all((ROOT / page).exists() for page in _PAGE.findall(sources.texts[path])):
-            continue  # before it is taken apart into comments, strings and code, which costs most
+            continue  # skip the split into comments, strings and code, which takes most of the time
         for token in tokenize.generate_tokens(StringIO(sources.texts[path]).readline):
             if token.type in (tokenize.COMMENT, tokenize.STRING):
                 found |= {f"{path}:{page}" for page in _PAGE.findall(token.string) if not (ROOT / page).exists()}
@@ -130,7 +132,7 @@ def missing_pages(sources: Sources) -> set[str]:
 
 
 def roles_from_configuration(sources: Sources) -> set[str]:
-    """Return modules that read the role of a broker from its configuration, which has the role of the start only."""
+    """Return modules that read the role of a broker from its configuration, which only has the role at the start."""
     return {path for path in sources.modules if not _MAY_READ_ROLE.match(path) and any(_reads_role(sources.tree(path)))}
 
 
@@ -150,7 +152,7 @@ def _reads_role(tree: ast.AST) -> Iterator[bool]:
 
 
 def _pairs(node: ast.Assign) -> Iterator[tuple[ast.expr, ast.expr]]:
-    """Yield what is assigned to what, also where several values are assigned at once."""
+    """Yield the pairs of target and value of an assignment, also of one with several targets."""
     for target in node.targets:
         if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
             yield from zip(target.elts, node.value.elts, strict=False)
@@ -203,12 +205,12 @@ class Symbols:
                 self._members[name].add(part.attr)
 
     def resolves(self, target: str, path: str, scope: str) -> bool:
-        """Return whether a cross-reference in a file leads somewhere.
+        """Return whether a cross-reference in a file leads to a definition.
 
         Args:
-            target: as it is written, without a role.
+            target: the reference as it is written, without its role.
             path: the file.
-            scope: the class or function whose docstring it is, empty for the module's.
+            scope: the class or function with the docstring, empty for the module's.
         """
         module = module_name(path)
         if target.startswith("flintmq.") or target == "flintmq":
@@ -247,12 +249,12 @@ class Symbols:
             module = module.rpartition(".")[0]
         origin = self._imported[module].get(base.partition(".")[0], f"{module}.{base}")
         if not origin.startswith("flintmq"):
-            return True  # a class of another package: what it has is not looked up
+            return True  # a class of another package: its members are not looked up
         return origin in self._members and self._has(origin, rest, seen | {owner})
 
 
 def _bound(body: Iterable[ast.stmt]) -> Iterator[str]:
-    """Return the names that statements define at their level, also those under a condition."""
+    """Yield the names that statements define at their level, also those under a condition."""
     for node in body:
         if isinstance(node, Function | ast.ClassDef):
             yield node.name
@@ -267,7 +269,7 @@ def _bound(body: Iterable[ast.stmt]) -> Iterator[str]:
 
 
 def _aliases(tree: ast.AST, module: str, is_package: bool) -> Iterator[tuple[str, str]]:
-    """Return the names that a module imports anywhere, and where they come from."""
+    """Yield the names that a module imports anywhere, each with the name it stands for."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -288,7 +290,7 @@ def _is_foreign(target: str) -> bool:
 
 
 def _texts(tree: ast.Module) -> Iterator[tuple[str, str]]:
-    """Return every string that stands alone, with the name of the definition around it: docstrings, and those of attributes."""
+    """Yield every string that stands alone, with the name of the definition around it: docstrings, and those of attributes."""
     for scope, node in [("", tree), *definitions(tree)]:
         for part in _own(node):
             if (
@@ -306,16 +308,16 @@ def _own(node: ast.AST) -> Iterator[ast.stmt]:
             yield from _own(part)
 
 
-# the list
+# the lists of exceptions
 
 
 def read_exceptions() -> dict[str, set[str]]:
-    """Return what may break a rule for now, by rule."""
+    """Return the exceptions to each rule, by rule."""
     return {rule: set(names) for rule, names in tomllib.loads(EXCEPTIONS.read_text("utf-8")).items()}
 
 
 def shrink(sources: Sources) -> None:
-    """Remove from the list what holds by now; what breaks a rule newly is not added."""
+    """Remove the exceptions that hold the rule by now; new violations are not added."""
     allowed = read_exceptions()
     lines = [
         "# What breaks a rule of tools/tidy.py and is allowed to for now. tools/tidy.py --shrink removes what holds."
@@ -327,7 +329,7 @@ def shrink(sources: Sources) -> None:
 
 
 def main() -> int:
-    """Print what breaks a rule and is not listed, and what is listed and holds; or update the lists."""
+    """Print the violations that are not listed, and the listed ones that hold the rule; or update the lists."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--shrink", action="store_true", help="update the lists")
     sources = Sources.of_checkout()

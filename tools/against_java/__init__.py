@@ -1,1 +1,1 @@
-"""What ``tools/bench_compare.py`` measures and compares."""
+"""The measurements of ``tools/bench_compare.py``."""

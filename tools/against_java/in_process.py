@@ -1,4 +1,4 @@
-"""What a put costs without a socket: the embedding API, batches of 100."""
+"""The cost of a put without a socket: the embedding API, batches of 100."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ BATCH = 100
 
 
 async def put_us(seconds: float, size_bytes: int, folder: Path | None = None) -> float:
-    """Processor time of one put message in µs, everything in it: checks, append, queues, index. Not awaited: nothing waits."""
+    """Return the processor time of one put message in µs, with checks, append, queues and index. Not async: it waits for
+    nothing."""
     store = Path(tempfile.mkdtemp(prefix="flintmq-bench-put-", dir=folder))
     try:
         overrides = [*QUIET, f"store.path={store / 'store'}"]

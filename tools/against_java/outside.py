@@ -1,11 +1,12 @@
-"""Load made by other programs: the real Java client, and a generator in C that costs next to nothing.
+"""Load by other programs: the Java client, and a generator in C that costs next to nothing.
 
-Both are commands that whoever measures names; they are given addresses and print one line of JSON at the end.
+Both are commands that the caller names; they are given addresses and print one line of JSON at the end.
 
 * The *client* takes ``produce``, ``consume`` or ``e2e`` with ``--namesrv H:P`` and options like ``--threads``; it prints
   ``messages``, ``msgs_per_s``, ``latency_ms``, ``errors`` (the peer kit's ``bench.sh``).
-* The *generator* takes a port, connections, sends in flight of each, and how many messages; it prints ``n``, ``rate``,
-  ``bad``, ``p50us``, ``p99us`` and ``lg_cpu_us`` (the peer kit's ``loadgen.c``). It sends to queues 0 to 3 of ``TopicTest``.
+* The *generator* takes a port, the number of connections, the sends in flight on each, and the number of messages. It prints
+  ``n``, ``rate``, ``bad``, ``p50us``, ``p99us`` and ``lg_cpu_us`` (the peer kit's ``loadgen.c``), and sends to queues 0 to 3 of
+  ``TopicTest``.
 """
 
 from __future__ import annotations
@@ -28,14 +29,15 @@ from flintmq.remoting.client.transport import parse_address
 TIMEOUT_S: Final = 600.0
 GENERATOR_TOPIC: Final = "TopicTest"
 PROBE_MESSAGES: Final = 20_000
-"""How many the generator sends first, to find out how many it must send to be busy for as long as was asked."""
+"""Number of messages that the generator sends first: from its rate follows how many it must send in the time asked for."""
 
 
 def run_client(command: str, words: Sequence[str], name_server: str, pid: int | None) -> dict[str, float | None]:
-    """One run of the client; the broker's processor time is of all of it, warm-up and the client's connecting included.
+    """Return the figures of one run of the client; the broker's processor time is that of the whole run, with warm-up and
+    connecting.
 
     Raises:
-        RemotingError: the command cannot be run, or says nothing.
+        RemotingError: the command cannot be run, or prints nothing.
         FlintError: it counted errors.
     """
     before_s = process_cpu_s(pid) if pid is not None else 0.0
@@ -65,9 +67,9 @@ def run_generators(
     seconds: float,
     pid: int | None,
 ) -> dict[str, float | None]:
-    """One run of about so many seconds, of a generator for each port, all at the same time.
+    """Return the figures of one run of about ``seconds``, with one generator for each port, all at the same time.
 
-    The rate is the sum of theirs, the quantiles those of the slowest.
+    The rate is the sum over all generators, the quantiles are those of the slowest one.
 
     Raises:
         RemotingError: the command cannot be run.
@@ -97,7 +99,7 @@ def run_generators(
 
 
 async def generator_ports(name_server: str) -> list[int]:
-    """Where generators connect to, a port for each broker; their topic is made first."""
+    """Return the port of each broker, for the generators; create their topic first."""
     client = ClientInstance(name_server)
     try:
         settings = BenchSettings(bench="send", topic=GENERATOR_TOPIC, queues=4)
@@ -109,12 +111,12 @@ async def generator_ports(name_server: str) -> list[int]:
 
 
 def fresh_topic(name: str) -> str:
-    """A topic that nobody has sent to yet."""
+    """Return the name of a topic that nobody has sent to yet."""
     return f"{name}{time.time_ns()}"
 
 
 def _json_of(words: Sequence[str]) -> dict[str, Any]:
-    """The last line that a command prints."""
+    """Return the last line of JSON that a command prints."""
     try:
         done = subprocess.run(
             words, capture_output=True, text=True, timeout=TIMEOUT_S, check=False, stdin=subprocess.DEVNULL

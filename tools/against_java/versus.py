@@ -1,7 +1,7 @@
-"""The rows of ``tools/bench_compare.py``: two brokers or three, in turn, round after round, and the ratios of each round.
+"""The rows of ``tools/bench_compare.py``: two or three brokers in turn, round after round, and the ratios of each round.
 
-A row is a function that measures one broker once and returns figures by name. Which of them is compared, and whether more or
-less of it is better, stands in :data:`ROWS`; the generator's own cost is a figure like any other.
+A row is a function that measures one broker once and returns figures by name. :data:`ROWS` says which figures are compared, and
+:data:`MORE_IS_BETTER` of which more is better. The generator's own cost is a figure like any other.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ _LATENCY: Final = ("p50_ms", "p99_ms", "p999_ms", "broker_cpu_us", "client_cpu_u
 
 @attrs.frozen
 class Side:
-    """One of those that are compared: a broker, or several under one name server."""
+    """One of the compared sides: a broker, or several under one name server."""
 
     name: str
     name_server: str
     pid: int | None
-    """Of the broker, or of what started several."""
+    """The process of the broker, or of the program that started several."""
 
 
 class Starts(Protocol):
-    """How a broker is started anew, for the row ``start``."""
+    """Starts a broker anew, for the row ``start``."""
 
     def __call__(self) -> contextlib.AbstractContextManager[str]:
-        """Starts it; the name server's address, at once."""
+        """Start the broker, and yield the name server's address at once."""
         ...
 
 
@@ -65,14 +65,14 @@ class Setting:
     seconds: float
     warmup_s: float
     starts: Mapping[str, Starts] = attrs.field(factory=dict)
-    """By a side's name."""
+    """Starts the broker of a side, by the side's name."""
     in_process: Callable[[], Figures] | None = None
     client: str = ""
     """The command of the Java client, see :mod:`.outside`."""
     generator: str = ""
-    """The command of a generator that costs less than ours, for the rows of sends."""
+    """The command of a generator that costs less than FlintMQ's, for the rows of sends."""
     generators: int = 1
-    """How many of these send at the same time; where there are several brokers each sends to one of them."""
+    """Number of generators that send at the same time; where there are several brokers, each generator sends to one of them."""
 
 
 @attrs.frozen
@@ -82,10 +82,10 @@ class RowSpec:
     name: str
     title: str
     figures: tuple[str, ...]
-    """What is compared; the first one is what the table shows."""
+    """The names of the compared figures; the table shows the first one."""
     measure: Callable[[Setting, Side], Figures]
     ours_only: bool = False
-    """Whether nothing of the kind can be asked of the other broker."""
+    """Whether only FlintMQ can be measured so."""
     needs_client: bool = False
     """Whether the Java client makes its load."""
 
@@ -113,7 +113,7 @@ def _send(connections: int, inflight: int, batch: int = 1) -> Callable[[Setting,
 
 
 def _consume(setting: Setting, side: Side) -> Figures:
-    """A backlog of its own, stored first: what is pulled again and again would be in every cache."""
+    """Measure a consume of a new backlog: one that is read again and again would be in every cache."""
     topic = f"{TOPIC}C{time.time_ns()}"
     bench = BenchSettings(bench="send", topic=topic, connections=2, inflight=8, size_bytes=SIZE_BYTES, batch=64)
     backlog = min(BACKLOG, int(50_000 * setting.seconds) or 1)
@@ -123,7 +123,7 @@ def _consume(setting: Setting, side: Side) -> Figures:
 
 
 def _client(*words: str) -> Callable[[Setting, Side], Figures]:
-    """A row of the Java client's sends."""
+    """Return a row of the Java client's sends."""
 
     def measure(setting: Setting, side: Side) -> Figures:
         timing = ("--seconds", f"{setting.seconds:g}", "--warmup", f"{setting.warmup_s:g}", "--topic", TOPIC)
@@ -133,7 +133,7 @@ def _client(*words: str) -> Callable[[Setting, Side], Figures]:
 
 
 def _client_backlog(setting: Setting, side: Side) -> Figures:
-    """A backlog of its own, that the Java push consumer reads from its beginning."""
+    """Measure how the Java push consumer reads a new backlog from its beginning."""
     topic = ("--topic", fresh_topic(f"{TOPIC}B"))
     fill = ("produce", "--mode", "batch", "--batch", "32", "--threads", "2", "--size", str(SIZE_BYTES))
     run_client(setting.client, (*fill, "--count", str(CLIENT_BACKLOG), *topic), side.name_server, None)
@@ -197,15 +197,15 @@ def _figures(result: Any) -> Figures:
 
 
 def _memory(setting: Setting, side: Side) -> Figures:
-    """Resident memory now."""
+    """Return the resident memory at this moment."""
     if side.pid is None:
         raise RemotingError(f"the process of {side.name} is not known")
     return memory_mib(side.pid)
 
 
 def memory_mib(pid: int) -> dict[str, float | None]:
-    """Resident memory of a process and of those that it started; mapped files count in ``rss_mib`` while they are in the page
-    cache. Raises OSError."""
+    """Return the resident memory of a process and its descendants, in MiB; mapped files count in ``rss_mib`` while they are in
+    the page cache. Raises OSError."""
     keys = {"VmRSS": "rss_mib", "RssAnon": "anonymous_mib"}
     found = dict.fromkeys(keys.values(), 0.0)
     for process in processes_of(pid):
@@ -217,7 +217,7 @@ def memory_mib(pid: int) -> dict[str, float | None]:
 
 
 def _start(setting: Setting, side: Side) -> Figures:
-    """From the start of the process to the first send it acknowledges."""
+    """Return the time from the start of the process to the first send it acknowledges."""
     start = setting.starts.get(side.name)
     if start is None:
         raise RemotingError(f"it is not known how {side.name} is started: --against-start")
@@ -260,7 +260,7 @@ ROWS: Final = (
     ),
     RowSpec("start", "start to first acknowledged send, ms", ("start_ms",), _start),
 )
-"""In the order in which they are measured: what restarts a broker comes last."""
+"""All rows, in the order in which they are measured: those that restart a broker come last."""
 MORE_IS_BETTER: Final = frozenset({"rate"})
 
 
@@ -270,14 +270,14 @@ class Row:
 
     spec: RowSpec
     measured: Mapping[str, tuple[Figures, ...]]
-    """By which side it is: ``ours``, ``theirs`` and, where there is a third one, ``also``."""
+    """The figures of each round, by side: ``ours``, ``theirs`` and, where there is a third one, ``also``."""
     why_not: str = ""
-    """Why some of them were not measured."""
+    """Why some figures were not measured."""
 
     def as_json(self) -> dict[str, Any]:
-        """One line: medians of all, and of the rounds' ratios with the intervals of their means.
+        """Return one line of JSON: medians of all figures, and of the rounds' ratios, with the intervals of the ratios' means.
 
-        ``ratio`` is ours to theirs, ``ratio_also`` ours to the third one's.
+        ``ratio`` is FlintMQ's to the other broker's, ``ratio_also`` FlintMQ's to the third one's.
         """
         found: dict[str, Any] = {"bench": "compare", "row": self.spec.name, "rounds": len(self.measured["ours"])}
         if self.why_not:
@@ -295,7 +295,7 @@ class Row:
 
 
 def geometric_means(rows: Iterable[Row]) -> dict[str, Any]:
-    """The geometric means of the ratios of all rows of the Java client's sends, by figure; nothing without such rows."""
+    """Return the geometric means of the ratios of all rows of the Java client's sends, by figure; empty without such rows."""
     documents = [row.as_json() for row in rows if row.spec.needs_client and row.spec.figures == _CLIENT]
     found: dict[str, Any] = {}
     for name in ("rate", "p50_ms", "p99_ms", "broker_cpu_us"):
@@ -307,7 +307,7 @@ def geometric_means(rows: Iterable[Row]) -> dict[str, Any]:
 
 
 def _ratio(called: str, ours: Sequence[float], others: Sequence[float]) -> dict[str, Any]:
-    """The ratio of ours to another side's, and its interval; nothing where a round of one of them is missing."""
+    """Return the ratio of FlintMQ's figures to another side's, and its interval; empty where one of them lacks a round."""
     pairs = [a / b for a, b in zip(ours, others, strict=False) if b > 0] if len(ours) == len(others) else []
     if not pairs:
         return {}
@@ -323,9 +323,9 @@ def _values(rounds: Sequence[Figures], name: str) -> list[float]:
 
 
 def compare_row(spec: RowSpec, setting: Setting, compared: Mapping[str, Side], rounds: int) -> Row:
-    """Measures one row, the brokers in turn; who begins changes with every round.
+    """Measure one row on the brokers in turn; the order is reversed in every second round.
 
-    A broker that cannot be measured in this row costs the row, and the reason is told.
+    Where a broker cannot be measured in this row, the row has no figures but the reason.
     """
     found: dict[str, list[Figures]] = {which: [] for which in compared}
     sides = [(which, side) for which, side in compared.items() if which == "ours" or not spec.ours_only]
@@ -346,7 +346,7 @@ def compare_row(spec: RowSpec, setting: Setting, compared: Mapping[str, Side], r
 
 @contextlib.contextmanager
 def started_by(command: str, stop: str, name_server: str) -> Any:
-    """A broker that a command starts and another one stops.
+    """Run a broker that one command starts and another one stops.
 
     Raises:
         RemotingError: a command fails.

@@ -1,1 +1,1 @@
-"""Parts of tools/soak_client.py: the broker and its troubles, the calls, and what came of them."""
+"""Parts of tools/soak_client.py: the broker and its faults, the calls, and their results."""

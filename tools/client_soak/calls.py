@@ -1,4 +1,4 @@
-"""The calls of the soak: for each class of client how it is made, on either face, and one of its calls, chosen at random."""
+"""The calls of the soak: for each class of client, on either face, a function that makes it, and one that chooses a call."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from flintmq.client import sync as waiting_face
 ASK_S: Final = 3.0
 """How long one question to a server may take, the connection included."""
 LONG_S: Final = 40.0
-"""A bound for calls that ask several questions, one after the other, and take no timeout."""
+"""The bound of calls that ask several questions, one after the other, and take no timeout."""
 CLOSE_S: Final = 20.0
 
 
@@ -50,11 +50,11 @@ class Call:
     """One call of a client.
 
     Args:
-        name: for the report.
-        work: makes the call; what it returns is awaited if it is awaitable.
-        bound_s: when it must have ended.
-        done: is given its result, unless it raised.
-        expected: exceptions that are in order beside ``FlintError``.
+        name: the call's name in the report.
+        work: makes the call; its result is awaited if it is awaitable.
+        bound_s: the time within which the call must end.
+        done: is given the call's result, unless it raised.
+        expected: exceptions that the call may raise besides ``FlintError``.
     """
 
     name: str
@@ -66,11 +66,11 @@ class Call:
 
 @attrs.frozen
 class Kind:
-    """A class of client, on one face, and with one way of using it."""
+    """A class of client, on one face, and one way of using it."""
 
     name: str
     is_waiting: bool
-    """Whether it is of ``flintmq.client.sync``."""
+    """Whether the client is of ``flintmq.client.sync``."""
     make: Callable[[World, random.Random], Any]
     call: Callable[[Any, World, random.Random], Call]
 
@@ -118,7 +118,7 @@ def _producer_call(client: Any, world: World, chance: random.Random) -> Call:
     message = ledger.message(chance)
     several = [ledger.message(chance) for _ in range(chance.randint(1, 20))]
     timeout_ms = chance.choice((300, 1_000, 3_000))
-    bound_s = timeout_ms / 1000  # of send_all, too: one batch holds all of its messages
+    bound_s = timeout_ms / 1000  # also of send_all: one batch holds all of its messages
 
     def acknowledged(result: Any) -> None:
         ledger.stored([message])
@@ -167,7 +167,7 @@ def _transaction_call(client: Any, world: World, chance: random.Random) -> Call:
     (state,) = chance.choices(states, (7, 2, 1))
 
     def local(given: Message, transaction_id: str) -> TransactionState:
-        # The broker is told nothing at UNKNOWN, and learns from the check that it is committed.
+        # At UNKNOWN the broker gets no decision, and learns from its check that the transaction is committed.
         is_rolled_back = state is TransactionState.ROLLBACK
         ledger.decided[word_of(given)] = TransactionState.ROLLBACK if is_rolled_back else TransactionState.COMMIT
         return state
@@ -183,7 +183,7 @@ def _transaction_call(client: Any, world: World, chance: random.Random) -> Call:
             ledger.decided.pop(word_of(message), None)
 
     execute = local if isinstance(client, waiting_face.TransactionProducer) else local_later
-    # The timeout is that of the send; the end is told without waiting for an answer, but may have to connect.
+    # The timeout is that of the send; the decision is sent without waiting for an answer, but may have to connect.
     bound_s = timeout_ms / 1000 + 2 * ASK_S
     return Call(
         "send_in_transaction",
@@ -197,7 +197,7 @@ def _transaction_call(client: Any, world: World, chance: random.Random) -> Call:
 
 
 def settings_of(way: str, world: World) -> ConsumerSettings:
-    """Return the settings of a group; the same for its last member, which takes what the others have left."""
+    """Return the settings of a group, also for its last member, which takes what the others have left."""
     return ConsumerSettings(
         consume_from="CONSUME_FROM_FIRST_OFFSET",
         message_model="BROADCASTING" if way == "broadcast" else "CLUSTERING",
@@ -313,7 +313,7 @@ def _iterated_call(is_waiting: bool) -> Callable[[Any, World, random.Random], Ca
             except TimeoutError:
                 return
 
-        # A closed consumer says so by a RuntimeError: no message would ever come.
+        # A closed consumer raises RuntimeError: no message would ever come.
         bound_s = 0.3 * count + 0.5 if is_waiting else 0.5
         return Call("messages", take if is_waiting else take_later, bound_s, expected=(RuntimeError,))
 

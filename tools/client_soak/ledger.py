@@ -1,4 +1,4 @@
-"""A record of what the clients of a round were told and of what they have seen: the two must fit."""
+"""A record of what the clients of a round were told and of what they have seen, for the checks that the two agree."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from flintmq.client import Message, MessageExt, TransactionState
 
 
 class Ledger:
-    """Notes what was acknowledged, delivered and decided in a round. Thread-safe: a change is one operation of a set.
+    """Notes the acknowledgements, deliveries and decisions of a round. Thread-safe: a change is one operation of a set.
 
     Args:
-        name: of the round; topics and groups have it as their end.
+        name: the round's name; the names of topics and groups end with it.
     """
 
     def __init__(self, name: str) -> None:
@@ -22,42 +22,43 @@ class Ledger:
         self.transaction_topic = f"SoakTransactions-{name}"
         self.name = name
         self.acknowledged: set[bytes] = set()
-        """Messages that a broker has said are stored, by the word that their body begins with."""
+        """Messages that a broker has acknowledged, by the first word of their body."""
         self.delivered: dict[str, set[bytes]] = defaultdict(set)
-        """Those that members of a group were given, by group."""
+        """Messages that members of a group were given, by group."""
         self.decided: dict[bytes, TransactionState] = {}
         """The outcome of each transaction, by its message."""
         self.ended: set[bytes] = set()
-        """Transactions that were told to be stored; their decision counts from then on."""
+        """Transactions whose message was acknowledged; only these must become messages when they are committed."""
         self.is_over = False
         """Whether all calls have ended: nothing is decided any more."""
         self._numbers = itertools.count()
 
     def message(self, chance: random.Random, topic: str = "") -> Message:
-        """Return a new message: a few bytes or a few thousand, some of them compressed on their way."""
+        """Return a new message: a few bytes or a few thousand, some of them compressed by the client."""
         body = b"%s/%d " % (self.name.encode(), next(self._numbers)) + bytes(chance.choice((0, 20, 200, 5_000)))
         key = body.split(b" ", 1)[0].decode()
         return Message(topic or self.topic, body, tags=chance.choice(("a", "b", "")), keys=key)
 
     def stored(self, messages: Iterable[Message]) -> None:
-        """Note that these were acknowledged."""
+        """Note that these messages were acknowledged."""
         self.acknowledged.update(word_of(message) for message in messages)
 
     def heard(self, group: str, messages: Iterable[MessageExt]) -> None:
-        """Note that a member of the group was given these."""
+        """Note that a member of the group was given these messages."""
         self.delivered[group].update(word_of(message) for message in messages)
 
     def check(self, message: MessageExt) -> TransactionState:
-        """Answer a broker that asks what became of a transaction: what was decided, or nothing yet.
+        """Answer a broker that asks about a transaction: with the decision, or UNKNOWN while there is none.
 
-        One whose local part was never called is rolled back at the end: the broker would ask about it in all later rounds.
+        A transaction whose local part was never called is rolled back once all calls have ended: the broker would ask about it
+        in all later rounds.
         """
         if self.is_over:
             return self.decided.setdefault(word_of(message), TransactionState.ROLLBACK)
         return self.decided.get(word_of(message), TransactionState.UNKNOWN)
 
     async def check_later(self, message: MessageExt) -> TransactionState:
-        """Answer as :meth:`check`, for clients on a loop."""
+        """Answer like :meth:`check`, for clients on a loop."""
         return self.check(message)
 
     def committed(self) -> set[bytes]:
@@ -65,7 +66,7 @@ class Ledger:
         return {word for word in self.ended if self.decided[word] is TransactionState.COMMIT}
 
     def rolled_back(self) -> set[bytes]:
-        """Return those that must never become messages."""
+        """Return the transactions that must never become messages."""
         return {word for word, state in list(self.decided.items()) if state is TransactionState.ROLLBACK}
 
 

@@ -22,18 +22,18 @@ from flintmq.remoting.client.callbacks import CallbackError
 
 FAULT_CHARS: Final = 4_000
 WARMUP_ROUNDS: Final = 2
-"""Rounds whose memory does not count: caches fill, modules are imported."""
+"""Number of first rounds whose memory does not count: caches fill, modules are imported."""
 MEMORY_GROWTH_MIB: Final = 8.0
-"""How much the median of the last third may lie above that of the first third behind the warm-up, beside a twentieth."""
+"""By how much the median of the last third may exceed that of the first third after the warm-up, plus a twentieth of it."""
 OBJECTS_GROWTH: Final = 2_000
-"""Likewise, of objects that the collector follows."""
+"""The same bound for the number of objects that the garbage collector follows."""
 LEFT_WAIT_S: Final = 5.0
-"""How long threads and tasks may take to end behind the last close: a listener may sleep."""
+"""How long threads and tasks may take to end after the last close: a listener may sleep."""
 ANSWER_S: Final = 20.0
 """How long the loop of all synchronous clients may take to answer."""
 KEPT_THREADS: Final = ("MainThread", "flintmq-client", "asyncio_", "asyncio-waitpid")
-"""Threads that live as long as the process, by the beginnings of their names: the loop of all synchronous clients, the
-executors of event loops, and what waits for the broker's process."""
+"""The beginnings of the names of threads that live as long as the process: the loop of all synchronous clients, the executors
+of event loops, and the thread that waits for the broker's process."""
 
 
 @attrs.define
@@ -54,7 +54,7 @@ class Observed:
         self.calls: dict[str, CallFigures] = {}
         self.faults: Counter[str] = Counter()
         self.details: dict[str, str] = {}
-        """The first of each fault, with its traceback or stack."""
+        """The first occurrence of each fault, with its traceback or stack."""
         self.log_lines: Counter[str] = Counter()
 
     def ended(self, name: str, elapsed_s: float, *, failed: bool = False, cancelled: bool = False) -> None:
@@ -67,7 +67,7 @@ class Observed:
             figures.longest_s = max(figures.longest_s, round(elapsed_s, 3))
 
     def fault(self, what: str, detail: str = "") -> None:
-        """Note that something is wrong; the same words are counted."""
+        """Count a fault by its text, and print it the first time."""
         with self._lock:
             self.faults[what] += 1
             is_new = what not in self.details
@@ -82,13 +82,13 @@ class Observed:
 
     @property
     def total(self) -> int:
-        """How many calls have ended."""
+        """The number of calls that have ended."""
         with self._lock:
             return sum(figures.count for figures in self.calls.values())
 
 
 class LogCounter(logging.Handler):
-    """Counts warnings; an error whose exception no listener raised on purpose is a fault."""
+    """Counts warnings; an error with an exception that no listener raised on purpose is a fault."""
 
     def __init__(self, observed: Observed) -> None:
         super().__init__(logging.WARNING)
@@ -103,7 +103,7 @@ class LogCounter(logging.Handler):
 
 
 def watch_loop(loop: asyncio.AbstractEventLoop, name: str, observed: Observed) -> None:
-    """Have what the loop reports, such as an exception that nobody retrieved, count as a fault."""
+    """Count what the loop reports, such as an exception that nobody retrieved, as a fault."""
 
     def report(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         failure = context.get("exception")
@@ -114,7 +114,7 @@ def watch_loop(loop: asyncio.AbstractEventLoop, name: str, observed: Observed) -
 
 @attrs.frozen
 class Measured:
-    """This process at rest, behind a round."""
+    """This process at rest, after a round."""
 
     rss_mib: float
     objects: int
@@ -154,7 +154,7 @@ async def measure(observed: Observed) -> Measured:
 
 
 async def _left() -> list[str]:
-    """Return the threads and tasks that no client may have left."""
+    """Return the threads and tasks that no client may leave behind."""
     threads = [f"thread {one.name}" for one in threading.enumerate() if not one.name.startswith(KEPT_THREADS)]
     tasks = asyncio.all_tasks() - {asyncio.current_task()}
     names = [f"task {task.get_name()} of {getattr(task.get_coro(), '__qualname__', '?')}" for task in tasks]
@@ -171,7 +171,7 @@ async def _on_shared_loop() -> int:
 
 
 def check_flat(rounds: Sequence[Measured], observed: Observed) -> None:
-    """Compare the first third of the rounds behind the warm-up with the last third."""
+    """Compare the first third of the rounds after the warm-up with the last third."""
     counted = rounds[WARMUP_ROUNDS:]
     if len(counted) < 3:
         return
@@ -188,7 +188,7 @@ def check_flat(rounds: Sequence[Measured], observed: Observed) -> None:
         ("rss_mib", MEMORY_GROWTH_MIB, 0.05),
         ("objects", OBJECTS_GROWTH, 0.02),
         ("descriptors", 0, 0.0),
-        ("threads", 6, 0.0),  # executors of the loops begin theirs one by one
+        ("threads", 6, 0.0),  # executors of the loops start their threads one by one
         ("tasks", 0, 0.0),
     ):
         before, after = grown(figure)

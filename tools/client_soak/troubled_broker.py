@@ -1,8 +1,8 @@
-"""A broker behind a proxy, in a process of its own that makes trouble for its clients when it is told to.
+"""A broker behind a proxy, in a process of its own, that makes faults for its clients while it is told to.
 
-It prints ``READY namesrv=HOST:PORT`` when the broker serves. Then it reads words, one a line: ``trouble`` begins the faults,
-``calm`` ends them, starts the broker anew, and is answered by ``CALM`` and how often each fault happened, as JSON. The end of
-the input ends it. Apart from the clients' process, because memory, descriptors and threads are counted there.
+It prints ``READY namesrv=HOST:PORT`` when the broker serves. Then it reads words, one a line. ``trouble`` begins the faults.
+``calm`` ends them and starts the broker anew; the answer is ``CALM`` and how often each fault has happened, as JSON. The
+process ends with its input. It is not the clients' process, because that one's memory, descriptors and threads are counted.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from typing import Final
 from flintmq.core.io.child_process import read_ready_words
 
 QUIET_S: Final = (0.5, 2.5)
-"""How long all is well between two faults, from and to."""
+"""How long there is no fault between two of them, from and to, in seconds."""
 FAULT_S: Final = (0.2, 3.5)
-"""How long a fault lasts."""
+"""How long a fault lasts, from and to, in seconds."""
 RESET: Final = struct.pack("ii", 1, 0)
 """SO_LINGER: a socket that is closed with it sends a reset."""
 SETTINGS: Final = (
@@ -47,10 +47,10 @@ class Proxy:
 
     def __init__(self) -> None:
         self.target_port = 0
-        """0 while the broker does not serve: another process may listen at its port meanwhile, and must get nothing."""
+        """0 while the broker does not serve: another process may listen at its port then, and must get nothing."""
         self.is_refusing = False
         self.is_tearing = False
-        """Whether half of what comes next is forwarded, and the connection ended."""
+        """Whether half of the next bytes are forwarded, and then the connection is ended."""
         self.flows = asyncio.Event()
         self.flows.set()
         self._server: asyncio.Server | None = None
@@ -105,7 +105,7 @@ class Proxy:
                 target.write(some)
                 await target.drain()
         except OSError:
-            pass  # one end is gone, and so the other one goes, too
+            pass  # one end is closed, so the other one is closed, too
         finally:
             for end in ends:
                 self._ends.discard(end)
@@ -144,7 +144,7 @@ class TroubledBroker:
     async def _start_broker(self) -> None:
         port, namesrv_port = free_port(), free_port()
         words = ["--store", str(self._folder / "store"), "--log-level", "warning"]
-        # READY names the port that is advertised, which is the proxy's: so the broker is told its own.
+        # READY names the advertised port, which is the proxy's: so the broker's own port is given to it.
         words += ["--port", str(port), "--namesrv-port", str(namesrv_port)]
         advertised = ("listen.advertised_host=127.0.0.1", f"listen.advertised_port={self._broker_port}")
         for setting in (*SETTINGS, *advertised):
@@ -164,7 +164,7 @@ class TroubledBroker:
         self._troubles = asyncio.create_task(self._make_trouble(), name="trouble")
 
     async def calm(self) -> None:
-        """End the fault that is under way, and start the broker anew, so that it knows no lock of a client that is gone."""
+        """End the fault that is under way, and start the broker anew, so that it holds no lock of a client that has ended."""
         self._is_calm.set()
         if self._troubles is not None:
             await self._troubles
@@ -185,7 +185,7 @@ class TroubledBroker:
 
     async def _make_trouble(self) -> None:
         while not await self._is_calm_within(QUIET_S):
-            if not self._deck:  # each has its turn before one comes again
+            if not self._deck:  # each fault has its turn before one comes again
                 self._deck = list(self._faults)
                 self._chance.shuffle(self._deck)
             name = self._deck.pop()
@@ -237,7 +237,7 @@ class TroubledBroker:
     async def _stalled(self, proxy: Proxy) -> None:
         proxy.flows.clear()
         await self._is_calm_within(FAULT_S)
-        if self._chance.random() < 0.5:  # what was held up is lost, or arrives late
+        if self._chance.random() < 0.5:  # the bytes that were held up are lost, or arrive late
             proxy.cut()
         proxy.flows.set()
 
@@ -248,8 +248,7 @@ class TroubledBroker:
 
 
 def free_port() -> int:
-    """Return a port that nobody listens at, below those that the system gives to whoever asks for any: the broker binds it
-    seconds later."""
+    """Return a port that nobody listens at, below the range of ephemeral ports: the broker binds it seconds later."""
     while True:
         port = random.randrange(20_000, 32_000)
         with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
@@ -257,7 +256,7 @@ def free_port() -> int:
 
 
 async def serve(folder: Path, seed: int) -> None:
-    """Do what the words on standard input say, until it ends."""
+    """Do what the words on standard input ask for, until it ends."""
     words = StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(words), sys.stdin)
     broker = TroubledBroker(folder, seed)
