@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# against_java.sh [options of tools/bench_compare.py]: starts the real RocketMQ 4.9 broker of the peer kit and a FlintMQ beside
-# it, and compares them in interleaved rounds. Needs Java 17, Maven and a C compiler; the kit lies beside the checkout
-# (../shared/peer; FLINTMQ_SHARED names another place). FLINTMQ and PYTHON name the programs to run.
-#   FLUSH=async   ASYNC_FLUSH and flush_real_time (the default), FLUSH=sync SYNC_FLUSH and group_commit,
-#   FLUSH=pool    the transient store pool and commit_real_time; both pools of three buffers
-#   BROKERS=2     measures `flintmq run --brokers 2`, beside RocketMQ's broker and a single one of FlintMQ; two generators send to each
-#   PREPARE=...   a command that is given both name servers before anything is measured
+# against_java.sh [options of tools/bench_compare.py]: starts the RocketMQ 4.9 broker of the peer kit and a FlintMQ, and compares
+# them in turn, round after round. Needs Java 17, Maven and a C compiler. The kit lies beside the checkout (../shared/peer, or
+# $FLINTMQ_SHARED/peer). FLINTMQ and PYTHON name the programs to run.
+#   FLUSH=async   RocketMQ with ASYNC_FLUSH, FlintMQ with flush_real_time (the default)
+#   FLUSH=sync    RocketMQ with SYNC_FLUSH, FlintMQ with group_commit
+#   FLUSH=pool    RocketMQ with the transient store pool, FlintMQ with commit_real_time; each pool has three buffers
+#   BROKERS=2     measures `flintmq run --brokers 2`, beside RocketMQ's broker and a single FlintMQ; two generators send to each
+#   PREPARE=...   a command that gets the addresses of both name servers before the measurement
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 for word in "$@"; do
@@ -30,7 +31,7 @@ case ${FLUSH:-async} in
         ours=(--set flush.strategy=commit_real_time --set flush.commit_real_time.pool_size=3) ;;
   *) echo "FLUSH is async, sync or pool" >&2; exit 2 ;;
 esac
-# What a loaded machine must not be taken for: a busy broker.
+# RocketMQ's broker must not refuse sends as busy only because the machine is loaded.
 java+=(waitTimeMillsInSendQueue=5000 osPageCacheBusyTimeOutMills=5000)
 
 "$peer/fetch.sh" >/dev/null
@@ -38,7 +39,7 @@ cc -O2 -o "$work/loadgen" "$peer/bench/loadgen.c"
 "$peer/namesrv.sh" "$work/java-namesrv" "$base" >/dev/null
 export NAMESRV=127.0.0.1:$base
 "$peer/broker.sh" "$work/java" $((base + 4)) "${java[@]}" >/dev/null
-# For the row 'start': a broker on a store of its own, each time an empty one.
+# For the row 'start': a broker with a store of its own, empty at each start.
 cat >"$work/start" <<END
 #!/bin/sh
 rm -rf "$work/java-start" && exec "$peer/broker.sh" "$work/java-start" $((base + 4)) ${java[*]}

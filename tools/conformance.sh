@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # conformance.sh GROUPS|secure|whole [options]: runs the real Java client's suite against FlintMQ.
 #   GROUPS  such as wire,route,send: against `flintmq run` on free ports
-#   secure  the groups acl and tls and some of the others, every client signing and encrypting, broker and name server taking
-#           nothing unsigned; then sends and pulls where nobody comes in without a client certificate
+#   secure  the groups acl and tls and some of the others: every client signs and encrypts, broker and name server refuse
+#           unsigned requests; then sends and pulls where a client certificate is required
 #   whole   every group, with traces and with restarts by SIGKILL and SIGTERM: against `flintmq namesrv` and `flintmq broker`
-# Options go to the suite (--jobs 1, --patience 2, --acl KEY:SECRET, ...). FLINTMQ_SET="key=value ..." adds settings.
-# The suite lies beside the checkout (../shared/conformance; FLINTMQ_SHARED names another place) and needs Java 17.
-# A case that fails beside others is run once more alone: the suite measures latencies, and the machine may be busy.
+# The suite gets the options (--jobs 1, --patience 2, --acl KEY:SECRET, ...). FLINTMQ_SET="key=value ..." adds settings.
+# The suite lies beside the checkout (../shared/conformance, or $FLINTMQ_SHARED/conformance) and needs Java 17.
+# A case that fails while others run is run once more alone: the suite measures latencies, and the machine may be busy.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 groups=$1
@@ -18,7 +18,7 @@ settings=()
 while IFS= read -r line; do settings+=(--set "$line"); done < <(grep -v '^#' "$shared/conformance/broker.conf")
 for setting in ${FLINTMQ_SET:-}; do settings+=(--set "$setting"); done
 
-# await NAME: until NAME has printed READY; NAME's pid, output and errors lie in $work
+# await NAME: waits until NAME has printed READY; NAME's pid, output and errors lie in $work
 await() {
   for _ in $(seq 300); do
     grep -q '^READY ' "$work/$1.out" && return

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# tools/try_systemd.sh: boots a Debian in namespaces of its own, with systemd as its init, and runs the units of deploy/systemd in it:
-# start, load, restart, a kill, a wrong configuration, several brokers. Needs root and mmdebstrap; takes about two minutes the
-# first time. What it needs stays in WORK (default: a new folder in /tmp). Says what failed and ends with 1.
+# tools/try_systemd.sh: boots a Debian in namespaces of its own, with systemd as its init, and tries the units of deploy/systemd in
+# it: start, load, restart, a kill, a wrong configuration, several brokers. Needs root and mmdebstrap; takes about two minutes the
+# first time. Its files stay in WORK (default: a new folder in /tmp). Prints what failed, and then exits with 1.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 work=$(realpath -m "${WORK:-$(mktemp -d)}") checkout=$PWD
@@ -87,7 +87,7 @@ unshare -m --propagation private bash -c '
   exec unshare -C -p -f -u -i -n -m --kill-child bash "$1/boot.sh" "$1/root"' _ "$work" > "$work/boot.log" 2>&1 < /dev/null &
 booted=$!
 ended() {
-  kill -KILL "$booted" && wait "$booted" 2>/dev/null || true # --kill-child ends what runs in it
+  kill -KILL "$booted" && wait "$booted" 2>/dev/null || true # --kill-child ends its processes
   unshare -m --propagation private bash -c 'mount -t cgroup2 cgroup2 "$1/cgroup"; for _ in 1 2 3 4 5; do
     find "$1/cgroup/flintmq-try" -depth -type d -exec rmdir {} + 2>/dev/null && break; sleep 0.5; done' _ "$work"
 }

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Runs the strict type checker over the package and what the tests share. mypy wants a folder named flintmq: a link to the checkout, in .overlay, is one.
+# Checks the types of the package and of tests/support, strictly. mypy needs a folder named flintmq: .overlay/flintmq, a link to
+# the checkout, is that folder.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 mkdir -p .overlay
