@@ -1,1 +1,1 @@
-"""What a start does with a log: walk it, cut a torn tail, and dispatch again what was not dispatched."""
+"""Recovery at a start: it scans the log, cuts a torn tail, and dispatches the records that were not dispatched."""

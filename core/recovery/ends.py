@@ -1,9 +1,9 @@
-"""How far the files of a store went, as the store itself has noted it: ``flint/ends``.
+"""The file ``flint/ends``, in which a store records the ends of its files.
 
-A store whose queue, log file or table was removed, zeroed or replaced by an older copy looks like a sound one that never had
-what is missing: its messages are unreadable, and new ones take the queue offsets of those that are gone. What was noted
-contradicts that. It is written at each orderly stop, and says then exactly what is there; and now and then while a broker
-runs, when it says what is there at least: ends only grow, and only what is synced is noted.
+If a queue, log file or table of a store is removed, zeroed or replaced by an older copy, the store looks like a sound one that
+never had the missing data. Its messages would be unreadable, and new messages would get the queue offsets of lost ones. The
+recorded ends reveal the loss. After a clean stop they are exact. While a broker runs they are lower bounds: ends only grow, and
+only synced data is recorded.
 
 ::
 
@@ -11,9 +11,9 @@ runs, when it says what is there at least: ends only grow, and only what is sync
     <crc32, 8 hex digits> {"in_use":true}
     <crc32, 8 hex digits> {"deleted":["T",0]}
 
-The first line is replaced in one step, durably. Lines behind it take something back: that the store is as it was at a stop,
-because a broker uses it, or the end of a queue that was deleted. They are not synced; after a power cut ``abort`` tells the
-first, and a topic that is not in ``topics.json`` the second.
+The first line is replaced atomically and durably. The lines after it revoke parts of it: that the store is unchanged since a
+stop, because a broker uses it, or the end of a deleted queue. They are not synced. After a power failure the file ``abort``
+shows the first, and a topic's absence from ``topics.json`` the second.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from flintmq.core.io.paths import ends_path
 
 FORMAT: Final = 1
 _NOTED_MAX_BYTES: Final = 32 * 1024 * 1024
-"""Of a larger file, such as a plugin's database, it is only noted that there is one."""
+"""Maximum size of a file whose content is recorded; of a larger file, such as a plugin's database, only the existence is."""
 TAIL_BYTES: Final = 64
 _TABLES: Final = ("topics.json", "subscriptionGroup.json")
 
@@ -39,7 +39,7 @@ QueueKey = tuple[str, int]
 
 
 class QueueEnd(msgspec.Struct, frozen=True, array_like=True):
-    """The first and the next queue offset of a queue."""
+    """The recorded minimum and next queue offset of a queue."""
 
     topic: str
     queue_id: int
@@ -48,66 +48,66 @@ class QueueEnd(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Tail(msgspec.Struct, frozen=True, array_like=True):
-    """The last bytes of a file of the log that are not zeros."""
+    """A checksum of the last used bytes of a file of the log."""
 
     start_offset_bytes: int
-    """Physical position of the file's first byte."""
+    """Physical offset of the file's first byte."""
     end_bytes: int
-    """Place behind them in the file."""
+    """Position in the file just past its used bytes."""
     crc32: int
-    """Of the last ones, at most :data:`.TAIL_BYTES`."""
+    """CRC of the last used bytes, at most :data:`.TAIL_BYTES`."""
 
 
 class FileNote(msgspec.Struct, frozen=True, array_like=True):
-    """A small file as a whole."""
+    """The recorded size and checksum of a small file."""
 
     size_bytes: int
-    """-1 while a broker runs: then it is only known that there is one."""
+    """Size in bytes; -1 if only the file's existence is recorded, as while a broker runs."""
     crc32: int
 
 
 class Ends(msgspec.Struct, frozen=True, kw_only=True):
-    """What was noted. Positions are physical offsets in bytes."""
+    """The recorded ends of a store's files. Positions are physical offsets in bytes."""
 
     format: int = FORMAT
     is_stop: bool = False
-    """Whether it was noted at an orderly stop: then everything is as it says, and else at least so much is there."""
+    """Whether they were recorded at a clean stop, so that they are exact; otherwise they are lower bounds."""
     log_begin: int = 0
     log_end: int = 0
     tails: list[Tail] = []
-    """Of the log's files, as far as the log's end."""
+    """Tails of the log's files, up to the log's end."""
     queues: list[QueueEnd] = []
     index: list[int] = []
-    """Of each index file the position of the record of its last entry."""
+    """Physical offset of the last indexed record of each index file."""
     epochs: str = ""
     """The content of ``flint/epochs``."""
     files: dict[str, FileNote] = {}
-    """By its path in the store: tables, checkpoint and what features keep in ``flint``."""
+    """Small files, keyed by path relative to the store: tables, the checkpoint, and files of features in ``flint``."""
     counters: dict[str, int] = {}
-    """Of tables how often they had changed."""
+    """Change counters of tables, keyed by path relative to the store."""
     is_synchronous: bool = False
-    """Whether the flush strategy was one under which queues describe only what is synced."""
+    """Whether the flush strategy was synchronous, so that queues only describe synced records."""
     is_accepted: bool = False
-    """Whether the operator has said that the log goes on with what is left (``flintmq store repair``)."""
+    """Whether the operator has accepted the loss of data (``flintmq store repair``)."""
 
     @property
     def queue_ends(self) -> dict[QueueKey, QueueEnd]:
-        """By topic and queue id."""
+        """Return the recorded ends of queues, keyed by topic and queue id."""
         return {(one.topic, one.queue_id): one for one in self.queues}
 
 
 class _Change(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A line behind the first one."""
+    """A line after the first, which revokes a part of it."""
 
     in_use: bool = False
     deleted: tuple[str, int] | None = None
 
 
 class EndsFile:
-    """``flint/ends`` of a store. One thread at a time.
+    """The file ``flint/ends`` of a store. One thread at a time.
 
     Args:
-        disk: where it lies.
+        disk: the disk interface.
         root: the store's folder.
     """
 
@@ -115,11 +115,11 @@ class EndsFile:
         self._disk = disk
         self.path = ends_path(root)
         self.damage = ""
-        """Why it cannot be read; empty where it can, or is not there."""
+        """The reason why the file cannot be read; empty if it can, or does not exist."""
         self.noted: Ends | None = None
-        """What it says; None where it says nothing."""
+        """The recorded ends; None if there are none."""
         self.was_in_use = False
-        """Whether a broker began to use the store after that."""
+        """Whether a broker used the store after the ends were recorded."""
         self._size_bytes = 0
         self._read()
 
@@ -151,10 +151,10 @@ class EndsFile:
         self.noted = msgspec.structs.replace(noted, queues=kept, is_stop=not self.was_in_use)
 
     def write(self, ends: Ends) -> None:
-        """Replace everything, durably.
+        """Replace the file's content, atomically and durably.
 
         Raises:
-            StoreError: the disk refused (StoreFullError: it is full). What was noted before still counts.
+            StoreError: the disk refused (StoreFullError: it is full). The earlier content stays valid.
         """
         line = _line(msgspec.json.encode(ends))
         temporary = self.path.with_name(self.path.name + ".tmp")
@@ -169,13 +169,13 @@ class EndsFile:
         self._size_bytes = len(line)
 
     def note_use(self) -> None:
-        """Note that a broker uses the store from now on. Raises OSError."""
+        """Record that a broker uses the store from now on. Raises OSError."""
         self._append(_Change(in_use=True))
         if self.noted is not None:
             self.noted = msgspec.structs.replace(self.noted, is_stop=False)
 
     def note_deleted(self, topic: str, queue_id: int) -> None:
-        """Note that a queue is deleted: its next message has queue offset 0. Raises OSError."""
+        """Record that a queue is deleted, so that its next message gets queue offset 0. Raises OSError."""
         self._append(_Change(deleted=(topic, queue_id)))
 
     def _append(self, change: _Change) -> None:
@@ -185,7 +185,7 @@ class EndsFile:
             self._size_bytes += len(line)
 
     def accept(self) -> None:
-        """Have the log go on with what is left of it, and queues where they ended: what repair is for. Raises StoreError."""
+        """Accept the loss of log data: forget the log's end, but keep the ends of queues. Used by repair. Raises StoreError."""
         noted = self.noted
         if noted is not None:
             kept = Ends(
@@ -200,15 +200,15 @@ class EndsFile:
 
 
 def notes_of_files(disk: Disk, root: Path, *, whole: bool) -> tuple[dict[str, FileNote], dict[str, int]]:
-    """Return what is to be noted of the small files of a store: theirs by path, and the counters of tables.
+    """Return the values to record of a store's small files: a note for each, and the counters of tables, keyed by path.
 
     Args:
-        disk: where they lie.
+        disk: the disk interface.
         root: the store's folder.
-        whole: whether their content is noted; if not, only that they are there.
+        whole: whether to record sizes and checksums; if not, only the existence of files other than tables.
 
     Raises:
-        OSError: one cannot be read.
+        OSError: a file cannot be read.
     """
     notes: dict[str, FileNote] = {}
     counters: dict[str, int] = {}
@@ -224,7 +224,7 @@ def notes_of_files(disk: Disk, root: Path, *, whole: bool) -> tuple[dict[str, Fi
 
 
 def small_files(disk: Disk, root: Path) -> Iterator[Path]:
-    """Yield the small files of which a stop notes the content."""
+    """Yield the paths of the small files whose content is recorded at a stop."""
     for folder in (root / "config", root / "flint", root / "flint" / "timer"):
         for path in disk.list_files(folder):
             is_table = path.name.endswith((".json", ".json.bak"))
@@ -235,11 +235,11 @@ def small_files(disk: Disk, root: Path) -> Iterator[Path]:
 
 
 _NOT_NOTED: Final = ("ends", "boot")
-"""The file itself, and one that counts after a crash only."""
+"""Files in ``flint`` that are not recorded: the file of ends itself, and one that only matters after a crash."""
 
 
 def counter_of(raw: bytes) -> int:
-    """Return how often a table has changed, by the bytes of its file; -1 where they do not say."""
+    """Return the change counter in the content of a table; -1 if there is none."""
     at = raw.find(b'"counter"')
     text = raw[at + 9 : at + 40].lstrip(b" \t\r\n:") if at >= 0 else b""
     digits = text[: len(text) - len(text.lstrip(b"0123456789"))]
@@ -251,7 +251,7 @@ def _line(content: bytes) -> bytes:
 
 
 def _content(line: bytes) -> bytes:
-    """Return what a line says. Raises ValueError where its checksum is wrong."""
+    """Return the content of a line without its checksum. Raises ValueError if the checksum is wrong."""
     content = line[9:]
     if line[:9] != b"%08x " % zlib.crc32(content):
         raise ValueError("its checksum is wrong")
@@ -259,7 +259,7 @@ def _content(line: bytes) -> bytes:
 
 
 def _changes(lines: Iterable[bytes]) -> Iterator[_Change]:
-    """Yield the changes up to the first that a crash cut short."""
+    """Yield the changes in these lines, up to the first incomplete line."""
     for line in lines:
         try:
             yield msgspec.json.decode(_content(line), type=_Change)

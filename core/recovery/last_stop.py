@@ -1,6 +1,6 @@
-"""How the last broker on a store ended, by the marks that it left: an ``abort`` file, and the boot of the kernel under it.
+"""Detects how the last broker on a store ended, by two marks: the file ``abort``, and the id of the kernel's boot.
 
-While the boot is the same, all that a killed process wrote is there.
+If the kernel has not been rebooted since, all writes of a killed process are still there.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ class LastStop(enum.Enum):
     """How the last broker on a store ended."""
 
     CLEAN = "clean"
-    """It stopped in order and removed its ``abort`` file."""
+    """The broker stopped cleanly and removed its ``abort`` file."""
     KILLED = "killed"
-    """Its process was killed, and the machine has been running ever since: everything that it wrote is there."""
+    """The broker's process was killed, and the machine has run ever since, so that all its writes are there."""
     CRASHED = "crashed"
-    """The machine may have stopped with it: only what was synced is sure to be there."""
+    """The machine may have stopped with the broker, so that only synced data is certain to be there."""
 
 
 class StoreMarks:
-    """Leaves and reads the marks of a store's life.
+    """Writes and reads the marks by which a start detects how the last broker ended.
 
     Args:
-        disk: where they lie.
+        disk: the disk interface.
         root: the store's folder.
     """
 
@@ -39,26 +39,26 @@ class StoreMarks:
 
     @property
     def abort_file(self) -> Path:
-        """The file that exists while a broker runs on the store; a start that finds it knows of a crash."""
+        """The path of the file that exists while a broker uses the store; if a start finds it, the broker did not stop."""
         return self._root / "abort"
 
     def last_stop(self) -> LastStop:
-        """Return how the store was left; one that was never used is a clean one."""
+        """Return how the last broker ended; CLEAN for a store that was never used."""
         if not self._disk.exists(self.abort_file):
             return LastStop.CLEAN
-        # After a kill all that was written is still there, because the machine did not stop with the process.
+        # After a kill all writes are still there, because the machine did not stop with the process.
         return LastStop.KILLED if is_same_boot(self._disk, self._root) else LastStop.CRASHED
 
     def mark_abort(self) -> None:
-        """Make a crash from now on show at the next start."""
+        """Create the ``abort`` file, so that the next start detects a crash from now on."""
         self._disk.write_file(self.abort_file, b"")
 
     def remove_abort(self) -> None:
-        """Record that the store is closed in order."""
+        """Remove the ``abort`` file, because the store is closed cleanly."""
         self._disk.remove(self.abort_file)
 
     def mark_boot(self) -> None:
-        """Note the boot of the kernel under which the store is in use from now on."""
+        """Write the id of the kernel's current boot, under which the store is used from now on."""
         now = self._disk.incarnation(self._root).encode()
         if not is_same_boot(self._disk, self._root) and now:
             path = boot_path(self._root)
@@ -66,13 +66,13 @@ class StoreMarks:
             self._disk.write_file(path, now)
 
     def forget_boot(self) -> None:
-        """Have the next start trust only what is on disk: after a failed sync the kernel may drop pages. Never raises."""
+        """Make the next start trust only synced data, because after a failed sync the kernel may drop pages. Never raises."""
         with contextlib.suppress(OSError, StoreError):
             self._disk.remove(boot_path(self._root))
 
     @contextlib.contextmanager
     def distrusting_memory(self) -> Iterator[None]:
-        """Forget the boot if the disk refuses something meanwhile: it may have been a sync."""
+        """Call :meth:`forget_boot` if the body fails with a disk error, which may have been a failed sync."""
         try:
             yield
         except OSError:
@@ -81,12 +81,12 @@ class StoreMarks:
 
 
 def boot_path(root: Path) -> Path:
-    """Return the file that says so, in a store's folder."""
+    """Return the path of the file with the id of the kernel's boot, in a store's folder."""
     return root / "flint" / "boot"
 
 
 def is_same_boot(disk: Disk, root: Path) -> bool:
-    """Return whether the machine has been running ever since the store in a folder was last in use. Changes nothing."""
+    """Return whether the machine has not been rebooted since the store was last used. Changes nothing."""
     now = disk.incarnation(root).encode()
     path = boot_path(root)
     return bool(now) and disk.exists(path) and disk.read(path) == now

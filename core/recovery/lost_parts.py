@@ -1,8 +1,8 @@
-"""Compares the parts of a store with what was noted of them (:mod:`.ends`), and makes derived ones again from the log.
+"""Compares the files of a store with their recorded ends (:mod:`.ends`), and rebuilds queues and index from the log.
 
-The log's own files are judged here and by the plan; queues and index that have lost something are built again. Where the log
-cannot give back the last messages of a queue, because they are deleted or damaged, the queue goes on behind them with fillers:
-no queue offset gets a second message.
+The log's files are checked here and by the plan. Queues and an index that have lost data are rebuilt. If the log lacks the last
+messages of a queue, because they are deleted or damaged, the queue gets filler units in their place, so that no queue offset is
+used for a second message.
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ ACCEPT: Final = (
 )
 
 
-# the log
+# --- the log ---
 
 
 def tail_of(file: MappedFile, end_bytes: int) -> Tail:
-    """Return what is to be noted of a file of the log that is used up to a place."""
+    """Return the tail to record for a file of the log that is used up to a position."""
     return Tail(file.start, end_bytes, zlib.crc32(file.view[max(0, end_bytes - TAIL_BYTES) : end_bytes]))
 
 
 def tail_of_full(file: MappedFile) -> Tail:
-    """Return what is to be noted of a file of the log behind which there are others."""
+    """Return the tail to record for a file of the log that is followed by others, and is therefore full."""
     return tail_of(file, used_end(file))
 
 
 def first_doubtful(files: Sequence[MappedFile], noted: Ends | None) -> int | None:
-    """Return the index of the first file of a log whose beginning or noted end is not as it was; None where all are.
+    """Return the index of the first file of a log whose first record or recorded tail is wrong; None if there is none.
 
-    One page of each is read, or two. The last file is left out: its end is what a start finds out.
+    At most two pages of each file are read. The last file is not checked, because a start scans it anyway.
     """
     tails = {tail.start_offset_bytes: tail for tail in noted.tails} if noted is not None else {}
     for index, file in enumerate(files[:-1]):
@@ -69,16 +69,16 @@ def _begins_well(file: MappedFile) -> bool:
 
 
 def check_log(noted: Ends, files: Sequence[MappedFile], end_offset_bytes: int, *, is_changed: bool) -> None:
-    """Refuse a log that has lost its last records, or is another one; say where it has lost its first ones.
+    """Raise if a log has lost its last records, or is another log; log a warning if it has lost its first files.
 
     Args:
-        noted: what was noted of it.
-        files: its files.
-        end_offset_bytes: where the walk found its end.
-        is_changed: whether damage was found that is kept in the quarantine, and told there.
+        noted: the recorded ends.
+        files: the log's files.
+        end_offset_bytes: the log's end according to the scan.
+        is_changed: whether the scan found damage, which is reported separately.
 
     Raises:
-        StoreFormatError: records are missing that were there. Says what to do.
+        StoreFormatError: recorded data is missing; the message states the remedy.
     """
     begin = files[0].start if files else 0
     if not is_changed and not _reaches(files, end_offset_bytes, noted.log_end):
@@ -104,7 +104,7 @@ def check_log(noted: Ends, files: Sequence[MappedFile], end_offset_bytes: int, *
 
 
 def _reaches(files: Sequence[MappedFile], end_offset_bytes: int, noted_end_bytes: int) -> bool:
-    """Return whether a log goes to a position: blanks behind its last record, which a start leaves out, belong to it."""
+    """Return whether a log reaches a position, counting the blanks after its last record."""
     for file in files:
         at = max(0, end_offset_bytes - file.start)
         if file.start < noted_end_bytes and at < file.size:
@@ -122,10 +122,10 @@ def _end_of(tail: Tail) -> int:
 
 
 def restore_epochs(disk: Disk, root: Path, noted: Ends | None) -> bool:
-    """Put back ``flint/epochs`` where it is missing, damaged or older than what was noted; return whether it was.
+    """Restore ``flint/epochs`` from its recorded content if it is missing, damaged or older; return whether it was.
 
     Raises:
-        StoreError, OSError: the disk refused.
+        StoreError, OSError: the disk refused the write.
     """
     if noted is None or not noted.epochs:
         return False
@@ -152,9 +152,9 @@ def restore_epochs(disk: Disk, root: Path, noted: Ends | None) -> bool:
 
 
 def drop_lost_index(index: IndexBuilder, noted: Ends | None, min_offset_bytes: int, *, was_stopped: bool) -> bool:
-    """Delete an index that has lost a file, or a part of one, so that it is built again; return whether it was.
+    """Delete an index that has lost entries, so that it is rebuilt; return whether it was deleted.
 
-    After a crash its last files may be gone as a matter of course, and what they had comes again.
+    After a crash the last index files can be missing as expected; their entries are dispatched again.
     """
     ends: tuple[int, ...] | None = getattr(index, "ends", None)
     if ends is None or not isinstance(index, SupportsTruncate) or noted is None or not noted.index:
@@ -174,12 +174,12 @@ def drop_lost_index(index: IndexBuilder, noted: Ends | None, min_offset_bytes: i
 
 
 def lost_queues(queues: ConsumeQueues, noted: Ends, *, is_same_log: bool) -> list[QueueEnd]:
-    """Return what was noted of queues that end earlier than they did, begin later, or have a file without units.
+    """Return the recorded ends of the queues that have lost units: they end earlier, begin later, or have an empty file.
 
     Args:
-        queues: as they were found, or when they have caught up.
-        noted: what was noted of them.
-        is_same_log: whether no file of the log was deleted since: then queues begin where they did.
+        queues: the queues as found at the start, or after they have caught up.
+        noted: the recorded ends.
+        is_same_log: whether no file of the log was deleted since, so that queues must begin where they did.
     """
     found = queues.queues
     lost = []
@@ -198,7 +198,7 @@ def lost_queues(queues: ConsumeQueues, noted: Ends, *, is_same_log: bool) -> lis
 
 
 def _is_filled(queues: ConsumeQueues, end: QueueEnd) -> bool:
-    """Return whether each file of a queue but its last three, which a start reads, begins and ends with a unit."""
+    """Return whether every file of a queue, except the last three, which a start reads anyway, begins and ends with a unit."""
     queue = queues.queues[(end.topic, end.queue_id)]
     at = queue.min_queue_offset
     while (behind := queue.next_file_queue_offset(at)) < queue.max_queue_offset:
@@ -211,9 +211,9 @@ def _is_filled(queues: ConsumeQueues, end: QueueEnd) -> bool:
 
 
 def gone_topics(disk: Disk, root: Path, noted: Ends) -> frozenset[str]:
-    """Return the topics of noted queues that the table of topics does not have: they were deleted, here or by another broker.
+    """Return the topics of recorded queues that the table of topics does not have, because they were deleted.
 
-    It is asked where queues are missing, and reads the whole table then. Topics of features need not be in it.
+    It reads the whole table, and is called only if queues are missing. Topics of features need not be in the table.
     """
     path, journal = root / "config" / "topics.json", root / "flint" / "new-topics"
     try:
@@ -244,18 +244,18 @@ def build_again(
     is_caught_up: bool,
     goes_on: bool,
 ) -> None:
-    """Make queues again from the log, and have each go on where it ended. Reads the whole log once.
+    """Rebuild queues from the log, each up to its recorded end. Reads the whole log once.
 
     Args:
-        queues: those of the store.
-        commit_log: recovered.
-        lost: what was noted of them.
-        end_offset_bytes: up to where the other queues describe the log.
-        is_caught_up: whether all queues were made again of the whole log just now.
-        goes_on: whether a queue whose last messages the log lacks goes on behind them. RocketMQ gives their offsets again.
+        queues: the store's queues.
+        commit_log: the recovered log.
+        lost: the recorded ends of the queues to rebuild.
+        end_offset_bytes: the physical offset up to which the other queues describe the log.
+        is_caught_up: whether all queues have just been rebuilt from the whole log.
+        goes_on: whether a queue gets fillers for last messages that the log lacks. RocketMQ uses their offsets again.
 
     Raises:
-        StoreError: a record cannot be read, or the disk refused something.
+        StoreError: a record cannot be read, or the disk refused an operation.
     """
     wanted: dict[QueueKey, QueueEnd] = {(end.topic, end.queue_id): end for end in lost}
     names = sorted(f"{topic}/{queue_id}" for topic, queue_id in wanted)
@@ -287,7 +287,7 @@ def _build(
 
 
 def go_on_behind(queues: ConsumeQueues, wanted: Mapping[QueueKey, QueueEnd]) -> None:
-    """Put fillers behind queues that end earlier than was noted, because the log does not have their last messages."""
+    """Append fillers to queues up to their recorded ends, for last messages that the log does not have."""
     for (topic, queue_id), end in wanted.items():
         queue = queues.find(topic, queue_id)
         have = queue.max_queue_offset if queue is not None else 0

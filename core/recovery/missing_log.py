@@ -1,14 +1,14 @@
-"""Tells a log that is not where it is looked for from one whose end a crash took.
+"""Distinguishes a log with missing files from a log whose end was lost in a crash.
 
-Both leave queues that describe more than the log holds. The first is a mistake: ``store.commit_log_paths`` is not what the
-store was run with, a disk is not mounted, a file was removed. A start that cut everything back to such a log would lose what is
-still there. A crash takes what was not synced, and nothing where only the process was killed. So a start is refused where a
+In both cases queues describe records that the log does not have. Missing files are a mistake: ``store.commit_log_paths`` is
+wrong, a disk is not mounted, or a file was removed. A start that truncated everything to such a log would lose data that still
+exists. A crash loses only data that was not synced, and nothing if only the process was killed. So a start is refused if a
 crash cannot be the cause.
 
-The notes (:mod:`.ends`) of the broker that crashed say up to which position the log was synced, and they decide. Where there
-are none, or another broker may have used the store since, store times decide: a crash takes no record of which the checkpoint
-vouches. With ``store.compat: strict`` no start is refused: RocketMQ deletes the queues. See docs/internals/algorithms.md,
-Abnormal recovery.
+The recorded ends (:mod:`.ends`) of the crashed broker say up to which position the log was synced, and decide. Without them, or
+if another broker may have used the store since, store times decide: a crash loses no record that the checkpoint covers. With
+``store.compat: strict`` no start is refused, and queues are deleted as in RocketMQ. See docs/internals/algorithms.md, Abnormal
+recovery.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ADVICE: Final = (
 
 
 def _was_synced(noted: Ends | None, end_offset_bytes: int) -> bool | None:
-    """Return whether the log was synced beyond a position; None where the notes do not say."""
+    """Return whether the log was synced beyond a position, by the recorded ends; None if they do not say."""
     if noted is None or not noted.log_end:
         return None
     if noted.log_end > end_offset_bytes:
@@ -38,14 +38,14 @@ def _was_synced(noted: Ends | None, end_offset_bytes: int) -> bool | None:
 def may_be_lost(
     last_stop: LastStop, trusted_ms: int, noted: Ends | None, end_offset_bytes: int, next_file: memoryview
 ) -> bool:
-    """Return whether a crash can have taken a file of the log although the one behind it is there.
+    """Return whether a crash can explain a missing file of the log although the next file exists.
 
     Args:
-        last_stop: how the store was left.
-        trusted_ms: the store time up to which the checkpoint vouches for the log.
-        noted: what was noted of the store; None where nothing was.
-        end_offset_bytes: where the file before the one that is missing ends.
-        next_file: the file behind the one that is missing, from its first byte.
+        last_stop: how the last broker ended.
+        trusted_ms: the store time up to which the checkpoint covers the log.
+        noted: the recorded ends; None if there are none.
+        end_offset_bytes: the physical end of the file before the missing one.
+        next_file: the content of the file after the missing one.
     """
     if last_stop is not LastStop.CRASHED:
         return False
@@ -67,22 +67,22 @@ def check_end(
     files_end_offset_bytes: int,
     described_to_offset_bytes: int,
 ) -> None:
-    """Refuse a log whose last files are missing, or all of them.
+    """Raise if the last files of a log, or all of them, are missing and a crash cannot be the cause.
 
     Args:
-        last_stop: how the store was left.
-        trusted_ms: the store time up to which the checkpoint vouches for the log.
-        newest_ms: the latest store time in the log; 0 without any record.
-        noted: what was noted of the store; None where nothing was.
-        files_end_offset_bytes: where the log's last file ends, whatever it holds; 0 without any.
-        described_to_offset_bytes: where the newest message ends that a consume queue describes; -1 without any.
+        last_stop: how the last broker ended.
+        trusted_ms: the store time up to which the checkpoint covers the log.
+        newest_ms: the latest store time in the log; 0 if it has no records.
+        noted: the recorded ends; None if there are none.
+        files_end_offset_bytes: the physical end of the log's last file, used or not; 0 if there are no files.
+        described_to_offset_bytes: the physical end of the newest message in any consume queue; -1 if there is none.
 
     Raises:
-        StoreFormatError: queues describe messages of files that are not there, and no crash can have taken these.
+        StoreFormatError: queues describe messages of missing files, which a crash cannot have removed.
     """
     if described_to_offset_bytes <= files_end_offset_bytes:
         return
-    # Queues that describe only what is synced lose no file of theirs in a crash.
+    # If queues describe only synced records, a crash cannot have removed the files of those records.
     was_synchronous = noted is not None and noted.is_synchronous and not noted.is_stop
     if last_stop is LastStop.CRASHED and not was_synchronous:
         was_synced = _was_synced(noted, files_end_offset_bytes)

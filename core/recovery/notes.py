@@ -1,4 +1,4 @@
-"""What a start makes of the notes on a store: it keeps them from before anything is opened to where all has caught up."""
+"""A start's view of the recorded state of a store, from before its files are opened until all queues have caught up."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ log = event_log("flintmq.store")
 
 
 class Notes(msgspec.Struct, frozen=True, eq=False):
-    """What was noted of a store, and what a start has found missing."""
+    """The recorded ends of a store, and the losses that a start has found by them."""
 
     disk: Disk
     root: Path
     """The store's folder."""
     ends: EndsFile
-    """Where it is noted how far the files went."""
+    """The file with the recorded ends."""
     noted: Ends | None
-    """What was noted before this start; None where nothing was."""
+    """The ends recorded before this start; None if there are none."""
     changed: tuple[str, ...]
-    """Small files that are not as they were noted."""
+    """Names of small files that differ from their recorded state."""
     mended: list[str]
-    """What this start has found damaged, or lost, and made again or gone on without."""
+    """Descriptions of parts that this start found damaged or lost, and rebuilt or continued without."""
     lost: list[QueueEnd]
-    """Queues that had lost something that was noted of them, before anything was dispatched to them again."""
+    """Recorded ends of the queues that had lost units, as found before any dispatch."""
 
     @classmethod
     def read(cls, disk: Disk, root: Path) -> Self:
-        """Return the notes of a store that is about to be opened. Raises OSError."""
+        """Read the recorded state of a store that is about to be opened. Raises OSError."""
         ends = EndsFile(disk, root)
         notes = cls(disk, root, ends, ends.noted, changed_files(disk, root, ends.noted), [], [])
         if ends.damage:
@@ -52,12 +52,12 @@ class Notes(msgspec.Struct, frozen=True, eq=False):
         return notes
 
     def last_stop(self, marks: StoreMarks) -> LastStop:
-        """Return how the store was left, with its names made durable after a crash.
+        """Return how the last broker ended; after a crash, first sync the names of the store's files.
 
-        No ``abort`` file does not mean a stop where it was noted that the store is in use.
+        A missing ``abort`` file does not mean a clean stop if the recorded state says that the store was in use.
 
         Raises:
-            OSError: the disk refused.
+            OSError: the disk refused an operation.
         """
         last_stop = marks.last_stop()
         if last_stop is LastStop.CLEAN and self.noted is not None and self.ends.was_in_use:
@@ -72,18 +72,18 @@ class Notes(msgspec.Struct, frozen=True, eq=False):
         return last_stop
 
     def restore_epochs(self) -> None:
-        """Put the epochs back where they are lost. Raises StoreError, OSError."""
+        """Restore the file of epochs if it is lost or damaged. Raises StoreError, OSError."""
         if restore_epochs(self.disk, self.root, self.noted):
             self.mended.append("flint/epochs")
 
     def look_at(self, queues: ConsumeQueues, index: IndexBuilder | None, min_offset_bytes: int, stop: LastStop) -> None:
-        """Take note of queues that have lost something, and delete an index that has; as they were found.
+        """Find the queues that have lost units, and delete an index that has lost entries, before any dispatch.
 
         Args:
-            queues: those of the store.
-            index: None where it is not fed, and so cannot be made again.
-            min_offset_bytes: where the log begins.
-            stop: how the store was left.
+            queues: the store's queues.
+            index: the store's index; None if no dispatcher feeds it, so that it could not be rebuilt.
+            min_offset_bytes: the physical start of the log.
+            stop: how the last broker ended.
         """
         if self.noted is None:
             return
@@ -95,16 +95,16 @@ class Notes(msgspec.Struct, frozen=True, eq=False):
     def build_lost_queues(
         self, queues: ConsumeQueues, commit_log: CommitLog, dispatched: tuple[int, int], *, goes_on: bool
     ) -> None:
-        """Make queues again that have lost something that was noted of them, once all have caught up with the log.
+        """Rebuild the queues that have lost recorded units, after all queues have caught up with the log.
 
         Args:
-            queues: those of the store.
-            commit_log: recovered.
-            dispatched: the positions between which queues have caught up.
-            goes_on: whether they go on behind messages that the log does not have.
+            queues: the store's queues.
+            commit_log: the recovered log.
+            dispatched: the physical start and end of the records that were dispatched at this start.
+            goes_on: whether queues get fillers for messages that the log does not have.
 
         Raises:
-            StoreError: a record cannot be read, or the disk refused something.
+            StoreError: a record cannot be read, or the disk refused an operation.
         """
         noted = self.noted
         if noted is None:

@@ -1,7 +1,7 @@
-"""The plan of a start: what a start will do with a store's log, queues and index, computed from what lies on disk.
+"""Computes the recovery plan of a start from the files on disk: the steps for the store's log, queues and index.
 
-Planning reads and changes nothing. :class:`~flintmq.core.recovery.recovery.Recovery` carries a plan out, and
-``flintmq store explain`` prints it.
+Planning only reads. :class:`~flintmq.core.recovery.recovery.Recovery` carries out a plan, and ``flintmq store explain``
+prints it.
 
 See docs/internals/algorithms.md, Clean recovery and Abnormal recovery.
 """
@@ -36,62 +36,64 @@ _ANY_END: Final = 2**63 - 1
 
 
 class FoundStore(msgspec.Struct, frozen=True):
-    """What a start finds on disk: the input of :func:`plan_start`."""
+    """The state of a store on disk, which is the input of :func:`plan_start`."""
 
     last_stop: LastStop
     commit_log: CommitLog
-    """With its files mapped."""
+    """The log, with its files mapped."""
     queues: ConsumeQueues
-    """Loaded, each one ended where its valid units end."""
+    """The loaded queues; each ends after its last valid unit."""
     index: IndexBuilder | None
-    """Loaded, with what can be trusted; None where none is fed."""
+    """The loaded index, with its trusted files; None if no dispatcher feeds it."""
     trusted_ms: int
-    """The store time up to which the checkpoint vouches for log and queues."""
+    """The store time up to which the checkpoint covers log and queues, in ms since 1970."""
     epoch_start_offset_bytes: int
-    """Where the current epoch begins."""
+    """Physical offset of the start of the current epoch."""
     check_crc: bool
-    """Whether the walk compares bodies with their CRC."""
+    """Whether the scan compares bodies with their CRCs."""
     is_safe: bool
-    """``store.compat: safe``: the log continues behind damage where valid records follow, and one that is missing is refused.
-    RocketMQ ends the log there, and deletes the queues."""
+    """Whether ``store.compat`` is ``safe``.
+
+    If so, the log continues after damage if valid records follow, and a missing log is an error. Otherwise the log ends at the
+    damage, and the queues of a missing log are deleted, as in RocketMQ."""
     noted: Ends | None = None
-    """What was noted of the store before this start; None where nothing was."""
+    """The ends recorded before this start; None if there are none."""
 
 
 class RecoveryPlan(msgspec.Struct, frozen=True):
-    """What a start will do. Positions are physical offsets in bytes."""
+    """The steps that a start will take. Positions are physical offsets in bytes."""
 
     last_stop: LastStop
     walked_from_offset_bytes: int
-    """Start of the file with which the walk over the log begins."""
+    """Start of the first file that the scan of the log reads."""
     because: str
-    """Why the walk begins there."""
+    """The reason why the scan begins there."""
     walked: Recovered | None
-    """What the walk found: the log's end, the cut and the holes; None without a log."""
+    """The findings of the scan: the log's end, the cut and the holes; None without a log."""
     described_to_offset_bytes: int
-    """End of the newest message that a consume queue describes; -1 without any."""
+    """End of the newest message in any consume queue; -1 if there is none."""
     begins_epoch: bool
-    """Whether an epoch begins at the log's end, because something that may have been read is missing there."""
+    """Whether a new epoch begins at the log's end, because records that may have been read are missing there."""
     rewritten_from_offset_bytes: int | None
-    """From where on the log is written to disk once more, because a sync of it may have failed; None for nothing."""
+    """Start of the part of the log that is rewritten to disk, because its sync may have failed; None: no part."""
     rewinds_checkpoint_to_ms: int | None
-    """The store time to which the checkpoint is set back before queue units are cut; None where it stays."""
+    """The store time to which the checkpoint is rewound before queue units are removed; None: it does not change."""
     dispatched_from_offset_bytes: int
-    """Where consume queues end after the recovery, and dispatch to all dispatchers begins."""
+    """End of the consume queues after the recovery, from which records are dispatched to all dispatchers."""
     indexed_from_offset_bytes: int | None
-    """From where on the index lacks entries of records that are not dispatched; None where it lacks none."""
+    """Start of the records before that position that the index lacks; None if it lacks none."""
 
     @property
     def changes_log(self) -> bool:
-        """Whether bytes of the log are cut or replaced."""
+        """Whether bytes of the log are removed or replaced."""
         return self.walked is not None and (self.walked.cut is not None or bool(self.walked.holes))
 
 
 def plan_start(found: FoundStore) -> RecoveryPlan:
-    """Return what a start will do with the store that was found. Changes nothing; reads the log's last files once.
+    """Return the steps that a start will take with a store. Changes nothing; reads the log's last files once.
 
     Raises:
-        StoreFormatError: files of the log are missing that no crash can have taken.
+        StoreFormatError: files of the log are missing, and a crash cannot be the cause.
     """
     if not found.commit_log.queue.files:
         if found.is_safe:
@@ -119,7 +121,7 @@ def _check_end(found: FoundStore, newest_ms: int, files_end_offset_bytes: int, d
 
 
 def _check_noted(found: FoundStore, end_offset_bytes: int, *, is_changed: bool) -> None:
-    """Refuse a log that has lost what was noted of it, unless the operator has moved the queues away: they are made again."""
+    """Raise if a log has lost recorded data, unless the operator has moved the queues away to have them rebuilt."""
     if found.noted is not None and (found.queues.queues or not found.noted.queues):
         check_log(found.noted, found.commit_log.queue.files, end_offset_bytes, is_changed=is_changed)
 
@@ -133,17 +135,17 @@ class _Planner:
 
     def plan(self) -> RecoveryPlan:
         found = self._found
-        # Pass 1: choose the first file, walk from it, and begin earlier where queues or index lack records before it.
+        # Pass 1: choose the first file and scan from it; begin earlier if queues or index lack records before it.
         first, because, walked = self._walk()
         end, described_to = walked.end_offset_bytes, _described_end(found.queues)
         if found.is_safe:
             files_end = self._files[-1].start + self._files[-1].size
             _check_end(found, walked.newest_ms, files_end, described_to)
             _check_noted(found, end, is_changed=walked.cut is not None or bool(walked.holes))
-        # Pass 2: bytes behind the end are cut only where some of them are not zero.
+        # Pass 2: remove bytes after the end only if some of them are not zero.
         if walked.cut is not None and not data_behind(self._files, end):
             walked = msgspec.structs.replace(walked, cut=None)
-        # Pass 3: the position from which queues are written again, and the one from which the index is.
+        # Pass 3: find the positions from which queues and index are rewritten.
         start = self._clean_dispatch_start(walked) if self._clean else self._crashed_dispatch_start(walked)
         rewinds_to_ms = self._rewinds_to_ms(walked, start)
         start = max(start, self._log.min_offset_bytes)
@@ -163,13 +165,13 @@ class _Planner:
             indexed_from_offset_bytes=self._indexed_from(walked, start),
         )
 
-    # the walk
+    # --- the scan ---
 
     def _walk(self) -> tuple[int, str, Recovered]:
-        """Return the index of the first file, the reason for it, and what the walk from there found.
+        """Return the index of the first scanned file, the reason for it, and the findings of the scan from there.
 
-        Records that are read to write queues or index again must have been walked: damage that was not taken out there
-        would end the start. Where the index ends is known only when the log's end is, so the walk may be repeated.
+        All records that are read to rewrite queues or index must have been scanned, because unrepaired damage there would fail
+        the start. The end of the index is known only when the log's end is known, so the scan may be repeated.
         """
         found, queue = self._found, self._log.queue
         first, because = self._first_file()
@@ -203,11 +205,11 @@ class _Planner:
             needed_from, what = lacks_from, "index is"
 
     def _first_file(self) -> tuple[int, str]:
-        """Return the index of the file with which the walk begins, and why.
+        """Return the index of the file with which the scan begins, and the reason.
 
-        After a crash it is the last file whose first record was stored at or before a time for which the checkpoint vouches.
-        A record of which a crash left only the head is skipped. Where the broker that crashed has noted up to which position
-        the log was synced, the walk begins no later than there: if the clock is set back, newer records have older times.
+        After a crash it is the last file whose first record was stored at or before a time that the checkpoint covers. An
+        incompletely written first record is skipped. If the crashed broker has recorded the synced end of the log, the scan
+        begins no later than there, because newer records can have older times if the clock was set back.
         """
         files, trusted_ms, noted = self._files, self._found.trusted_ms, self._found.noted
         if self._clean:
@@ -224,20 +226,20 @@ class _Planner:
                 return index, f"it is the last file that begins no later than the checkpoint vouches for ({trusted_ms})"
         return 0, f"no later file begins at or before what the checkpoint vouches for ({trusted_ms})"
 
-    # dispatch
+    # --- dispatch ---
 
     def _clean_dispatch_start(self, walked: Recovered) -> int:
-        """Return the position from which queues are written again after a clean stop: where they end, or the first hole."""
+        """Return the position from which queues are rewritten after a clean stop: their end, or the first hole."""
         if walked.holes:
             return walked.unchanged_to_offset_bytes
         return _described_below(self._found.queues, walked.end_offset_bytes)
 
     def _crashed_dispatch_start(self, walked: Recovered) -> int:
-        """Return the position from which queues are written again after a crash; what they hold of records before it is right.
+        """Return the position from which queues are rewritten after a crash; their units for records before it are valid.
 
-        Queues are written in batches, in the order of the log. When only the process was killed, all but the last batch are
-        whole; after a power cut those are that the checkpoint vouches for. Both is checked: a queue that has lost units, or
-        one whose topic was deleted, makes the whole walk count, as in RocketMQ.
+        Queues are written in batches, in log order. If only the process was killed, all batches but the last are complete.
+        After a power failure, the batches that the checkpoint covers are. Both is verified: if a queue has lost units, or its
+        topic was deleted, queues are rewritten for the whole scanned part, as in RocketMQ.
         """
         queues, start = self._found.queues, walked.start_offset_bytes
         if walked.holes:
@@ -254,13 +256,13 @@ class _Planner:
         return start
 
     def _rewinds_to_ms(self, walked: Recovered, start: int) -> int | None:
-        """Return the time to which the checkpoint is set back where it vouches for units that are about to be cut."""
+        """Return the time to which the checkpoint is rewound if it covers units that will be removed; otherwise None."""
         if bool(walked.holes) if self._clean else start < walked.vouched[0]:
             return trusted_before(self._files, walked.holes, start)
         return None
 
     def _indexed_from(self, walked: Recovered, start: int) -> int | None:
-        """Return the position from which records that are not dispatched are handed to the index again; None for none."""
+        """Return the start of the records before ``start`` that the index lacks; None if it lacks none."""
         lacks_from = _indexed_below(self._found.index, walked.unchanged_to_offset_bytes)
         if lacks_from is None:
             return None
@@ -269,7 +271,7 @@ class _Planner:
 
 
 def is_whole(commit_log: CommitLog, queues: ConsumeQueues, position: int) -> bool:
-    """Return whether each queue's last unit before a position of the log refers to a message of that queue."""
+    """Return whether the last unit of each queue before a physical offset refers to a message of that queue."""
     for queue in queues.queues.values():
         last = queue.first_from(lambda physical: physical < position) - 1
         if last >= queue.min_queue_offset and not is_described(commit_log, queue, last):
@@ -278,7 +280,7 @@ def is_whole(commit_log: CommitLog, queues: ConsumeQueues, position: int) -> boo
 
 
 def is_described(commit_log: CommitLog, queue: QueueReader, queue_offset: int) -> bool:
-    """Return whether the message to which a unit refers is there; true as well where it is deleted, or the unit a filler."""
+    """Return whether the message of a unit exists; also true if the message is deleted, or the unit is a filler."""
     unit = queue.unit(queue_offset)
     if unit is None:
         return True
@@ -296,7 +298,7 @@ def is_described(commit_log: CommitLog, queue: QueueReader, queue_offset: int) -
 
 
 def count_between(queues: ConsumeQueues, begin_offset_bytes: int, end_offset_bytes: int) -> int:
-    """Return how many units refer to messages between two positions of the log, fillers among them counted too."""
+    """Return the number of queue units for messages between two physical offsets, including fillers among them."""
     return sum(
         queue.first_from(lambda physical: physical < end_offset_bytes)
         - queue.first_from(lambda physical: physical < begin_offset_bytes)
@@ -305,17 +307,17 @@ def count_between(queues: ConsumeQueues, begin_offset_bytes: int, end_offset_byt
 
 
 def _described_end(queues: ConsumeQueues) -> int:
-    """Return the physical end of the newest message that any queue describes; -1 without any."""
+    """Return the physical end of the newest message in any queue; -1 if there is none."""
     return max((queue.max_physical_offset_bytes for queue in queues.queues.values()), default=-1)
 
 
 def _described_below(queues: ConsumeQueues, end_offset_bytes: int) -> int:
-    """Return the largest physical end at or below a position that any queue describes; -1 without any."""
+    """Return the largest physical end of a message in any queue that is at or below a position; -1 if there is none."""
     return max((_last_end_below(queue, end_offset_bytes) for queue in queues.queues.values()), default=-1)
 
 
 def _last_end_below(queue: QueueReader, end_offset_bytes: int) -> int:
-    """Return where the newest message ends that a queue describes and that ends at or below a position; -1 without any."""
+    """Return the largest physical end of a message in a queue that is at or below a position; -1 if there is none."""
     if queue.max_physical_offset_bytes <= end_offset_bytes:
         return queue.max_physical_offset_bytes
     queue_offset = queue.max_queue_offset - 1
@@ -327,7 +329,7 @@ def _last_end_below(queue: QueueReader, end_offset_bytes: int) -> int:
 
 
 def _indexed_below(index: object, end_offset_bytes: int) -> int | None:
-    """Return the position from which an index lacks entries once the log ends at another; None where it lacks none."""
+    """Return the position from which an index lacks entries if the log ends at ``end_offset_bytes``; None if it lacks none."""
     committed: int | None = None
     if isinstance(index, SupportsCommittedBelow):
         committed = index.committed_below(end_offset_bytes)
@@ -337,15 +339,15 @@ def _indexed_below(index: object, end_offset_bytes: int) -> int | None:
 
 
 def _not_vouched_from(walked: Recovered) -> int:
-    """Return the first position for which the checkpoint does not vouch."""
+    """Return the first physical offset that the checkpoint does not cover."""
     begin = walked.start_offset_bytes if walked.clock_went_back or walked.holes else walked.end_offset_bytes
     return begin if walked.newer is None else min(begin, walked.newer[0])
 
 
 def trusted_before(files: Sequence[MappedFile], holes: tuple[Hole, ...], position: int) -> int:
-    """Return a store time at or before which no record from a position on was stored; 0 when there is none.
+    """Return a store time that is before all records from a position on; 0 if there is none.
 
-    It is the time of a file's first record, so that the next recovery begins with a file that is not far away.
+    It is the store time of a file's first record, so that the next recovery begins at a nearby file.
     """
     times = [_first_ms(file, holes) for file in files if file.start <= position]
     for at in range(len(times) - 2, -1, -1):
@@ -355,7 +357,7 @@ def trusted_before(files: Sequence[MappedFile], holes: tuple[Hole, ...], positio
 
 
 def _first_ms(file: MappedFile, holes: tuple[Hole, ...]) -> int:
-    """Return the store time of the record with which a file begins once its holes are filled; 0 for a blank."""
+    """Return the store time of a file's first record, after its holes are filled; 0 for a blank."""
     for hole in holes:
         if hole.start_offset_bytes <= file.start < hole.end_offset_bytes:
             return hole.store_timestamp_ms if hole.end_offset_bytes < file.start + file.size else 0

@@ -1,4 +1,4 @@
-"""Carries out the plan of a start, pass by pass. See docs/internals/algorithms.md, Clean recovery and Abnormal recovery."""
+"""Carries out a recovery plan, pass by pass. See docs/internals/algorithms.md, Clean recovery and Abnormal recovery."""
 
 from __future__ import annotations
 
@@ -22,41 +22,41 @@ log = event_log("flintmq.store")
 
 
 class Recovery(msgspec.Struct, frozen=True):
-    """The parts of a store that a recovery changes."""
+    """The parts of a store that a recovery changes; :meth:`run` carries out a plan on them."""
 
     disk: Disk
     quarantine: Path
-    """The folder that keeps what is taken out of the log."""
+    """The folder that keeps the bytes removed from the log."""
     commit_log: CommitLog
     queues: ConsumeQueues
     index: IndexBuilder
     checkpoint: StoreCheckpoint
     epochs: EpochFile
     mark_in_use: Callable[[], None]
-    """Makes a crash from now on show at the next start. Called before bytes of the log change."""
+    """Function called before bytes of the log change; it creates the ``abort`` file if there is none."""
 
     def run(self, plan: RecoveryPlan) -> Recovered | None:
-        """Carry out a plan that was made for the store as it is.
+        """Carry out a plan that was computed for the current state of the store.
 
         Returns:
-            What the walk found, with the places in the quarantine; None without a log.
+            The findings of the scan, with the paths in the quarantine; None without a log.
 
         Raises:
-            OSError: the disk refused something. A later start continues from what is there.
-            StoreError: the same; StoreFullError where it is full.
+            OSError: the disk refused an operation. A later start continues from the state on disk.
+            StoreError: the same; StoreFullError if the disk is full.
         """
         walked = plan.walked
         if walked is None:
             self._forget_log(plan)
             return None
         end = walked.end_offset_bytes
-        # Pass 1: from now on a crash must be noticed, and slaves must learn that the log's end may have changed.
+        # Pass 1: make the next start notice a crash from now on, and slaves notice that the log's end may have changed.
         if plan.changes_log:
             self.mark_in_use()
         if plan.begins_epoch:
             self.epochs.begin(end, RECOVERED, self.commit_log.min_offset_bytes)
-        # Pass 2: the index forgets what the log has lost, also in holes: after a crash in the middle of this no later start
-        # would find those. Then damage is taken out of the log, it is ended, and all of it is made durable.
+        # Pass 2: first remove index entries of records lost at the end or in holes, because after a crash during this pass no
+        # later start would find them. Then take damage out of the log, set its end, and make it durable.
         self._truncate_index(walked.unchanged_to_offset_bytes)
         found = repair(self.disk, self.quarantine, self.commit_log, walked)
         self._end_log(found)
@@ -64,10 +64,10 @@ class Recovery(msgspec.Struct, frozen=True):
             _write_again(self.commit_log, plan.rewritten_from_offset_bytes, end)
         if plan.last_stop is not LastStop.CLEAN:
             for file in self.commit_log.queue.files:
-                # What a process wrote before it was killed is there, but it need not be durable.
+                # The writes of a killed process are there, but may not be durable.
                 if file.start >= plan.walked_from_offset_bytes:
                     file.region.sync()
-        # Pass 3: cut queues back to what is right; the checkpoint stops vouching for it first.
+        # Pass 3: truncate queues to their valid units, after rewinding the checkpoint, which must not cover them.
         if plan.rewinds_checkpoint_to_ms is not None:
             self.checkpoint.rewind(plan.rewinds_checkpoint_to_ms)
         self._end_queues(plan)
@@ -84,10 +84,10 @@ class Recovery(msgspec.Struct, frozen=True):
         return found
 
     def cut_back(self, end_offset_bytes: int) -> Path | None:
-        """Take records off the end of a log in use: its master does not have them.
+        """Truncate a slave's log in use, because its master does not have the last records.
 
         Returns:
-            The file in the quarantine that keeps them; None where there were none.
+            The file in the quarantine that keeps the removed bytes; None if there were none.
 
         Raises:
             OSError, StoreError: as :meth:`run`.
@@ -106,7 +106,7 @@ class Recovery(msgspec.Struct, frozen=True):
         return found.cut.quarantine if found.cut is not None else None
 
     def _forget_log(self, plan: RecoveryPlan) -> None:
-        """Delete what refers to a log that was taken away."""
+        """Empty the queues and the index, because the log has been removed."""
         if plan.begins_epoch:
             self.epochs.begin(0, RECOVERED)
         for topic, queue_id in list(self.queues.queues):
@@ -132,7 +132,7 @@ class Recovery(msgspec.Struct, frozen=True):
 
 
 def drop_torn_units(commit_log: CommitLog, queues: ConsumeQueues) -> None:
-    """Cut units at the queues' ends that refer to no message of theirs: a crash came while they were written or cut."""
+    """Remove units at the ends of queues that do not refer to a message of that queue, left by a crash during a write."""
     for queue in queues.queues.values():
         end = queue.max_queue_offset
         while end > queue.min_queue_offset and not is_described(commit_log, queue, end - 1):
@@ -141,9 +141,9 @@ def drop_torn_units(commit_log: CommitLog, queues: ConsumeQueues) -> None:
 
 
 def _write_again(commit_log: CommitLog, begin_offset_bytes: int, end_offset_bytes: int) -> None:
-    """Write a part of the log to where it lies, so that the next sync writes it to the disk.
+    """Rewrite a range of the log in place, so that the next sync writes it to the disk.
 
-    A sync that failed may have left it in memory only, in pages that the kernel calls clean. Raises OSError, StoreError.
+    After a failed sync the range may exist only in memory, in pages that the kernel marks clean. Raises OSError, StoreError.
     """
     for file in commit_log.queue.files:
         end = min(file.size, end_offset_bytes - file.start)

@@ -1,12 +1,12 @@
-"""What a start takes out of the log, and what it puts there instead.
+"""Removes invalid bytes from the log at a start, and replaces them so that the log is valid again.
 
-A start walks the last files record by record. At bytes that are no record it looks behind them: where nothing valid follows
-they are a torn tail, the ordinary end of a crash, and the log ends there. Where valid, younger records follow they are
-*damage in the middle*, and the log goes on behind it (``compat: strict`` cuts there, as RocketMQ does).
+A start scans the last files record by record. If no valid record follows an invalid one, the rest is a torn tail, the ordinary
+result of a crash, and the log ends there. If valid, younger records follow, it is *damage in the middle*, and the log continues
+after it (``compat: strict`` ends the log there, as RocketMQ does).
 
-Whatever is taken out of the log is first copied to ``flint/quarantine`` in the store. A cut tail becomes zeros, and its files
-are deleted. Damage becomes a *filler*, a record of its size that is rolled back and so never enters a queue, or a BLANK where
-it reaches the end of a file: so every reader finds the log whole again, the Java broker too.
+Removed bytes are first copied to ``flint/quarantine`` in the store. A torn tail is replaced by zeros, and files after it are
+deleted. Damage is replaced by a *filler*, a rolled back record of its size that never enters a queue, or by a blank if it
+reaches the end of a file. So every reader, including the Java broker, finds a valid log.
 
 See docs/internals/algorithms.md, Clean recovery and Abnormal recovery.
 """
@@ -34,29 +34,29 @@ from flintmq.core.recovery.start_walk import Cut, Hole, Recovered
 log = event_log("flintmq.store")
 
 LOST_TOPIC: Final = "RMQ_SYS_LOST"
-"""The topic of fillers: no queue and no key ever leads to one."""
+"""The topic of filler records, which no queue and no index entry refers to."""
 _FILLER_BYTES: Final = 1024 * 1024
 _NOWHERE: Final = pack_host("0.0.0.0", 0)
 
 
 def repair(disk: Disk, quarantine: Path, commit_log: CommitLog, walked: Recovered) -> Recovered:
-    """Copy damage and the bytes behind the log's end to the quarantine; put fillers and zeros in their places.
+    """Copy damage and the bytes after the log's end to the quarantine, and replace them by fillers and zeros.
 
-    That is done once the copy is durable, and made durable itself, so that a later crash cannot take a stale record for one
-    that was stored after the cut.
+    The copy is made durable before the replacement. The replacement is made durable too, so that after a later crash no stale
+    record seems to be stored after the cut.
 
     Args:
-        disk: takes the copies.
-        quarantine: the folder for them.
-        commit_log: whose files are changed.
-        walked: what the walk found; its cut is None where only zeros lie behind the end.
+        disk: the disk interface.
+        quarantine: the folder for the copies.
+        commit_log: the log to change.
+        walked: the findings of the scan; its cut is None if there are only zeros after the end.
 
     Returns:
-        What the walk found, with the paths of the copies.
+        The findings of the scan, with the paths of the copies.
 
     Raises:
-        OSError: the disk refused something.
-        StoreError: the same; StoreFullError where it is full.
+        OSError: the disk refused an operation.
+        StoreError: the same; StoreFullError if the disk is full.
     """
     holes = tuple(_fill(disk, quarantine, commit_log.queue.files, hole) for hole in walked.holes)
     found = replace(walked, holes=holes)
@@ -66,7 +66,7 @@ def repair(disk: Disk, quarantine: Path, commit_log: CommitLog, walked: Recovere
 
 
 def data_behind(files: Sequence[MappedFile], end_offset_bytes: int) -> bool:
-    """Return whether any byte behind a position of the log is not zero."""
+    """Return whether any byte of the files after a physical offset is not zero."""
     return any(True for file in files for _found in _data_behind(file, end_offset_bytes))
 
 
@@ -107,7 +107,7 @@ def _fill(disk: Disk, quarantine: Path, files: Sequence[MappedFile], hole: Hole)
 
 
 def _fillers(physical_offset_bytes: int, length: int, store_timestamp_ms: int) -> list[bytes]:
-    """Return records that take so many bytes together: rolled back, so that no queue and no index refers to them."""
+    """Return filler records of this total length; they are rolled back, so that no queue and no index refers to them."""
     nameless = length < rec.RECORD_MIN_BYTES + len(LOST_TOPIC)
     overhead = rec.RECORD_MIN_BYTES + (0 if nameless else len(LOST_TOPIC))
     parts: list[bytes] = []
@@ -133,7 +133,7 @@ def _fillers(physical_offset_bytes: int, length: int, store_timestamp_ms: int) -
 
 
 def _take_tail(disk: Disk, quarantine: Path, commit_log: CommitLog, found: Recovered, cut: Cut) -> Cut:
-    """Copy the bytes behind the log's end, then zero them where they lie. Returns the cut with the copy's path."""
+    """Copy the bytes after the log's end to the quarantine, then zero them in place; return the cut with the copy's path."""
     pieces: list[bytes] = []
     places: list[tuple[MappedFile, int, int]] = []
     for file in commit_log.queue.files:
@@ -161,13 +161,13 @@ def _take_tail(disk: Disk, quarantine: Path, commit_log: CommitLog, found: Recov
 
 
 def _data(file: MappedFile, begin: int, end: int) -> Iterator[tuple[int, int, bytes]]:
-    """Yield (place, length, ``position length\\n`` and the bytes) of what is not zero in a part of a file."""
+    """Yield (position, length, ``position length\\n`` followed by the bytes) of the data in a range of a file."""
     for at, data in data_in(file, begin, end):
         yield at, len(data), b"%020d %d\n" % (file.start + at, len(data)) + data + b"\n"
 
 
 def _keep(disk: Disk, path: Path, suffix: str, pieces: list[bytes]) -> Path | None:
-    """Write pieces to a file of a name that no earlier recovery has taken; returns its path, None without pieces."""
+    """Write pieces to a new file whose name no earlier recovery has used; return its path, or None without pieces."""
     if not pieces:
         return None
     disk.make_folder(path.parent)

@@ -1,4 +1,4 @@
-"""Replay: hands to a dispatcher, at a start, the stored records that it lacks, before any new record.
+"""Replay: at a start, passes to each dispatcher the stored records that it lacks, before any new record.
 
 See docs/internals/algorithms.md, Dispatch.
 """
@@ -20,26 +20,26 @@ log = event_log("flintmq.store")
 
 
 def truncate(dispatchers: Sequence[CommitLogDispatcher], end_offset_bytes: int) -> None:
-    """Tell the dispatchers where the log ends, before they are handed what comes there next. Loop thread."""
+    """Truncate the dispatchers to the log's end, before they get the next records from there. Loop thread."""
     for dispatcher in dispatchers:
         if isinstance(dispatcher, SupportsTruncate):
             dispatcher.truncate(end_offset_bytes)
 
 
 def replay(dispatchers: Sequence[CommitLogDispatcher], commit_log: CommitLog, dispatched_offset_bytes: int) -> int:
-    """Hand over once more what some dispatchers lack. Loop thread.
+    """Dispatch again the records that some dispatchers lack. Loop thread.
 
     Args:
-        dispatchers: those in force; one that is not a :class:`flintmq.core.kernel.ports.SupportsCommitted` lacks nothing.
-        commit_log: recovered, with all of it on disk.
-        dispatched_offset_bytes: where ordinary dispatch goes on.
+        dispatchers: the dispatchers; one that is not a :class:`flintmq.core.kernel.ports.SupportsCommitted` lacks nothing.
+        commit_log: the recovered log.
+        dispatched_offset_bytes: the physical offset at which ordinary dispatch continues.
 
     Returns:
-        The physical offset from which something was handed over; ``dispatched_offset_bytes`` when nothing was.
+        The physical offset from which records were dispatched again; ``dispatched_offset_bytes`` if none were.
 
     Raises:
-        StoreError: a dispatcher names a position at which no record begins.
-        Exception: whatever a dispatcher raises that is not isolated.
+        StoreError: a dispatcher's position is not the start of a record.
+        Exception: any exception of a dispatcher that is not isolated.
     """
     behind = [
         (max(since, commit_log.min_offset_bytes), dispatcher)
@@ -63,7 +63,7 @@ def replay(dispatchers: Sequence[CommitLogDispatcher], commit_log: CommitLog, di
 
 
 def _lacks_from(dispatcher: CommitLogDispatcher, min_offset_bytes: int, dispatched_offset_bytes: int) -> int | None:
-    """From where a dispatcher has to be handed records again; None when it has all, or reads the rest itself."""
+    """Return the physical offset from which a dispatcher lacks records; None if it has all, or reads the rest itself."""
     if not isinstance(dispatcher, SupportsCommitted):
         return None
     committed = dispatcher.committed()

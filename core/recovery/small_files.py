@@ -1,8 +1,8 @@
-"""Compares the tables and other small files of a store with what was noted of them (:mod:`.ends`), before they are read.
+"""Compares the tables and other small files of a store with their recorded state (:mod:`.ends`), before they are read.
 
-A table that is empty, holds zeros or ``null``, or is missing although there was one, is not an empty table: groups
-would begin as new ones, and topics be unreachable. Its backup takes its place; topics are made again from the queues; and
-where positions would be lost the start is refused.
+A table file that is empty, has only zeros or ``null``, or has disappeared, must not count as an empty table: groups would begin
+as new ones, and topics would be unreachable. The table's backup replaces it, and topics are rebuilt from the queues. If offsets
+would be lost, the start is refused.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _NEEDED: Final = {
     "subscriptionGroup.json": "what was set for groups would be lost",
 }
 _OWN: Final = ("flint/epochs", "flint/feed", "checkpoint")
-"""What every start looks after itself."""
+"""Files that every start checks separately."""
 
 
 def changed_files(disk: Disk, root: Path, noted: Ends | None) -> tuple[str, ...]:
-    """Return which small files are not as the last stop noted them, but for backups; of a store in use those that are missing.
+    """Return the names of small files that differ from their state at the last clean stop, except backups.
 
-    To be asked before a start writes anything. Raises OSError.
+    If the store did not stop cleanly, only missing files are returned. Call it before a start writes anything. Raises OSError.
     """
     changed = []
     for name, note in noted.files.items() if noted is not None else ():
@@ -52,23 +52,23 @@ def changed_files(disk: Disk, root: Path, noted: Ends | None) -> tuple[str, ...]
 def check_small_files(
     disk: Disk, root: Path, noted: Ends | None, changed: tuple[str, ...], *, is_outdated: bool, is_unused: bool
 ) -> list[str]:
-    """Set tables aside that cannot be what the broker wrote, and say what is not as it was noted.
+    """Replace invalid tables by their backups, and log the small files that differ from their recorded state.
 
     Args:
-        disk: where they lie.
+        disk: the disk interface.
         root: the store's folder.
-        noted: what was noted before this start; None where nothing was.
-        changed: what :func:`changed_files` returned then.
-        is_outdated: whether another broker has used the store since: then its files are another's work.
-        is_unused: whether the log has never had a message: then there are no positions to lose, as in a store whose first start
-            was killed.
+        noted: the state recorded before this start; None if there is none.
+        changed: the result of :func:`changed_files`.
+        is_outdated: whether another broker has used the store since, so that differences are expected.
+        is_unused: whether the log has never had a message, as in a store whose first start was killed. Then there are no
+            offsets to lose.
 
     Returns:
-        The names of tables that lack something, or may: ``topics.json`` among them is to be completed from the queues.
+        The names of tables that lack entries, or may; ``topics.json`` among them is to be completed from the queues.
 
     Raises:
-        StoreFormatError: a table is lost that a start must not go on without. Says what to do.
-        StoreError, OSError: the disk refused something.
+        StoreFormatError: a table that a start needs is lost; the message states the remedy.
+        StoreError, OSError: the disk refused an operation.
     """
     config = root / "config"
     names = {path.name for path in disk.list_files(config) if path.suffix == ".json"}
@@ -117,7 +117,7 @@ def _is_own_table(name: str) -> bool:
 
 
 def table_fault(raw: bytes | None) -> str:
-    """Return why bytes cannot be a table; empty where they may be one."""
+    """Return the reason why the content of a file cannot be a table; empty if it may be one."""
     if raw is None:
         return "it is missing"
     if not raw.strip():
@@ -136,7 +136,7 @@ def table_fault(raw: bytes | None) -> str:
 
 
 def _replace(disk: Disk, root: Path, path: Path, raw: bytes | None, fault: str, *, is_needed: bool) -> None:
-    """Have a table's backup take its place, or nothing; refuse if it is needed and there is no backup."""
+    """Replace a lost table by its backup, if there is one; raise if the table is needed and there is none."""
     backup = path.with_name(path.name + ".bak")
     has_backup = disk.exists(backup) and not table_fault(disk.read(backup))
     if not has_backup and is_needed:

@@ -1,4 +1,4 @@
-"""What a start finds on its walk over the log's last files: where the log ends, what is damaged, and what it counts.
+"""The scan of the log's last files at a start: it finds the log's end and damage, and counts records.
 
 See docs/internals/algorithms.md, Clean recovery and Abnormal recovery.
 """
@@ -22,80 +22,80 @@ from flintmq.core.record.sys_flag import TRANSACTION_PREPARED
 MARK_EVERY: Final = 4_096
 CLOCK_SLACK_MS: Final = 1_000
 _UNWRITTEN: Final = re.compile(rb"\x00{16}")
-"""Bytes that a copy has not reached look like this."""
+"""Pattern of bytes that an interrupted copy into the file has not written."""
 _NO_HEAD: Final = bytes(HEAD_BYTES)
-"""So begins what was written while its head was still to come."""
+"""The first bytes of an interrupted append, whose head is written last."""
 _APPEND_MOST: Final = 65_536
-"""More records than one turn of the loop appends."""
+"""Upper limit of the number of records in one append."""
 
 
 class Cut(msgspec.Struct, frozen=True):
-    """What a recovery took off the end of the log."""
+    """The bytes that a recovery removes from the end of the log."""
 
     offset_bytes: int
-    """Physical position of the cut."""
+    """Physical offset of the first removed byte."""
     reason: str
-    """Why the bytes there are no record."""
+    """The reason why the bytes there are not a record."""
     damaged: bool
-    """True when valid, younger records follow: not a torn tail but damage in the middle."""
+    """Whether valid, younger records follow, so that it is damage in the middle and not a torn tail."""
     stale: bool
-    """True when valid, older records follow: an earlier recovery of RocketMQ left them behind the end of its log."""
+    """Whether valid, older records follow, left by an earlier recovery of RocketMQ."""
     quarantine: Path | None
-    """Where the bytes that were cut are kept; None when they were zeros."""
+    """Path of the copy of the removed bytes; None if they were zeros."""
 
 
 class Hole(msgspec.Struct, frozen=True):
-    """Damage in the middle: where records were lost, and now a filler lies."""
+    """Damage in the middle of the log, which a filler replaces."""
 
     start_offset_bytes: int
-    """Physical position of the first bad byte."""
+    """Physical offset of the first damaged byte."""
     end_offset_bytes: int
-    """Physical position of the next good record."""
+    """Physical offset of the next valid record."""
     reason: str
-    """Why the bytes there are no record."""
+    """The reason why the bytes there are not a record."""
     store_timestamp_ms: int
-    """Store time of the last good record before it."""
+    """Store time of the last valid record before the damage, in ms since 1970."""
     quarantine: Path | None = None
-    """Where the bad bytes are kept; None when they were zeros."""
+    """Path of the copy of the damaged bytes; None if they were zeros."""
 
 
 class Recovered(msgspec.Struct, frozen=True):
-    """The result of walking the log."""
+    """The findings of a scan of the log, and of the repair that followed."""
 
     start_offset_bytes: int
-    """Where the counted part of the walk began."""
+    """Physical offset from which records are counted."""
     end_offset_bytes: int
     store_timestamp_ms: int
-    """Store time of the last record; 0 without any."""
+    """Store time of the last record, in ms since 1970; 0 if there is none."""
     records: int
-    """All that were walked."""
+    """Number of all scanned records."""
     queued: int
-    """Records of the counted part that belong into queues."""
+    """Number of counted records that have units in queues."""
     cut: Cut | None
-    """What has to go behind the end; None where the walk saw nothing but zeros there, or nothing at all."""
+    """The bytes to remove after the log's end; None if there are only zeros, or nothing."""
     holes: tuple[Hole, ...] = ()
     marks: tuple[tuple[int, int], ...] = ()
-    """(physical position, records before it that belong into queues), every so many records."""
+    """Pairs of a physical offset and the number of queued records before it, one pair for every 4,096 records."""
     newer: tuple[int, int] | None = None
-    """The same for the first record that the checkpoint does not vouch for; None when it vouches for all."""
+    """Such a pair for the first record that the checkpoint does not cover; None if it covers all."""
     clock_went_back: bool = False
-    """Whether store times tell nothing about what came first."""
+    """Whether store times went backward, so that they do not give the order of records."""
     newest_ms: int = 0
-    """The latest store time of the counted part; 0 without a record."""
+    """Latest store time of the counted records, in ms since 1970; 0 if there is none."""
 
     @property
     def unchanged_to_offset_bytes(self) -> int:
-        """The position up to which the log stays as it was: the first hole, or the end."""
+        """The physical offset up to which the log does not change: the first hole, or the end."""
         return self.holes[0].start_offset_bytes if self.holes else self.end_offset_bytes
 
     @property
     def vouched(self) -> tuple[int, int]:
-        """The position up to which the checkpoint vouches, and how many records before it belong into queues."""
+        """The physical offset up to which the checkpoint covers the log, and the number of queued records before it."""
         return self.newer if self.newer is not None else (self.end_offset_bytes, self.queued)
 
 
 class _Tally(msgspec.Struct):
-    """What was counted so far; but for ``records``, of the counted part."""
+    """Running counts of a scan; all but ``records`` refer to the counted part."""
 
     trusted_ms: int
     records: int = 0
@@ -106,7 +106,7 @@ class _Tally(msgspec.Struct):
     clock_went_back: bool = False
 
     def take(self, run: Run, start_offset_bytes: int) -> None:
-        """Count records; the first one lies at a physical position."""
+        """Add a run of records, whose first record is at a physical offset."""
         all_stored_ms = run.stored_ms
         latest_ms = max(all_stored_ms)
         if self.newer is None and latest_ms > self.trusted_ms:
@@ -128,7 +128,7 @@ class _Tally(msgspec.Struct):
 
 
 def _count_queued(sys_flags: Sequence[int]) -> int:
-    """Return how many of some records belong into queues, without a call for each."""
+    """Return the number of records that have units in queues, by their sysFlags, without a call for each."""
     return len([flag for flag in sys_flags if not flag & TRANSACTION_PREPARED]) if any(sys_flags) else len(sys_flags)
 
 
@@ -141,15 +141,15 @@ def walk_log(
     skips_damage: bool = True,
     trusted_ms: int | None = None,
 ) -> Recovered:
-    """Walk a log to its end, each record checked wholly. Changes nothing.
+    """Scan a log from a file to its end, check every record, and return the findings. Changes nothing.
 
     Args:
-        commit_log: whose files are walked.
-        first_file: index of the file to begin with.
-        counted_file: from which file on records are counted, marked and timed; the same one by default.
-        check_crc: whether bodies are checked against their CRC.
-        skips_damage: whether the walk continues behind damage where valid records follow.
-        trusted_ms: after a crash, the store time up to which the checkpoint vouches for log and queues; None after a stop.
+        commit_log: the log to scan.
+        first_file: the index of the first file to scan.
+        counted_file: the index of the file from which records are counted; by default ``first_file``.
+        check_crc: whether to compare bodies with their CRCs.
+        skips_damage: whether the scan continues after damage if valid records follow.
+        trusted_ms: the store time up to which the checkpoint covers log and queues after a crash; None after a clean stop.
     """
     files = commit_log.queue.files[first_file:]
     walk = LogWalk(files, WalkPolicy(check_crc=check_crc, trusted_ms=NEVER if trusted_ms is None else trusted_ms))
@@ -193,7 +193,7 @@ def walk_log(
 
 
 def _before_blank_files(files: Sequence[MappedFile], end_offset_bytes: int) -> int:
-    """Return where a log ends that is cut at a position: before blank files, which were filled because records followed."""
+    """Return the end of a log that is cut at a position: before any blank files that lead up to it."""
     for file in reversed(files):
         if file.start + file.size == end_offset_bytes and _is_blank(file):
             end_offset_bytes = file.start
@@ -205,11 +205,11 @@ def _is_blank(file: MappedFile) -> bool:
 
 
 def _is_torn_append(walk: LogWalk, files: Sequence[MappedFile], bad: Stretch, trusted_ms: int | None) -> bool:
-    """Return whether the bad bytes and all that follows are one append that a crash cut short.
+    """Return whether the invalid bytes and everything after them are one append that a crash interrupted.
 
-    A copy need not go in order, and its head comes last, so that whole records may lie behind bytes that were never
-    written. All records of an append are stored at one time, it is the last thing in the log, and no client got an
-    answer for them.
+    A copy into the file need not proceed in order, and its head is written last. So valid records can follow bytes that were
+    never written. All records of an append have the same store time, the append is the last in the log, and no client got an
+    answer for it.
     """
     file = next(file for file in files if bad.start < file.start + file.size)
     file_end = file.start + file.size
@@ -229,5 +229,5 @@ def _is_torn_append(walk: LogWalk, files: Sequence[MappedFile], bad: Stretch, tr
 
 
 def is_unwritten(view: memoryview, start: int, end: int) -> bool:
-    """Return whether bytes that are no record hold some that a copy has not reached."""
+    """Return whether a range of invalid bytes contains a part that was never written."""
     return view[start : start + HEAD_BYTES] == _NO_HEAD or _UNWRITTEN.search(view[start:end]) is not None
