@@ -1,11 +1,11 @@
-"""The commit log: every message in the order of arrival, in files of one size.
+"""The commit log: all messages in the order of arrival, in files of equal size.
 
 The loop thread appends (:class:`Appender`) and reads (:mod:`.log_reader`); the flush service's threads call
 :meth:`CommitLog.commit` and :meth:`CommitLog.flush` (:mod:`.durability`).
 
-An append takes many messages: sizes first, then one join and one slice assignment per file, so that a message costs one
-header pack and one CRC. What was appended comes back as it will be handed to the dispatchers: a ``DispatchRequest`` for a
-message, one ``AppendedBatch`` for all messages of a batch send.
+An append takes many messages. It computes sizes first, then makes one join and one slice assignment per file, so that a message
+costs one header pack and one CRC. It returns the values for the dispatchers: a ``DispatchRequest`` for each message, and one
+``AppendedBatch`` for a batch send.
 
 See docs/internals/store-format.md, Commit log record; docs/internals/algorithms.md, Append.
 """
@@ -49,19 +49,19 @@ _UNCHECKED_HOST: Final = bytes(1 + V4_BYTES)
 _UNUSUAL_FLAGS: Final = TRANSACTION_MASK | HOSTS_V6
 
 Appendable = MessageExtBrokerInner | MessageBatch | list[MessageExtBrokerInner]
-"""One message, or several that must lie in one piece with consecutive queue offsets."""
+"""A message, or several messages that are stored together with consecutive queue offsets."""
 Appended = DispatchRequest | AppendedBatch | list[DispatchRequest] | StoreError | RefusedError
-"""What became of an :data:`Appendable`, in the same place."""
+"""The result of appending an :data:`Appendable`: the stored records, or the error that prevented it."""
 
 
 class Appender:
-    """Writes at the log's end. Loop thread only.
+    """Writes records at the log's end. Loop thread only.
 
     Args:
         queue: the log's files.
-        watermarks: every position; ``wrote`` moves here, and ``committed`` without a pool.
-        clock: gives the store times.
-        tags_codes: by topic, what computes the tags code of a unit where that is not the hash of the tags.
+        watermarks: the log's positions; an append moves ``wrote``, and without a pool also ``committed``.
+        clock: the source of store times.
+        tags_codes: the rules that compute tags codes, keyed by topic, for topics whose codes are not hashes of the tags.
     """
 
     def __init__(
@@ -72,15 +72,16 @@ class Appender:
         self._clock = clock
         self._tags_codes = tags_codes
         self.next_queue_offset: dict[tuple[str, int], int] = {}
-        """Next logical offset of (topic, queueId); absent means 0."""
+        """The queue offset of the next message, keyed by (topic, queue id); 0 if absent."""
 
     def append(self, messages: Sequence[Appendable]) -> list[Appended]:
         """Append messages in order.
 
-        Returns one entry per message, in order: the dispatch request (its offsets are the message's), what a batch became,
-        the list of requests for several messages, or the error that kept it out: StoreFullError when no room is left for
-        the next file, RefusedError (MESSAGE_ILLEGAL) when it would not fit an empty file, or when a field has a value that a
-        record cannot hold.
+        Returns:
+            An entry per item of ``messages``, in order: a dispatch request, an appended batch, or a list of requests; or the
+            error why it was not stored. The error is StoreFullError if the disk has no space for the next file. It is
+            RefusedError (MESSAGE_ILLEGAL) if the message does not fit in an empty file, or a field has a value that a record
+            cannot hold.
 
         Raises:
             StoreFencedError: a sync failed earlier; nothing was appended.
@@ -145,19 +146,19 @@ class Appender:
         return results
 
     def append_raw(self, physical_offset_bytes: int, data: bytes, store_timestamp_ms: int) -> None:
-        """Append bytes of a master's log as they are: whole records, or a file's BLANK end.
+        """Append bytes of a master's log unchanged: complete records, or the blank end of a file.
 
-        A log without files begins where the first bytes belong.
+        If the log has no files, it begins at the position of the first bytes.
 
         Args:
-            physical_offset_bytes: their place: this log's end.
-            data: the bytes, all of one file.
-            store_timestamp_ms: store time of the last record among them; 0 without any.
+            physical_offset_bytes: the physical offset of the bytes, which must be this log's end.
+            data: the bytes, all from one file.
+            store_timestamp_ms: the store time of the last record in them; 0 if there is none.
 
         Raises:
             StoreFencedError: a sync failed earlier; nothing was appended.
-            StoreFullError: no room on the disk; nothing was appended.
-            StoreError: they belong elsewhere.
+            StoreFullError: the disk has no space; nothing was appended.
+            StoreError: the bytes do not begin at the log's end, or are not from one file.
         """
         watermarks = self._watermarks
         if watermarks.fence_reason is not None:
@@ -181,15 +182,15 @@ class Appender:
         self._moved(file, store_timestamp_ms or watermarks.tail[1])
 
     def _ceiling(self, file: MappedFile) -> int:
-        """Return how far records may reach: room for a BLANK stays, and so far the file is backed by disk."""
+        """Return the end of the usable part of a file: as far as it is backed by disk, with space left for a blank."""
         return min(file.size, file.grown) - rec.BLANK_MIN_BYTES
 
     def _make_room(self, file: MappedFile | None, parts: list[bytes], position: int, size: int) -> None:
-        """Make the last file one that takes a record: the same one grown, or the next one; then the parts are written.
+        """Make space for a record, by growing the last file or adding a file; in both cases the parts are written first.
 
         Raises:
-            RefusedError: the record fits no file.
-            StoreError: no room on the disk; records that fit the old file may still follow.
+            RefusedError: the record does not fit in any file.
+            StoreError: the disk has no space; smaller records may still fit in the last file.
         """
         needed = size + rec.BLANK_MIN_BYTES
         if needed > self._queue.file_bytes:
@@ -202,17 +203,20 @@ class Appender:
     def _plain(
         self, messages: Sequence[Appendable], start: int, position: int, ceiling: int, now_ms: int, parts: list[bytes]
     ) -> tuple[list[DispatchRequest], int]:
-        """Add the records of the plain messages in front that fit the file as it is: nearly all that ever come.
+        """Encode the leading plain messages that fit in the file without growing it; the fast path of nearly all appends.
 
-        Plain are messages between IPv4 hosts outside transactions, whose properties have been checked already.
+        Plain messages have IPv4 hosts and checked properties, and are not part of a transaction.
 
         Args:
-            start: physical offset of the last file.
-            position: where in it the next record belongs.
-            ceiling: how far records may reach there.
+            messages: the messages to append; encoding stops at the first that is not plain or does not fit.
+            start: the physical offset of the file.
+            position: the position of the next record in the file.
+            ceiling: the end of the usable part of the file.
+            now_ms: the store time.
+            parts: the list to which the bytes of the records are added.
 
         Returns:
-            What became of those messages, and where in the file the one after them belongs.
+            The requests of the encoded messages, and the position in the file after them.
         """
         requests: list[DispatchRequest] = []
         next_queue_offset = self.next_queue_offset
@@ -254,7 +258,7 @@ class Appender:
                     len(body),
                 )
             except (struct.error, ValueError):
-                break  # :meth:`_record` says what is wrong with it
+                break  # :meth:`_record` reports the error
             next_queue_offset[key] = queue_offset + 1
             parts += (head, body, tail, stored)
             tags_code, keys, uniq_key = message.about
@@ -275,9 +279,9 @@ class Appender:
         now_ms: int,
         parts: list[bytes],
     ) -> DispatchRequest:
-        """Add a record's pieces to the parts and give it its place in its queue.
+        """Encode a message, add its bytes to the parts, and assign its queue offset; return its request.
 
-        Raises struct.error when a field has a value the record cannot hold; then nothing has changed.
+        Raises struct.error if a field has a value that a record cannot hold; nothing has changed then.
         """
         topic = message.topic
         queue_id = message.queue_id
@@ -309,7 +313,7 @@ class Appender:
     def _batch(
         self, batch: MessageBatch, sizes: Sequence[int], physical_offset_bytes: int, now_ms: int, parts: list[bytes]
     ) -> AppendedBatch:
-        """Add the records of a batch, as :meth:`_record` does for one message."""
+        """Encode the records of a batch, as :meth:`_record` does for one message."""
         key = (batch.topic, batch.queue_id)
         first_queue_offset = self.next_queue_offset.get(key, 0)
         pieces, positions = batch_records(batch, sizes, first_queue_offset, physical_offset_bytes, now_ms)
@@ -336,7 +340,7 @@ class Appender:
     def _several(
         self, members: list[MessageExtBrokerInner], physical_offset_bytes: int, now_ms: int, parts: list[bytes]
     ) -> list[DispatchRequest]:
-        """Add the records of all members or of none: a member that cannot be written leaves no hole in any queue."""
+        """Encode several messages, all or none, so that one that cannot be written leaves no gap in a queue."""
         requests: list[DispatchRequest] = []
         kept = len(parts)
         try:
@@ -353,7 +357,7 @@ class Appender:
         return requests
 
     def _moved(self, file: MappedFile | None, now_ms: int) -> None:
-        """Move the positions to the end of what was appended."""
+        """Move the watermarks to the end of the appended records."""
         if file is None:
             return
         watermarks = self._watermarks
@@ -361,16 +365,16 @@ class Appender:
         watermarks.tail = (watermarks.wrote, now_ms)
         if not self._queue.pooled:
             watermarks.committed = watermarks.wrote
-        # With a pool even a file that has no buffer may lie behind one that has: only commit() may tell.
+        # With a pool, a file without a buffer can follow one with a buffer, so only commit() may move `committed`.
 
     def _next_file(self, file: MappedFile | None, parts: list[bytes], needed: int) -> None:
-        """End the file with a BLANK and start the next one; that is made first, so that a full disk leaves all as it was."""
+        """Add the next file, and end the current one with a blank; if the disk is full, nothing changes."""
         if file is not None and parts:
             file.append(b"".join(parts), head_last=True)
             parts.clear()
         if file is not None:
-            # A file found at the start is backed by disk as far as it was written since, and the BLANK must not be what ends
-            # the process.
+            # A file from an earlier start may not be backed by disk here, and a write into such a hole of a full disk would
+            # kill the process (SIGBUS).
             file.grow(min(file.size, file.wrote + rec.BLANK_MIN_BYTES))
         self._queue.roll(0 if file is None else file.start + file.size, needed)
         if file is not None and file.wrote < file.size:
@@ -388,7 +392,7 @@ class Appender:
 
 
 def _are_v4(born_host: bytes, store_host: bytes) -> bool:
-    """Return whether both hosts have an IPv4 address. Raises ValueError where one is malformed."""
+    """Return whether both hosts have IPv4 addresses. Raises ValueError if one is malformed."""
     check_host(born_host)
     check_host(store_host)
     return len(born_host) == len(store_host) == V4_BYTES
@@ -403,16 +407,16 @@ def _unwritable(error: Exception) -> RefusedError:
 
 
 class CommitLog(LogReader):
-    """The log: what can be read, with its end that is written and made durable.
+    """The commit log (``CommitLog`` of RocketMQ): it reads, appends, and makes records durable.
 
     Args:
-        queue: its files.
-        watermarks: every position.
-        checkpoint: what is known to be on disk.
-        clock: time.
-        tags_codes: by topic, what computes the tags code of a unit where that is not the hash of the tags.
-        on_progress: called on the flush service's thread when committed or flushed has moved.
-        on_fenced: called once, on the flush service's thread, with the reason, when a sync has failed.
+        queue: the log's files.
+        watermarks: the log's positions.
+        checkpoint: the file that records up to which store time the log is on disk.
+        clock: the source of time.
+        tags_codes: the rules that compute tags codes, keyed by topic, for topics whose codes are not hashes of the tags.
+        on_progress: called on the flush service's thread when ``committed`` or ``flushed`` has moved.
+        on_fenced: called once, on the flush service's thread, with the reason, after a failed sync.
     """
 
     def __init__(
@@ -428,23 +432,23 @@ class CommitLog(LogReader):
     ) -> None:
         super().__init__(queue, watermarks, tags_codes)
         self.appender = Appender(queue, watermarks, clock, tags_codes)
-        """Writes at the end; knows the next offset of every queue."""
+        """The writer at the log's end, which also assigns queue offsets."""
         self.durability = Durability(queue, watermarks, checkpoint, clock, on_progress, on_fenced)
-        """Commits and syncs, for the flush service; knows which were slow."""
+        """The part that commits and syncs for the flush service, and records slow operations."""
 
     @property
     def wrote_offset_bytes(self) -> int:
-        """Where what was appended ends."""
+        """The physical end of the appended records."""
         return self.watermarks.wrote
 
     @property
     def committed_offset_bytes(self) -> int:
-        """Where what lies in the files' pages ends."""
+        """The physical end of the records in the pages of the files; the rest is in buffers of the pool."""
         return self.watermarks.committed
 
     @property
     def flushed_offset_bytes(self) -> int:
-        """Where what was synced ends."""
+        """The physical end of the synced records."""
         return self.watermarks.flushed
 
     def append(self, messages: Sequence[Appendable]) -> list[Appended]:
@@ -452,7 +456,7 @@ class CommitLog(LogReader):
         return self.appender.append(messages)
 
     def append_raw(self, physical_offset_bytes: int, data: bytes, store_timestamp_ms: int) -> None:
-        """Append bytes of a master's log as they are; see :meth:`Appender.append_raw`. Loop thread only."""
+        """Append bytes of a master's log unchanged; see :meth:`Appender.append_raw`. Loop thread only."""
         self.appender.append_raw(physical_offset_bytes, data, store_timestamp_ms)
 
     def commit(self, least_pages: int, write: FileWriter | None = None) -> int:
@@ -464,9 +468,9 @@ class CommitLog(LogReader):
         return self.durability.flush(least_pages, written_through=written_through)
 
     def set_tail(self, offset_bytes: int, store_timestamp_ms: int) -> None:
-        """Note, after a recovery, where the log ends and when its last record was stored."""
+        """Set the log's end and the store time of its last record, after a recovery."""
         self.watermarks.tail = (offset_bytes, store_timestamp_ms)
         last = self.queue.last()
         if last is not None:
-            # Another maker's file may be sparse, and a write into a hole of a full disk would end the process.
+            # A file of another broker may be sparse, and a write into a hole of a full disk would kill the process (SIGBUS).
             last.grown = 0

@@ -1,4 +1,4 @@
-"""Makes the commit log durable: commits what waits in buffers of the transient pool, and syncs files.
+"""Makes the commit log durable: it commits records from the buffers of the transient pool, and syncs files.
 
 See docs/internals/reliability.md, Disk.
 """
@@ -22,15 +22,15 @@ log = event_log("flintmq.store")
 
 
 class Durability:
-    """Moves ``committed`` and ``flushed``. The flush service's threads.
+    """Commits and syncs the log, which moves ``committed`` and ``flushed``. Called on the flush service's threads.
 
     Args:
         queue: the log's files.
-        watermarks: every position, and the fence, which a write or sync that failed sets for good.
-        checkpoint: takes the store time up to which the log is synced.
-        clock: times writes and syncs, so that slow ones are logged.
-        on_progress: called when committed or flushed has moved.
-        on_fenced: called once, with the reason, when a write or a sync has failed.
+        watermarks: the log's positions, and the fence, which a failed write or sync sets permanently.
+        checkpoint: receives the store time up to which the log is synced.
+        clock: measures writes and syncs, so that slow ones are logged.
+        on_progress: called when ``committed`` or ``flushed`` has moved.
+        on_fenced: called once, with the reason, after a failed write or sync.
     """
 
     def __init__(
@@ -52,14 +52,14 @@ class Durability:
         self._commit_lock = threading.Lock()
         self.slow_flushes, self.slow_commits = SlowLog(clock), SlowLog(clock)
         self.sync_s = Histogram(SECONDS)
-        """How long syncs took."""
+        """Histogram of the durations of syncs, in seconds."""
         self.commit_s = Histogram(SECONDS)
-        """How long it took to write what waited in buffers of the pool."""
+        """Histogram of the durations of commits from the pool's buffers, in seconds."""
 
     def commit(self, least_pages: int, write: FileWriter | None = None) -> int:
         """See :class:`flintmq.core.kernel.ports.FlushableLog`."""
         if not self._queue.pooled:
-            return self._watermarks.committed  # the appender's to move: two that do would move it back
+            return self._watermarks.committed  # without a pool only the appender moves it
         with self._commit_lock:
             if write is not None and self._watermarks.fence_reason is not None:
                 raise StoreFencedError(self._watermarks.fence_reason)
@@ -76,7 +76,7 @@ class Durability:
             committed = self._contiguous_committed()
             if committed > self._watermarks.committed:
                 self._watermarks.committed = committed
-                if not self._watermarks.synchronous:  # there the flush will tell
+                if not self._watermarks.synchronous:  # in synchronous mode the flush calls on_progress
                     self._on_progress()
             return self._watermarks.committed
 
@@ -100,10 +100,10 @@ class Durability:
         )
 
     def _failed(self, file: MappedFile, what: str, error: OSError) -> StoreError:
-        """Return what a write or a sync that failed is to the flush service, and set the fence.
+        """Return the error for a failed write or sync, and set the fence.
 
-        The kernel may have dropped pages: no retry can prove anything, so it is final. But where nothing could be opened for
-        it, nothing was tried, or nothing had failed so far: it is tried again.
+        The kernel may have dropped pages, so a retry proves nothing, and the failure is final. If file handles or memory ran
+        out, no write was attempted: the fence is not set, and the operation can be retried.
         """
         if is_exhausted(error):
             return StoreExhaustedError(f"{file.path}: {what} not possible now: {error.strerror}")

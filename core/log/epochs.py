@@ -1,4 +1,4 @@
-"""Which broker wrote which part of the log: the store's id and its epochs, in ``flint/epochs``.
+"""The epochs of a log, which record who wrote which part, and the store's id, in the file ``flint/epochs``.
 
 ::
 
@@ -6,20 +6,20 @@
         {"number": 1, "start_offset_bytes": 0,    "id": "<16 hex>", "cause": "created"},
         {"number": 3, "start_offset_bytes": 8192, "id": "<16 hex>", "cause": "recovered"}], "crc32": "<8 hex>"}
 
-A physical offset alone does not name a record for ever: a recovery may cut the log's end, and what is appended then lies where
-other records lay. An epoch is a stretch of the log within which that did not happen. A new one begins
+A physical offset alone does not identify a record permanently: a recovery can cut the log's end, and new records then have the
+offsets of the removed ones. An epoch is a part of the log in which that did not happen. A new epoch begins
 
-* at the new end, when a recovery took something off the log's end, or could have: after anything but a clean stop or the mere
-  death of the process (cause ``recovered``);
-* at the end, when a broker becomes master of slaves (cause ``master``), so that two masters that go on from copies of one
-  store never share an epoch, even if they append equally much.
+* at the new end, if a recovery removed records from the log's end, or may have: after every stop except a clean stop or a kill
+  of only the process (cause ``recovered``);
+* at the end, if a broker becomes a master with slaves (cause ``master``). So two masters that continue copies of the same store
+  never share an epoch, even if they append the same number of bytes.
 
-So (store id, epoch's id, physical offset) names a byte for ever, and two logs with the same store id are equal up to the end of
-the last epoch that they share. A slave takes over its master's store id and epochs.
+Therefore (store id, epoch's id, physical offset) identifies a byte permanently, and two logs with the same store id are equal
+up to the end of the last epoch that they share. A slave copies its master's store id and epochs.
 
-``crc32`` is that of the canonical JSON (sorted keys, no blanks) of the other members. Numbers grow with starts. Where a new
-epoch begins at or before the start of others, it replaces them, and a number is not given twice. The file is replaced in one
-step, durably, before anything is appended in the new epoch and before anything is cut.
+``crc32`` is the checksum of the canonical JSON (sorted keys, no blanks) of the other members. Epochs' numbers ascend with their
+starts. A new epoch replaces epochs that begin at or after its start, and no number is used twice. The file is replaced
+atomically and durably, before the first append in the new epoch and before a cut.
 """
 
 from __future__ import annotations
@@ -49,64 +49,64 @@ _ENTRIES_MAX: Final = 100_000
 _OFFSET_MAX: Final = 2**63 - 1
 
 MakeId = Callable[[int], str]
-"""So many random bytes as hexadecimal digits."""
+"""A function that returns random bytes as hexadecimal digits, from the number of bytes."""
 
 
 def random_id(length_bytes: int) -> str:
-    """Return an id that cannot be guessed; what ``secrets.token_hex`` does, without the OpenSSL that comes with its module."""
+    """Return an unguessable id in hexadecimal, like ``secrets.token_hex`` but without importing OpenSSL."""
     return os.urandom(length_bytes).hex()
 
 
 class Epoch(msgspec.Struct, frozen=True):
-    """A stretch of the log, up to the start of the next one or the log's end."""
+    """A part of the log, up to the start of the next epoch or the log's end."""
 
     number: int
-    """Grows from one epoch of a store to the next, perhaps by more than 1."""
+    """The number of the epoch, which grows by at least 1 from epoch to epoch of a store."""
     start_offset_bytes: int
-    """Physical position of its first byte."""
+    """Physical offset of the epoch's first byte."""
     id: str
     """A random id that distinguishes it from the epoch of the same number in a copy of the store."""
     cause: str
-    """Why it began: ``created``, ``recovered`` or ``master``."""
+    """The reason why the epoch began: ``created``, ``recovered`` or ``master``."""
 
 
 class Epochs(msgspec.Struct, frozen=True):
-    """A store's id and its epochs, oldest first; never empty, starts and numbers strictly ascending."""
+    """A store's id and its epochs, oldest first. There is at least one; starts and numbers ascend strictly."""
 
     store_id: str
     entries: tuple[Epoch, ...]
 
     @classmethod
     def new(cls, start_offset_bytes: int = 0, make_id: MakeId = random_id) -> Self:
-        """Return the epochs of a store that is being created: a new id, one epoch."""
+        """Return the epochs of a new store: a new store id and one epoch."""
         first = Epoch(1, start_offset_bytes, make_id(_EPOCH_ID_BYTES), CREATED)
         return cls(make_id(_STORE_ID_BYTES), (first,))
 
     @property
     def current(self) -> Epoch:
-        """The epoch that is appended to."""
+        """The last epoch, to which records are appended."""
         return self.entries[-1]
 
     def at(self, physical_offset_bytes: int) -> Epoch:
-        """Return the epoch that holds a position; the oldest known one for a position before all of them."""
+        """Return the epoch of a physical offset; the oldest epoch if the offset is before all of them."""
         for epoch in reversed(self.entries):
             if epoch.start_offset_bytes <= physical_offset_bytes:
                 return epoch
         return self.entries[0]
 
     def end_offset_bytes(self, epoch: Epoch, log_end_offset_bytes: int) -> int:
-        """Return where an epoch of these ends: the next one's start, or the log's end."""
+        """Return the physical end of one of these epochs: the start of the next one, or the log's end."""
         index = self.entries.index(epoch) + 1
         return self.entries[index].start_offset_bytes if index < len(self.entries) else log_end_offset_bytes
 
     def begun(self, start_offset_bytes: int, cause: str, make_id: MakeId = random_id) -> Self:
-        """Return these and a new epoch, which replaces those that begin at its start or behind it."""
+        """Return these epochs with a new one, which replaces those that begin at or after its start."""
         kept = tuple(epoch for epoch in self.entries if epoch.start_offset_bytes < start_offset_bytes)
         made = Epoch(self.current.number + 1, start_offset_bytes, make_id(_EPOCH_ID_BYTES), cause)
         return msgspec.structs.replace(self, entries=(*kept, made))
 
     def kept_from(self, min_offset_bytes: int) -> Self:
-        """Without epochs whose every byte lies before a position (the log's oldest), and without the oldest of very many."""
+        """Return these epochs without those that end before a position, and at most the newest :data:`HA_EPOCHS_MAX`."""
         entries = self.entries
         while len(entries) > 1 and entries[1].start_offset_bytes <= min_offset_bytes:
             entries = entries[1:]
@@ -114,12 +114,12 @@ class Epochs(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, entries=entries)
 
     def cut_at(self, end_offset_bytes: int) -> Self:
-        """Return the epochs of a log that ends at a position: without epochs that begin behind it."""
+        """Return these epochs without those that begin after a position, at which the log is cut."""
         kept = tuple(epoch for epoch in self.entries if epoch.start_offset_bytes <= end_offset_bytes)
         return msgspec.structs.replace(self, entries=kept or self.entries[:1])
 
     def to_bytes(self) -> bytes:
-        """Return the file's content."""
+        """Return the content of the file ``flint/epochs`` for these epochs."""
         content: dict[str, Any] = {
             "format": FORMAT,
             "store_id": self.store_id,
@@ -130,10 +130,10 @@ class Epochs(msgspec.Struct, frozen=True):
 
     @classmethod
     def from_bytes(cls, raw: bytes) -> Self:
-        """Read what :meth:`to_bytes` wrote; every field is checked.
+        """Return the epochs in the content of a file, after checking every field; the inverse of :meth:`to_bytes`.
 
         Raises:
-            ValueError: it is damaged, or of a later format; says what is wrong.
+            ValueError: the content is damaged, or has a later format; the message gives the reason.
         """
         try:
             content = json.loads(raw)
@@ -166,17 +166,17 @@ class Epochs(msgspec.Struct, frozen=True):
 
 
 class EpochFile:
-    """``flint/epochs`` of a store that is open. Loop thread.
+    """The file ``flint/epochs`` of an open store, which is created if it does not exist. Loop thread.
 
     Args:
-        disk: where it lies.
-        path: the file.
-        start_offset_bytes: where the first epoch begins if the file is to be made: the log's oldest position.
-        make_id: makes ids.
+        disk: the disk interface.
+        path: the path of the file.
+        start_offset_bytes: the start of the first epoch of a new file, which is the log's oldest position.
+        make_id: returns new ids.
 
     Raises:
-        StoreFormatError: it is damaged. Says what may be done.
-        StoreError: it cannot be written (StoreFullError: no room).
+        StoreFormatError: the file is damaged; the message states the remedy.
+        StoreError: the file cannot be written (StoreFullError: the disk is full).
     """
 
     def __init__(self, disk: Disk, path: Path, start_offset_bytes: int = 0, make_id: MakeId = random_id) -> None:
@@ -185,33 +185,35 @@ class EpochFile:
         self.path = path
         found = _load(disk, path)
         self.epochs: Epochs
-        """Those in force."""
+        """The store's current epochs."""
         if found is not None:
             self.epochs = found
         else:
             self.replace(Epochs.new(start_offset_bytes, make_id))
 
     def begin(self, start_offset_bytes: int, cause: str, min_offset_bytes: int = 0) -> Epoch:
-        """Begin a new epoch, durably; forget those whose every byte is deleted. Raises StoreError, and then all is as
-        it was.
+        """Begin a new epoch, durably, and remove epochs whose records are all deleted; return the new epoch.
 
         Args:
-            start_offset_bytes: where it begins.
+            start_offset_bytes: the physical start of the new epoch.
             cause: :data:`RECOVERED` or :data:`MASTER`.
             min_offset_bytes: the log's oldest position.
+
+        Raises:
+            StoreError: the file cannot be written; nothing has changed.
         """
         self.replace(self.epochs.begun(start_offset_bytes, cause, self._make_id).kept_from(min_offset_bytes))
         return self.epochs.current
 
     def begin_as_master(self, end_offset_bytes: int, min_offset_bytes: int) -> None:
-        """Begin a master's epoch at the log's end, durably. Raises StoreError, and then all is as it was."""
+        """Begin a master's epoch at the log's end, durably. Raises StoreError if that fails; nothing has changed then."""
         current = self.epochs.current
-        # What the recovery of this start or the last one found out is still true, and slaves must know of it.
+        # Keep the cause of an epoch that a recovery began here, because slaves must learn of that recovery.
         recovered = current.start_offset_bytes == end_offset_bytes and current.cause == RECOVERED
         self.begin(end_offset_bytes, RECOVERED if recovered else MASTER, min_offset_bytes)
 
     def replace(self, epochs: Epochs) -> None:
-        """Take over other epochs, durably: a slave's from its master. Raises StoreError, and then all is as it was."""
+        """Replace all epochs, durably; a slave sets its master's. Raises StoreError if that fails; nothing has changed then."""
         temporary = self.path.with_name(self.path.name + ".tmp")
         try:
             self._disk.make_folder(self.path.parent)
@@ -224,16 +226,16 @@ class EpochFile:
 
 
 def epochs_path(store: Path) -> Path:
-    """Return where a store in a folder has its epochs."""
+    """Return the path of the file of epochs of a store, from the store's folder."""
     return store / "flint" / "epochs"
 
 
 def read_epochs(store: Path, disk: Disk = OS_DISK) -> Epochs | None:
-    """Return the epochs of a store in a folder, which may be in use by a broker; None where it has none yet.
+    """Return the epochs of a store, which a broker may be using; None if the store has none yet.
 
     Raises:
-        StoreFormatError: the file is damaged. Says what may be done.
-        StoreError: it cannot be read.
+        StoreFormatError: the file is damaged; the message states the remedy.
+        StoreError: the file cannot be read.
     """
     return _load(disk, epochs_path(store))
 

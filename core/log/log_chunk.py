@@ -1,4 +1,4 @@
-"""Defines a piece of another store's commit log that is appended byte for byte."""
+"""A chunk of another store's commit log, which is appended byte for byte."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import msgspec
 
 
 class LogChunk(msgspec.Struct, frozen=True):
-    """Checked bytes of one file of a commit log: whole records, or the blank end of the file."""
+    """Verified bytes of one file of a commit log: complete records, or the blank end of the file."""
 
     offset_bytes: int
-    """The physical offset of the first byte."""
+    """Physical offset of the first byte."""
     data: bytes
     store_timestamp_ms: int
-    """The store time of the last record in it; 0 without any."""
+    """Store time of the last record in the chunk, in ms since 1970; 0 if there is none."""
     messages: int = 0
-    """The number of records that end in it."""
+    """Number of records that end in the chunk."""
     messages_bytes: int = 0
-    """The sum of their sizes."""
+    """Total size of those records, in bytes."""

@@ -1,4 +1,4 @@
-"""Reads the commit log: pieces of it without a copy, single records, and all records between two positions."""
+"""Reads the commit log: slices without a copy, single records, and all records between two positions."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from flintmq.core.record.java_hash import tags_hash
 log = event_log("flintmq.store")
 
 _BATCH: Final = 2_048
-"""Records of a batch that are read back one by one."""
+"""Number of records in a batch that is read record by record."""
 
 
 class LogReader:
-    """Reads what is readable of a log. Any thread that the log's owner lets; nothing is changed.
+    """Reads the readable part of a log. It changes nothing, and can be used on any thread while the log is open.
 
     Args:
         queue: the log's files.
-        watermarks: how far they may be read.
-        tags_codes: by topic, what computes the tags code of a unit where that is not the hash of the tags.
+        watermarks: the log's positions, which limit the readable part.
+        tags_codes: the rules that compute tags codes, keyed by topic, for topics whose codes are not hashes of the tags.
     """
 
     def __init__(self, queue: MappedFileQueue, watermarks: Watermarks, tags_codes: Mapping[str, TagsCodes]) -> None:
@@ -40,16 +40,16 @@ class LogReader:
 
     @property
     def min_offset_bytes(self) -> int:
-        """Where the oldest file begins."""
+        """The physical start of the oldest file."""
         return self.queue.min_offset_bytes
 
     @property
     def max_offset_bytes(self) -> int:
-        """Where what can be read ends."""
+        """The physical end of the readable part."""
         return self.watermarks.readable
 
     def slice(self, commit_log_offset_bytes: int, size_bytes: int) -> memoryview | None:
-        """Return bytes of the log without a copy, or None when they are deleted or not readable yet."""
+        """Return bytes of the log without a copy; None if they are deleted or not readable yet."""
         file = self.queue.find(commit_log_offset_bytes)
         if file is None or size_bytes <= 0:
             return None
@@ -59,7 +59,7 @@ class LogReader:
         return file.view[at : at + size_bytes]
 
     def record(self, commit_log_offset_bytes: int, size_bytes: int | None = None) -> rec.Record | None:
-        """Return the record at a physical offset, or None when no whole record is there."""
+        """Return the record at a physical offset; None if there is no complete record."""
         file = self.queue.find(commit_log_offset_bytes)
         if file is None or commit_log_offset_bytes < 0:
             return None
@@ -76,22 +76,25 @@ class LogReader:
         return record if size_bytes is None or record.size_bytes == size_bytes else None
 
     def store_timestamp_ms(self, commit_log_offset_bytes: int) -> int:
-        """Return the store time of the record at an offset known to hold one; -1 when it is deleted."""
+        """Return the store time, in ms since 1970, of the record at a physical offset; -1 if it is deleted.
+
+        There must be a record at this offset.
+        """
         file = self.queue.find(commit_log_offset_bytes)
         if file is None or commit_log_offset_bytes + rec.RECORD_MIN_BYTES > self.watermarks.readable:
             return -1
         return rec.store_timestamp_at(file.view, commit_log_offset_bytes - file.start)
 
     def next_file_start(self, commit_log_offset_bytes: int) -> int:
-        """Return where the file behind the one that holds a position begins."""
+        """Return the physical start of the file after the one that contains a position."""
         size = self.queue.file_bytes
         return commit_log_offset_bytes - commit_log_offset_bytes % size + size
 
     def requests(self, from_offset_bytes: int, to_offset_bytes: int) -> Iterator[DispatchRequest]:
-        """Walk the records between two positions, one by one; bodies are not looked at.
+        """Yield the requests of the records between two physical offsets, one by one; bodies are not checked.
 
         Raises:
-            StoreError: bytes that are no record where one must be; names the position.
+            StoreError: there is no valid record where one must be; the message states the position.
         """
         physical_offset_bytes = from_offset_bytes
         while physical_offset_bytes < to_offset_bytes:
@@ -115,10 +118,10 @@ class LogReader:
             physical_offset_bytes += request.message_size_bytes
 
     def columns(self, from_offset_bytes: int, to_offset_bytes: int) -> Iterator[RecordColumns]:
-        """Walk the records between two positions, many at a time; ends where they cannot be read so.
+        """Yield the records between two physical offsets in bulk, as columns.
 
-        That is at bytes that are no record, at a record that reaches beyond the end, and at once when it is not worth while.
-        :meth:`batches` continues with :meth:`requests` there.
+        It ends early at bytes that are not a valid record, at a record that extends beyond the end, or at once if the range is
+        too small for numpy. :meth:`batches` continues there with :meth:`requests`.
         """
         if not bulk_scan.is_worth_it(to_offset_bytes - from_offset_bytes):
             return
@@ -140,10 +143,10 @@ class LogReader:
             physical_offset_bytes = file.start + file.size
 
     def batches(self, from_offset_bytes: int, to_offset_bytes: int) -> Iterator[RecordBatch]:
-        """Read the records between two positions back, in log order: many at a time where that is possible and worth it.
+        """Yield the records between two physical offsets as batches, in log order; they are read in bulk if possible.
 
         Raises:
-            StoreError: bytes that are no record where one must be; names the position.
+            StoreError: there is no valid record where one must be; the message states the position.
         """
         position = from_offset_bytes
         for columns in self.columns(from_offset_bytes, to_offset_bytes):
@@ -154,7 +157,7 @@ class LogReader:
             yield RecordBatch.of_requests(batch)
 
     def request_at(self, file: MappedFile, at: int) -> DispatchRequest:
-        """Return the dispatch request of the record at a place in a file. Raises RecordError."""
+        """Return the dispatch request of the record at a position in a file. Raises RecordError."""
         view = file.view
         values, _body_at, topic_at, properties_at, end = rec.read_fields(view, at)
         size, _, _, queue_id, _, queue_offset, physical, sys_flag, _, _, stored_ms, _, _, prepared_offset, _ = values
@@ -182,13 +185,13 @@ class LogReader:
 
 
 def _is_file_end(file: MappedFile, at: int) -> bool:
-    """Return whether nothing but the blank end of a file lies at a place: it says itself how long it is."""
+    """Return whether a position of a file is its blank end, which states its length."""
     left = file.size - at
     return left < rec.BLANK_MIN_BYTES or rec.SIZE_AND_MAGIC.unpack_from(file.view, at) == (left, rec.MAGIC_BLANK)
 
 
 def _next_columns(found: Iterator[RecordColumns]) -> RecordColumns | None:
-    """Return the next columns; None where nothing more can be read in bulk."""
+    """Return the next columns; None if there are none, or reading in bulk has failed, which is logged."""
     try:
         return next(found, None)
     except Exception:

@@ -1,8 +1,8 @@
-"""A log cut into files of one size, named by where they start.
+"""A log in files of equal size, named by their physical offsets (``MappedFileQueue`` of RocketMQ).
 
-Positions that only grow record how far the log has been written, committed (out of the transient pool, if there is one) and
-flushed. One thread appends, one flushes, one commits; a file is added by the appender only, so that the others may walk the
-row meanwhile.
+Each file has ascending positions up to which it is written, committed (copied from the transient pool, if there is one) and
+flushed. One thread appends, one flushes, and one commits. Only the appender adds files, so the other threads can iterate over
+them at the same time.
 
 See docs/internals/store-format.md, Folders; docs/internals/algorithms.md, Mapped files.
 """
@@ -28,16 +28,16 @@ log = event_log("flintmq.store")
 
 OS_PAGE_BYTES = 4096
 HEAD_BYTES = 8
-"""Of several records the first one's size and magic are written last, see :meth:`MappedFile.append`."""
+"""Number of bytes at the start of an append that are written last, see :meth:`MappedFile.append`."""
 IN_ORDER_BYTES = 8 * 1024
-"""From this size on a system call, which writes in order, costs less than a copy through the map."""
+"""Size from which an append uses a system call, which writes in order and is faster than a copy into the map."""
 _WARM_BYTES = 16 * 1024 * 1024
 _GAP_BYTES = 64 * 1024 * 1024 * 1024
-"""A larger gap between two files does not come from a crash."""
+"""Size of a gap between two files above which a crash cannot be its cause."""
 
 
 class MappedFile:
-    """One file of a log. ``wrote``, ``committed`` and ``flushed`` are positions within it."""
+    """A file of a log. ``wrote``, ``committed`` and ``flushed`` are positions in the file."""
 
     __slots__ = (
         "_step",
@@ -62,31 +62,31 @@ class MappedFile:
         self.region = region
         self.view = region.view
         self.buffer: memoryview | None = None
-        """The transient pool's buffer that appends go to, if any."""
+        """The buffer of the transient pool that receives appends; None if they go to the map."""
         self._step = step
         self.grown = 0
-        """How far the file is backed by disk, as far as this object made sure."""
+        """Position up to which this object has made sure that the file is backed by disk."""
         self.named = False
-        """Whether a sync has made its name durable, too."""
+        """Whether a sync has made the file's name durable too."""
         self.wrote = 0
         self.committed = 0
         self.flushed = 0
         self.unsynced = False
-        """Whether there may be more to sync than positions tell: what a crashed process wrote, or what was cut."""
+        """Whether there may be unsynced bytes below ``flushed``: writes of a crashed process, or a cut."""
 
     def grow(self, end: int) -> None:
-        """Back the file by disk up to a position, in steps. Raises StoreFullError, and then nothing has changed."""
+        """Back the file by disk up to a position, in steps. Raises StoreFullError, without a change, if the disk is full."""
         if end > self.grown:
             grown = min(self.size, -(-end // self._step) * self._step)
             self.region.allocate(grown)
             self.grown = grown
 
     def append(self, data: bytes, *, head_last: bool = False) -> None:
-        """Write behind what was written; the caller has made it grow so far.
+        """Append bytes at ``wrote``; the caller must have grown the file that far.
 
-        ``head_last`` is for several records at once. A copy need not go in order, and a kill in the middle of one could leave
-        whole records behind one that is torn. So the first 8 bytes come when the rest is there: while they are zeros nothing
-        behind them was acknowledged, or seen by anybody. Many bytes are written in order instead.
+        ``head_last`` is for several records. A copy need not proceed in order, and a kill during it could leave valid records
+        after a torn one. So the first 8 bytes are written after the rest. While they are zeros, no record of this append was
+        acknowledged or read. A large append is written in order instead.
         """
         wrote = self.wrote
         if self.buffer is None:
@@ -102,7 +102,7 @@ class MappedFile:
         self.wrote = wrote + len(data)
 
     def append_in_order(self, data: bytes) -> None:
-        """Write records of many appends, which were not stored at one time, from the first byte to the last. Raises OSError."""
+        """Append records with different store times, written in order from the first byte to the last. Raises OSError."""
         wrote = self.wrote
         if self.buffer is None:
             self.region.write_in_order(wrote, data)
@@ -112,13 +112,13 @@ class MappedFile:
 
     @property
     def readable(self) -> int:
-        """How far the mapped pages hold what was appended."""
+        """The position up to which the mapped pages contain the appended records."""
         return self.wrote if self.buffer is None else self.committed
 
     def commit(self, write: FileWriter | None = None) -> None:
-        """Copy what waits in the pool's buffer into the file's pages, or have it written."""
+        """Copy the uncommitted bytes of the pool's buffer into the file's pages, or write them with ``write``."""
         wrote = self.wrote
-        # Behind a BLANK nothing was written, and behind ``grown`` the disk may have no room: a write there is fatal.
+        # Nothing was written after a blank, and beyond ``grown`` the disk may have no space: a write there is fatal.
         end = min(wrote, self.grown)
         if self.buffer is None or end <= self.committed:
             self.committed = wrote
@@ -126,18 +126,18 @@ class MappedFile:
         if write is not None:
             write(self.path, self.buffer, self.committed, end)
         else:
-            # Many appends: a kill in the middle must not leave later ones behind one that is torn.
+            # These are many appends: a kill during the write must not leave later records after a torn one.
             self.region.write_in_order(self.committed, self.buffer[self.committed : end])
         self.committed = wrote
 
     def flush(self, *, written_through: bool = False) -> int:
-        """Sync the file; returns the position that is now durable. Raises OSError, and then nothing has moved.
+        """Sync the file, and return the position up to which it is durable. Raises OSError; no position has moved then.
 
-        ``written_through``: what was committed from a buffer is durable already.
+        ``written_through`` says that committed bytes are already durable.
         """
         end = self.readable
         if not (written_through and self.buffer is not None and self.named and not self.unsynced):
-            self.unsynced = False  # first: what is cut meanwhile must be synced once more
+            self.unsynced = False  # before the sync: a cut during the sync sets it again
             try:
                 self.region.sync()
             except OSError:
@@ -145,24 +145,32 @@ class MappedFile:
                 raise
             self.named = True
         if end == self.size:
-            self.region.let_go()  # first: a file that is full and synced may be deleted by another thread
+            self.region.let_go()  # before `flushed` moves: another thread may delete a full, synced file
         self.flushed = end
         return end
 
     def next_data(self, position: int) -> int:
-        """Return a place at or behind another before which there are only zeros; the file's size where nothing follows."""
+        """Return a position, at or after the given one, before which there are only zeros; the file's size at the end."""
         return self.region.next_data(position)
 
     def set_positions(self, position: int) -> None:
-        """Note, after a recovery, that everything up to a position is on disk, and that nothing behind it counts."""
+        """Set all positions after a recovery: the bytes up to ``position`` are on disk, and the rest is unused."""
         self.wrote = self.committed = self.flushed = position
 
 
 class MappedFileQueue:
-    """The row of files. ``step_bytes``: files are backed by disk in steps of so much, as they grow.
+    """The files of a log, in order.
 
-    ``holds``: the file that is appended to keeps a descriptor, because it is written and synced all the time. ``size_key``: the
-    setting that says how large the files are, for errors.
+    Args:
+        disk: the disk interface.
+        folder: the folder of the files.
+        file_bytes: the size of each file.
+        step_bytes: the steps in which a growing file is backed by disk.
+        pool: the transient pool, whose buffers receive appends first; None without one.
+        ahead: the executor that creates the next file in advance; None: files are created when needed.
+        warm: whether to fill files that are created in advance with zeros.
+        holds: whether the last file keeps an open descriptor, because it is written and synced often.
+        size_key: the setting of the file size, for error messages.
     """
 
     def __init__(
@@ -184,27 +192,27 @@ class MappedFileQueue:
         self._step_bytes = min(step_bytes, file_bytes)
         self._pool = pool
         self.pooled = pool is not None
-        """Whether files may have buffers of a transient pool."""
+        """Whether files can have buffers of a transient pool."""
         self._ahead = ahead
         self._warm = warm
         self._holds = holds
         self._size_key = size_key
         self.closing = False
-        """Set before the queue is closed: a file that is being warmed up is left as it is."""
+        """Whether the queue is about to be closed, so that warming a file is abandoned."""
         self._next: Future[MappedFile] | None = None
         self.files: list[MappedFile] = []
 
     def load(self, *, crashed: bool = False, may_be_lost: Callable[[int, memoryview], bool] | None = None) -> None:
-        """Map what lies in the folder; positions are the files' ends until recovery says otherwise.
+        """Map the files in the folder. Until recovery sets them, all positions are the ends of the files.
 
         Args:
-            crashed: whether the store was not stopped. Then a file may be missing whose name had not reached the disk while
-                a later one's had; one of zeros takes its place, for recovery to judge. And nothing counts as synced.
-            may_be_lost: tells whether that can be so, given where the file before ends and the bytes of such a later one; None
-                where it always may.
+            crashed: whether the store was not stopped cleanly. Then no byte counts as synced. In addition, a missing file
+                before a later one is replaced by a file of zeros, because a crash can lose the name of a new file.
+            may_be_lost: returns whether a crash can explain a missing file, from the end of the file before it and the content
+                of the file after it; None: it always can.
 
         Raises:
-            StoreFormatError: a file of another size or name, or a gap between two files.
+            StoreFormatError: a file has an unexpected size or name, or there is a gap between two files.
         """
         paths = self._paths()
         for path in paths:
@@ -252,7 +260,7 @@ class MappedFileQueue:
             self.files.append(file)
 
     def _close_gap(self, start: int) -> None:
-        """Make the files that are missing before one, of zeros and not backed by disk."""
+        """Create the missing files before a file, as sparse files of zeros."""
         while self.files and 0 < start - (missing := self.files[-1].start + self.file_bytes) <= _GAP_BYTES:
             path = self.files[-1].path.with_name(file_name(missing))
             log.warning(
@@ -264,19 +272,19 @@ class MappedFileQueue:
             self.files.append(file)
 
     def _paths(self) -> list[Path]:
-        """Return what is to be mapped, by name."""
+        """Return the paths of the files to map, sorted by name."""
         return self._disk.list_files(self.folder)
 
     # positions
 
     @property
     def min_offset_bytes(self) -> int:
-        """Start of the first file; 0 without files."""
+        """The physical start of the first file; 0 without files."""
         return self.files[0].start if self.files else 0
 
     @property
     def wrote_offset_bytes(self) -> int:
-        """End of what was appended."""
+        """The physical end of the appended bytes."""
         if not self.files:
             return 0
         last = self.files[-1]
@@ -285,11 +293,11 @@ class MappedFileQueue:
     # files
 
     def last(self) -> MappedFile | None:
-        """Return the file that is appended to, even when full."""
+        """Return the file to which records are appended, even if it is full; None without files."""
         return self.files[-1] if self.files else None
 
     def find(self, offset_bytes: int) -> MappedFile | None:
-        """Return the file that holds a position, or None."""
+        """Return the file that contains a physical offset, or None."""
         files = self.files
         if not files:
             return None
@@ -297,20 +305,20 @@ class MappedFileQueue:
         return files[index] if 0 <= index < len(files) else None
 
     def prepare(self, start: int) -> None:
-        """Make a file ahead, and wait for it: the first one of a log, before anybody waits for an append."""
+        """Create the first file of a log in advance, and wait for it, so that the first append does not wait."""
         if self._ahead is not None:
             self._next = self._ahead.submit(self._make_ahead, start)
             self._next.exception()
 
     def _make_ahead(self, start: int) -> MappedFile:
-        """On the background thread: a file, and with ``warm`` one whose every page is on disk as zeros.
+        """Create a file; with ``warm``, also fill all its pages with zeros on disk. Background thread.
 
-        Whether that pays is the disk's business. fdatasync after each 4 KiB appended through the map, medians of 600, ext4 on
-        a virtual disk: sparse 152 µs, allocated 151 µs, filled with zeros 189 µs; with 64 KiB 184, 184 and 199 µs. A page that
-        was only allocated is marked as unwritten, and its first sync must change that in the journal; there the journal was
-        the cheaper path. Hence off unless asked for: measure first. What it always buys is that no append faults a new page
-        in. Nothing is locked in memory as RocketMQ does (mlock): a gigabyte for each file is rarely permitted, and its
-        pages are written once and read soon.
+        Whether filling helps depends on the disk, so it is off by default; measure first. Median times of 600 fdatasync calls,
+        each after an append through the map, on ext4 on a virtual disk: for 4 KiB appends 152 µs (sparse file), 151 µs
+        (allocated), 189 µs (filled); for 64 KiB appends 184, 184 and 199 µs. A page that is only allocated is marked as
+        unwritten, and its first sync updates the journal, which was cheaper there. A filled file always avoids page faults in
+        appends. Unlike RocketMQ, no memory is locked (mlock): a gigabyte per file is rarely permitted, and the pages are
+        written once and read soon.
         """
         file = self._make(start)
         if self._warm:
@@ -322,7 +330,7 @@ class MappedFileQueue:
                     file.region.fill_zeros(at, min(file.size, at + _WARM_BYTES))
                     file.region.sync()
             except (OSError, StoreError):
-                self._give_up(file)  # made again, and cold, when it is needed
+                self._give_up(file)  # it is created again, not filled, when it is needed
                 raise
         return file
 
@@ -337,10 +345,10 @@ class MappedFileQueue:
         return file
 
     def roll(self, start: int, needed_bytes: int = 0) -> MappedFile:
-        """Add the next file (or the first) and return it; with ``ahead`` the one after it is made in the background.
+        """Add the first or next file, and return it; with ``ahead``, start to create the file after it in the background.
 
         Raises:
-            StoreFullError: no room on the disk for its first step, or for ``needed_bytes``; nothing was added.
+            StoreFullError: the disk has no space for the file's first step, or for ``needed_bytes``; nothing was added.
         """
         file = self._take_next(start) or self._make(start)
         try:
@@ -349,7 +357,7 @@ class MappedFileQueue:
             self._give_up(file)
             raise
         if self._pool is not None:
-            # None when all buffers are taken: then this file is written through its pages, and nothing is lost.
+            # None if no buffer is free: appends to this file then go to its mapped pages, and nothing is lost.
             file.buffer = self._pool.borrow()
         self.files.append(file)
         if self._ahead is not None:
@@ -357,8 +365,10 @@ class MappedFileQueue:
         return file
 
     def _take_next(self, start: int) -> MappedFile | None:
-        """Return the file made ahead, or None where there is none, it failed (the caller finds out why), or is another
-        one."""
+        """Return the file created in advance; None if there is none, it has another start, or its creation failed.
+
+        After a failure the caller tries again and gets the error.
+        """
         future, self._next = self._next, None
         if future is None or future.exception() is not None:
             return None
@@ -369,7 +379,7 @@ class MappedFileQueue:
         return None
 
     def commit_one(self, write: FileWriter | None = None) -> None:
-        """Commit the oldest file that waits for it and give a full file's buffer back."""
+        """Commit the oldest file with uncommitted bytes, and return the buffer of a full file to the pool."""
         for file in self.files:
             if file.committed < file.wrote:
                 file.commit(write)
@@ -379,8 +389,7 @@ class MappedFileQueue:
                 return
 
     def first_unflushed(self) -> MappedFile | None:
-        """Return the oldest file with bytes in its pages that were not synced; none behind a file that still waits for
-        a commit."""
+        """Return the oldest file with unsynced bytes in its pages; None if there is none before a file that awaits a commit."""
         for file in self.files:
             if file.flushed < file.readable:
                 return file
@@ -389,7 +398,7 @@ class MappedFileQueue:
         return None
 
     def truncate(self, end_offset_bytes: int) -> None:
-        """Forget everything from a position on: later files go, the file it lies in ends there. Bytes behind stay."""
+        """Truncate the log at a physical offset: later files are deleted; in its file, only the positions change."""
         keep: list[MappedFile] = []
         go: list[MappedFile] = []
         for file in self.files:
@@ -401,16 +410,16 @@ class MappedFileQueue:
             file.set_positions(position)
             keep.append(file)
         self.files = keep
-        for file in reversed(go):  # the last one first: a crash in between must leave no gap
+        for file in reversed(go):  # the last file first, so that a crash in between leaves no gap
             if file.buffer is not None and self._pool is not None:
                 buffer, file.buffer = file.buffer, None
                 self._pool.give_back(buffer)
             self._discard(file)
 
     def delete_before(self, offset_bytes: int) -> int:
-        """Delete files that end at or before a position, never the last one nor one that is needed (:meth:`deletable`).
+        """Delete files that end at or before a physical offset, except the last file and files that are still needed.
 
-        Returns how many. Raises OSError; the file that could not be deleted stays.
+        See :meth:`deletable`. Returns the number of deleted files. Raises OSError; the file that could not be deleted stays.
         """
         count = 0
         while self.deletable() and self.files[0].start + self.file_bytes <= offset_bytes:
@@ -420,38 +429,40 @@ class MappedFileQueue:
         return count
 
     def deletable(self) -> bool:
-        """Return whether the first file may go: no flush service will ask for it again, and another one is durable.
+        """Return whether the first file can be deleted: it is completely flushed, and a later file is durable.
 
-        A power cut takes a file of which nothing was synced. If the first one went before that, no file would be left.
+        A power failure can remove a file that was never synced. If the first file were deleted before, no file would be left.
         """
         files = self.files
         return len(files) > 1 and files[0].flushed >= files[0].wrote and files[1].flushed > 0
 
     def detach_first(self) -> MappedFile:
-        """Take the first file out of the row; it stays on disk. Loop thread; others may be walking the row as it
-        was."""
+        """Remove the first file from the queue, but not from the disk, and return it. Loop thread.
+
+        Other threads may still iterate over the previous list of files.
+        """
         file, self.files = self.files[0], self.files[1:]
         return file
 
     def destroy(self) -> None:
-        """Delete every file and the folder. Raises OSError; what could not be deleted is still there."""
+        """Delete all files and the folder. Raises OSError; files that could not be deleted stay."""
         while self.files:
             self._discard(self.files[0])
             self.detach_first()
         self._disk.remove_folder(self.folder)
 
     def _discard(self, file: MappedFile) -> None:
-        self._disk.remove(file.path)  # first: what could not be removed is still there to be read
+        self._disk.remove(file.path)  # before unmapping: if the removal fails, the file can still be read
         file.region.close()
 
     def _give_up(self, file: MappedFile) -> None:
-        """Remove a file that was made and is not used, or leave it empty, to be taken when one is needed."""
+        """Delete an unused file that was created in advance; if that fails, leave it empty for later use."""
         file.region.close()
         with contextlib.suppress(OSError):
             self._disk.remove(file.path)
 
     def close(self) -> None:
-        """Release every file; one that was made ahead and not used is deleted."""
+        """Unmap all files; an unused file that was created in advance is deleted."""
         unused = self._take_next(-1)
         assert unused is None
         for file in self.files:
@@ -462,7 +473,7 @@ class MappedFileQueue:
 
 
 def _missing(size_key: str, begin: int, end: int) -> str:
-    """Return what to say of files that are missing between two positions."""
+    """Return the end of an error message about files that are missing between two physical offsets."""
     if begin >= end:
         return ""
     where = ": is a disk not mounted, or a folder of store.commit_log_paths (storePathCommitLog) not named?"

@@ -1,4 +1,4 @@
-"""A log whose files are spread over several folders, each perhaps on a disk of its own.
+"""A log whose files are distributed over several folders, for example on several disks.
 
 See docs/internals/store-format.md, Folders.
 """
@@ -22,13 +22,15 @@ log = event_log("flintmq.store")
 
 
 class MultiPathMappedFileQueue(MappedFileQueue):
-    """File ``start`` lies in writable folder ``(start / file size) % folders``, counted over the sorted folders with room.
+    """The files of a log in several folders (``MultiPathMappedFileQueue`` of RocketMQ).
 
-    All folders are loaded and merged by start position, so that a file may be moved by hand while the broker is stopped.
+    The file with physical offset ``start`` is created in folder number ``(start / file size) % folders`` of the sorted writable
+    folders with free space. Files of all folders are loaded and merged by ``start``, so a file can be moved between folders
+    while the broker is stopped.
 
     Args:
-        folders: where files are made; as configured.
-        read_only: folders that are loaded too, but in which none is made.
+        folders: the configured folders in which files are created.
+        read_only: folders whose files are loaded, but in which no file is created.
     """
 
     def __init__(
@@ -59,13 +61,13 @@ class MultiPathMappedFileQueue(MappedFileQueue):
         self._all = tuple(dict.fromkeys((*folders, *read_only)))
         self._writable = tuple(sorted((f for f in folders if f not in read_only), key=str)) or (folders[0],)
         self.full_folders: frozenset[Path] = frozenset()
-        """Folders on disks that are nearly full: no file is made there while another has room. Set by the cleaner."""
+        """Folders on nearly full disks, in which no file is created while another folder has space; set by the cleaner."""
 
     def _paths(self) -> list[Path]:
         return sorted((path for folder in self._all for path in self._disk.list_files(folder)), key=lambda p: p.name)
 
     def folders_for(self, start: int) -> list[Path]:
-        """Return where a file may be made, best first."""
+        """Return the folders in which a file may be created, in order of preference."""
         roomy = [folder for folder in self._writable if folder not in self.full_folders] or list(self._writable)
         first = start // self.file_bytes % len(roomy)
         best = roomy[first:] + roomy[:first]

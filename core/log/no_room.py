@@ -1,4 +1,4 @@
-"""The answer to a client when the store has no room for what it sends: on the disk, or among the process's descriptors."""
+"""The answer to a client if the store lacks disk space, or the process lacks descriptors, for its message."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from flintmq.core.response_code import ResponseCode
 
 
 def no_room(error: StoreFullError) -> RefusedError:
-    """Return the refusal (SERVICE_NOT_AVAILABLE) for an error that is gone as soon as there is room again."""
+    """Return the refusal (SERVICE_NOT_AVAILABLE) for a full store, which ends when there is space again."""
     if isinstance(error, StoreExhaustedError):
         return RefusedError(
             ResponseCode.SERVICE_NOT_AVAILABLE,

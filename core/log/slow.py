@@ -1,8 +1,8 @@
-"""Logs that the store was slow: one warning for an append, a flush or a commit that took more than half a second.
+"""Logs slow operations of the store: a warning for an append, flush or commit that took more than half a second.
 
-The words and the bound are RocketMQ's (CommitLog, DefaultMessageStore, FlushRealTimeService, CommitRealTimeService), so that
-what watches its logs finds them here. A disk that stands still makes everybody slow at once: of each kind one line a second is
-written, and it says how many it stands for.
+The text and the limit are RocketMQ's (CommitLog, DefaultMessageStore, FlushRealTimeService, CommitRealTimeService), so that log
+monitors for RocketMQ find them. A stalled disk makes many operations slow at once, so at most one line per second and kind is
+written, with the number of operations since the last line.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from flintmq.core.io.clock import Clock
 from flintmq.core.log_events import event_log
 
 SLOW_S: Final = 0.5
-"""An operation that takes longer is logged."""
+"""Duration in seconds above which an operation is logged as slow."""
 _PAUSE_S: Final = 1.0
-"""Between two lines of one kind."""
+"""Minimum time between two lines of the same kind, in seconds."""
 
 log = event_log("flintmq.store")
 
 
 class SlowOperation(msgspec.Struct, frozen=True):
-    """An operation that took too long."""
+    """The time and duration of a slow operation."""
 
     at_s: float
-    """When it ended, by the clock that never moves back."""
+    """The time at which the operation ended, on the monotonic clock, in seconds."""
     took_ms: int
 
 
 class SlowLog:
-    """The lines of one kind of operation. One thread; :attr:`last` may be read by any.
+    """Logs the slow operations of one kind. One thread; :attr:`last` can be read by any thread.
 
     Args:
-        clock: time.
+        clock: the source of time.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -42,10 +42,10 @@ class SlowLog:
         self._told_s: float | None = None
         self._untold = 0
         self.last: SlowOperation | None = None
-        """The last operation that was slow; None where none was."""
+        """The last slow operation; None if there was none."""
 
     def warn(self, took_s: float, text: str) -> None:
-        """Write a line about an operation that took so long, or count it towards the next one."""
+        """Log a slow operation, or count it for the next line if the last line is less than a second old."""
         now_s = self._clock.monotonic_s()
         self.last = SlowOperation(now_s, round(took_s * 1000))
         if self._told_s is not None and now_s - self._told_s < _PAUSE_S:

@@ -1,4 +1,4 @@
-"""The checkpoint file: up to which store time log, queues and index are known to be on disk.
+"""The checkpoint file: the store times up to which log, queues and index are known to be on disk (``StoreCheckpoint``).
 
 See docs/internals/store-format.md, Checkpoint.
 """
@@ -17,11 +17,14 @@ _SLACK_MS = 3_000
 
 
 class StoreCheckpoint:
-    """Three store times in milliseconds. Setters from any thread; :meth:`flush` from the queue flusher's."""
+    """The checkpoint's three store times, in ms since 1970.
+
+    Any thread can set the times; the queue flusher's thread calls :meth:`flush`.
+    """
 
     def __init__(self, disk: Disk, path: Path) -> None:
         if disk.exists(path) and disk.size(path) == 0:
-            disk.remove(path)  # a crash came while it was made: there is nothing to vouch for yet
+            disk.remove(path)  # a crash interrupted its creation, so it covers nothing yet
         if disk.exists(path) and disk.size(path) != CHECKPOINT_BYTES:
             raise StoreFormatError(f"{path} has {disk.size(path)} bytes, a checkpoint has {CHECKPOINT_BYTES}")
         self._region = disk.map_file(path, CHECKPOINT_BYTES, create=True, allocate=CHECKPOINT_BYTES)
@@ -35,12 +38,12 @@ class StoreCheckpoint:
 
     @property
     def min_timestamp_ms(self) -> int:
-        """Records up to this time are in the log and in their queues for sure."""
+        """The store time up to which records are certainly on disk in the log and in their queues, in ms since 1970."""
         known_ms = min(self.physic_msg_timestamp_ms, self.logics_msg_timestamp_ms)
         return max(0, known_ms - _SLACK_MS)
 
     def flush(self) -> None:
-        """Write the three times and sync. Raises OSError."""
+        """Write the three times to the file and sync it. Raises OSError."""
         self._region.write(
             0,
             _FIELDS.pack(self.physic_msg_timestamp_ms, self.logics_msg_timestamp_ms, self.index_msg_timestamp_ms),
@@ -48,9 +51,9 @@ class StoreCheckpoint:
         self._region.sync()
 
     def rewind(self, trusted_ms: int) -> None:
-        """Vouches for no queue unit of a record stored after a time, durably: they are about to be written again.
+        """Set back the queues' time, durably, so that no unit of a record stored after ``trusted_ms`` is covered.
 
-        Raises OSError.
+        Called before those units are rewritten. Raises OSError.
         """
         if trusted_ms < self.min_timestamp_ms:
             self.logics_msg_timestamp_ms = trusted_ms + _SLACK_MS if trusted_ms > 0 else 0

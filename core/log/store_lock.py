@@ -1,4 +1,4 @@
-"""Locks byte 0 of the file ``lock`` while a broker runs, so that one process at a time uses a store.
+"""The lock of a store: byte 0 of the file ``lock`` is locked while a broker runs, so that one process uses the store.
 
 See docs/internals/store-format.md, Folders.
 """
@@ -15,17 +15,17 @@ from flintmq.core.io.os_disk import OS_DISK, is_file_locked, lock_folder
 
 
 class StoreLock:
-    """Held from construction until :meth:`release`. The Java broker takes the same lock, so neither starts on the other's.
+    """A lock on a store, held from construction until :meth:`release`. The Java broker uses the same lock.
 
     Args:
         root: the store's folder.
-        disk: makes and locks the file.
-        log_folders: those of its commit log that lie elsewhere, and exist. Two stores could name one; the Java broker does not
-            lock them.
+        disk: the disk interface, which creates and locks the file.
+        log_folders: existing folders of the commit log outside the store, which are locked too, because two stores could be
+            configured with the same folder. The Java broker does not lock them.
 
     Raises:
-        StoreLockedError: another process holds it, or has one of the folders.
-        StoreError: the file cannot be made (read-only folder), or a folder cannot be locked.
+        StoreLockedError: another process has locked the store, or one of the folders.
+        StoreError: the file cannot be created (read-only folder), or a folder cannot be locked.
     """
 
     def __init__(self, root: Path, disk: Disk = OS_DISK, log_folders: Sequence[Path] = ()) -> None:
@@ -55,12 +55,12 @@ class StoreLock:
             self._held = held.pop_all()
 
     def release(self) -> None:
-        """Let the next one in. Idempotent."""
+        """Release the lock, so that another process can open the store. Idempotent."""
         self._held.close()
 
 
 def is_locked(root: Path) -> bool:
-    """Return whether a broker has a store open now, this process's own included. Takes no lock and disturbs none.
+    """Return whether a broker, in this process or another, has the store open. It takes no lock.
 
     Raises:
         StoreError: the lock file cannot be read.

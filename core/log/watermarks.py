@@ -1,43 +1,43 @@
-"""Every position of the commit log in one object.
+"""The positions (watermarks) up to which the commit log is written, committed, flushed, replicated and dispatched.
 
 ::
 
     min ≤ dispatched ≤ readable ≤ wrote          readable = committed, or flushed (and replicated) in synchronous modes
 
-A position moves only after what it stands for has happened, and only forward. ``wrote`` and ``dispatched`` belong to the
-loop thread, ``committed`` and ``flushed`` to the flush service's. Reading a position from any thread is safe.
+A position moves only forward, after the operation it describes is done. The loop thread sets ``wrote`` and ``dispatched``; the
+flush service's threads set ``committed`` and ``flushed``. Any thread can read a position.
 """
 
 from __future__ import annotations
 
 
 class Watermarks:
-    """The positions, in bytes from the log's beginning, and the fence."""
+    """The positions of a commit log, as physical offsets in bytes, and the fence after a failed sync."""
 
     __slots__ = ("committed", "dispatched", "fence_reason", "flushed", "replicated", "synchronous", "tail", "wrote")
 
     def __init__(self, *, synchronous: bool) -> None:
         self.wrote = 0
         self.tail: tuple[int, int] = (0, 0)
-        """``wrote`` and the store time of the record that ends there, of one moment: for the flush service's thread."""
+        """``wrote`` and the store time of the record that ends there, as a consistent pair for the flush service's thread."""
         self.committed = 0
         self.flushed = 0
         self.replicated: int | None = None
-        """None when nothing waits for a slave."""
+        """The physical offset up to which slaves have acknowledged the log; None if reads do not wait for slaves."""
         self.dispatched = 0
         self.synchronous = synchronous
-        """Whether an acknowledgement stands for a sync: then nothing is read that a crash could still take back."""
+        """Whether only synced records are acknowledged and readable, so that no record is read that a crash could lose."""
         self.fence_reason: str | None = None
-        """Why nothing is acknowledged any more; None while all is well."""
+        """The reason why no record is acknowledged any more (the fence); None if there is none."""
 
     @property
     def readable(self) -> int:
-        """The ceiling for dispatch and reads."""
+        """The physical offset up to which records can be dispatched and read."""
         ceiling = self.flushed if self.synchronous else self.committed
         if self.replicated is not None and self.replicated < ceiling:
             ceiling = self.replicated
         return ceiling
 
     def set_all(self, offset_bytes: int) -> None:
-        """After recovery: everything up to here is on disk."""
+        """Set all positions after a recovery; the log is on disk up to this physical offset."""
         self.wrote = self.committed = self.flushed = offset_bytes
