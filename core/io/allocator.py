@@ -1,4 +1,4 @@
-"""How the C library keeps memory that was freed."""
+"""Settings of the C library's allocator, so that freed memory is returned to the system."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ from typing import Final
 _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
 _ALONE_BYTES: Final = 1024 * 1024
-"""Blocks of this size and above are mapped alone: longer than what one read of a socket or one usual answer takes."""
+"""Size from which a block is mapped separately; larger than one read of a socket or a usual answer."""
 _KEPT_BYTES: Final = 16 * 1024 * 1024
-"""Free memory at the heap's end that is kept for what comes next."""
+"""Maximum size of the free memory at the heap's end that is not returned to the system."""
 
 
 def give_back_large_blocks() -> bool:
-    """Has the C library return large blocks to the system as soon as they are freed.
+    """Make the C library return large blocks to the system as soon as they are freed. Any thread.
 
-    glibc maps large blocks alone at first, but raises the bound (up to 32 MiB) with every one that is freed; then they come
-    from the heap, where one small block behind them keeps hundreds of megabytes from being returned after many connections
-    have sent large messages at once. A bound that was set is not raised. For processes that serve; any thread.
+    glibc maps large blocks separately at first, but raises the limit (up to 32 MiB) each time such a block is freed. Later
+    large blocks then come from the heap, where one small block after them can keep hundreds of megabytes from being returned,
+    for example after many connections have sent large messages. An explicitly set limit is not raised. Server processes call
+    this.
 
     Returns:
-        whether this C library has the setting (``mallopt(3)``): glibc does, others need none or are left alone.
+        Whether this C library has the setting (``mallopt(3)``), as glibc does.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:
@@ -30,10 +31,10 @@ def give_back_large_blocks() -> bool:
 
 
 def give_back_free_memory() -> bool:
-    """Return the heap's free pages to the system, such as those that a start has used; any thread.
+    """Return the heap's free pages to the system, for example those used during a start. Any thread.
 
     Returns:
-        whether this C library has the call (``malloc_trim(3)``): glibc does.
+        Whether this C library has the call (``malloc_trim(3)``), as glibc does.
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     return trim is not None and bool(trim(0))

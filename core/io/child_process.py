@@ -1,4 +1,4 @@
-"""Processes that this one starts and that say when they serve, by a line ``READY name=word …`` on their standard output."""
+"""Child processes that report that they serve by a line ``READY name=word …`` on their standard output."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ _followed: set[asyncio.Task[None]] = set()
 
 
 async def read_ready_words(process: Process, printed: Callable[[str], None]) -> dict[str, str]:
-    """Wait until a process says that it serves, or ends. Its output is read to the end: a full pipe would stop it.
+    """Wait until a process prints its READY line, or ends. Its output is then read in the background, so the pipe never fills.
 
     Args:
-        process: its standard output is a pipe of which nothing was read yet.
-        printed: called with each other line, before and after READY; of a line beyond 64 KiB with its end only.
+        process: the process, whose standard output is an unread pipe.
+        printed: called with each other line, before and after READY; with only the end of a line longer than 64 KiB.
 
     Returns:
-        The words of its READY line, by name; empty where it ended without one.
+        The words of the READY line, keyed by name; empty if the process ended without one.
     """
     assert process.stdout is not None
     lines = _lines(process.stdout)
     async for line in lines:
         if line.startswith("READY "):
             rest = asyncio.create_task(_follow(lines, printed), name=f"output of process {process.pid}")
-            _followed.add(rest)  # the loop itself keeps no task alive
+            _followed.add(rest)  # the event loop keeps only weak references to tasks
             rest.add_done_callback(_followed.discard)
             return dict(word.partition("=")[::2] for word in line.split()[1:])
         printed(line)
@@ -39,7 +39,7 @@ async def _lines(stream: StreamReader) -> AsyncIterator[str]:
     while True:
         try:
             line = await stream.readline()
-        except ValueError:  # longer than the stream's limit; what was read of it is gone
+        except ValueError:  # a line longer than the stream's limit; its first part is lost
             continue
         if not line:
             return
@@ -52,10 +52,10 @@ async def _follow(lines: AsyncIterator[str], printed: Callable[[str], None]) -> 
 
 
 async def end_process(process: Process, timeout_s: float) -> bool:
-    """End a process in good order by SIGTERM, and by force where that takes longer; its standard input is a pipe.
+    """End a process by SIGTERM, and kill it if it has not ended after ``timeout_s``. Its standard input must be a pipe.
 
     Returns:
-        False where it had to be killed.
+        False if the process had to be killed.
     """
     in_good_order = True
     if process.returncode is None:
@@ -73,6 +73,6 @@ async def end_process(process: Process, timeout_s: float) -> bool:
 
 
 def _signal(process: Process, number: int) -> None:
-    # Process.terminate() and kill() would first look whether it ended, and asyncio could not learn how any more.
+    # Process.terminate() and kill() poll the process first, which can take its exit status away from asyncio.
     with contextlib.suppress(ProcessLookupError):
         os.kill(process.pid, number)

@@ -1,11 +1,10 @@
-"""The seam to time: everything that waits or stamps asks a :class:`Clock`, so that tests need no sleep.
+"""The interface to time: code that waits or takes timestamps uses a :class:`Clock`, so that tests need no sleeps.
 
-Two kinds of waiting are told apart. **Broker time** is what a broker promises: a delay, a timer, the next check of a
-transaction, a held pull, the expiry of clients, locks and files, the silence of a peer. It is read from the clock and scheduled
-by :meth:`Clock.call_later`, so that a clock that is moved by hand moves it all. **The world's time** goes on whatever a clock
-says, and is waited for with the loop and with threads: another try to accept a connection, to connect or to register; a slave's
-questions to its master; the farewell and the draining of a socket; what a client waits for; the write of the Spark feed's file,
-which other processes read; the watch over a blocked loop; the threads that sync files, because a disk is as slow as it is.
+There are two kinds of waits. **Broker time** covers a broker's promises: delays, timers, transaction checks, held pulls, the
+expiry of clients, locks and files, and silent peers. It uses the clock and :meth:`Clock.call_later`, so that a test's clock
+controls all of it. **Real time** passes independently of a test's clock, and uses the event loop and threads. It covers retries
+to accept, to connect or to register; a slave's requests to its master; closing and draining a socket; clients' waits; the write
+of the Spark feed's file, which other processes read; the watchdog of the event loop; and the threads that sync files.
 """
 
 from __future__ import annotations
@@ -19,22 +18,22 @@ if TYPE_CHECKING:
 
 
 class Scheduled(Protocol):
-    """A call that is due later."""
+    """A scheduled call, returned by :meth:`Clock.call_later`."""
 
     def cancel(self) -> None:
-        """Do not call. Idempotent, also when it was called already."""
+        """Cancel the call. Idempotent; it has no effect after the call."""
         ...
 
 
 class Clock(Protocol):
-    """Time as FlintMQ sees it. Thread-safe."""
+    """The source of time in FlintMQ: the machine's clock, or a test's. Thread-safe."""
 
     def now_ms(self) -> int:
-        """Wall-clock time in milliseconds since 1970 (what the store stamps)."""
+        """Return the wall-clock time in milliseconds since 1970, as used for store times."""
         ...
 
     def monotonic_s(self) -> float:
-        """Return the seconds of a clock that never moves back, for deadlines and intervals."""
+        """Return the time of a monotonic clock in seconds, for deadlines and intervals."""
         ...
 
     def call_later(
@@ -44,15 +43,14 @@ class Clock(Protocol):
         callback: Callable[[], object],
         rest_s: Callable[[], float] | None = None,
     ) -> Scheduled:
-        """Call back after so many seconds of this clock's time. On the thread of the loop.
+        """Schedule a call after a delay on this clock. Call it on the loop's thread.
 
         Args:
-            loop: calls ``callback``.
-            delay_s: 0 calls in the loop's next iteration.
-            callback: what is due.
-            rest_s: of work that merely looks whether something has come: returns for how many seconds there is nothing to do
-                unless something comes, ``math.inf`` for ever. A clock that is moved by hand skips the looks until then; the
-                machine's clock does not ask.
+            loop: the event loop that calls ``callback``.
+            delay_s: the delay in seconds; 0: the loop's next iteration.
+            callback: the function to call.
+            rest_s: for callbacks that only poll: returns the number of seconds for which polling finds nothing unless something
+                arrives, or ``math.inf``. A test's clock skips the polls until then. The machine's clock does not call it.
         """
         ...
 

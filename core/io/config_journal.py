@@ -1,9 +1,9 @@
-"""The notes beside a configuration file: what its table has changed since the file was written.
+"""The journal of a configuration file: the changes of its table since the file was written.
 
-Each note is a line of JSON, a table in small, in ``flint/new-topics`` for ``config/topics.json``. A line is the operating
-system's when :meth:`ConfigJournal.append` returns, so a killed broker finds it again; it is the disk's when
-:meth:`ConfigJournal.sync` has returned. Two files take turns: while the table is written to its file, new notes go to the other
-one, and the file of the old notes is removed afterwards (docs/internals/store-format.md, Extras in flint/).
+Each note is a line of JSON with the changed part of the table, for example in ``flint/new-topics`` for ``config/topics.json``.
+When :meth:`ConfigJournal.append` returns, the line is in the page cache, and survives a kill of the broker. When
+:meth:`ConfigJournal.sync` returns, it is on disk. There are two files: while the table is written to its file, new notes go to
+the second file, and the first one is removed afterwards (docs/internals/store-format.md, Extras in flint/).
 """
 
 from __future__ import annotations
@@ -19,36 +19,38 @@ from flintmq.core.io.disk import Disk
 from flintmq.core.io.os_disk import OS_DISK
 
 SECOND_FILE: Final = ".2"
-"""What the name of the second file ends with."""
+"""Suffix of the name of the second file."""
 
 
 class _NoteFile:
-    """One of the two files."""
+    """The state of one of the journal's two files."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.empty()
 
     def empty(self) -> None:
-        """Take note that the file is not there."""
+        """Reset the state to that of a file that does not exist."""
         self.size_bytes: int | None = None
-        """None while that is not known."""
+        """Size of the file; None if it is not known."""
         self.notes = 0
-        """Those that were appended or found, the ones that the disk refused among them."""
+        """Number of notes that were found or appended, including appends that the disk refused."""
         self.is_unsynced = False
         self.is_unnamed = False
-        """Whether the folder may lack its name after a power cut."""
+        """Whether the file's name may be lost in a power failure, because the folder was not synced."""
         self.is_sound = True
-        """False after a sync that failed: the kernel may have forgotten what it should have written."""
+        """Whether no sync has failed; after a failed sync the kernel may have dropped written pages."""
 
 
 class ConfigJournal:
-    """The notes of one table. Loop thread, but for :meth:`sync` and :meth:`remove_older`; all calls block on the disk, and only
-    these two for a sync.
+    """The journal of one table. Loop thread, except :meth:`sync` and :meth:`remove_older`.
+
+    All calls block on the disk, but only those two on a sync.
 
     Args:
-        path: where the notes are; the folder is made with the first. The other file has :data:`SECOND_FILE` behind its name.
-        disk: where that lies.
+        path: the path of the first file; its folder is created with the first note. The second file's name ends with
+            :data:`SECOND_FILE`.
+        disk: the disk interface.
     """
 
     def __init__(self, path: Path, disk: Disk = OS_DISK) -> None:
@@ -57,26 +59,26 @@ class ConfigJournal:
 
     @property
     def path(self) -> Path:
-        """The file that the next note goes to."""
+        """The path of the file that gets the next note."""
         return self._newer.path
 
     @property
     def notes(self) -> int:
-        """How many notes there are."""
+        """Number of notes in both files."""
         return self._newer.notes + self._older.notes
 
     @property
     def is_sound(self) -> bool:
-        """Whether a sync can be believed."""
+        """Whether no sync has failed, so that a successful sync means that all notes are durable."""
         return self._newer.is_sound and self._older.is_sound
 
     def append(self, note: Mapping[str, Any]) -> None:
-        """Note a change.
+        """Append a note of a change.
 
         Raises:
-            StoreError: the disk refused (StoreFullError: it is full).
+            StoreError: the disk refused the write (StoreFullError: it is full).
         """
-        # A line that the disk took half of is ended by the next one's first character.
+        # The line begins with a line end, which terminates an incomplete line before it.
         line = b"\n%b\n" % fastjson.dumps(note).encode("utf-8", "replace")
         file = self._newer
         file.notes += 1
@@ -93,10 +95,10 @@ class ConfigJournal:
         file.is_unsynced = True
 
     def sync(self) -> None:
-        """Make every note durable that was appended before. Any thread, one at a time.
+        """Make all notes that were appended before durable. Any thread, one at a time.
 
         Raises:
-            StoreError: the disk refused; :attr:`is_sound` is False from now on.
+            StoreError: the sync failed; :attr:`is_sound` is then False.
         """
         for file in (self._older, self._newer):
             with written(file.path):
@@ -107,22 +109,22 @@ class ConfigJournal:
                     if file.is_unnamed:
                         self._disk.sync_folder(file.path.parent)
                         file.is_unnamed = False
-                except FileNotFoundError:  # removed meanwhile: the table's file has its notes
+                except FileNotFoundError:  # it was removed meanwhile, because the table's file contains its notes
                     continue
                 except OSError:
                     file.is_sound = False
                     raise
 
     def turn(self) -> None:
-        """Let new notes go to the other file from now on, if that is empty."""
+        """Write new notes to the other file from now on, if that file is empty."""
         if not self._older.notes:
             self._newer, self._older = self._older, self._newer
 
     def remove_older(self) -> None:
-        """Remove the file that new notes do not go to, durably: the table's file has its notes. Any thread.
+        """Remove the file with the older notes, durably, because the table's file contains them. Any thread.
 
         Raises:
-            StoreError: the disk refused.
+            StoreError: the disk refused the removal.
         """
         file = self._older
         with written(file.path):
@@ -130,14 +132,14 @@ class ConfigJournal:
         file.empty()
 
     def clear(self) -> None:
-        """Forget everything: the table's file has it. That it is still there after a power cut does no harm."""
+        """Remove all notes, because the table's file contains them. It is harmless if they reappear after a power failure."""
         for file in (self._older, self._newer):
             with contextlib.suppress(OSError):
                 self._disk.discard(file.path)
             file.empty()
 
     def read(self) -> list[Mapping[str, Any]]:
-        """Return the notes of both files, those of each in order; a line that a crash cut short is left out.
+        """Return the notes of both files, in order within each file, without incomplete lines.
 
         Raises:
             StoreFormatError: a file cannot be read.
@@ -146,7 +148,7 @@ class ConfigJournal:
         for file in (self._newer, self._older):
             found = list(self._lines(file.path))
             file.notes = len(found)
-            file.is_unsynced = file.is_unnamed = bool(found)  # the process may have been killed before it synced them
+            file.is_unsynced = file.is_unnamed = bool(found)  # an earlier process may have been killed before a sync
             notes += found
         return notes
 
@@ -166,7 +168,7 @@ class ConfigJournal:
 
 @contextlib.contextmanager
 def written(path: Path) -> Iterator[None]:
-    """Name the file in what the disk raises while it is written."""
+    """Convert disk errors of the body, which writes a file, into StoreErrors that name the file."""
     try:
         yield
     except OSError as error:

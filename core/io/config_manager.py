@@ -1,11 +1,11 @@
-"""Tables that are kept in configuration files (docs/internals/store-format.md, Configuration files).
+"""Tables that are stored in configuration files (docs/internals/store-format.md, Configuration files).
 
-A file survives a crash at any moment. It is written as: new content to ``<file>.tmp`` and synced, the old file's content to
-``<file>.bak``, then one atomic replace and a sync of the folder. RocketMQ deletes the file before it renames and syncs nothing;
-what it reads and writes is the same.
+A file survives a crash at any time. The new content is written to ``<file>.tmp`` and synced, and the old content is copied to
+``<file>.bak``. Then the file is replaced atomically and the folder is synced. RocketMQ deletes the file before the rename and
+syncs nothing, but uses the same format.
 
-What has changed since is noted in a journal (:mod:`flintmq.core.io.config_journal`), so that a change costs the same in a table
-of ten names and of a hundred thousand.
+Later changes are appended to a journal (:mod:`flintmq.core.io.config_journal`), so the cost of a change does not depend on the
+size of the table.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Value = TypeVar("Value")
 Row = TypeVar("Row", bound=msgspec.Struct)
 
 _BETWEEN_PIECES_S: Final = 0.0005
-"""For what the event loop has to do meanwhile: a thread that waits leaves it the interpreter lock, one that works does not."""
+"""Pause in seconds between pieces of a file, in which the event loop gets the interpreter lock from the writing thread."""
 
 
 class DataVersion(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,9 +43,9 @@ class DataVersion(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     counter: Long = 0
-    """How often the table has changed."""
+    """Number of changes of the table."""
     timestamp_ms: Long = msgspec.field(name="timestamp", default=0)
-    """When the table last changed."""
+    """Time of the last change, in ms since 1970."""
 
     def next(self, clock: Clock) -> DataVersion:
         """Return the version after one more change."""
@@ -53,24 +53,25 @@ class DataVersion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Versioned(msgspec.Struct, rename="camel"):
-    """What every table's file has."""
+    """The member that every table's file has: its data version."""
 
     data_version: DataVersion = DataVersion(counter=-1)
 
 
 PERSIST_INTERVAL_S: Final = 5.0
-"""How often changes that were only noted are written to the file, if that takes a moment."""
+"""Interval in seconds at which tables with noted changes are written to their files."""
 
 
 class NotedFile(ABC):
-    """Writes a table to its file, and notes its changes. Loop thread but for :meth:`write`; what touches files blocks.
+    """Writes a table to its file, and its changes to a journal. Loop thread, except :meth:`write`; file accesses block.
 
-    A change is noted (:meth:`note`), which costs the same in a table of any size: it survives the end of the process then, and
-    a power cut once :meth:`durable` has returned. The file is written now and then (:meth:`compact`), and at the stop.
+    :meth:`note` writes a change to the journal, at a cost that does not depend on the table's size. The change then survives
+    the end of the process, and after :meth:`durable` also a power failure. The file is written regularly by :meth:`compact`,
+    and at the stop.
 
     Args:
-        file: where the table is kept, or None to keep it in memory.
-        journal: takes notes; None has the file written with each of them.
+        file: the table's file; None: the table is only in memory.
+        journal: the journal of changes; None: each change writes the whole file.
     """
 
     def __init__(self, file: JsonFile | None, journal: ConfigJournal | None = None) -> None:
@@ -79,14 +80,14 @@ class NotedFile(ABC):
         self._writing = threading.Lock()
         self._compacting = asyncio.Lock()
         self._changes = 0
-        """Notes so far."""
+        """Number of noted changes."""
         self._durable = 0
-        """How many of them survive a power cut."""
+        """Number of noted changes that survive a power failure."""
         self._syncing: asyncio.Task[tuple[int, StoreError | None]] | None = None
 
     @property
     def noted(self) -> int:
-        """Changes that are noted, and not in the file yet."""
+        """Number of changes that are in the journal and not yet in the file."""
         return self._journal.notes if self._journal is not None else 0
 
     @property
@@ -96,10 +97,10 @@ class NotedFile(ABC):
 
     @abstractmethod
     def _pieces(self) -> Iterator[bytes]:
-        """Return the content of the file, in pieces; any thread."""
+        """Yield the content of the file in pieces. Any thread."""
 
     def persist(self) -> bool:
-        """Write the file. Return whether that was necessary. Raises StoreError."""
+        """Write the file if it lacks noted changes; return whether it was written. Raises StoreError."""
         changes = self._changes
         self.write()
         self._durable = changes
@@ -108,7 +109,7 @@ class NotedFile(ABC):
         return True
 
     def note(self, change: Mapping[str, Any]) -> None:
-        """Note what was changed, as a table of its own; it survives the end of the process. Raises StoreError."""
+        """Write a change to the journal, as a table with only the changed part; it survives a kill. Raises StoreError."""
         if self._journal is None:
             self.persist()
             return
@@ -116,10 +117,10 @@ class NotedFile(ABC):
         self._changes += 1
 
     async def durable(self) -> None:
-        """Wait until everything that was noted before survives a power cut. Those who wait at the same time share a sync.
+        """Wait until all changes noted before survive a power failure. Concurrent calls share a sync.
 
         Raises:
-            StoreError: the disk refused. What was noted is in force, and may be gone after a power cut.
+            StoreError: the sync failed. The changes are in force, but may be lost in a power failure.
         """
         wanted = self._changes
         while self._durable < wanted:
@@ -131,7 +132,7 @@ class NotedFile(ABC):
 
     async def _sync(self, changes: int) -> tuple[int, StoreError | None]:
         journal = self._journal
-        # What a sync has failed for is not made durable by a later one; the whole file is written instead.
+        # After a failed sync of the journal, a later one proves nothing, so write the whole file instead.
         work = journal.sync if journal is not None and journal.is_sound else self.write
         try:
             await asyncio.to_thread(work)
@@ -141,7 +142,7 @@ class NotedFile(ABC):
         return changes, None
 
     async def compact(self) -> None:
-        """Write the file in a thread, and forget the notes that it has. Raises StoreError."""
+        """Write the file on a thread, and remove the notes that it contains from the journal. Raises StoreError."""
         async with self._compacting:
             changes, journal = self._changes, self._journal
             if journal is not None:
@@ -152,19 +153,19 @@ class NotedFile(ABC):
                 await asyncio.to_thread(journal.remove_older)
 
     def write(self) -> None:
-        """Write the file; any thread, each time what is in the table then. Raises StoreError."""
+        """Write the table's current content to the file. Any thread. Raises StoreError."""
         if self._file is not None:
             with self._writing:
                 self._file.save_pieces(self._pieces())
 
 
 class ConfigManager(NotedFile, Generic[Value]):
-    """Loads and persists a table by name. Loop thread but for :meth:`write`.
+    """Loads and stores a table keyed by name (``ConfigManager`` of RocketMQ). Loop thread, except :meth:`write`.
 
     Args:
-        file: where it is kept, or None to keep it in memory.
-        table: what is in it before a file is read.
-        journal: takes notes; None has the file written with each of them.
+        file: the table's file; None: the table is only in memory.
+        table: the content before a file is read.
+        journal: the journal of changes; None: each change writes the whole file.
     """
 
     def __init__(self, file: JsonFile | None, table: dict[str, Value], journal: ConfigJournal | None = None) -> None:
@@ -173,25 +174,28 @@ class ConfigManager(NotedFile, Generic[Value]):
 
     @abstractmethod
     def to_wire(self) -> dict[str, Any]:
-        """Return what the file holds. Called on any thread: reads the version before it copies the table, because a
-        file may have more than its version says, never less."""
+        """Return the content of the file. Any thread.
+
+        It reads the version before it copies the table, because a file may contain more changes than its version says, but
+        never fewer.
+        """
 
     @abstractmethod
     def _merge(self, value: Mapping[str, Any]) -> None:
-        """Put what a file holds over the table. Raises JsonTypeError."""
+        """Merge the content of a file into the table. Raises JsonTypeError."""
 
     def _merge_note(self, note: Mapping[str, Any]) -> None:
-        """Put what was noted over the table. Raises JsonTypeError."""
+        """Apply a note of the journal to the table. Raises JsonTypeError."""
         self._merge(note)
 
     def _pieces(self) -> Iterator[bytes]:
         yield fastjson.dumps_pretty(self.to_wire()).encode("utf-8")
 
     def load(self) -> bool:
-        """Read the file over what is in the table, which is kept where the file lacks it; False without a file.
+        """Merge the file and the journal into the table; return False if there is no file.
 
         Raises:
-            StoreFormatError: the file and its backup cannot be read, or hold what is not of RocketMQ's type.
+            StoreFormatError: the file and its backup cannot be read, or have values of a wrong type.
         """
         value = self._file.load() if self._file is not None else None
         with of_file(self._file.path if self._file is not None else None):
@@ -207,7 +211,7 @@ class ConfigManager(NotedFile, Generic[Value]):
         return value is not None
 
     def replace(self, value: Mapping[str, Any]) -> None:
-        """Take over another's table; what that does not have is gone. If it raises, nothing changes."""
+        """Replace the whole table by another one in the file's format. If it raises, the table has not changed."""
         before = dict(self._table)
         self._table.clear()
         try:
@@ -218,23 +222,23 @@ class ConfigManager(NotedFile, Generic[Value]):
 
 
 class _Deleted(msgspec.Struct):
-    """What a note says of names that are gone."""
+    """The member of a note that lists deleted names."""
 
     deleted: list[str] = []
 
 
 class VersionedTable(ConfigManager[Row]):
-    """A table with the version by which name servers and slaves see that it changed. Loop thread.
+    """A table with a data version, by which name servers and slaves detect changes. Loop thread.
 
     Args:
-        file: where it is kept, or None to keep it in memory.
-        table: what is in it before a file is read.
-        clock: stamps the version.
-        journal: takes notes; None has the file written with each of them.
+        file: the table's file; None: the table is only in memory.
+        table: the content before a file is read.
+        clock: the source of the version's timestamp.
+        journal: the journal of changes; None: each change writes the whole file.
     """
 
     _member: ClassVar[str]
-    """The table's name in the file and on the wire."""
+    """The name of the table's member in the file and on the wire."""
 
     def __init__(
         self, file: JsonFile | None, table: dict[str, Row], clock: Clock, journal: ConfigJournal | None = None
@@ -243,7 +247,7 @@ class VersionedTable(ConfigManager[Row]):
         self._clock = clock
         self.data_version = DataVersion(timestamp_ms=clock.now_ms(), counter=0)
         self.deleted: Event[[str]] = Event()
-        """What has a name was deleted: what others remember of it is to be forgotten."""
+        """Event that a name was deleted, so that others drop their data about it."""
 
     def __len__(self) -> int:
         return len(self._table)
@@ -255,10 +259,10 @@ class VersionedTable(ConfigManager[Row]):
         return name in self._table
 
     def delete(self, name: str) -> bool:
-        """Forget what has a name, and note it; False when it was not there.
+        """Delete a name from the table, and note that in the journal; return False if there is no such name.
 
         Raises:
-            StoreError: the disk refused; nothing was changed.
+            StoreError: the disk refused the note; nothing has changed.
         """
         if name not in self._table:
             return False
@@ -273,12 +277,12 @@ class VersionedTable(ConfigManager[Row]):
             self.deleted.publish(name)
 
     def to_wire(self) -> dict[str, Any]:
-        """Return what the file holds, and what the whole table is on the wire."""
+        """Return the whole table in the format of the file, which is also that of the wire."""
         version = self.data_version
         return self._wire(version, self._table.copy())
 
     def encoded(self) -> Iterator[bytes]:
-        """Return the whole table as a body, in pieces that take a fraction of a millisecond each."""
+        """Yield the whole table as a response body, in pieces that each take a fraction of a millisecond."""
         return self._encoded(self.data_version, _rows(self._table))
 
     def _encoded(self, version: DataVersion, rows: Iterable[tuple[str, Row]]) -> Iterator[bytes]:
@@ -293,10 +297,10 @@ class VersionedTable(ConfigManager[Row]):
         return table
 
     def _change(self, rows: Mapping[str, Row | None]) -> None:
-        """Note rows by name, None of those that are gone, and put them into the table.
+        """Note changed rows in the journal, and put them into the table; None deletes a row.
 
         Raises:
-            StoreError: the disk refused; nothing was changed.
+            StoreError: the disk refused the note; nothing has changed.
         """
         version = self.data_version.next(self._clock)
         if self._journal is not None:
@@ -308,7 +312,7 @@ class VersionedTable(ConfigManager[Row]):
             self.persist()
 
     def _apply(self, version: DataVersion, rows: Mapping[str, Row | None]) -> None:
-        """Put rows into the table; None takes one out."""
+        """Put rows into the table and set its version; None removes a row."""
         self.data_version = version
         for name, row in rows.items():
             if row is not None:
@@ -323,21 +327,21 @@ class VersionedTable(ConfigManager[Row]):
 
 
 def _rows(table: Mapping[str, Row]) -> Iterable[tuple[str, Row]]:
-    """Return names and rows as they are now. Pairs that are all made at once would have the collector look at everything."""
+    """Return the current names and rows; creating all pairs at once would trigger a full garbage collection."""
     return zip(list(table), list(table.values()), strict=True)
 
 
 def _counter(value: Any) -> int:
-    """Return how often a table had changed; -1 where there is none, or none that says so."""
+    """Return the change counter in a table's file content; -1 if there is none."""
     return read_as(value, _Versioned).data_version.counter if isinstance(value, Mapping) else -1
 
 
 class JsonFile:
-    """One file of JSON in RocketMQ's dialect with its backup. Not thread-safe; both calls block on the disk.
+    """A file with JSON in RocketMQ's dialect, and its backup. Not thread-safe; loading and saving block on the disk.
 
     Args:
-        path: the file; its folder is made by the first :meth:`save`.
-        disk: where it lies.
+        path: the path of the file; its folder is created by the first :meth:`save`.
+        disk: the disk interface.
     """
 
     def __init__(self, path: Path, disk: Disk = OS_DISK) -> None:
@@ -345,14 +349,15 @@ class JsonFile:
         self.backup_path = path.with_name(path.name + ".bak")
         self._disk = disk
         self._is_readable = True
-        """Whether the file may become the backup: one that could not be read must not replace a good one."""
+        """Whether the file was readable, so that it may replace the backup at the next save."""
 
     def load(self) -> Any:
-        """Return the file's value; the backup's when the file is missing, empty or unreadable; None when neither is
-        there.
+        """Return the value in the file, or in its backup if the file is missing, empty or unreadable.
+
+        It returns None if neither file exists.
 
         Raises:
-            StoreFormatError: there are files, and none of them can be read.
+            StoreFormatError: files exist, but none of them can be read.
         """
         reasons = []
         for path in (self.path, self.backup_path):
@@ -370,19 +375,19 @@ class JsonFile:
         return None
 
     def save(self, value: Any) -> None:
-        """Replace the file by a value, durably; the old content becomes the backup.
+        """Write a value to the file, atomically and durably; the old content becomes the backup.
 
         Raises:
-            StoreError: the disk refused (StoreFullError: it is full). The old file is still there.
+            StoreError: the disk refused (StoreFullError: it is full). The old file is unchanged.
         """
         self.save_pieces([fastjson.dumps_pretty(value).encode("utf-8")])
 
     def save_text(self, text: str) -> None:
-        """Replace the file as :meth:`save` does, by a value that was written as text already. Raises StoreError."""
+        """Write a text of JSON to the file, as :meth:`save` does. Raises StoreError."""
         self.save_pieces([text.encode("utf-8")])
 
     def save_pieces(self, pieces: Iterable[bytes]) -> None:
-        """Replace the file by what its pieces make together, as :meth:`save` does; other threads get their turn in between."""
+        """Write joined pieces to the file, as :meth:`save` does; other threads can run between pieces. Raises StoreError."""
         made = []
         for piece in pieces:
             made.append(piece)

@@ -1,14 +1,15 @@
-"""The port of the disk: everything that the store reads, writes and syncs passes through a :class:`Disk`.
+"""The disk interface: all reads, writes and syncs of the store use a :class:`Disk`.
 
-Rules that keep a broker alive (docs/internals/reliability.md, Disk):
+Implementations follow these rules (docs/internals/reliability.md, Disk):
 
-* Pages are allocated before they are written through a map. A write into a hole of a full disk ends the process with
-  SIGBUS; ``posix_fallocate`` on the same disk raises ENOSPC.
-* Bytes are forced with ``fdatasync`` on the file's descriptor, or with ``msync`` where the file holds none: both write pages
-  dirtied through the map or by calls, and release the interpreter lock, which ``mmap.flush`` holds.
-* A mapped file holds no descriptor, except the one that is written by calls and synced all the time. An operation that needs
-  one opens the file for its duration; where the process has none left (EMFILE), nothing was begun and the disk is sound.
-* A failed sync is final. The kernel may have dropped the dirty pages, so a second, successful sync proves nothing.
+* Pages are allocated before they are written through a map. A write into a hole of a full disk kills the process with SIGBUS,
+  whereas ``posix_fallocate`` raises ENOSPC.
+* Bytes are synced with ``fdatasync`` on the file's descriptor, or with ``msync`` if the file has no open descriptor. Both write
+  pages that were modified through the map or by system calls, and release the interpreter lock, which ``mmap.flush`` holds.
+* A mapped file has no open descriptor, except the file that is written and synced all the time. An operation that needs a
+  descriptor opens the file temporarily. If the process has no descriptor left (EMFILE), nothing was begun, and the disk is
+  sound.
+* A failed sync is final. The kernel may have dropped the modified pages, so a later, successful sync proves nothing.
 """
 
 from __future__ import annotations
@@ -24,17 +25,18 @@ if TYPE_CHECKING:
 
 
 class MappedRegion(Protocol):
-    """A file of fixed size, mapped. Writes by one thread at a time; ``sync`` from any thread."""
+    """A mapped file of fixed size. One thread at a time can write; any thread can call ``sync``."""
 
     @property
     def view(self) -> memoryview:
-        """Return all of the file, read-only. Slices stay valid after :meth:`close`."""
+        """The content of the whole file, read-only. Slices stay valid after :meth:`close`."""
         ...
 
     def write(self, position: int, data: bytes | memoryview) -> None:
-        """Copy data to a position below the end that :meth:`allocate` has covered.
+        """Copy data to a position; the target must have been allocated by :meth:`allocate`.
 
-        The copy has no order: after a kill any part of it may be missing, but each aligned piece of 8 bytes is written as one.
+        The copy has no defined order. After a kill any part can be missing, but each aligned group of 8 bytes is written
+        atomically.
         """
         ...
 
@@ -43,93 +45,100 @@ class MappedRegion(Protocol):
         ...
 
     def write_int32s(self, position: int, places: Column, values: Column) -> None:
-        """Write each value, 4 bytes big-endian, to ``position + 4 * place``. Places are ascending. Needs numpy.
+        """Write each value, as 4 bytes big-endian, to ``position + 4 * place``. Places must ascend. Needs numpy.
 
-        The values are written in any order, and each of them as one.
+        The values are written in no defined order, each of them atomically.
         """
         ...
 
     def allocate(self, end: int) -> None:
-        """Back the bytes up to ``end`` by disk, so that they can be written. Raises StoreFullError when the disk is full."""
+        """Back the bytes up to ``end`` by disk, so that they can be written. Raises StoreFullError if the disk is full."""
         ...
 
     def fill_zeros(self, start: int, end: int) -> None:
-        """Write zeros into a part that :meth:`allocate` has covered and that was never written; releases the interpreter
-        lock. Raises OSError."""
+        """Write zeros to an allocated range that was never written, without the interpreter lock. Raises OSError."""
         ...
 
     def rewrite(self, start: int, end: int) -> None:
-        """Write a part that :meth:`allocate` has covered over itself, so that the next sync writes it to the disk.
+        """Rewrite an allocated range with its own content, so that the next sync writes it to the disk.
 
-        After a failed sync the kernel may regard dirty pages as clean. Releases the interpreter lock. Raises OSError.
+        It is needed after a failed sync, because the kernel may mark unwritten pages as clean. Releases the interpreter lock.
+        Raises OSError.
         """
         ...
 
     def sync(self) -> None:
-        """Force the written bytes to the disk, and with the first sync the file's name. Raises OSError."""
+        """Sync the written bytes to the disk; the first sync also makes the file's name durable. Raises OSError."""
         ...
 
     def evict(self, start: int, end: int) -> None:
-        """Remove the whole pages of a part from this process's memory; the next access brings a page back.
+        """Unmap the complete pages of a range from this process's memory; the next access maps a page again.
 
-        Nothing is lost, synced or not: the kernel keeps the pages, and the next sync writes those that are dirty. Holds the
-        interpreter lock, for a time in proportion to the pages that are resident.
+        Nothing is lost: the kernel keeps the pages, and the next sync writes modified ones. The call holds the interpreter lock
+        for a time proportional to the number of resident pages.
         """
         ...
 
     def next_data(self, position: int) -> int:
-        """Return a position at or behind a position such that only zeros lie in between; the file's size if nothing follows.
+        """Return a position, at or after the given one, before which there are only zeros; the file's size at the end.
 
-        Reads nothing where the file system knows its holes.
+        It uses the file system's knowledge of holes, and reads no data.
         """
         ...
 
     def let_go(self) -> None:
-        """Close the descriptor that is held; an operation that needs one opens the file from now on. No other thread may do
-        anything but read the file."""
+        """Close the open descriptor; later operations that need one open the file temporarily.
+
+        During the call, other threads may only read the file.
+        """
         ...
 
     def close(self) -> None:
-        """Close the descriptor, if one is held. The map is removed with its last slice."""
+        """Close the descriptor, if one is open. The memory is unmapped when its last slice is released."""
         ...
 
 
 class Disk(Protocol):
-    """The operations on files and folders that a store needs."""
+    """The file system operations of a store: the operating system's, or a simulated disk in tests."""
 
     def map_file(self, path: Path, size: int, *, create: bool, allocate: int, holds: bool = False) -> MappedRegion:
-        """Map a file of exactly ``size`` bytes; a new one is made of zeros, with its first ``allocate`` bytes backed by disk.
+        """Map a file of exactly ``size`` bytes, and return the region.
 
         Args:
-            holds: hold a descriptor until :meth:`MappedRegion.let_go`, for a file that is written and synced all the time.
+            path: the path of the file.
+            size: the size in bytes.
+            create: whether to create the file, filled with zeros.
+            allocate: the number of bytes of a new file to back by disk.
+            holds: whether to keep a descriptor open until :meth:`MappedRegion.let_go`, for a file that is written and synced
+                all the time.
 
         Raises:
-            StoreFullError: the disk is full. Nothing is left behind.
-            StoreExhaustedError: the process has no descriptor or map left. Nothing is left behind.
-            StoreError: the file cannot be made or opened.
+            StoreFullError: the disk is full. No file is left behind.
+            StoreExhaustedError: the process has no descriptor or map left. No file is left behind.
+            StoreError: the file cannot be created or opened.
         """
         ...
 
     def list_files(self, folder: Path) -> list[Path]:
-        """Return the plain files of a folder, by name; none when it does not exist."""
+        """Return the regular files in a folder, sorted by name; empty if the folder does not exist."""
         ...
 
     def list_folders(self, folder: Path) -> list[Path]:
-        """Return the folders in a folder, by name; none when it does not exist."""
+        """Return the folders in a folder, sorted by name; empty if the folder does not exist."""
         ...
 
     def make_folder(self, folder: Path) -> None:
-        """Make a folder and its parents, durably."""
+        """Create a folder and its parents, durably. An existing folder is not an error."""
         ...
 
     def sync_folder(self, folder: Path) -> None:
-        """Make the names in a folder durable, whichever process made or removed them. Raises OSError."""
+        """Sync a folder, which makes the creation and removal of names in it durable. Raises OSError."""
         ...
 
     def incarnation(self, path: Path) -> str:
-        """Return the boot's id with a file's or folder's device and inode; empty when unknown.
+        """Return the id of the kernel's boot, with the device and inode of a path, as one text; empty if it is not known.
 
-        While it is the same, everything that any process wrote through a map is still there, synced or not.
+        While it stays the same, all writes of any process are still there, synced or not.
         """
         ...
 
@@ -146,33 +155,38 @@ class Disk(Protocol):
         ...
 
     def write_file(self, path: Path, data: bytes) -> None:
-        """Write a small file durably, in place. Raises StoreError."""
+        """Write a small file in place, durably. Raises StoreError."""
         ...
 
     def write_at(self, path: Path, position: int, data: bytes) -> None:
-        """Write a part of a file that is not mapped, and make the file where there is none, without a sync: the bytes survive
-        the end of the process. Raises OSError, also where there is room for a part only."""
+        """Write bytes at a position of a file that is not mapped, without a sync; the file is created if it does not exist.
+
+        The bytes survive the end of the process. Raises OSError, also if there is space for only a part of them.
+        """
         ...
 
     def sync_content(self, path: Path) -> None:
-        """Force what :meth:`write_at` wrote to the disk, but not the file's name. Any thread. Raises OSError."""
+        """Sync the bytes written by :meth:`write_at`, but not the file's name. Any thread. Raises OSError."""
         ...
 
     def discard(self, path: Path) -> None:
-        """Remove a file, which may be back after a power cut. A missing file is not an error. Raises OSError."""
+        """Remove a file without a sync, so that it can reappear after a power failure. A missing file is not an error.
+
+        Raises OSError.
+        """
         ...
 
     def lock(self, path: Path) -> Callable[[], object]:
-        """Make a file and lock it against other processes and this one. Return the function that releases the lock.
+        """Create a file and lock it against other processes and this one; return the function that releases the lock.
 
         Raises:
-            BlockingIOError: it is locked.
+            BlockingIOError: the file is already locked.
             OSError: the file cannot be opened or written.
         """
         ...
 
     def replace(self, source: Path, target: Path) -> None:
-        """Replace a file by another one of the same folder, in one step and durably. Raises OSError."""
+        """Rename a file over another one in the same folder, atomically and durably. Raises OSError."""
         ...
 
     def remove(self, path: Path) -> None:
@@ -184,21 +198,21 @@ class Disk(Protocol):
         ...
 
     def usage(self, path: Path) -> tuple[int, int, int]:
-        """Return (total, used, free) bytes of the file system of a path; free is what this process may still write.
+        """Return the (total, used, free) bytes of the file system of a path; free bytes are those this process can write.
 
-        ``used / (used + free)`` is the share ``df`` shows: blocks that are reserved for root count as neither.
+        ``used / (used + free)`` is the percentage that ``df`` shows. Blocks that are reserved for root are in neither.
 
         Raises:
-            StoreError: the file system does not say.
+            StoreError: the sizes cannot be determined.
         """
         ...
 
     def modified_ms(self, path: Path) -> int:
-        """Return when a file was last changed, in milliseconds since 1970."""
+        """Return the time of a file's last change, in milliseconds since 1970."""
         ...
 
     def resident_bytes(self) -> int:
-        """Return how many bytes of mapped files are in this process's memory, libraries included; 0 where it is unknown."""
+        """Return the size of the mapped files in this process's memory, including libraries; 0 if it is not known."""
         ...
 
 
@@ -206,7 +220,7 @@ SLICE_BYTES: Final = 4 * 1024 * 1024
 
 
 def evict_slices(region: MappedRegion, end: int) -> Iterator[None]:
-    """Take the first part of a mapped file out of the process's memory, a slice at a time; see :meth:`.MappedRegion.evict`."""
+    """Unmap a file up to ``end`` from the process's memory, yielding after each slice; see :meth:`.MappedRegion.evict`."""
     for start in range(0, end, SLICE_BYTES):
         region.evict(start, min(end, start + SLICE_BYTES))
         yield

@@ -1,7 +1,7 @@
-"""numpy, imported at its first use: a broker that starts, or has little to do, runs without it.
+"""numpy, imported at its first use, so that a broker that starts, or has little work, runs without it.
 
-Modules write ``from flintmq.core.io.lazy_numpy import numpy`` and use the name as ever; code that must not wait for the import
-asks :func:`ready`.
+Modules write ``from flintmq.core.io.lazy_numpy import numpy`` and use the name as usual. Code that must not wait for the import
+calls :func:`ready` first.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ __all__ = ["load", "loaded", "numpy", "ready"]
 
 
 class _Numpy:
-    """A stand-in for the module that keeps each attribute after its first use."""
+    """A stand-in for the module numpy that imports it at the first access and caches each attribute."""
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(importlib.import_module("numpy"), name)
@@ -29,7 +29,7 @@ else:
 
 
 class _Loading:
-    """The import in the background, at most once."""
+    """The import of numpy on a background thread, done at most once."""
 
     def __init__(self) -> None:
         self.done = False
@@ -49,18 +49,18 @@ _loading: Final = _Loading()
 
 
 def ready() -> bool:
-    """Return whether numpy is imported; the first call begins the import in a thread. One thread asks."""
+    """Return whether numpy is imported; the first call starts the import on a thread. Call it from one thread only."""
     if not _loading.done:
         _loading.begin()
     return _loading.done
 
 
 def loaded() -> bool:
-    """Return whether numpy is imported; no import begins."""
+    """Return whether numpy is imported, without starting the import."""
     return _loading.done
 
 
 def load() -> None:
-    """Import numpy now."""
+    """Import numpy now, in the caller's thread."""
     importlib.import_module("numpy")
     _loading.done = True

@@ -1,4 +1,4 @@
-"""The file system of the operating system."""
+"""The disk interface implemented by the operating system's file system, and file locks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 class OsDisk:
-    """The operating system's file system."""
+    """The operating system's file system, as a :class:`~flintmq.core.io.disk.Disk`."""
 
     def map_file(self, path: Path, size: int, *, create: bool, allocate: int, holds: bool = False) -> OsRegion:
         created = False
@@ -35,13 +35,13 @@ class OsDisk:
                 unnamed.append(path.parent)
                 fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
                 created = True
-                # The size first: a process that is killed in between leaves a file that is empty or whole.
+                # Set the size first: if the process is killed in between, the file is either empty or complete.
                 os.ftruncate(fd, size)
                 backed = min(allocate, size)
                 if backed:
                     os.posix_fallocate(fd, 0, backed)
             else:
-                # A file that another program made may be sparse, so every part is allocated again (backed stays 0).
+                # A file of another program may be sparse, so every part is allocated again (backed stays 0).
                 fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
             region = OsRegion(path, fd, size, backed, unnamed, holds=holds)
             if not holds:
@@ -54,7 +54,7 @@ class OsDisk:
                 with contextlib.suppress(OSError):
                     path.unlink()
             if unnamed:
-                # Its new folders are removed too: a later call would find them, and not make their names durable.
+                # Also remove the new folders: a later call would find them and not make their names durable.
                 self._unmake(path.parent, unnamed[0])
             kind = StoreExhaustedError if error.errno == errno.ENOMEM else store_error_kind(error)  # no maps left
             if kind is StoreFullError:
@@ -63,7 +63,7 @@ class OsDisk:
 
     @staticmethod
     def _unmake(folder: Path, first: Path) -> None:
-        """Remove empty folders, from one upwards to below another one."""
+        """Remove empty folders, from ``folder`` upward, up to but not including the parent of ``first``."""
         while folder != first:
             with contextlib.suppress(OSError):
                 folder.rmdir()
@@ -71,7 +71,7 @@ class OsDisk:
 
     @staticmethod
     def _missing(folder: Path) -> list[Path]:
-        """Return the folders that get a new entry when this one is made, outermost first."""
+        """Return the folders that get a new entry when ``folder`` is created, outermost first."""
         missing = [path for path in (folder, *folder.parents) if not path.exists()]
         return [path.parent for path in reversed(missing)]
 
@@ -193,24 +193,24 @@ OS_DISK: Final = OsDisk()
 
 
 _held: set[tuple[int, int]] = set()
-"""Device and inode of the locks of this process: a POSIX lock does not keep its own process out."""
+"""Device and inode of the files that this process has locked, because a POSIX lock does not exclude its own process."""
 
 _FLOCK: Final = struct.Struct("hhqqi4x")
 """``struct flock`` of Linux on 64 bits."""
 
 
 class FileLock:
-    """Held from construction until :meth:`release`. The file is made, and holds the word ``lock``.
+    """A lock on a file, held from construction until :meth:`release`. The file is created with the content ``lock``.
 
     Raises:
-        BlockingIOError: another holder has it.
+        BlockingIOError: another process, or this one, has locked the file.
         OSError: the file cannot be opened or written.
     """
 
     def __init__(self, path: Path) -> None:
         self._fd = -1
         if _identity(path) in _held:
-            # Before it is opened: closing any descriptor of a file we have locked drops the lock.
+            # Check this before opening the file: closing any descriptor of a file releases this process's lock on it.
             raise BlockingIOError(errno.EAGAIN, "is locked", str(path))
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         stat = os.fstat(self._fd)
@@ -229,7 +229,7 @@ class FileLock:
             raise
 
     def release(self) -> None:
-        """Let the next one in. Idempotent."""
+        """Release the lock. Idempotent."""
         if self._fd >= 0:
             _held.discard(self._key)
             os.close(self._fd)
@@ -237,11 +237,11 @@ class FileLock:
 
 
 def lock_folder(folder: Path) -> Callable[[], object]:
-    """Lock a folder, in which nothing is made for it, and return what lets the next one in.
+    """Lock a folder, without creating a file in it; return the function that releases the lock.
 
     Raises:
-        BlockingIOError: another holder has it.
-        OSError: the folder cannot be opened, or its file system has no such locks.
+        BlockingIOError: another holder has locked the folder.
+        OSError: the folder cannot be opened, or its file system does not support such locks.
     """
     with contextlib.ExitStack() as failed:
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -251,9 +251,9 @@ def lock_folder(folder: Path) -> Callable[[], object]:
 
 
 def is_file_locked(path: Path) -> bool:
-    """Return whether a process holds the lock, this one included. Takes no lock and disturbs none. Raises OSError."""
+    """Return whether any process, including this one, has locked a file. It takes no lock. Raises OSError."""
     if _identity(path) in _held:
-        return True  # before it is opened: closing any descriptor of a file we have locked drops the lock
+        return True  # do not open the file: closing any descriptor of it would release this process's lock
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:

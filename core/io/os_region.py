@@ -1,11 +1,11 @@
-"""A mapped file of the operating system. It holds no descriptor, so that a store of ten thousand queues needs none for them.
+"""A mapped file of the operating system without an open descriptor, so that a store of ten thousand queues needs none.
 
-Python's ``mmap`` keeps a descriptor of its own for each map. So an anonymous map is made first, which has none, and the file is
-mapped in its place (``MAP_FIXED``); its owner and its lifetime stay Python's.
+Python's ``mmap`` keeps a duplicate descriptor for each map. To avoid that, an anonymous map is created first, and the file is
+then mapped over it (``MAP_FIXED``). The Python object still owns the memory.
 
-Such a map is synced by ``msync``: the kernel syncs through the open file that the map holds, not through a descriptor. What
-went wrong with the file since it was mapped is reported there, once (mmap(2), msync(2); "Reporting writeback errors" in the
-kernel's documentation of file systems).
+Such a map is synced by ``msync``, for which the kernel uses the open file of the map, not a descriptor. Write errors since the
+file was mapped are reported there, once (mmap(2), msync(2); "Reporting writeback errors" in the kernel's documentation of file
+systems).
 """
 
 from __future__ import annotations
@@ -29,18 +29,22 @@ if TYPE_CHECKING:
 _SINGLE_PAGES_BYTES: Final = 64 * 1024 * 1024
 _REWRITE_BYTES: Final = 1024 * 1024
 _BY_CALL_BYTES: Final = 8 * 1024
-"""From this size on a system call costs less than writing through the map, where every new page is a fault."""
+"""Size from which a write by a system call is faster than a write through the map, where every new page is a fault."""
 _BY_OPENING_BYTES: Final = 64 * 1024
-"""The same bound for a file that must be opened for it."""
+"""Size from which a write by a system call is faster if the file must be opened for it."""
 _ZEROS: Final = memoryview(bytes(1024 * 1024))
 
 
 class OsRegion:
-    """A mapped file of the operating system.
+    """A mapped file of the operating system, as a :class:`~flintmq.core.io.disk.MappedRegion`.
 
     Args:
-        fd: the file's descriptor; it belongs to the region with ``holds``, and to the caller otherwise.
-        unnamed: folders whose entries must be forced with the first sync.
+        path: the path of the file.
+        fd: the file's descriptor. With ``holds`` the region owns it; otherwise the caller does.
+        size: the size of the file in bytes.
+        allocated: the number of bytes that are backed by disk.
+        unnamed: folders that must be synced with the first sync, to make the file's name durable.
+        holds: whether to keep the descriptor open.
     """
 
     __slots__ = (
@@ -68,24 +72,24 @@ class OsRegion:
         self._view = memoryview(self._map)
         self.view = self._view.toreadonly()
         if size <= _SINGLE_PAGES_BYTES:
-            allocated = size  # all at once: the kernel splits a map whose parts have different advice
+            allocated = size  # advise the whole map at once: different advice for parts would make the kernel split it
         if allocated:
             self._write_in_single_pages(0, allocated)
 
     def _write_in_single_pages(self, start: int, end: int) -> None:
-        """Keep the kernel from putting a part that will be written into large folios; the part before it may use them again.
+        """Prevent large folios in a range that will be written; the range before it may use them again.
 
-        A fault in a map reads ahead, and the kernel makes one folio of up to 2 MiB of what it reads. A folio that is written
-        through a map is dirty as a whole, so that each sync would write many times what was appended.
+        A page fault in a map reads ahead, into one folio of up to 2 MiB. A write through the map marks the whole folio as
+        modified, so each sync would write many times the appended bytes.
         """
         if hasattr(mmap, "MADV_RANDOM"):
             start = max(start, end - _SINGLE_PAGES_BYTES) // mmap.PAGESIZE * mmap.PAGESIZE
             if start:
-                self._map.madvise(mmap.MADV_NORMAL, 0, start)  # reading a whole file profits from reading ahead
+                self._map.madvise(mmap.MADV_NORMAL, 0, start)  # reading a whole file is faster with read-ahead
             self._map.madvise(mmap.MADV_RANDOM, start, min(end, self._size) - start)
 
     def _borrow(self) -> int:
-        """Return a descriptor of the file: the one that is held, or a new one for :meth:`_give_back`. Raises OSError."""
+        """Return the open descriptor, or open the file; call :meth:`_give_back` afterwards. Raises OSError."""
         return self._fd if self._fd >= 0 else os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
 
     def _give_back(self, fd: int) -> None:
@@ -161,13 +165,13 @@ class OsRegion:
         if unnamed:
             for folder in reversed(unnamed):
                 sync_folder(folder)
-            self._unnamed.clear()  # last: another thread that syncs meanwhile repeats it rather than return too early
+            self._unnamed.clear()  # after the sync: a concurrent sync then repeats it instead of returning too early
 
     def evict(self, start: int, end: int) -> None:
         start = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
         length = end // mmap.PAGESIZE * mmap.PAGESIZE - start
         if length > 0 and not self._is_closed and hasattr(mmap, "MADV_DONTNEED"):
-            # Of a shared map of a file this drops table entries only, and takes over what they know of pages that are dirty.
+            # For a shared file map this only drops page table entries; the kernel keeps which pages are modified.
             self._map.madvise(mmap.MADV_DONTNEED, start, length)
 
     def next_data(self, position: int) -> int:
@@ -194,13 +198,13 @@ class OsRegion:
         self._view.release()
         self.view.release()
         with contextlib.suppress(BufferError):
-            self._map.close()  # not while slices are being sent to clients: the map is removed with the last of them
+            self._map.close()  # raises BufferError while slices are in use; the last slice then unmaps the memory
 
 
 _LINUX: Final = sys.platform == "linux"
 _MAP_FIXED: Final = 0x10
 _MAP_NORESERVE: Final = 0x4000 if _LINUX else 0x40
-"""The anonymous map is never written to: it shall not count as committed memory."""
+"""Flag by which the anonymous map, which is never written to, does not count as committed memory."""
 _MS_SYNC: Final = 0x4 if _LINUX else 0x10
 _FAILED: Final = ctypes.c_void_p(-1).value
 
@@ -214,15 +218,15 @@ _msync.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 
 
 def map_shared(fd: int, size_bytes: int) -> mmap.mmap:
-    """Map the first bytes of a file for reading and writing; the descriptor may be closed at once.
+    """Map the first bytes of a file for reading and writing; the descriptor can then be closed.
 
     Args:
-        fd: open for reading and writing.
-        size_bytes: more than 0, and not more than the file has: a look behind its end would end the process.
+        fd: a descriptor that is open for reading and writing.
+        size_bytes: the number of bytes, from 1 to the file's size; an access past the file's end would kill the process.
 
     Raises:
-        OSError: the kernel refused; ENOMEM where the process has all the maps it may have (vm.max_map_count).
-        ValueError: the file is shorter.
+        OSError: the kernel refused; ENOMEM if the process has the maximum number of maps (vm.max_map_count).
+        ValueError: the file is shorter than ``size_bytes``.
     """
     if os.fstat(fd).st_size < size_bytes:
         raise ValueError(f"a file of {os.fstat(fd).st_size} bytes has no {size_bytes} to map")
@@ -231,7 +235,7 @@ def map_shared(fd: int, size_bytes: int) -> mmap.mmap:
     except OSError as error:
         if error.errno != errno.ENOMEM:
             raise
-        # Where memory is promised strictly (vm.overcommit_memory=2, RLIMIT_DATA) even that counts: a descriptor is the price.
+        # With strict memory limits (vm.overcommit_memory=2, RLIMIT_DATA) even that counts, so use a map with a descriptor.
         return mmap.mmap(fd, size_bytes, mmap.MAP_SHARED)
     protection = mmap.PROT_READ | mmap.PROT_WRITE
     where = ctypes.addressof(ctypes.c_char.from_buffer(made))
@@ -243,13 +247,13 @@ def map_shared(fd: int, size_bytes: int) -> mmap.mmap:
 
 
 def sync_map(mapped: mmap.mmap) -> None:
-    """Force what was written to a file, through its map or not, to the disk. Any thread; the interpreter lock is
-    released.
+    """Sync all writes to a mapped file to the disk. Any thread; it releases the interpreter lock.
 
     Raises:
-        OSError: the disk refused. ValueError: the map is closed.
+        OSError: the sync failed.
+        ValueError: the map is closed.
     """
-    held = ctypes.c_char.from_buffer(mapped)  # a thread that closes it meanwhile leaves it mapped
+    held = ctypes.c_char.from_buffer(mapped)  # keeps the memory mapped even if another thread closes the map
     if _msync(ctypes.addressof(held), len(mapped), _MS_SYNC):
         error = ctypes.get_errno()
         raise OSError(error, os.strerror(error))

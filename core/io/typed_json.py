@@ -1,8 +1,8 @@
-"""JSON values as RocketMQ's types: what its broker could not take for an int, a long, a boolean or an enum is refused here.
+"""Conversion of JSON values to typed structs, with RocketMQ's types: a value that a RocketMQ broker could not read is refused.
 
-Bodies of requests and configuration files are structs whose fields have these types; :func:`read_as` is the one way from a
-value to a struct. As fastjson does, it takes a number or a boolean from its text, a null for what is not there, a number as the
-key of a map whose keys are text, and leaves members alone that it does not know.
+Request bodies and configuration files are structs whose fields have these types; :func:`read_as` converts a value to a struct.
+As fastjson does, it accepts numbers and booleans as text, treats null as an absent member, accepts numbers as keys of maps with
+text keys, and ignores unknown members.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ T = TypeVar("T")
 
 
 def read_as(value: Any, model: type[T]) -> T:
-    """Return a value as a type.
+    """Return a JSON value converted to a type.
 
     Args:
-        value: what :func:`flintmq.core.io.fastjson.loads` returns.
-        model: a struct, or a list or a dict of some, with fields of this module's types.
+        value: a result of :func:`flintmq.core.io.fastjson.loads`.
+        model: a struct with fields of this module's types, or a list or dict of such structs.
 
     Raises:
-        JsonTypeError: a member is of another type or beyond its range; names it with its value.
+        JsonTypeError: a member has a wrong type or is out of range; the message states its name and value.
     """
     try:
         return msgspec.convert(value, model, strict=False)
@@ -62,7 +62,7 @@ def read_as(value: Any, model: type[T]) -> T:
 
 @contextlib.contextmanager
 def of_file(path: Path | None) -> Iterator[None]:
-    """Raise a wrong type that the body finds in a file as StoreFormatError, with the name of the file."""
+    """Convert a JsonTypeError of the body, which reads a file, into a StoreFormatError with the file's path."""
     try:
         yield
     except JsonTypeError as error:
@@ -70,8 +70,10 @@ def of_file(path: Path | None) -> Iterator[None]:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value without nulls, and with numbers among the keys as text: fastjson writes a key that is a number without
-    quotes, whatever the map is read as, and reads it as what the map is declared to have."""
+    """Return a value without nulls, and with keys that are numbers converted to text.
+
+    fastjson writes a number as a key without quotes, and reads it as the declared type of the map's keys.
+    """
     if isinstance(value, dict):
         return {_plain_key(key): _plain(member) for key, member in value.items() if member is not None}
     if isinstance(value, list):
@@ -92,7 +94,7 @@ def _fits(value: Any, kind: Any) -> bool:
 
 
 def _fault(value: Any, kind: Any, path: str) -> tuple[str, Any, Any]:
-    """Return the place where a value does not fit a type: its path, the member that stands there, and the type it needs."""
+    """Return where a value does not fit a type: the path of the member, its value, and the required type."""
     for name, member, wanted in _members(value, kind):
         if not _fits(member, wanted):
             return _fault(member, wanted, f"{path}.{name}" if path else str(name))
