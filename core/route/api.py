@@ -1,4 +1,4 @@
-"""What a plugin may touch of a name server."""
+"""The interface of a name server that plugins can use."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ if TYPE_CHECKING:
 
 
 class NameServerApi(Protocol):
-    """The surface of a name server for plugins: its settings and its tables. Everything belongs to the loop's thread."""
+    """A name server's settings and tables, as plugins can use them. Loop thread."""
 
     @property
     def config(self) -> NamesrvConfig:
-        """The settings that the name server was started with."""
+        """The settings with which the name server was started."""
         ...
 
     @property
     def routes(self) -> RouteInfoManager:
-        """Which broker has which topics, as they registered."""
+        """The registered brokers and their topics."""
         ...
 
     @property
     def kv(self) -> KVConfigManager:
-        """The key-value tables, such as that of ordered topics."""
+        """The key-value configuration, such as the order configuration of topics."""
         ...
 
     @property
     def address(self) -> str:
-        """The address that clients and brokers know, ``host:port``."""
+        """The address by which clients and brokers reach the name server, ``host:port``."""
         ...

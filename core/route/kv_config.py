@@ -15,23 +15,23 @@ from flintmq.core.limits import KV_CONFIG_ENTRIES_MAX, KV_CONFIG_MAX_BYTES
 from flintmq.core.response_code import ResponseCode
 
 ORDER_TOPIC_CONFIG: Final = "ORDER_TOPIC_CONFIG"
-"""The namespace of ordered topics: topic to ``broker-a:4;broker-b:4``."""
+"""The namespace of ordered topics; its keys are topics, its values order configurations such as ``broker-a:4;broker-b:4``."""
 
 
 class _StoredKeyValues(msgspec.Struct, rename="camel"):
-    """``kvConfig.json`` (``KVConfigSerializeWrapper``)."""
+    """The content of ``kvConfig.json`` (``KVConfigSerializeWrapper``)."""
 
     config_table: dict[str, dict[str, str]] = msgspec.field(default_factory=dict)
 
 
 class _Noted(msgspec.Struct, rename="camel"):
-    """What orders notes."""
+    """The member of a journal's note that gives its order."""
 
     data_version: DataVersion
 
 
 class _Note(msgspec.Struct, rename="camel"):
-    """One change; a value that is None is gone."""
+    """A change of one value; None deletes the value."""
 
     namespace: str
     key: str
@@ -43,25 +43,31 @@ def _size(namespace: str, key: str, value: str | None) -> int:
 
 
 class KVConfigManager(ConfigManager[dict[str, str]]):
-    """Values by namespace and key. Loop thread; a change is noted when the call returns, and survives a power cut once
-    :meth:`durable` has returned.
+    """The name server's key-value configuration (``KVConfigManager`` of RocketMQ), with values by namespace and key.
+
+    Loop thread. When a call returns, its change survives a kill; after :meth:`durable` it also survives a power failure.
 
     Args:
-        file: ``kvConfig.json``, or None to keep the table in memory.
-        journal: notes changes; None has the file written with each of them.
+        file: the file ``kvConfig.json``; None: the table is only in memory.
+        journal: the journal of changes; None: each change writes the whole file.
     """
 
     def __init__(self, file: JsonFile | None = None, journal: ConfigJournal | None = None) -> None:
         super().__init__(file, {}, journal)
         self._size_bytes = 0
         self._counter = 0
-        """Of the newest note: the file itself does not say how often the table has changed."""
+        """Change counter of the newest note; the file itself has no counter."""
 
     def __len__(self) -> int:
         return sum(map(len, self._table.values()))
 
     def put(self, namespace: str, key: str, value: str) -> None:
-        """Set a value. Raises StoreError, or RefusedError where there is no room for it, and changes nothing then."""
+        """Set a value.
+
+        Raises:
+            RefusedError: the configuration would exceed its maximum size; nothing has changed.
+            StoreError: the disk refused the write; nothing has changed.
+        """
         before = self.get(namespace, key)
         entries, size_bytes = len(self) + (before is None), self._size_bytes + _size(namespace, key, value)
         if before is not None:
@@ -94,16 +100,16 @@ class KVConfigManager(ConfigManager[dict[str, str]]):
             self._table.get(namespace, {}).pop(key, None)
 
     def get(self, namespace: str, key: str) -> str | None:
-        """Return a value, or None."""
+        """Return the value of a key; None if there is none."""
         return self._table.get(namespace, {}).get(key)
 
     def delete(self, namespace: str, key: str) -> None:
-        """Remove a value; a missing one is not an error. Raises StoreError, and changes nothing then."""
+        """Delete a value; a missing value is not an error. Raises StoreError if the disk refuses; nothing has changed then."""
         if key in self._table.get(namespace, {}):
             self._change(namespace, key, None)
 
     def list_namespace(self, namespace: str) -> dict[str, str] | None:
-        """Return all values of a namespace by key; None when the namespace does not exist."""
+        """Return all values of a namespace, keyed by key; None if the namespace does not exist."""
         values = self._table.get(namespace)
         return dict(values) if values is not None else None
 

@@ -1,4 +1,4 @@
-"""What a name server knows of brokers and topics, in the form of the wire."""
+"""A name server's data about brokers and topics, in the wire format."""
 
 from __future__ import annotations
 
@@ -27,55 +27,55 @@ class QueueData(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class BrokerData(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A master and its slaves, which share a name."""
+    """The addresses of a master and its slaves, which share a broker name."""
 
     broker_addrs: dict[Long, str] = field(default_factory=dict)
-    """Address by broker id; 0 is the master."""
+    """Addresses, keyed by broker id; id 0 is the master."""
     broker_name: str = ""
     cluster: str = ""
 
     def any_address(self) -> str | None:
-        """Return the master's address, or a slave's when no master is registered."""
+        """Return the master's address, or a slave's if no master is registered; None without any address."""
         if MASTER_ID in self.broker_addrs:
             return self.broker_addrs[MASTER_ID]
         return next(iter(self.broker_addrs.values()), None)
 
 
 class TopicRouteData(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Which brokers hold a topic: the answer to GET_ROUTEINFO_BY_TOPIC (105)."""
+    """The route of a topic (its queues and brokers): the answer to GET_ROUTEINFO_BY_TOPIC (105)."""
 
     broker_datas: list[BrokerData] = field(default_factory=list)
     filter_server_table: dict[str, list[str]] = field(default_factory=dict)
-    """Filter servers by broker address."""
+    """Filter servers, keyed by broker address."""
     order_topic_conf: str | None = None
-    """``broker-a:4;broker-b:4`` of an ordered topic; None of others."""
+    """Order configuration of an ordered topic, such as ``broker-a:4;broker-b:4``; None for other topics."""
     queue_datas: list[QueueData] = field(default_factory=list)
 
 
 class ClusterInfo(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Every broker and cluster: the answer to GET_BROKER_CLUSTER_INFO (106)."""
+    """All brokers and clusters: the answer to GET_BROKER_CLUSTER_INFO (106)."""
 
     broker_addr_table: dict[str, BrokerData] = field(default_factory=dict)
     cluster_addr_table: dict[str, list[str]] = field(default_factory=dict)
 
 
 class RegisterResult(msgspec.Struct, frozen=True):
-    """The answer to a broker that registers; both are None for a master."""
+    """The answer to a broker's registration; both values are None for a master."""
 
     ha_server_address: str | None = None
-    """Where a slave replicates from."""
+    """The address from which a slave replicates."""
     master_address: str | None = None
 
 
 class TopicQueueTable:
-    """Topic → broker name → queues (``topicQueueTable`` of RocketMQ). Loop thread."""
+    """The queues of all topics, keyed by topic and then by broker name (``topicQueueTable`` of RocketMQ). Loop thread."""
 
     def __init__(self) -> None:
         self._table: dict[str, dict[str, QueueData]] = {}
         self.size = 0
-        """How many topics all brokers have, each counted once for each of them."""
+        """Number of entries: each topic is counted once for each broker that has it."""
         self._wiped: set[str] = set()
-        """Brokers whose topics have no write permission, whatever the brokers register."""
+        """Names of brokers whose topics have no write permission, whatever the brokers register."""
 
     def put(self, broker_name: str, config: TopicConfig) -> None:
         """Add or replace a broker's queues of a topic."""
@@ -90,7 +90,7 @@ class TopicQueueTable:
         )
 
     def queues(self, topic: str) -> Mapping[str, QueueData]:
-        """Return the queues of a topic by broker name; empty when the topic is unknown."""
+        """Return the queues of a topic, keyed by broker name; empty if the topic is unknown."""
         return self._table.get(topic, {})
 
     def topics(self) -> list[str]:
@@ -98,26 +98,26 @@ class TopicQueueTable:
         return list(self._table)
 
     def topics_at(self, broker_names: Collection[str]) -> list[str]:
-        """Return the topics that have queues at one of some brokers."""
+        """Return the topics that have queues at any of some brokers."""
         wanted = set(broker_names)
         return [topic for topic, queues in self._table.items() if wanted & queues.keys()]
 
     def unit_topics(self) -> list[str]:
-        """Return the topics with the unit flag at some broker."""
+        """Return the topics that have the unit flag at any broker."""
         return self._flagged(lambda flag: bool(flag & UNIT_FLAG))
 
     def unit_sub_topics(self) -> list[str]:
-        """Return the topics with the unit subscription flag at some broker."""
+        """Return the topics that have the unit subscription flag at any broker."""
         return self._flagged(lambda flag: bool(flag & UNIT_SUB_FLAG))
 
     def unit_sub_ununit_topics(self) -> list[str]:
-        """Return the topics with the unit subscription flag and without the unit flag at some broker."""
+        """Return the topics that have the unit subscription flag, but not the unit flag, at any broker."""
         return self._flagged(lambda flag: bool(flag & UNIT_SUB_FLAG) and not flag & UNIT_FLAG)
 
     def wipe_write_perm(self, broker_name: str) -> int:
-        """Remove the write permission from every topic of a broker. Return how many topics it has.
+        """Remove the write permission from every topic of a broker; return the number of its topics.
 
-        Topics that it registers later have none either, until :meth:`add_write_perm` or :meth:`end_wipe`.
+        It also applies to topics that the broker registers later, until :meth:`add_write_perm` or :meth:`end_wipe`.
         """
         topics = self._set_perm(broker_name, lambda before: before & ~perm.WRITE)
         if topics:
@@ -125,16 +125,16 @@ class TopicQueueTable:
         return topics
 
     def add_write_perm(self, broker_name: str) -> int:
-        """Give every topic of a broker read and write permission and no other. Return how many topics it has."""
+        """Set the permission of every topic of a broker to read and write; return the number of its topics."""
         self.end_wipe(broker_name)
         return self._set_perm(broker_name, lambda before: perm.READ_WRITE)
 
     def end_wipe(self, broker_name: str) -> None:
-        """Take topics as the broker registers them from now on."""
+        """End the effect of :meth:`wipe_write_perm` on topics that the broker registers from now on."""
         self._wiped.discard(broker_name)
 
     def remove(self, topic: str, broker_names: Collection[str]) -> None:
-        """Remove the queues of a topic at some brokers, and the topic with the last of them."""
+        """Remove the queues of a topic at some brokers; a topic without queues is removed too."""
         queues = self._table.get(topic, {})
         for broker_name in list(broker_names):
             self.size -= queues.pop(broker_name, None) is not None
@@ -142,7 +142,7 @@ class TopicQueueTable:
             self._table.pop(topic, None)
 
     def keep_only(self, broker_name: str, topics: Collection[str]) -> None:
-        """Remove a broker's queues of all topics but some."""
+        """Remove a broker's queues of all topics except the given ones."""
         for topic in self.topics_at((broker_name,)):
             if topic not in topics:
                 self.remove(topic, (broker_name,))

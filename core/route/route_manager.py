@@ -1,7 +1,7 @@
 """The name server's tables (docs/internals/protocol.md, Name server).
 
-Topic to queues by broker name, broker name to addresses, cluster to broker names, and the live brokers by address. A broker
-is alive while its connection is open and it registers at least every 120 s.
+They map topics to queues by broker name, broker names to addresses, clusters to broker names, and addresses to live brokers. A
+broker is alive while its connection is open and it registers at least every 120 s.
 """
 
 from __future__ import annotations
@@ -41,25 +41,25 @@ def _full(text: str, measured: int) -> RefusedError:
 
 
 BROKER_EXPIRY_S = 120.0
-"""A broker that did not register for so long is forgotten."""
+"""Seconds without a registration after which a broker is removed."""
 
 
 LEFT_KEPT_S = 24 * 3600.0
-"""How long it is known which topics a broker had that has left: who reads everything must hear that some of it is away."""
+"""Seconds for which the topics of a removed broker are remembered, for readers that need to know of missing brokers."""
 LEFT_BROKERS_MAX = 100
 LEFT_TOPICS_MAX = REGISTERED_TOPICS_IN_ALL_MAX
-"""Of more brokers, or of more topics in all, those that left first are forgotten."""
+"""Maximum number of remembered topics of removed brokers; beyond it the brokers that left first are dropped."""
 
 
 class _LeftBroker(msgspec.Struct, frozen=True):
-    """A broker of which no process is registered any more."""
+    """A removed broker: no process is registered under its name any more."""
 
     at_s: float
     topics: frozenset[str]
 
 
 class _LiveBroker(msgspec.Struct):
-    """A broker process that registered."""
+    """A registered broker process."""
 
     last_update_s: float
     data_version: DataVersion
@@ -71,16 +71,16 @@ class _LiveBroker(msgspec.Struct):
 
 
 def _is_older(version: DataVersion, known: DataVersion) -> bool:
-    """Return whether a version is of an earlier state of the same table. A clock may be set back, a counter only grows."""
+    """Return whether a version is older than another of the same table. The counter decides, as a clock may be set back."""
     return version.counter < known.counter and version.timestamp_ms <= known.timestamp_ms
 
 
 class RouteInfoManager:
-    """Which brokers are alive, and which topics and addresses they have (``RouteInfoManager``). Loop thread.
+    """The live brokers with their topics and addresses (``RouteInfoManager`` of RocketMQ). Loop thread.
 
     Args:
-        clock: its monotonic side decides expiry.
-        expiry_s: how long a silent broker is kept.
+        clock: the clock, whose monotonic time decides expiry.
+        expiry_s: seconds without a registration after which a broker is removed.
     """
 
     def __init__(self, clock: Clock, *, expiry_s: float = BROKER_EXPIRY_S) -> None:
@@ -93,7 +93,7 @@ class RouteInfoManager:
         self._filter_servers: dict[str, list[str]] = {}
         self._left: dict[str, _LeftBroker] = {}
 
-    # --- brokers come and go ---
+    # --- registration ---
 
     def register(
         self,
@@ -110,29 +110,33 @@ class RouteInfoManager:
         advertised: Advertised = Advertised(),
         is_whole: bool = False,
     ) -> RegisterResult:
-        """Enter what a broker registers.
+        """Register a broker, or renew its registration; return the answer for the broker.
 
-        An address that is known under another id of the same name is moved: a slave was promoted. So is one that is known under
-        another name: the broker was renamed. Topics count only from the
-        master, and only when their version or the address is new. Those of an older version than the same connection brought
-        before do not count: they were on their way while the table changed.
+        An address that is known under another id of the same name is moved, because a slave was promoted. An address that is
+        known under another name is moved too, because the broker was renamed. Topics are taken only from the master, and only
+        if their version or the address is new. Topics with an older version than an earlier registration on the same connection
+        are ignored, because they were sent before the table changed.
 
         Args:
-            topics: the broker's topics; None when it sent none.
-            filter_servers: None leaves those known, an empty list removes them.
-            advertised: by which other addresses clients reach it.
-            is_whole: the topics are all that the broker has, so that others are removed, and a new connection's count whatever
-                their version. RocketMQ's brokers send single topics, too, and do not say which they do.
+            cluster, broker_name, broker_id, broker_address: identify the broker.
+            ha_server_address: the address from which slaves replicate.
+            channel: the broker's connection.
+            data_version: the version of the broker's topics.
+            topics: the broker's topics; None if it sent none.
+            filter_servers: the broker's filter servers; None: keep the known ones.
+            advertised: further addresses by which clients reach the broker.
+            is_whole: whether these are all topics of the broker. Then its other topics are removed, and on a new connection
+                they are taken whatever their version. RocketMQ's brokers also send single topics, without saying so.
 
         Raises:
-            RefusedError: there is no room for another broker, or for so many topics.
+            RefusedError: the name server's maximum number of brokers or topics would be exceeded.
         """
         topics = None if topics is None else list(topics)
         self._check_room(broker_name, broker_address, channel, 0 if topics is None else len(topics))
         before = self._live.get(broker_address)
-        if before is not None and before.broker_name != broker_name:  # nobody would ever forget the name that it had
+        if before is not None and before.broker_name != broker_name:  # otherwise the old name would never be removed
             self._remove_address(before.broker_name, broker_address)
-            self._left.pop(before.broker_name, None)  # it is here, by another name
+            self._left.pop(before.broker_name, None)  # it has not left; it has another name
         self._clusters.setdefault(cluster, {})[broker_name] = None
         addresses, is_new = self._enter_address(cluster, broker_name, broker_id, broker_address)
         self._left.pop(broker_name, None)
@@ -146,7 +150,7 @@ class RouteInfoManager:
                 broker_id=broker_id,
             )
         if broker_id == MASTER_ID and (is_new or live is None):
-            self.topics.end_wipe(broker_name)  # it has been away since
+            self.topics.end_wipe(broker_name)  # the broker was away in between, which ends the wipe
         is_same_channel = live is not None and live.channel is channel
         if live is not None and is_same_channel and _is_older(data_version, live.data_version):
             topics, data_version = None, live.data_version
@@ -160,7 +164,7 @@ class RouteInfoManager:
         return self._result_for(broker_id, addresses)
 
     def _enter_address(self, cluster: str, name: str, broker_id: int, address: str) -> tuple[dict[int, str], bool]:
-        """Enter an address of a broker; return all of that name by id, and whether this one is new under its id."""
+        """Set an address of a broker; return all addresses of its name by id, and whether this one is new under its id."""
         known = self._brokers.get(name)
         addresses = dict(known.broker_addrs) if known is not None else {}
         for other_id in [i for i, other in addresses.items() if other == address and i != broker_id]:
@@ -203,7 +207,7 @@ class RouteInfoManager:
             raise _full(f"{text} {REGISTERED_TOPICS_IN_ALL_MAX}", size)
 
     def _leave_cluster(self, known: BrokerData | None, cluster: str) -> None:
-        """Remove a broker name that moved to another cluster from the one it was in."""
+        """Remove a broker name from its earlier cluster, if it has moved to another one."""
         if known is not None and known.cluster != cluster:
             self._remove_from_cluster(known)
 
@@ -223,23 +227,23 @@ class RouteInfoManager:
         return RegisterResult(master.ha_server_address, master_address)
 
     def is_data_version_changed(self, broker_address: str, data_version: DataVersion) -> bool:
-        """Return whether this is not the version the broker last registered with; true when it never registered."""
+        """Return whether a version differs from the broker's last registered one; True if the broker never registered."""
         known = self.data_version(broker_address)
         return known is None or known != data_version
 
     def data_version(self, broker_address: str) -> DataVersion | None:
-        """Return the version a broker last registered with."""
+        """Return the version of a broker's last registration; None if it is not registered."""
         live = self._live.get(broker_address)
         return live.data_version if live is not None else None
 
     def touch(self, broker_address: str) -> None:
-        """Note that a broker is alive (QUERY_DATA_VERSION without a change)."""
+        """Renew the time of a broker's last registration, after a QUERY_DATA_VERSION request without a change."""
         live = self._live.get(broker_address)
         if live is not None:
             live.last_update_s = self._clock.monotonic_s()
 
     def unregister(self, *, cluster: str, broker_name: str, broker_id: int, broker_address: str) -> None:
-        """Remove a broker that leaves; entries under other names stay."""
+        """Remove a broker that unregisters; entries of other broker names stay."""
         live = self._live.get(broker_address)
         if live is not None and live.broker_name == broker_name:
             self._forget(broker_address)
@@ -247,14 +251,14 @@ class RouteInfoManager:
             self._remove_address(broker_name, broker_address)
 
     def close_channel(self, channel: Channel) -> list[str]:
-        """Remove the brokers that last registered over a connection that closed. Return their addresses."""
+        """Remove the brokers whose last registration came over a closed connection; return their addresses."""
         gone = [address for address, live in self._live.items() if live.channel is channel]
         for address in gone:
             self._forget(address)
         return gone
 
     def remove_expired(self) -> list[Channel]:
-        """Remove the brokers that did not register in time. Return their connections, which the caller closes."""
+        """Remove the brokers that have not registered in time; return their connections, which the caller must close."""
         oldest_s = self._clock.monotonic_s() - self._expiry_s
         expired = [(address, live) for address, live in self._live.items() if live.last_update_s < oldest_s]
         for address, _ in expired:
@@ -292,10 +296,10 @@ class RouteInfoManager:
             del self._left[next(iter(self._left))]
         self.topics.remove_broker(broker_name)
 
-    # --- questions ---
+    # --- queries ---
 
     def pick_up_topic_route_data(self, topic: str, viewpoint: Viewpoint = HERE) -> TopicRouteData | None:
-        """Return which brokers hold a topic, with their addresses for a viewpoint; None when no live broker has it."""
+        """Return the route of a topic, with addresses for a viewpoint (a client's network); None if no live broker has it."""
         queues = self.topics.queues(topic)
         brokers = [self._brokers[name] for name in queues if name in self._brokers]
         if not brokers:
@@ -309,12 +313,12 @@ class RouteInfoManager:
         )
 
     def left_brokers(self, topic: str) -> list[str]:
-        """Return the brokers that had a topic and have left, for at most :data:`LEFT_KEPT_S`."""
+        """Return the names of brokers that had a topic and were removed within the last :data:`LEFT_KEPT_S` seconds."""
         oldest_s = self._clock.monotonic_s() - LEFT_KEPT_S
         return sorted(name for name, left in self._left.items() if left.at_s >= oldest_s and topic in left.topics)
 
     def _seen(self, broker: BrokerData, viewpoint: Viewpoint) -> BrokerData:
-        """Return a broker with the addresses by which clients of a viewpoint reach it."""
+        """Return a broker's data with the addresses by which clients of a viewpoint reach it."""
         addresses = {number: self._address(address, viewpoint) for number, address in broker.broker_addrs.items()}
         return replace(broker, broker_addrs=addresses) if addresses != broker.broker_addrs else broker
 
@@ -323,23 +327,23 @@ class RouteInfoManager:
         return live.advertised.address(registered, viewpoint) if live is not None else registered
 
     def cluster_info(self, viewpoint: Viewpoint = HERE) -> ClusterInfo:
-        """Return every broker, with its addresses for a viewpoint, and every cluster."""
+        """Return all brokers, with their addresses for a viewpoint, and all clusters."""
         return ClusterInfo(
             broker_addr_table={name: self._seen(broker, viewpoint) for name, broker in self._brokers.items()},
             cluster_addr_table={cluster: list(names) for cluster, names in self._clusters.items()},
         )
 
     def topics_by_cluster(self, cluster: str) -> list[str]:
-        """Return the topics that a broker of the cluster has."""
+        """Return the topics of all brokers of a cluster."""
         return self.topics.topics_at(self._clusters.get(cluster, {}))
 
     def system_topics(self, viewpoint: Viewpoint = HERE) -> tuple[list[str], str | None]:
-        """Return the names of clusters and brokers, which are topics too, and the address of some broker."""
+        """Return the names of clusters and brokers, which are also topics, and the address of any broker."""
         names = list(dict.fromkeys([*self._clusters, *self._brokers]))
         address = next((a for broker in self._brokers.values() if (a := broker.any_address())), None)
         return names, self._address(address, viewpoint) if address is not None else None
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
-        """Forget a topic, everywhere or at the brokers of one cluster."""
+        """Remove a topic at all brokers, or at the brokers of one cluster."""
         self.topics.remove(topic, self._clusters.get(cluster, {}) if cluster else self.topics.queues(topic))
         self._left = {name: replace(left, topics=left.topics - {topic}) for name, left in self._left.items()}
