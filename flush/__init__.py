@@ -1,13 +1,13 @@
-"""Flush services: when appended bytes become durable (docs/internals/algorithms.md, Flush strategies).
+"""The built-in flush strategies, which decide when appended records become durable.
 
 ========================  ===========================================================  =============
-strategy                  what an acknowledgement means                                module
+strategy                  state of an acknowledged message                             module
 ========================  ===========================================================  =============
-``group_commit``          synced to disk; one sync serves all that wait                group_commit
-``flush_real_time``       in the page cache; synced every so often                     real_time
+``group_commit``          synced to disk; one sync serves all waiting sends            group_commit
+``flush_real_time``       in the page cache; synced regularly                          real_time
 ``commit_real_time``      in the transient store pool; committed, then synced, later   real_time
 ========================  ===========================================================  =============
 
-All of them are built of :mod:`.service_thread` (a stoppable thread whose work is a plain method, and the counters of syncs) and
-:mod:`flintmq.core.waiters` (promises of durability).
+They use :mod:`.service_thread` (a stoppable thread whose work is a plain method, and counters of syncs) and
+:mod:`flintmq.core.waiters` (waiters for durability). See docs/internals/algorithms.md, Flush strategies.
 """

@@ -1,4 +1,4 @@
-"""Group commit: an acknowledgement means that the message is synced, and one sync serves all waiters.
+"""Group commit (``GroupCommitService`` of RocketMQ): a message is acknowledged after a sync, and one sync serves all waiters.
 
 ::
 
@@ -6,9 +6,9 @@
     submit ──► list ──► sync, then complete all ≤ flushed
                  └───────────────────────────────────► TIMEOUT after sync_flush_timeout_ms, even while the sync hangs
 
-While a sync runs, new waiters gather; the next sync takes all of them. Each waiter ends in exactly one of three ways:
-FLUSHED after the sync, TIMEOUT by the watcher, FENCED when a sync fails or the service stops. The first failure is
-final: no retry, because after a failed sync the kernel may call lost pages clean.
+While a sync runs, new waiters gather; the next sync serves all of them. Each waiter ends in exactly one of three ways: FLUSHED
+after the sync, TIMEOUT by the watcher, or FENCED if a sync fails or the service stops. The first failure is final. There is no
+retry, because after a failed sync the kernel may mark lost pages as clean.
 
 See docs/internals/algorithms.md, Flush strategies; docs/internals/reliability.md, Disk.
 """
@@ -26,15 +26,15 @@ from flintmq.flush.service_thread import ServiceThread, SyncCounter
 
 _LOG = event_log("flintmq.flush")
 IDLE_ROUNDS: Final = 100
-"""After so many rounds with nothing to do (a second, by default) the service looks ten times less often.
+"""Number of rounds without work (a second, by default) after which the service makes rounds ten times less often.
 
-Every append is submitted, and that wakes it at once: the rounds are for bytes that were not submitted. 100 of them a second
-cost half a percent of a core for nothing."""
+Every append is submitted, which wakes the service at once. The rounds are only for bytes that were not submitted, and 100
+rounds a second would cost half a percent of a core."""
 IDLE_FACTOR: Final = 10
 
 
 class GroupCommitSettings(Protocol):
-    """The part of ``flush.group_commit``."""
+    """The settings of the strategy, from the section ``flush.group_commit``."""
 
     @property
     def sync_flush_timeout_ms(self) -> int: ...
@@ -44,21 +44,21 @@ class GroupCommitSettings(Protocol):
 
 
 class GroupCommit(ServiceThread):
-    """A flush service that acknowledges after the sync.
+    """A flush service that acknowledges messages after the sync.
 
-    A plugin may derive from it and override :meth:`gather` to let more waiters come together; :attr:`waiting` and
-    :attr:`last_sync_s` are there to decide by, and :meth:`pause` to wait with.
+    A plugin can derive from it and override :meth:`gather` to wait for more waiters before a sync. It can use :attr:`waiting`
+    and :attr:`last_sync_s` to decide, and :meth:`pause` to wait.
 
     Args:
-        context: the log, the clock and settings with ``sync_flush_timeout_ms`` (how long a waiter waits) and
-            ``interval_ms`` (how often bytes without a waiter are synced).
+        context: the log, the clock, and settings with ``sync_flush_timeout_ms`` (the maximum wait) and ``interval_ms`` (the
+            interval at which bytes without a waiter are synced).
     """
 
     def __init__(self, context: FlushContext[GroupCommitSettings]) -> None:
         super().__init__("flintmq-group-commit", context.clock)
         settings = context.settings
         self._log = context.log
-        # An interval of 0 would be a busy loop: a round without requests is worth no more than one a millisecond.
+        # An interval of 0 would be a busy loop, so rounds without requests come at most once a millisecond.
         self._interval_s = max(settings.interval_ms, 1) / 1000
         self._timeout_s = settings.sync_flush_timeout_ms / 1000
         self._waiters = PendingWaiters()
@@ -74,16 +74,16 @@ class GroupCommit(ServiceThread):
 
     @property
     def waiting(self) -> int:
-        """Return how many wait at this moment. Any thread."""
+        """The number of waiters at this moment. Any thread."""
         return len(self._waiters)
 
     @property
     def last_sync_s(self) -> float:
-        """Return how long the newest sync took, 0 before the first. Any thread."""
+        """The duration of the latest sync in seconds; 0 before the first. Any thread."""
         return self._syncs.last_sync_s
 
     def submit(self, end_offset_bytes: int) -> FlushWaiter:
-        """Return a waiter for a position, and wake the flush thread. Loop thread; does not block."""
+        """Return a waiter for the sync up to a physical offset, and wake the flush thread. Loop thread; does not block."""
         waiters = self._waiters
         if waiters.closed:
             waiters.count_completed()
@@ -104,10 +104,10 @@ class GroupCommit(ServiceThread):
         self._watcher.start()
 
     def stop(self) -> None:
-        """Sync the rest, complete every waiter and end the threads. Idempotent.
+        """Sync the rest, complete every waiter, and end the threads. Idempotent.
 
-        A sync that hangs is waited for no longer than a waiter would (``sync_flush_timeout_ms``); a waiter that is still
-        pending then is FENCED, and the thread is left to the operating system.
+        It waits for a hanging sync at most ``sync_flush_timeout_ms``. Waiters that are still pending then are FENCED, and the
+        thread is left running.
         """
         if not self.end(self._timeout_s):
             _LOG.critical(
@@ -119,10 +119,10 @@ class GroupCommit(ServiceThread):
         self._watcher.end()
 
     def gather(self) -> None:
-        """Return at once; a subclass may wait here, on the flush thread, before a sync that a waiter needs."""
+        """Do nothing; a subclass may wait here for more waiters before a sync. Flush thread."""
 
     def run_once(self, now_s: float) -> None:
-        """Sync once for all waiters of this moment, or for dirty bytes without a waiter."""
+        """Sync once for all current waiters, or for unsynced bytes without a waiter."""
         if self._failure is not None:
             return
         if self._waiters.newest_end_bytes:
@@ -135,7 +135,7 @@ class GroupCommit(ServiceThread):
         self._sync_to(target_bytes)
 
     def wait_s(self, now_s: float) -> float | None:
-        """Return the interval, which is longer after a time without work; None once fenced."""
+        """Return the seconds until the next round, which are more after a time without work; None if fenced."""
         if self._failure is not None:
             return None
         return self._interval_s * (IDLE_FACTOR if self._idle_rounds >= IDLE_ROUNDS else 1)
@@ -152,7 +152,7 @@ class GroupCommit(ServiceThread):
             self.put_off(error)
             return
         except Exception as error:
-            # Whatever it was, it is unknown what is on disk now: the only safe answer is to acknowledge nothing more.
+            # After any error the state of the disk is unknown: acknowledge nothing from now on.
             self._failure = error
             left = self._waiters.close()
             _LOG.critical(
@@ -168,9 +168,9 @@ class GroupCommit(ServiceThread):
 
 
 class DeadlineWatcher(ServiceThread):
-    """Ends overdue waits on a thread of its own, because the flush thread may hang in a sync.
+    """Completes overdue waiters with TIMEOUT, on a separate thread, because the flush thread may hang in a sync.
 
-    It sleeps until the oldest deadline: under load it looks every few seconds, and idle it does not wake at all.
+    It sleeps until the earliest deadline: under load it wakes every few seconds, and without waiters not at all.
     """
 
     def __init__(self, context: FlushContext[object], waiters: PendingWaiters) -> None:
@@ -180,7 +180,7 @@ class DeadlineWatcher(ServiceThread):
         self._next_deadline_s: float | None = None
 
     def arm(self) -> None:
-        """Wake the watcher if it watches nothing; called on the loop thread after a waiter was added."""
+        """Wake the watcher if it has no deadline; called on the loop thread after a waiter was added."""
         if not self._armed:
             self._armed = True
             self.wakeup()
@@ -189,7 +189,7 @@ class DeadlineWatcher(ServiceThread):
         self._next_deadline_s = self._waiters.complete_expired(now_s)
         if self._next_deadline_s is None:
             self._armed = False
-            # A waiter may have come between the look and the line above, and have found the watcher armed.
+            # A waiter may have been added before the line above, while the watcher still counted as armed: check again.
             if len(self._waiters):
                 self._armed = True
                 self._next_deadline_s = self._waiters.complete_expired(now_s)
@@ -199,10 +199,10 @@ class DeadlineWatcher(ServiceThread):
 
 
 class PendingWaiters:
-    """Waiters in the order they were submitted. Thread-safe; callbacks always run outside its lock.
+    """The pending waiters, in the order of their submits. Thread-safe; callbacks always run outside its lock.
 
-    One lock, held for a list operation, is cheaper here than anything cleverer: the common case (one sync covers all)
-    swaps the whole list. Once closed it hands out :data:`~flintmq.core.waiters.FENCED`, so no waiter can be left behind.
+    A simple lock around list operations is fastest here, because in the common case one sync covers all waiters and the whole
+    list is swapped. After :meth:`close` it returns :data:`~flintmq.core.waiters.FENCED`, so that no waiter stays pending.
     """
 
     def __init__(self) -> None:
@@ -216,7 +216,7 @@ class PendingWaiters:
 
     @property
     def newest_end_bytes(self) -> int:
-        """Return the furthest position that is waited for; 0 without a waiter."""
+        """The largest physical offset that a waiter waits for; 0 without a waiter."""
         return self._newest_end_bytes
 
     @property
@@ -225,19 +225,19 @@ class PendingWaiters:
 
     @property
     def completed(self) -> int:
-        """Return how many waiters have been completed, with any status."""
+        """The number of completed waiters, with any status."""
         return self._completed
 
     @property
     def timeouts(self) -> int:
-        """Return how many waiters ended with TIMEOUT."""
+        """The number of waiters that ended with TIMEOUT."""
         return self._timeouts
 
     def __len__(self) -> int:
         return len(self._pending)
 
     def add(self, end_offset_bytes: int, deadline_s: float) -> PendingWaiter | CompletedWaiter:
-        """Return a new pending waiter; FENCED once closed."""
+        """Return a new pending waiter; FENCED after :meth:`close`."""
         waiter = PendingWaiter(end_offset_bytes, deadline_s, self._waiter_lock)
         with self._lock:
             if self._closed:
@@ -249,12 +249,12 @@ class PendingWaiters:
         return waiter
 
     def count_completed(self) -> None:
-        """Count a waiter that was complete when it was made."""
+        """Count a waiter that was already complete when it was created."""
         with self._lock:
             self._completed += 1
 
     def complete_flushed(self, flushed_offset_bytes: int) -> int:
-        """Complete the waiters up to this position with FLUSHED. Return how many."""
+        """Complete the waiters up to a physical offset with FLUSHED; return their number."""
         with self._lock:
             if self._newest_end_bytes <= flushed_offset_bytes:
                 done, self._pending = self._pending, []
@@ -269,7 +269,7 @@ class PendingWaiters:
         return len(done)
 
     def complete_expired(self, now_s: float) -> float | None:
-        """Complete the waiters whose deadline has passed with TIMEOUT. Return the next deadline, None without a waiter."""
+        """Complete overdue waiters with TIMEOUT; return the next deadline, or None if no waiter is left."""
         with self._lock:
             expired = [w for w in self._pending if w.deadline_s <= now_s]
             if expired:
@@ -282,7 +282,7 @@ class PendingWaiters:
         return next_deadline_s
 
     def close(self) -> int:
-        """Complete all pending waiters with FENCED, and every later one. Return how many were pending."""
+        """Complete all pending waiters with FENCED, and all later ones too; return the number of pending ones."""
         with self._lock:
             self._closed = True
             left, self._pending = self._pending, []

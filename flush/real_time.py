@@ -1,14 +1,15 @@
-"""Acknowledge before the sync: flush in real time, and commit in real time, which appends to the transient store pool first.
+"""Flush strategies that acknowledge before the sync: ``FlushRealTimeService`` and ``CommitRealTimeService`` of RocketMQ.
 
 ======================  =============================  ================================================================
-strategy                an acknowledgement means       what can be lost
+strategy                acknowledged messages are      possible loss
 ======================  =============================  ================================================================
-``flush_real_time``     in the page cache              by a killed process nothing; by a power cut up to an interval when
+``flush_real_time``     in the page cache              killed process: nothing; power failure: up to the interval if
                                                        ``least_pages`` are dirty, else up to the thorough interval
-``commit_real_time``    in the broker's own memory     by a killed process up to the commit interval as well
+``commit_real_time``    in the broker's own memory     also if the process is killed: up to the commit interval
 ======================  =============================  ================================================================
 
-What is appended to the pool becomes readable when it is committed to the files, some 10 ms later under load; the sync follows.
+Records appended to the pool become readable when they are committed to the files, about 10 ms later under load. The sync
+follows later.
 
 See docs/internals/algorithms.md, Flush strategies; docs/internals/reliability.md, Acknowledgements.
 """
@@ -28,22 +29,22 @@ from flintmq.flush.service_thread import ServiceThread, SyncCounter
 _LOG = event_log("flintmq.flush")
 
 STOP_ROUNDS: Final = 10
-"""A stop tries this often to get everything to disk, as RocketMQ does; each round handles every file."""
+"""Maximum number of rounds in which a stop tries to write everything to disk, as in RocketMQ; each round handles all files."""
 _PAGE_BYTES: Final = 4096
 
 
 class PagedThread(ServiceThread):
-    """Works every interval, or sooner when woken: with enough pages, or whatever there is after the thorough interval.
+    """A thread that commits or syncs at an interval, or sooner if woken; the base class of both strategies.
 
-    A failure ends the work for good.
+    An ordinary round works only if enough pages are dirty; a thorough round always works. After a failure no round works.
 
     Args:
-        name: of the thread.
-        doing: the work, for the log.
-        clock: for the thorough interval and the statistics.
-        interval_ms: time between two rounds.
-        least_pages: a round works when so many 4 KiB pages are dirty.
-        thorough_interval_ms: after this long a round works whatever is dirty.
+        name: the name of the thread.
+        doing: the name of the work, for the log.
+        clock: the clock of the thorough interval and the statistics.
+        interval_ms: the time between two rounds.
+        least_pages: the number of dirty 4 KiB pages from which an ordinary round works.
+        thorough_interval_ms: the time between two thorough rounds.
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class PagedThread(ServiceThread):
         raise NotImplementedError
 
     def work(self, least_pages: int) -> None:
-        """Do what is due of this moment, file after file."""
+        """Commit or sync the current bytes, file after file, if at least ``least_pages`` are dirty."""
         raise NotImplementedError
 
     def run_once(self, now_s: float) -> None:
@@ -82,7 +83,7 @@ class PagedThread(ServiceThread):
         return None if self.failure is not None else self._interval_s
 
     def flush_soon(self) -> None:
-        """Have the next round work on whatever there is, and begin it now. Any thread."""
+        """Start a thorough round now. Any thread."""
         self._last_thorough_s = None
         self.wakeup()
 
@@ -113,7 +114,7 @@ class PagedThread(ServiceThread):
 
 
 class Flusher(PagedThread):
-    """Syncs what is committed; see :class:`PagedThread` for the arguments."""
+    """A thread that syncs committed bytes; see :class:`PagedThread` for the arguments."""
 
     def __init__(
         self, log: FlushableLog, clock: Clock, *, interval_ms: int, least_pages: int, thorough_interval_ms: int
@@ -138,11 +139,11 @@ class Flusher(PagedThread):
 
 
 class FlushRealTime(Flusher):
-    """A flush service that acknowledges before the sync.
+    """A flush service that acknowledges messages before the sync.
 
     Args:
-        context: the log, the clock and settings with ``interval_ms``, ``least_pages``, ``thorough_interval_ms`` and
-            ``timed`` (True: strictly every interval; False: every append wakes the flush thread as well).
+        context: the log, the clock, and settings with ``interval_ms``, ``least_pages``, ``thorough_interval_ms`` and
+            ``timed`` (True: rounds only at the interval; False: every append also wakes the flush thread).
     """
 
     def __init__(self, context: FlushContext[FlushRealTimeSection]) -> None:
@@ -162,7 +163,7 @@ class FlushRealTime(Flusher):
         self.end()
 
     def submit(self, end_offset_bytes: int) -> FlushWaiter:
-        """Return a waiter that is done at once, with FENCED after a failed sync and after ``stop``. Loop thread."""
+        """Return a completed waiter: FLUSHED, or FENCED after a failed sync or a ``stop``. Loop thread."""
         self._submits += 1
         if self.failure is not None or self.stopping:
             return FENCED
@@ -175,17 +176,19 @@ class FlushRealTime(Flusher):
 
 
 class CommitRealTime(PagedThread):
-    """A flush service for the transient store pool: one thread commits, a second one syncs what was committed.
+    """A flush service for the transient store pool: one thread commits, and a second thread syncs committed bytes.
 
     Args:
-        context: the log, the clock and settings with ``interval_ms``, ``least_pages``, ``thorough_interval_ms`` for the
-            commits and the same three with ``flush_`` before them for the syncs, with ``flush_timed`` (True: strictly every
-            interval; False: every commit wakes the flush thread as well).
+        context: the log, the clock, and settings with ``interval_ms``, ``least_pages`` and ``thorough_interval_ms`` for the
+            commits, the same three with the prefix ``flush_`` for the syncs, and ``flush_timed`` (True: syncs only at the
+            interval; False: every commit also wakes the flush thread).
     """
 
     rest_s = 0.01
-    """Under load each append would lead to a commit of its own; two thousand a second took the loop a fifth of its time,
-    because each hands the interpreter lock to the other thread and back."""
+    """Pause after each commit, in seconds, so that commits under load cover several appends.
+
+    Two thousand commits a second would take a fifth of the event loop's time, because each passes the interpreter lock to the
+    other thread and back."""
 
     def __init__(self, context: FlushContext[CommitRealTimeSection]) -> None:
         settings = context.settings
@@ -202,7 +205,7 @@ class CommitRealTime(PagedThread):
         self._flush_timed = settings.flush_timed
         self._submits = 0
         self._is_wanted = False
-        """Whether somebody waits for the sync of what is committed next."""
+        """Whether :meth:`flush_soon` has requested a sync after the next commit."""
         self.flusher = Flusher(
             context.log,
             context.clock,
@@ -230,9 +233,9 @@ class CommitRealTime(PagedThread):
         self.flusher.end()
 
     def submit(self, end_offset_bytes: int) -> FlushWaiter:
-        """Return a waiter that is done at once, with FENCED after a failure and after ``stop``. Loop thread.
+        """Return a completed waiter: FLUSHED, or FENCED after a failure or a ``stop``. Loop thread.
 
-        Wakes the commit thread only when a round would commit anyway, so that small appends do not pay for a wake-up.
+        It wakes the commit thread only if an ordinary round would commit, so that small appends do not pay for a wake-up.
         """
         self._submits += 1
         if self.stopping or self.failure is not None:
@@ -246,7 +249,7 @@ class CommitRealTime(PagedThread):
         return self.flusher.counter.statistics(self._submits, 0)
 
     def work(self, least_pages: int) -> None:
-        """Commit file after file up to what was written when the round began, and wake the flusher where that is asked for."""
+        """Commit file after file, up to the bytes written when the round began; wake the flusher if that is requested."""
         target_bytes = self._log.wrote_offset_bytes
         committed_bytes = self._log.committed_offset_bytes
         is_wanted, self._is_wanted = self._is_wanted, False

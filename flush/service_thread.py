@@ -1,7 +1,7 @@
-"""A stoppable thread with a wake-up: what RocketMQ calls a ServiceThread.
+"""A stoppable thread that can be woken (``ServiceThread`` of RocketMQ).
 
-The work is in :meth:`ServiceThread.run_once`, which takes the time as an argument and waits for nothing: tests call it
-directly, with any time they like, and need no thread and no sleep. The loop around it is all that is left to the thread.
+The work is in :meth:`ServiceThread.run_once`, which takes the time as an argument and does not wait. Tests call it directly
+with any time, without a thread or a sleep. The thread only runs the loop around it.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ _LOG = event_log("flintmq.flush")
 
 
 class ServiceThread:
-    """Calls ``run_once`` whenever it is woken, and when :meth:`wait_s` seconds are over.
+    """A thread that calls :meth:`run_once` when it is woken, and after :meth:`wait_s` seconds.
 
-    The wake-up is a bare lock used as a binary semaphore: cheaper than ``threading.Event`` on both sides, and the
-    loop thread pays it once per append. Any number of wake-ups during one round lead to one more round.
+    The wake-up is a lock that is used as a binary semaphore, because that is faster than ``threading.Event``, and the loop
+    thread wakes it at each append. Any number of wake-ups during a round cause one more round.
     """
 
     rest_s = 0.0
-    """How long the thread rests after each round, whatever wakes it meanwhile: for work that is cheaper by the heap."""
+    """Pause after each round in seconds, even if the thread is woken; for work that is cheaper in larger batches."""
 
     def __init__(self, name: str, clock: Clock) -> None:
         self._name = name
@@ -38,17 +38,17 @@ class ServiceThread:
         self._thread: threading.Thread | None = None
 
     def run_once(self, now_s: float) -> None:
-        """Do one round of work at the given monotonic time. May block in a sync; handles its own errors."""
+        """Do one round of work at a monotonic time. It may block in a sync, and must handle its errors."""
         raise NotImplementedError
 
     def wait_s(self, now_s: float) -> float | None:
-        """Return the seconds until the next round if the thread is not woken; None waits for a wake-up alone."""
+        """Return the seconds until the next round if the thread is not woken; None: wait for a wake-up only."""
         raise NotImplementedError
 
     def put_off(self, error: StoreExhaustedError | None) -> None:
-        """Note that a round could do nothing for want of descriptors, or with None that one could: logged when it changes.
+        """Record that a round could not work because the process has no descriptor left, or (None) that one could.
 
-        Nothing has failed then: the next round does the work, and the waiters go on waiting.
+        A change is logged. It is not a failure: waiters keep waiting, and the next round tries again.
         """
         if error is not None and not self._is_exhausted:
             _LOG.error(
@@ -60,7 +60,7 @@ class ServiceThread:
         self._is_exhausted = error is not None
 
     def finish(self) -> None:
-        """Do the last work before the thread ends; runs exactly once, also when the thread was never started."""
+        """Do the last work before the thread ends; called exactly once, even if the thread was never started."""
 
     @property
     def stopping(self) -> bool:
@@ -70,31 +70,31 @@ class ServiceThread:
     def start(self) -> None:
         """Start the thread; a second call, or one after ``end``, does nothing."""
         if self._thread is None and not self.stopping:
-            # A daemon, so that a sync that hangs for ever cannot keep the interpreter from exiting.
+            # A daemon thread, so that a sync that hangs cannot keep the interpreter from exiting.
             self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
             self._thread.start()
 
     def wakeup(self) -> None:
-        """Ask for a round soon. Any thread; never blocks."""
+        """Request a round now. Any thread; never blocks."""
         if self._signal.locked():
             try:
                 self._signal.release()
             except RuntimeError:
-                # Another thread released it in between: the thread is awake, which is all we want.
+                # Another thread has released the lock in between, so the thread is already woken.
                 return
 
     def pause(self, seconds: float) -> None:
-        """Sleep in the thread; return early when it is asked to stop."""
+        """Sleep on this thread; return early if :meth:`end` is called."""
         self._stop_requested.wait(seconds)
 
     def end(self, timeout_s: float | None = None) -> bool:
         """End the thread after its current round and :meth:`finish`. Idempotent; any thread but its own.
 
         Args:
-            timeout_s: how long to wait for it; None waits as long as it takes.
+            timeout_s: the maximum time to wait for the end; None: no limit.
 
         Returns:
-            False when it still runs after that time (a sync that hangs).
+            False if the thread still runs after that time, because a sync hangs.
         """
         self._stop_requested.set()
         self.wakeup()
@@ -123,7 +123,7 @@ class ServiceThread:
 
 
 class SyncCounter:
-    """Calls ``log.flush`` and counts what it did. Flush thread only; reading the counters is safe from any thread."""
+    """Calls ``log.flush``, and counts syncs, bytes and time. Flush thread only; any thread can read the counters."""
 
     def __init__(self, log: FlushableLog, clock: Clock) -> None:
         self._log = log
@@ -132,7 +132,7 @@ class SyncCounter:
         self._synced_bytes = 0
         self._sync_time_s = 0.0
         self.last_sync_s = 0.0
-        """How long the newest sync that moved the position took."""
+        """Duration in seconds of the latest sync that moved the flushed position."""
 
     def flush(self, least_pages: int) -> int:
         """Call ``log.flush``, measure it, and return the flushed position."""
@@ -147,9 +147,9 @@ class SyncCounter:
         return flushed_bytes
 
     def flush_to(self, target_bytes: int, least_pages: int = 0) -> int:
-        """Flush until the target is reached or a call makes no progress: a call handles one file.
+        """Call :meth:`flush` until the target is reached or a call makes no progress; each call handles one file.
 
-        The target is fixed beforehand: chasing the written position would never end under load.
+        The target is fixed at the start, because following the written position would never end under load.
         """
         flushed_bytes = self._log.flushed_offset_bytes
         while flushed_bytes < target_bytes:

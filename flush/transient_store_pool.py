@@ -1,4 +1,4 @@
-"""The transient store pool: buffers of one commit log file each, off the page cache.
+"""The transient store pool (``TransientStorePool`` of RocketMQ): memory buffers of the size of a commit log file.
 
 See docs/internals/algorithms.md, Mapped files.
 """
@@ -13,14 +13,13 @@ import threading
 class AnonymousBufferPool:
     """A fixed number of buffers in anonymous memory. Thread-safe.
 
-    Memory is taken page by page as it is written, so an unused pool costs nothing. What one file left in a buffer is gone
-    before the next file borrows it: on Linux the pages are handed back to the kernel, which gives zeroed ones; elsewhere
-    they are overwritten. Stale bytes can therefore never be read as records, even by a reader that overruns the committed
-    position: zeros have no record's magic code.
+    Memory is allocated page by page when it is written, so an unused pool costs nothing. A buffer is zeroed before the next
+    file borrows it: on Linux the pages are returned to the kernel, which provides zeroed pages; elsewhere they are overwritten.
+    So old bytes can never be read as records, even by a reader that passes the committed position, because zeros have no magic.
 
     Args:
-        buffers: how many.
-        bytes_each: the size of a commit log file.
+        buffers: the number of buffers.
+        bytes_each: the size of a buffer, which is the size of a commit log file.
     """
 
     def __init__(self, buffers: int, bytes_each: int) -> None:
@@ -39,7 +38,7 @@ class AnonymousBufferPool:
         return len(self._free)
 
     def borrow(self) -> memoryview | None:
-        """Return a buffer of zeros, or None when all are taken or the pool is closed."""
+        """Return a buffer of zeros; None if all are in use, or the pool is closed."""
         with self._lock:
             if not self._free:
                 return None
@@ -48,10 +47,10 @@ class AnonymousBufferPool:
             return entry[0]
 
     def give_back(self, buffer: memoryview) -> None:
-        """Take a buffer back, the very object that was borrowed.
+        """Return a buffer to the pool; it must be the same object that was borrowed.
 
         Raises:
-            ValueError: it is none of this pool's, or was given back already.
+            ValueError: the buffer is not from this pool, or was already returned.
         """
         with self._lock:
             entry = self._borrowed.get(id(buffer))
@@ -71,7 +70,7 @@ class AnonymousBufferPool:
             _release(entry)
 
     def close(self) -> None:
-        """Free the memory; a buffer that is still borrowed is freed when it is given back. Idempotent."""
+        """Free the memory; a buffer in use is freed when it is returned. Idempotent."""
         with self._lock:
             self._closed = True
             free, self._free = self._free, []
