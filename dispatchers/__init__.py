@@ -1,4 +1,4 @@
-"""Dispatchers: what is made of each stored record. The port is ``CommitLogDispatcher``.
+"""Dispatchers, which build queues, index and bit maps from stored records. Their interface is ``CommitLogDispatcher``.
 
 See docs/internals/algorithms.md, Dispatch.
 """

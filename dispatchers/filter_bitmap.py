@@ -1,4 +1,4 @@
-"""CalcBitMap: notes with each record which groups' filters it fits.
+"""CalcBitMap: computes for each record a bit map of the groups whose filters it matches.
 
 See docs/internals/algorithms.md, Dispatch; docs/internals/store-format.md, Bloom filter.
 """
@@ -14,7 +14,7 @@ from flintmq.core.record.sys_flag import is_queued
 
 
 class GroupFilter(Protocol):
-    """A group's filter and its positions."""
+    """A group's compiled filter, and the group's positions in bit maps."""
 
     @property
     def compiled(self) -> MessageFilter | None: ...
@@ -24,24 +24,24 @@ class GroupFilter(Protocol):
 
 
 class ConsumerFilters(Protocol):
-    """The broker's filters, as this dispatcher sees them."""
+    """The filters of the broker's consumer groups, as this dispatcher needs them."""
 
     @property
     def bloom_filter(self) -> BloomFilter: ...
 
     def of_topic(self, topic: str) -> Sequence[GroupFilter]:
-        """Return the topic's filters; none for most topics."""
+        """Return the filters of the groups that consume a topic; for most topics there are none."""
         ...
 
 
 class CalcBitMap:
-    """Sets ``bit_map`` of each request whose topic a consumer filters by properties. Loop thread.
+    """A dispatcher that sets ``bit_map`` of each request whose topic is filtered by properties. Loop thread.
 
-    It stands before the consume queues, which write the bit map down, and is the one dispatcher that changes what it is
-    given. The same records with the same filters give the same bit maps.
+    It runs before the consume queues, which store the bit map. It is the only dispatcher that changes requests. The same
+    records with the same filters give the same bit maps.
 
-    The positions of groups that have no members now are set in each bit map, by one filter that stands for all of them: it
-    costs nothing, and when such a group is back it looks at what was stored meanwhile, message by message.
+    For groups without members, the positions are set in every bit map, by one filter for all of them. When such a group
+    returns, it therefore evaluates its filter for each message that was stored in between.
     """
 
     def __init__(self, filters: ConsumerFilters) -> None:

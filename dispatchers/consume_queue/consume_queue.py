@@ -1,7 +1,7 @@
-"""One consume queue: where the messages of one queue of one topic lie in the commit log.
+"""A consume queue (``ConsumeQueue`` of RocketMQ): the places of the messages of one queue of a topic in the commit log.
 
-The message of logical offset n is described at byte ``n * 20``, see :mod:`flintmq.core.record.queue_unit`. Queue files are
-mapped sparse and backed by disk in steps as they grow. Loop thread.
+The unit of queue offset n is at byte ``n * 20``, see :mod:`flintmq.core.record.queue_unit`. Queue files are mapped sparse, and
+backed by disk in steps as they grow. Loop thread.
 
 See docs/internals/store-format.md, Consume queue.
 """
@@ -26,12 +26,12 @@ _SIZE_KEY: Final = "store.consume_queue_file_bytes (mappedFileSizeConsumeQueue)"
 _STEP_BYTES: Final = 64 * 1024
 _RECOVER_FILES: Final = 3
 _FEW_UNITS: Final = 8_192
-"""So many are looked at one by one before numpy is asked for the rest: most queues have no more."""
+"""Number of units to examine one by one before numpy is used for the rest; most queues have no more."""
 FILLER: Final = UNIT.pack(0, FILLER_SIZE, 0)
 
 
 class ConsumeQueue:
-    """One queue of one topic."""
+    """The units of one queue of a topic, in files. Loop thread."""
 
     __slots__ = ("ext", "files", "max_physical_offset_bytes", "min_logic_offset_bytes", "queue_id", "topic")
 
@@ -41,11 +41,11 @@ class ConsumeQueue:
         folder = queue_folder(root, topic, queue_id)
         self.files = MappedFileQueue(disk, folder, file_bytes, step_bytes=_STEP_BYTES, size_key=_SIZE_KEY)
         self.max_physical_offset_bytes = -1
-        """End of the newest message described here; -1 without any."""
+        """Physical end of the newest message in this queue; -1 if there is none."""
         self.min_logic_offset_bytes = 0
         """Byte position of the oldest unit whose message still exists."""
         self.ext: ConsumeQueueExt | None = None
-        """The files to which addresses in the place of tags codes lead; None where there are none."""
+        """The extension files, to which addresses in place of tags codes refer; None if there are none."""
 
     @property
     def min_queue_offset(self) -> int:
@@ -53,16 +53,21 @@ class ConsumeQueue:
 
     @property
     def max_queue_offset(self) -> int:
-        """The next message's logical offset."""
+        """The queue offset that the next message will get."""
         return self.files.wrote_offset_bytes // UNIT_BYTES
 
-    # write
+    # --- writes ---
 
     def put(self, units: Sequence[bytes], first_queue_offset: int, end_physical_offset_bytes: int) -> None:
-        """Append units; the caller has dropped those already taken.
+        """Append units; the caller must leave out units that the queue already has.
+
+        Args:
+            units: the packed units, in order.
+            first_queue_offset: the queue offset of the first unit.
+            end_physical_offset_bytes: the physical end of the last unit's message.
 
         Raises:
-            StoreFullError: no room; the units that fit are there, and a second call with the same ones goes on.
+            StoreFullError: the disk has no space. Units that fit were added; a retry must begin after them.
         """
         last = self.files.last()
         if last is None:
@@ -82,7 +87,7 @@ class ConsumeQueue:
         self.max_physical_offset_bytes = end_physical_offset_bytes
 
     def _first_file(self, first_queue_offset: int) -> MappedFile:
-        """Make a queue's first file, with fillers up to the logical offset that the queue starts at.
+        """Create the queue's first file, with fillers before the queue offset at which the queue starts.
 
         See docs/internals/store-format.md, Consume queue.
         """
@@ -94,19 +99,19 @@ class ConsumeQueue:
             self.min_logic_offset_bytes = position
         return file
 
-    # read
+    # --- reads ---
 
     def units(self, queue_offset: int, max_units: int) -> Iterator[Unit]:
-        """(physical offset, size, tags code) from a logical offset on, at most so many, within one file.
+        """Yield the units (physical offset, size, tags code) from a queue offset on, at most ``max_units``, from one file.
 
-        Never nothing when the offset lies between min and max. An address in the place of a tags code is followed; it stays
-        one only where nothing can be read there.
+        There is at least one if the offset is between the queue's minimum and maximum. An address in place of a tags code is
+        replaced by the tags code it refers to, if that can be read.
         """
         units = UNIT.iter_unpack(self.unit_bytes(queue_offset, max_units))
         return units if self.ext is None else _followed(units, self.ext)
 
     def unit_bytes(self, queue_offset: int, max_units: int) -> memoryview:
-        """Return the units as they lie in the file; empty when the offset is not there."""
+        """Return the bytes of units from a queue offset on, from one file; empty if the queue has no such offset."""
         position = queue_offset * UNIT_BYTES
         file = self.files.find(position)
         if file is None:
@@ -115,26 +120,26 @@ class ConsumeQueue:
         return file.view[at : max(at, min(file.wrote, at + max_units * UNIT_BYTES))]
 
     def resolving(self, message_filter: MessageFilter) -> MessageFilter:
-        """Return a filter that follows addresses in the place of tags codes."""
+        """Return a filter that resolves addresses in place of tags codes before it calls ``message_filter``."""
         return message_filter if self.ext is None else ResolvingFilter(message_filter, self.ext)
 
     def unit(self, queue_offset: int) -> Unit | None:
-        """Return one unit as it lies in the file, or None."""
+        """Return the unit at a queue offset, with an address unresolved; None if there is none."""
         return next(UNIT.iter_unpack(self.unit_bytes(queue_offset, 1)), None)
 
     def next_file_queue_offset(self, queue_offset: int) -> int:
-        """Return the logical offset with which the next file begins."""
+        """Return the first queue offset of the file after the one with ``queue_offset``."""
         per_file = self.files.file_bytes // UNIT_BYTES
         return queue_offset - queue_offset % per_file + per_file
 
     def queue_offset_by_time(
         self, timestamp_ms: int, min_physical_offset_bytes: int, store_time: Callable[[int], int]
     ) -> int:
-        """Return the nearest message in time; see :func:`.queue_units.nearest_in_time`."""
+        """Return the queue offset of the message stored nearest to a time; see :func:`.queue_units.nearest_in_time`."""
         return nearest_in_time(self, timestamp_ms, min_physical_offset_bytes, store_time)
 
     def destroy(self) -> None:
-        """Delete every file."""
+        """Delete all files of the queue."""
         self.files.destroy()
         if self.ext is not None:
             self.ext.destroy()
@@ -144,15 +149,15 @@ class ConsumeQueue:
         if self.ext is not None:
             self.ext.close()
 
-    # recovery
+    # --- recovery ---
 
     def load(self, *, crashed: bool = False) -> None:
         self.files.load(crashed=crashed)
 
     def recover(self) -> None:
-        """Find the end: the first unit, from the third-last file on, that is not valid.
+        """Set the end of the queue to the first invalid unit, searched from the third-last file on.
 
-        Nor is one whose message does not lie behind those before it: a crash may leave half a unit.
+        A unit is also invalid if its message is not after those of the units before it, as a crash can leave half a unit.
 
         See docs/internals/algorithms.md, Clean recovery.
         """
@@ -172,10 +177,10 @@ class ConsumeQueue:
         self.files.truncate(end)
 
     def truncate_physical(self, end_offset_bytes: int) -> None:
-        """Cut every unit whose message does not lie wholly below a position of the log.
+        """Remove the units whose messages do not end at or below a physical offset.
 
-        Units that are cut become zeros: left in the file, a later start would take them for units of other messages.
-        Fillers before them go too, but those that a queue begins with.
+        Removed units are overwritten with zeros; otherwise a later start could take them for units of other messages. Fillers
+        directly before them are removed too, except fillers at the start of the queue.
 
         See docs/internals/algorithms.md, Clean recovery.
         """
@@ -199,7 +204,7 @@ class ConsumeQueue:
         self._cut(end)
 
     def cut(self, queue_offset: int) -> None:
-        """Cut every unit from a logical offset on."""
+        """Remove all units from a queue offset on."""
         if queue_offset >= self.max_queue_offset:
             return
         self._cut(queue_offset * UNIT_BYTES)
@@ -214,11 +219,11 @@ class ConsumeQueue:
             self.files.truncate(end)
 
     def _zero_behind(self, end: int) -> None:
-        """Zeros what lies behind a position of the file that will be the last one."""
+        """Overwrite the used bytes after a position with zeros, in the file that will be the last one."""
         files = self.files.files
         file = self.files.find(end) or files[-1]
         if end == file.start and file is not files[0]:
-            return  # it goes altogether
+            return  # the whole file will be deleted
         begin = min(end - file.start, file.size)
         used = max((at + len(data) for at, data in data_in(file, begin, file.size)), default=begin)
         if used > begin:
@@ -227,7 +232,7 @@ class ConsumeQueue:
             file.unsynced = True
 
     def correct_min_offset(self, min_physical_offset_bytes: int) -> None:
-        """Move the minimum to the first unit whose message exists."""
+        """Set the queue's minimum to the first unit whose message exists, from the log's oldest position."""
         for file in self.files.files:
             for index, (physical, _size, _tags) in enumerate(UNIT.iter_unpack(file.view[: file.wrote])):
                 unit_is_filler = _size == FILLER_SIZE and not physical
@@ -237,7 +242,7 @@ class ConsumeQueue:
         self.min_logic_offset_bytes = self.files.wrote_offset_bytes
 
     def end_ext(self) -> None:
-        """End the ext files where this queue's last address says; for after recovery, a cut, or a put that failed."""
+        """End the extension files after the unit of this queue's last address; used after a recovery, cut or failed put."""
         if self.ext is not None:
             self.ext.end_after(self._last_address())
 
@@ -249,13 +254,12 @@ class ConsumeQueue:
                     return int(tags_code)
         return None
 
-    # retention
+    # --- retention ---
 
     def first_from(self, is_gone: Callable[[int], bool]) -> int:
-        """Return the logical offset of the oldest message that is not gone; max when all are. Binary search from the
-        minimum on.
+        """Return the queue offset of the first message that is not gone, by binary search; the maximum if all are gone.
 
-        ``is_gone`` tells it of a physical offset, and never says yes behind a no.
+        ``is_gone`` returns whether a message is gone, from its physical offset; it must be True only below some offset.
         """
         low, high = self.min_queue_offset, self.max_queue_offset
         while low < high:
@@ -263,7 +267,7 @@ class ConsumeQueue:
             at = self.behind_fillers(middle, high)
             unit = self.unit(at) if at < high else None
             if at == high and at > middle:
-                high = middle  # nothing but fillers: they go with what lies before them
+                high = middle  # only fillers: treat them like the message before them
             elif unit is None or is_gone(unit[0]):
                 low = at + 1
             else:
@@ -271,15 +275,15 @@ class ConsumeQueue:
         return self.behind_fillers(low, self.max_queue_offset)
 
     def behind_fillers(self, queue_offset: int, limit: int) -> int:
-        """Return the first logical offset from one on that is no filler's; the limit when all are."""
+        """Return the first queue offset, from ``queue_offset`` on, that is not a filler; ``limit`` if all are fillers."""
         while queue_offset < limit and (unit := self.unit(queue_offset)) is not None and is_filler(unit):
             queue_offset += 1
         return queue_offset
 
     def expire(self, is_gone: Callable[[int], bool]) -> bool:
-        """Move the minimum forward past what is gone, and delete files before it.
+        """Move the queue's minimum past the messages that are gone, and delete the files before it.
 
-        Returns whether every such file could be deleted: one that waits for its sync goes next time. Raises OSError.
+        Returns whether all such files were deleted; a file that waits for its sync is deleted next time. Raises OSError.
         """
         self.min_logic_offset_bytes = max(self.min_logic_offset_bytes, self.first_from(is_gone) * UNIT_BYTES)
         self.files.delete_before(self.min_logic_offset_bytes)
@@ -298,12 +302,11 @@ def _followed(units: Iterator[Unit], ext: ConsumeQueueExt) -> Iterator[Unit]:
 
 
 def _valid_units(units: memoryview, known: int) -> tuple[int, int]:
-    """Return how many units are valid before the first that is not, and where the newest message that they speak of
-    ends.
+    """Return the number of valid units before the first invalid one, and the physical end of their newest message.
 
     Args:
-        units: as they lie in a file.
-        known: where the newest message before them ends.
+        units: the bytes of units from a file.
+        known: the physical end of the newest message before them.
     """
     valid = 0
     for physical, size, _tags in UNIT.iter_unpack(units):

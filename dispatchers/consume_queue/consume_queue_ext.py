@@ -1,12 +1,12 @@
-"""ConsumeQueueExt: more about a message than a consume queue unit has room for.
+"""ConsumeQueueExt: extension units with data about messages for which a consume queue unit has no space.
 
-A unit is ``size 2 | tagsCode 8 | msgStoreTime 8 | bitMapSize 2 | bitmap``. Its place is kept in the consume queue instead of
-the tags code, as an *address*: the position in this stream plus the least long, which no hash of a tag and no time ever is.
-The last four bytes of a file hold no unit; where the next one does not fit, ``-1`` as a size ends the file.
+A unit is ``size 2 | tagsCode 8 | msgStoreTime 8 | bitMapSize 2 | bitmap``. The consume queue has its *address* in place of the
+tags code. An address is the position in this stream plus the least long, so that it differs from all hashes of tags and all
+times. The last four bytes of a file contain no unit. If the next unit does not fit, the size ``-1`` ends the file.
 
-Nothing is lost with these files: a unit that cannot be read lets its message pass, and the client filters. But a position
-is never used twice while an address of it stands in the queue, or a message would be filtered by another one's tag. So the
-queue says where this stream ends (:meth:`ConsumeQueueExt.end_after`), and whatever lies behind is zeroed. Loop thread.
+These files can be lost: if a unit cannot be read, its message passes the filter, and the client filters it. But a position must
+not be reused while the queue has its address, or a message would be filtered by another message's tag. So the queue determines
+the end of this stream (:meth:`ConsumeQueueExt.end_after`), and the bytes after it are zeroed. Loop thread.
 
 See docs/internals/store-format.md, Consume queue extension.
 """
@@ -39,27 +39,27 @@ FOLDER: Final = "consumequeue_ext"
 
 
 class ExtUnit(msgspec.Struct, frozen=True, gc=False):
-    """What one unit holds."""
+    """A decoded extension unit."""
 
     tags_code: int
-    """What a queue without such files has in its own unit."""
+    """The tags code, which a queue without extension files has in its unit."""
     store_timestamp_ms: int
     bit_map: bytes | None
-    """Which groups' filters the message fits; None when that was not computed."""
+    """Bit map of the groups whose filters the message matches; None if it was not computed."""
 
 
 class ExtFiles(msgspec.Struct, frozen=True):
-    """Where such files are, and whether new units are written."""
+    """The location of the extension files, and whether new units are written."""
 
     root: Path
-    """``consumequeue_ext`` in the store."""
+    """The folder ``consumequeue_ext`` of the store."""
     file_bytes: int
     writes: bool
-    """False reads what is there."""
+    """Whether new units are written; if False, existing units are only read."""
 
 
 class ConsumeQueueExt:
-    """The units of one queue."""
+    """The extension units of one queue."""
 
     def __init__(self, disk: Disk, root: Path, topic: str, queue_id: int, file_bytes: int) -> None:
         self._disk = disk
@@ -67,19 +67,21 @@ class ConsumeQueueExt:
         folder = queue_folder(root, topic, queue_id)
         self.files = MappedFileQueue(disk, folder, file_bytes, step_bytes=_STEP_BYTES, size_key=_SIZE_KEY)
         self._begin = 0
-        """Where the next file starts while there is none."""
+        """The start position of the next file, if there is no file."""
 
     def load(self, *, crashed: bool = False) -> None:
-        """Map the files; :meth:`end_after` must follow. Raises StoreFormatError."""
+        """Map the existing files; call :meth:`end_after` afterwards. Raises StoreFormatError."""
         self.files.load(crashed=crashed)
 
-    # write
+    # --- writes ---
 
     def put(self, requests: Sequence[DispatchRequest]) -> list[int]:
-        """Append units. Return the values for their queue units: addresses, or the tags code where no room is left.
+        """Append a unit for each request, and return the values for their queue units.
+
+        A value is the unit's address, or the tags code itself if the unit is too large or the stream is full.
 
         Raises:
-            StoreFullError: no room on the disk. Units may have been appended: :meth:`end_after` takes them back.
+            StoreFullError: the disk has no space. Some units may have been appended; :meth:`end_after` removes them.
         """
         codes: list[int] = []
         waiting: list[bytes] = []
@@ -111,7 +113,7 @@ class ConsumeQueueExt:
 
     @staticmethod
     def _append(file: MappedFile | None, units: list[bytes], *, full: bool) -> None:
-        """Write units into a file, and with ``full`` the mark that ends it."""
+        """Append units to a file, and with ``full`` also the mark that ends the file."""
         if file is None or file.wrote == file.size:
             return
         data = b"".join(units)
@@ -122,10 +124,10 @@ class ConsumeQueueExt:
             file.region.write(file.wrote, _FULL)
             file.wrote = file.size
 
-    # read
+    # --- reads ---
 
     def get(self, address: int) -> ExtUnit | None:
-        """Return the unit at an address; None where none can be read."""
+        """Return the unit at an address; None if it cannot be read."""
         position = address - _LEAST_LONG
         file = self.files.find(position)
         if file is None or not is_address(address):
@@ -139,12 +141,12 @@ class ConsumeQueueExt:
         bit_map = bytes(file.view[at + _HEAD.size : at + _HEAD.size + bit_map_bytes]) if bit_map_bytes > 0 else None
         return ExtUnit(tags_code, store_timestamp_ms, bit_map)
 
-    # recovery and deletion
+    # --- recovery and deletion ---
 
     def end_after(self, address: int | None) -> None:
-        """End the stream behind the last unit that its queue knows; None when the queue knows of none.
+        """End the stream after the unit at the queue's last address; None: the queue has no address, so remove all units.
 
-        Where that unit cannot be read the rest of its file is given up, because its end is unknown.
+        If that unit cannot be read, the rest of its file stays unused, because the unit's end is not known.
         """
         if address is None:
             if not self.files.files:
@@ -155,7 +157,7 @@ class ConsumeQueueExt:
             end = position + self._unit_bytes(position)
         last = self.files.last()
         if last is None or end > last.start + last.size:
-            # Units before it were lost, and with them their file: no address may meet a later unit.
+            # The unit's file was lost: begin with a later file, so that no existing address refers to a new unit.
             self.destroy()
             self._begin = -(-end // self.files.file_bytes) * self.files.file_bytes
             return
@@ -163,7 +165,7 @@ class ConsumeQueueExt:
         self.files.truncate(end)
 
     def _unit_bytes(self, position: int) -> int:
-        """Return the size of the unit at a position; where there is none, the rest of its file."""
+        """Return the size of the unit at a position; if there is none, the size of the rest of the file."""
         file = self.files.find(position)
         if file is not None:
             at = position - file.start
@@ -173,8 +175,7 @@ class ConsumeQueueExt:
         return self.files.file_bytes - position % self.files.file_bytes
 
     def _zero_from(self, end: int) -> None:
-        """Overwrite what is cut with zeros, which a later start, or RocketMQ's, would take for units; delete the files
-        behind."""
+        """Overwrite removed units with zeros, so that neither FlintMQ nor RocketMQ reads them later; delete later files."""
         file = self.files.find(end)
         if file is None:
             return
@@ -190,11 +191,11 @@ class ConsumeQueueExt:
             file.unsynced = True
 
     def delete_before(self, address: int) -> None:
-        """Delete files that end before a unit. Raises OSError."""
+        """Delete the files that end before the unit at an address. Raises OSError."""
         self.files.delete_before(address - _LEAST_LONG)
 
     def destroy(self) -> None:
-        """Delete every file and the folder."""
+        """Delete all files and the folder."""
         self.files.destroy()
         self._disk.remove_folder(self._topic_folder)
 
@@ -203,7 +204,7 @@ class ConsumeQueueExt:
 
 
 class ResolvingFilter:
-    """A message filter over a queue whose units hold addresses: it is asked about what lies there."""
+    """A message filter for a queue with addresses: it resolves an address before it calls the wrapped filter."""
 
     __slots__ = ("_ext", "_filter", "_with_bit_map", "matches_properties", "needs_properties")
 
@@ -215,7 +216,7 @@ class ResolvingFilter:
         self.matches_properties = message_filter.matches_properties
 
     def matches_tags_code(self, tags_code: int) -> bool:
-        """By the unit at the address; a unit that cannot be read lets its message pass."""
+        """Return whether a message may match, by the unit at its address; True if that unit cannot be read."""
         if tags_code > MAX_ADDRESS:
             return self._filter.matches_tags_code(tags_code)
         unit = self._ext.get(tags_code)

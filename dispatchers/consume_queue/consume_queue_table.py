@@ -30,10 +30,10 @@ AnyUnit = TypeVar("AnyUnit", DispatchRequest, AppendUnit)
 
 
 def make_consume_queues(folder: StoreFolder) -> ConsumeQueueTable:
-    """Return the queues of a store, each one ended where its valid units end.
+    """Return the consume queues of a store; each ends after its last valid unit.
 
     Raises:
-        StoreFormatError: queue files of another size or name.
+        StoreFormatError: a queue file has an unexpected size or name.
     """
     settings = folder.config.store
     table = ConsumeQueueTable(
@@ -54,18 +54,19 @@ def make_consume_queues(folder: StoreFolder) -> ConsumeQueueTable:
 
 
 class ConsumeQueueTable:
-    """The essential dispatcher ``consume_queue``: all queues, and what puts units into them. Loop thread; :meth:`flush` on any.
+    """The essential dispatcher ``consume_queue``: all consume queues of a store. Loop thread; :meth:`flush` on any thread.
 
-    Records of transaction type none or commit get a unit; prepared and rolled back ones stay invisible. See
+    Ordinary and committed records get a unit; prepared and rolled back records do not. See
     :class:`flintmq.core.kernel.ports.ConsumeQueues`.
 
     Args:
-        disk, root: where the queues' files lie.
-        file_bytes: size of a queue file.
-        ext: whether and where tags codes and bit maps have files of their own; None reads and writes none.
-        fills_gaps: whether messages that a damaged log lost leave fillers in their queues, so that those behind them keep
-            their offsets. RocketMQ puts them at the end as it is.
-        gone_below_bytes: physical offset with which the log began when the store was opened.
+        disk: the disk interface.
+        root: the folder of the queues.
+        file_bytes: the size of a queue file.
+        ext: the location of the extension files with tags codes and bit maps; None: they are neither read nor written.
+        fills_gaps: whether messages lost in a damaged log get fillers in their queues, so that later messages keep their
+            queue offsets. RocketMQ appends later messages without fillers.
+        gone_below_bytes: the physical start of the log when the store was opened.
     """
 
     def __init__(
@@ -87,22 +88,23 @@ class ConsumeQueueTable:
         self.queues = QueuesByKey()
         self._gone_below_bytes = gone_below_bytes
         self.last_store_timestamp_ms = 0
-        """Store time of the newest unit put."""
+        """Store time of the newest message with a unit, in ms since 1970."""
         self.deleted: Event[[str, int]] = Event()
-        """A queue was deleted, or begins again, with its topic and queue id."""
+        """Event that a queue was deleted or restarted; its arguments are the topic and the queue id."""
 
     def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """Return an existing queue, or None: asking never makes one."""
+        """Return an existing queue, or None; it never creates a queue."""
         return self.queues.get((topic, queue_id))
 
     def dispatch(self, batch: RecordBatch) -> None:
-        """Describe visible records in their queues; what a queue already has is ignored. One write per queue touched.
+        """Add units for the visible records of a batch, with one write per queue; records already in a queue are skipped.
 
-        Each form of a batch gives the same bytes. Columns and units are taken for the plain case only, units that go on where
-        a queue ends; the rest is put as requests, and so is everything where ext files are written, or a topic is deleted.
+        Each form of a batch gives the same bytes. Columns and units are used only for plain cases, in which units continue at
+        the ends of their queues. All other records are added as requests, as are all records if extension files are written or
+        the batch deletes a topic.
 
         Raises:
-            StoreFullError: no room for the next queue file.
+            StoreFullError: the disk has no space for the next queue file.
         """
         if batch.has_columns and not self._writes_ext:
             self._put_columns(batch.columns())
@@ -116,7 +118,7 @@ class ConsumeQueueTable:
                 self._put_units(units)
 
     def _put_lives(self, requests: Sequence[DispatchRequest]) -> None:
-        """Put records, and end the queues of topics where some of them say that they are deleted."""
+        """Add units for records that include deletions of topics, and end the queues of each topic at its deletion."""
         begin = 0
         for at, request in enumerate(requests):
             if topic := deleted_topic(request):
@@ -126,9 +128,9 @@ class ConsumeQueueTable:
         self._put_groups(_by_queue(requests[begin:]))
 
     def end_topic(self, topic: str, physical_offset_bytes: int) -> None:
-        """Delete the queues of a topic that was deleted at a place of the log; one that has only newer units is kept.
+        """Delete the queues of a topic that was deleted at a physical offset; a queue with only newer units is kept.
 
-        Of a queue that has units of both, all are dropped: records behind the place are dispatched after this.
+        If a queue has older and newer units, all are removed, because the records after the offset are dispatched again.
         """
         for key in self.queues_of(topic):
             queue = self.queues[key]
@@ -199,18 +201,18 @@ class ConsumeQueueTable:
         self.last_store_timestamp_ms = int(columns.store_timestamp_ms[rows[-1]])
 
     def _put_with_gaps(self, queue: ConsumeQueue, group: Sequence[DispatchRequest]) -> None:
-        """Put units that do not all go on where their queue ends: it begins again, or units before them are missing.
+        """Add units that do not all continue at the queue's end: the queue restarts, or units before them are missing.
 
-        A gap before a unit is filled where as many records may have lain in the log between it and the one before it.
+        A gap is filled with fillers if the log has space for that many records between the two messages.
         """
         begin = 0
         known = queue.max_physical_offset_bytes
         if self._fills_gaps and 0 < group[0].queue_offset < queue.max_queue_offset:
             unit = queue.unit(group[0].queue_offset)
             if known < 0:
-                queue.files.destroy()  # its first files were lost, and with them its beginning
+                queue.files.destroy()  # the queue's first files were lost
             elif known <= self._gone_below_bytes and unit is not None and unit[0] < self._gone_below_bytes:
-                queue.cut(group[0].queue_offset)  # half a unit, that seemed to speak of a message that is deleted
+                queue.cut(group[0].queue_offset)  # an incomplete unit that seemed to refer to a deleted message
                 known = queue.max_physical_offset_bytes
         expected = queue.max_queue_offset if queue.files.files else group[0].queue_offset
         for at, request in enumerate(group):
@@ -246,11 +248,11 @@ class ConsumeQueueTable:
         queue = ConsumeQueue(self._disk, self.root, topic, queue_id, self._file_bytes)
         if self._writes_ext:
             self._load_ext(queue)
-            queue.end_ext()  # whatever is found there belongs to a queue that is gone
+            queue.end_ext()  # existing extension units belong to a deleted queue
         return queue
 
     def _load_ext(self, queue: ConsumeQueue, *, crashed: bool = False) -> None:
-        """Ext files are read wherever there are any, and made only where units are written."""
+        """Load a queue's extension files if there are any, or if new units are written."""
         files = self._ext
         if files is None or not (
             files.writes or self._disk.exists(queue_folder(files.root, queue.topic, queue.queue_id))
@@ -261,7 +263,7 @@ class ConsumeQueueTable:
 
     @staticmethod
     def _put_with_ext(queue: ConsumeQueue, group: Sequence[DispatchRequest]) -> None:
-        """Units of both kinds, or of neither: what failed here comes again, and must find the same place."""
+        """Add extension units and queue units, both or neither, because a failed put is repeated at the same place."""
         last = group[-1]
         assert queue.ext is not None
         try:
@@ -278,9 +280,9 @@ class ConsumeQueueTable:
             raise
 
     def load(self, *, crashed: bool = False) -> None:
-        """Map the queues found on disk, also those of topics that no configuration names.
+        """Map all queues on disk, including those of topics that no configuration has.
 
-        ``crashed``: names that a crash may have left in memory only are forced to the disk first.
+        With ``crashed``, folders are synced first, because a crash may have left names only in memory.
         """
         topic_paths = self._disk.list_folders(self.root)
         for folder in (self.root, *topic_paths) if crashed and topic_paths else ():
@@ -294,13 +296,13 @@ class ConsumeQueueTable:
                     self.queues[(topic_path.name, int(queue_path.name))] = queue
 
     def recover(self) -> None:
-        """End every queue where its valid units end."""
+        """Set the end of every queue to its first invalid unit."""
         for queue in self.queues.values():
             queue.recover()
             queue.end_ext()
 
     def truncate(self, end_offset_bytes: int) -> None:
-        """Forget every unit whose message does not lie wholly below a physical offset; cut units become zeros."""
+        """Remove the units whose messages do not end at or below a physical offset; they are overwritten with zeros."""
         for queue in self.queues.values():
             if queue.max_physical_offset_bytes > end_offset_bytes:
                 queue.truncate_physical(end_offset_bytes)
@@ -311,8 +313,10 @@ class ConsumeQueueTable:
             queue.correct_min_offset(min_physical_offset_bytes)
 
     def flush(self, least_pages: int) -> None:
-        """Sync queue files with at least so many dirty pages (0: any). Raises OSError; positions of failed files
-        stay."""
+        """Sync queue files with at least ``least_pages`` dirty pages (0: all modified files).
+
+        Raises OSError; a file whose sync failed still counts as unsynced.
+        """
         for queue in list(self.queues.values()):
             for file in self._files(queue):
                 dirty = file.wrote // OS_PAGE_BYTES - file.flushed // OS_PAGE_BYTES
@@ -324,18 +328,18 @@ class ConsumeQueueTable:
                     file.flush()
 
     def evict(self) -> Iterator[None]:
-        """Take queue files out of the process's memory as far as they are synced; queues may come and go meanwhile."""
+        """Unmap synced parts of queue files from the process's memory, yielding in between; queues may change meanwhile."""
         for queue in list(self.queues.values()):
             for file in self._files(queue):
                 yield from evict_slices(file.region, file.flushed)
 
     @staticmethod
     def _files(queue: ConsumeQueue) -> list[MappedFile]:
-        """Ext files first: an address is worth nothing without what it leads to."""
+        """Return a queue's files to sync, extension files first, because an address needs its extension unit."""
         return [*(queue.ext.files.files if queue.ext is not None else ()), *queue.files.files]
 
     def extend(self, topic: str, queue_id: int, queue_offset: int) -> None:
-        """Have a queue go on at a queue offset, with fillers before it (:class:`flintmq.core.kernel.ports.SupportsExtend`)."""
+        """Append fillers to a queue up to a queue offset (:class:`flintmq.core.kernel.ports.SupportsExtend`)."""
         queue = self.queues.get((topic, queue_id))
         if queue is None:
             queue = self.queues[topic, queue_id] = self._new_queue(topic, queue_id)
@@ -343,11 +347,11 @@ class ConsumeQueueTable:
         queue.put([FILLER] * missing, queue_offset - missing, queue.max_physical_offset_bytes)
 
     def queues_of(self, topic: str) -> list[tuple[str, int]]:
-        """Return the keys of a topic's queues, without a look at other topics."""
+        """Return the (topic, queue id) of a topic's queues; the cost does not depend on other topics."""
         return [(topic, queue_id) for queue_id in sorted(self.queues.ids_of(topic))]
 
     def delete_queue(self, topic: str, queue_id: int) -> None:
-        """Delete one queue, files and all."""
+        """Delete one queue with its files."""
         queue = self.queues.get((topic, queue_id))
         if queue is not None:
             queue.destroy()
@@ -356,14 +360,14 @@ class ConsumeQueueTable:
             self.deleted.publish(topic, queue_id)
 
     def close(self) -> None:
-        """Release the files. A second call does nothing."""
+        """Unmap all files. Idempotent."""
         for queue in self.queues.values():
             queue.close()
         self.queues.clear()
 
 
 def _goes_on(queue: ConsumeQueue, group: Sequence[AppendUnit]) -> bool:
-    """Return whether all of a group are new to a queue, and follow its end without a gap."""
+    """Return whether the queue offsets of a group continue at a queue's end without gaps."""
     if group[0].commit_log_offset_bytes < queue.max_physical_offset_bytes:
         return False
     expected = queue.max_queue_offset
@@ -375,7 +379,7 @@ def _goes_on(queue: ConsumeQueue, group: Sequence[AppendUnit]) -> bool:
 
 
 def _by_queue(units: Sequence[AnyUnit]) -> dict[tuple[str, int], list[AnyUnit]]:
-    """Return the units of each queue, in order; neighbours are mostly of one queue."""
+    """Group units by queue, in order; adjacent units usually belong to the same queue, which makes this fast."""
     grouped: dict[tuple[str, int], list[AnyUnit]] = {}
     topic, queue_id = "", -1
     group: list[AnyUnit] = []
@@ -391,7 +395,7 @@ def _units_of(appended: AppendUnit) -> bytes:
     if not isinstance(appended, AppendedBatch):
         return UNIT.pack(appended.commit_log_offset_bytes, appended.message_size_bytes, appended.tags_code)
     count, sizes, tags_codes = len(appended), appended.sizes, appended.tags_codes
-    if sizes.count(sizes[0]) == tags_codes.count(tags_codes[0]) == count:  # as those of one sender mostly are
+    if sizes.count(sizes[0]) == tags_codes.count(tags_codes[0]) == count:  # usual for a batch of one sender
         alike: list[bytes | int] = [0, UNIT.pack(0, sizes[0], tags_codes[0])[8:]] * count
         alike[0::2] = appended.positions
         return rows_struct(count, "q12s").pack(*alike)

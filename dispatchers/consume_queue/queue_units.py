@@ -1,7 +1,7 @@
-"""Consume queue units: many at a time with numpy, for what is written and where a queue ends; and the one nearest in time.
+"""Functions on consume queue units: writing and checking many units with numpy, and the search by time.
 
-What needs numpy is used once it is loaded (:mod:`flintmq.core.io.lazy_numpy`); :mod:`.consume_queue` writes and finds the same
-one by one.
+The functions that need numpy are used once it is loaded (:mod:`flintmq.core.io.lazy_numpy`). :mod:`.consume_queue` does the
+same unit by unit.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
 _UNIT: Final = [("physical", ">i8"), ("size", ">i4"), ("tags_code", ">i8")]
 OFFSET_MAX: Final = 2**62
-"""No log is as long: a unit that says otherwise is none."""
+"""Physical offset above which a unit is invalid, because no log is that long."""
 _SMALL: Final = 1 << 16
 _TURN: Final = 16_384
 
 
 def visible_rows(columns: RecordColumns) -> Column:
-    """Return the records that belong into queues."""
+    """Return the row numbers of the records that have units in queues."""
     return numpy.flatnonzero(columns.visible)
 
 
 def by_queue(columns: RecordColumns, rows: Column) -> Iterator[tuple[tuple[str, int], Column]]:
-    """Yield the rows of each (topic, queue id), in order."""
+    """Yield each (topic, queue id) with the rows of its records, in order."""
     queue_id, topic_code = columns.queue_id[rows], columns.topic_code[rows]
     number = topic_code * (int(queue_id.max()) + 1) + queue_id
     if queue_id.min() >= 0 and number.max() < _SMALL:
@@ -47,20 +47,20 @@ def by_queue(columns: RecordColumns, rows: Column) -> Iterator[tuple[tuple[str, 
 
 
 def behind(columns: RecordColumns, rows: Column, end_offset_bytes: int) -> Column:
-    """Return the rows whose records end behind a physical offset."""
+    """Return the rows whose records end after a physical offset."""
     ends = columns.physical[rows] + columns.size[rows]
     return rows if ends[0] > end_offset_bytes else rows[ends > end_offset_bytes]
 
 
 def first_of_run(columns: RecordColumns, rows: Column) -> int:
-    """Return the first queue offset when all of them follow one another; else -1."""
+    """Return the first queue offset of some rows if their queue offsets are consecutive; otherwise -1."""
     queue_offset = columns.queue_offset[rows]
     is_run = (queue_offset[1:] - queue_offset[:-1] == 1).all()
     return int(queue_offset[0]) if is_run else -1
 
 
 def units(columns: RecordColumns, rows: Column) -> bytes:
-    """Return the units as they lie in the file."""
+    """Return the bytes of the queue units of some rows."""
     packed = numpy.empty(len(rows), _UNIT)
     packed["physical"] = columns.physical[rows]
     packed["size"] = columns.size[rows]
@@ -69,10 +69,10 @@ def units(columns: RecordColumns, rows: Column) -> bytes:
 
 
 def valid_units(units: memoryview, known: int) -> tuple[int, int]:
-    """Return how many units are valid before the first that is not, and where the newest message that they speak of
-    ends.
+    """Return the number of valid units before the first invalid one, and the physical end of their newest message.
 
-    See :meth:`flintmq.dispatchers.consume_queue.consume_queue.ConsumeQueue.recover`; a queue's unused end is not looked at.
+    See :meth:`flintmq.dispatchers.consume_queue.consume_queue.ConsumeQueue.recover`. It stops at the first invalid unit, so the
+    unused end of a queue is not read.
     """
     table = numpy.frombuffer(units, _UNIT)
     for begin in range(0, len(table), _TURN):
@@ -94,15 +94,16 @@ def valid_units(units: memoryview, known: int) -> tuple[int, int]:
 def nearest_in_time(
     queue: ConsumeQueue, timestamp_ms: int, min_physical_offset_bytes: int, store_time: Callable[[int], int]
 ) -> int:
-    """Return the logical offset of the message nearest in time (docs/internals/algorithms.md, Offset by time); 0 without any.
+    """Return the queue offset of the message stored nearest to a time; 0 for an empty queue.
 
-    The file is picked by the store time of its last unit, not by its modification time, which a copy or a restore changes.
+    The file is chosen by the store time of its last message, not by its modification time, which a copy or a restore changes.
+    See docs/internals/algorithms.md, Offset by time.
 
     Args:
         queue: the queue.
-        timestamp_ms: the time.
-        min_physical_offset_bytes: messages below it are deleted.
-        store_time: gives the store time in ms of the message at a physical offset, -1 when it is gone.
+        timestamp_ms: the time, in ms since 1970.
+        min_physical_offset_bytes: the physical start of the log; messages below it are deleted.
+        store_time: returns the store time in ms of the message at a physical offset; -1 if it is deleted.
     """
     file = _file_by_time(queue, timestamp_ms, store_time)
     if file is None:
@@ -119,7 +120,7 @@ def nearest_in_time(
             limit = (file.start + high) // UNIT_BYTES + 1
             behind = queue.behind_fillers((file.start + mid) // UNIT_BYTES, limit)
             if behind == limit:
-                high = mid - UNIT_BYTES  # nothing but fillers
+                high = mid - UNIT_BYTES  # only fillers
                 continue
             mid = behind * UNIT_BYTES - file.start
             physical = UNIT.unpack_from(file.view, mid)[0]
@@ -160,7 +161,7 @@ def _file_by_time(queue: ConsumeQueue, timestamp_ms: int, store_time: Callable[[
 
 
 def _last_physical(file: MappedFile) -> int:
-    """Return the place of the newest message that a file's units speak of; -1 where there are only fillers."""
+    """Return the physical offset of the newest message in a file of a queue; -1 if there are only fillers."""
     for at in range(file.wrote - UNIT_BYTES, -1, -UNIT_BYTES):
         unit = UNIT.unpack_from(file.view, at)
         if not is_filler(unit):

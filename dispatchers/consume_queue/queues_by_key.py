@@ -8,7 +8,7 @@ from flintmq.dispatchers.consume_queue.consume_queue import ConsumeQueue
 
 
 class QueuesByKey(dict[tuple[str, int], ConsumeQueue]):
-    """Queues by topic and queue id, which also knows the ids of each topic: there may be a hundred thousand of them."""
+    """A dictionary of queues, keyed by (topic, queue id), with fast access to the queue ids of a topic."""
 
     def __init__(self) -> None:
         super().__init__()

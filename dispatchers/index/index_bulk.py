@@ -1,6 +1,6 @@
-"""Index entries in bulk with numpy: hashes, slots and chains of a thousand keys at a time.
+"""Computes index entries in bulk with numpy: the hashes, slots and chains of a thousand keys at a time.
 
-Used once numpy is loaded (:mod:`flintmq.core.io.lazy_numpy`); the loops of :mod:`.index_file` write the same bytes.
+It is used once numpy is loaded (:mod:`flintmq.core.io.lazy_numpy`). The loops of :mod:`.index_file` write the same bytes.
 """
 
 from __future__ import annotations
@@ -23,33 +23,33 @@ if TYPE_CHECKING:
     from flintmq.core.record.bulk_scan import Column
 
 LEAST: Final = 64
-"""Fewer entries are cheaper in a loop."""
+"""Number of entries from which numpy is faster than a loop."""
 _PLAIN_MAX: Final = 64
-"""No client makes longer UNIQ_KEYs, and a table of them would be large."""
+"""Maximum length of UNIQ_KEYs that are hashed as a matrix; clients create no longer ones."""
 
 
 def is_worth_it(count: int) -> bool:
-    """Return whether so many entries are made faster in bulk, and numpy is loaded; the first call begins to load it."""
+    """Return whether numpy is loaded and faster for this number of entries; the first call starts to load numpy."""
     return count >= LEAST and lazy_numpy.ready()
 
 
 class EntryColumns(msgspec.Struct, frozen=True, eq=False):
-    """Entries to be added, in order."""
+    """Columns of index entries to add, in order."""
 
     key_hash: Column
     physical: Column
-    """Physical offset in bytes."""
+    """Physical offset of each entry's record, in bytes."""
     store_timestamp_ms: Column
 
     @classmethod
     def of(cls, entries: Sequence[tuple[int, int, int]]) -> EntryColumns:
-        """From (key hash, physical offset, store timestamp)."""
+        """Return the columns of entries given as (key hash, physical offset, store time in ms)."""
         table = numpy.array(entries, numpy.int64)
         return cls(table[:, 0], table[:, 1], table[:, 2])
 
     @classmethod
     def joined(cls, parts: Sequence[EntryColumns]) -> EntryColumns:
-        """Several, in a row."""
+        """Return the concatenation of several columns of entries."""
         if len(parts) == 1:
             return parts[0]
         return cls(
@@ -60,7 +60,7 @@ class EntryColumns(msgspec.Struct, frozen=True, eq=False):
 
     @classmethod
     def of_records(cls, columns: RecordColumns) -> EntryColumns:
-        """Return the entries of records: all their keys, but none of a rolled back one."""
+        """Return the entries for all keys of records that are given as columns; rolled back records have none."""
         row, key_hash = columns.key_row, columns.key_hash
         indexed = columns.indexed
         if not indexed.all():
@@ -70,7 +70,7 @@ class EntryColumns(msgspec.Struct, frozen=True, eq=False):
 
     @classmethod
     def of_requests(cls, requests: Sequence[DispatchRequest]) -> EntryColumns:
-        """Return the entries of records, of which none is rolled back: UNIQ_KEY first, then each of KEYS."""
+        """Return the entries for all keys of records that are not rolled back: UNIQ_KEY first, then each of KEYS."""
         keys, more_keys = [one.uniq_key for one in requests], [one.keys for one in requests]
         if not all(keys) or any(more_keys):
             pairs = [(one, key) for one in requests for key in (one.uniq_key, *one.keys.split(" ")) if key]
@@ -83,7 +83,7 @@ class EntryColumns(msgspec.Struct, frozen=True, eq=False):
 
     @classmethod
     def of_units(cls, units: Sequence[AppendUnit]) -> EntryColumns:
-        """Make the entries of what was appended, batch sends as a whole among it."""
+        """Return the entries for all keys of appended units, which are single records or batch sends."""
         one_by_one: list[DispatchRequest] = []
         plain: dict[int, list[AppendedBatch]] = {}
         for unit in units:
@@ -104,7 +104,7 @@ class EntryColumns(msgspec.Struct, frozen=True, eq=False):
 
     @classmethod
     def _of_plain(cls, batches: Sequence[AppendedBatch], length: int) -> EntryColumns:
-        """Return the entries of batches of one sender's making: UNIQ_KEYs of one length, in ASCII, and nothing else."""
+        """Return the entries of plain batches, whose messages have only UNIQ_KEYs of this length, in ASCII."""
         counts = [len(batch) for batch in batches]
         text = b"".join([b"".join(batch.uniq_keys) for batch in batches])
         characters = numpy.frombuffer(text, numpy.uint8).reshape(-1, length)
@@ -120,15 +120,15 @@ class EntryColumns(msgspec.Struct, frozen=True, eq=False):
         return len(self.key_hash)
 
     def part(self, begin: int, end: int | None = None) -> EntryColumns:
-        """Return some of the entries, in a row."""
+        """Return the entries from ``begin`` to ``end``."""
         return EntryColumns(self.key_hash[begin:end], self.physical[begin:end], self.store_timestamp_ms[begin:end])
 
     def at(self, number: int) -> tuple[int, int, int]:
-        """Return one entry: (key hash, physical offset, store timestamp)."""
+        """Return one entry as (key hash, physical offset, store time in ms)."""
         return int(self.key_hash[number]), int(self.physical[number]), int(self.store_timestamp_ms[number])
 
     def from_physical(self, offset_bytes: int) -> EntryColumns:
-        """Return the entries but those of records before a physical offset."""
+        """Return the entries of records at or after a physical offset."""
         kept = self.physical >= offset_bytes
         if kept.all():
             return self
@@ -136,7 +136,7 @@ class EntryColumns(msgspec.Struct, frozen=True, eq=False):
 
 
 def _is_plain(batch: AppendedBatch) -> bool:
-    """Return whether each message has a UNIQ_KEY, all of one length and in ASCII, and none has KEYS."""
+    """Return whether all messages of a batch have ASCII UNIQ_KEYs of the same length, and none has KEYS."""
     is_alike = isinstance(batch.all_stored_properties, AlikeProperties)
     return is_alike and not batch.all_keys[0] and len(batch.uniq_keys[0]) <= _PLAIN_MAX
 
@@ -149,16 +149,16 @@ def _column(positions: Sequence[int]) -> Column:
 
 
 def chain(hashes: Any, slots: Any, stored: Any, first_index: int) -> tuple[Any, Any, Any, int]:
-    """Return the chains that new entries make.
+    """Return the chains that new entries form in the hash slots.
 
     Args:
-        hashes: of the entries, in order.
-        slots: how many slots there are.
-        stored: the slots' values now, valid ones only (0 where there is none), one for each entry.
-        first_index: number of the first new entry.
+        hashes: the hashes of the entries, in order.
+        slots: the number of slots.
+        stored: the current value of each entry's slot; 0 for an empty slot.
+        first_index: the number of the first new entry.
 
     Returns:
-        Per entry the entry before it in its slot; the slots that change; their new values; how many of them were empty.
+        The previous entry in the slot of each entry; the changed slots; their new values; the number of slots that were empty.
     """
     slot = hashes % slots
     order = numpy.argsort(slot, kind="stable")
@@ -179,7 +179,7 @@ def chain(hashes: Any, slots: Any, stored: Any, first_index: int) -> tuple[Any, 
 
 
 def pack_entries(hashes: Any, physical: Any, seconds: Any, previous: Any) -> bytes:
-    """Entries as they lie in the file."""
+    """Return the bytes of entries in the format of the file."""
     packed = numpy.empty(len(hashes), _ENTRY)
     packed["hash"] = hashes
     packed["physical"] = physical

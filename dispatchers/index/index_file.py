@@ -26,14 +26,14 @@ _ENTRY: Final = struct.Struct(">iqii")
 _INT_MAX: Final = 0x7FFFFFFF
 _ALLOCATE_STEP_BYTES: Final = 1024 * 1024
 STEP_ENTRIES: Final = 4_096
-"""Entries of a chain that are looked at in one go: some 2 ms."""
+"""Number of entries of a chain that are examined between two yields, which takes about 2 ms."""
 
 IndexEntry = tuple[int, int, int]
-"""(key hash, physical offset, store timestamp in ms)"""
+"""An entry to add: (key hash, physical offset, store time in ms)."""
 
 
 class IndexFile:
-    """Loop thread. ``entries`` counts from 1: entry 0 is never used."""
+    """A file of the index (``IndexFile`` of RocketMQ). Entries are numbered from 1; entry 0 is unused. Loop thread."""
 
     def __init__(self, disk: Disk, path: Path, slots: int, entries: int, *, create: bool) -> None:
         self.path = path
@@ -63,7 +63,7 @@ class IndexFile:
 
     @staticmethod
     def size_bytes(slots: int, entries: int) -> int:
-        """Return the size of a file with so many slots and entries."""
+        """Return the size in bytes of a file with these numbers of slots and entries."""
         return HEADER_BYTES + slots * SLOT_BYTES + entries * ENTRY_BYTES
 
     @property
@@ -71,16 +71,16 @@ class IndexFile:
         return self.index_count >= self._entries
 
     def seed(self, end_timestamp_ms: int, end_physical_offset_bytes: int) -> None:
-        """Begin a new file with the end of the one before it."""
+        """Set the end of a new, empty file to that of the file before it."""
         self.end_timestamp_ms = end_timestamp_ms
         self.end_physical_offset_bytes = end_physical_offset_bytes
         self._write_header()
 
     def put(self, entries: Sequence[IndexEntry]) -> int:
-        """Add entries while there is room; return how many were taken.
+        """Add entries until the file is full; return the number of added entries.
 
         Raises:
-            StoreFullError: no room on the disk; nothing was added.
+            StoreFullError: the disk has no space; nothing was added.
         """
         if index_bulk.is_worth_it(len(entries)):
             return self.put_columns(index_bulk.EntryColumns.of(entries))
@@ -96,7 +96,7 @@ class IndexFile:
         return taken
 
     def put_columns(self, entries: index_bulk.EntryColumns) -> int:
-        """Add entries as :meth:`put` does, with numpy; write the same bytes."""
+        """Add entries like :meth:`put`, but with numpy; it writes the same bytes."""
         taken = self._make_room(len(entries))
         if taken:
             entries = entries.part(0, taken)
@@ -110,7 +110,7 @@ class IndexFile:
         return taken
 
     def _make_room(self, wanted: int) -> int:
-        """Return how many entries fit, with disk space for so many. Raises StoreFullError."""
+        """Allocate disk space for entries, and return the number of entries that fit. Raises StoreFullError."""
         taken = min(wanted, self._entries - self.index_count)
         if taken <= 0:
             return 0
@@ -119,21 +119,21 @@ class IndexFile:
         return taken
 
     def _write_entries(self, packed: bytes) -> None:
-        """Entries come first, then the slots that point at them, then the header that counts them.
+        """Write the bytes of entries after the last one, before the slots and the header refer to them.
 
-        Whenever the process dies, what lies beyond the count is whole or unknown, and written again.
+        If the process dies in between, the entries beyond the header's count are ignored and written again.
         """
         self._region.write(self._entries_at + self.index_count * ENTRY_BYTES, packed)
 
     def _count(self, count: int, end_physical: int, end_ms: int) -> None:
-        """Take new entries, whose slots are written, and what the last of them speaks of."""
+        """Add new entries to the header's count, and set the file's end to the last of them."""
         self.index_count += count
         self.end_physical_offset_bytes = end_physical
         self.end_timestamp_ms = end_ms
         self._write_header()
 
     def _chain(self, entries: Sequence[IndexEntry]) -> tuple[dict[int, int], bytes]:
-        """Return the slots that new entries change, with their values, and the entries' bytes."""
+        """Return the new values of the slots that new entries change, keyed by slot, and the entries' bytes."""
         view = self._region.view
         slots, begin_ms, count = self._slots, self.begin_timestamp_ms, self.index_count
         newest: dict[int, int] = {}
@@ -151,7 +151,7 @@ class IndexFile:
         return newest, b"".join(packed)
 
     def _chain_in_bulk(self, entries: index_bulk.EntryColumns) -> tuple[Any, Any, bytes]:
-        """Return, with numpy, the slots that new entries change in ascending order, their values, and the entries' bytes."""
+        """Return the slots that new entries change, ascending, their new values, and the entries' bytes; with numpy."""
         import numpy
 
         count = self.index_count
@@ -166,8 +166,7 @@ class IndexFile:
         return changed, values, index_bulk.pack_entries(entries.key_hash, entries.physical, seconds, previous)
 
     def _before(self, index: int, count: int) -> int:
-        """Return the newest entry of a slot below the count: a process that died between slots and header left newer
-        ones."""
+        """Return the newest entry of a slot that the header counts, skipping entries left by a process that died."""
         while index >= count:
             if index >= self._entries:
                 return 0
@@ -192,10 +191,10 @@ class IndexFile:
     def select(
         self, key_hash: int, max_num: int, begin_timestamp_ms: int, end_timestamp_ms: int
     ) -> Generator[None, None, list[int]]:
-        """Physical offsets of entries with this hash within a time range, newest first, at most so many.
+        """Return the physical offsets of the entries with a hash in a time range, newest first, at most ``max_num``.
 
-        A generator, because the chain of a key that millions of messages share is long: it yields every
-        :data:`STEP_ENTRIES` entries and returns what it found, also when the file was closed meanwhile.
+        It is a generator that yields after every :data:`STEP_ENTRIES` entries, because the chain of a key that millions of
+        messages share is long. If the file is closed in between, it returns the offsets found by then.
         """
         view = self._region.view
         found: list[int] = []
@@ -215,19 +214,19 @@ class IndexFile:
             if entry_hash == key_hash and stored_ms <= end_timestamp_ms:
                 found.append(physical)
             if previous >= index:
-                break  # a damaged chain must not become a circle
+                break  # a damaged chain could be circular
             index = previous
         return found
 
     def settle(self) -> None:
-        """After a crash: the end is where the last entry says, for the header may be half written; and nothing is synced."""
+        """Set the file's end from its last entry after a crash, as the header may be incomplete, and mark it unsynced."""
         if self.index_count > 1:
             at = self._entries_at + (self.index_count - 1) * ENTRY_BYTES
             self.end_physical_offset_bytes = _ENTRY.unpack_from(self._region.view, at)[1]
         self.dirty = True
 
     def count_at_end(self, physical_offset_bytes: int) -> int:
-        """Return how many entries, from the last one back, are of this record."""
+        """Return the number of entries at the file's end that belong to the record at a physical offset."""
         view = self._region.view
         count = 0
         for index in range(self.index_count - 1, 0, -1):
@@ -237,18 +236,18 @@ class IndexFile:
         return count
 
     def covers(self, begin_timestamp_ms: int, end_timestamp_ms: int) -> bool:
-        """Return whether the file may hold entries of a time range."""
+        """Return whether the file may contain entries in a time range."""
         return begin_timestamp_ms <= self.end_timestamp_ms + 999 and end_timestamp_ms >= self.begin_timestamp_ms
 
     def sync(self) -> None:
-        """Force the file to disk. Raises OSError."""
+        """Sync the file to disk. Raises OSError."""
         self._region.sync()
         self.dirty = False
 
     def evict_entries(self) -> None:
-        """Take the entries out of the process's memory (:meth:`flintmq.core.io.disk.MappedRegion.evict`).
+        """Unmap the entries from the process's memory (:meth:`flintmq.core.io.disk.MappedRegion.evict`).
 
-        Slots stay: they are wanted all the time.
+        The slots stay mapped, because they are used all the time.
         """
         self._region.evict(self._entries_at, self._entries_at + self.index_count * ENTRY_BYTES)
 

@@ -1,7 +1,7 @@
-"""The index: messages by topic, key and time, over a row of index files.
+"""The index service (``IndexService`` of RocketMQ): finds messages by topic, key and time, in a sequence of index files.
 
-Entries are gathered and written many at a time: a query, a flush or enough of them empties what waits. What waits is lost
-with the process and found again in the log: a start hands over again what the files lack.
+Records are gathered, and their entries are written together at a query, a flush, or when enough records wait. If the process
+dies, waiting entries are lost, and the next start dispatches their records again from the log.
 
 See docs/internals/store-format.md, Index file; docs/internals/algorithms.md, Dispatch.
 """
@@ -29,16 +29,16 @@ from flintmq.dispatchers.index.index_file import IndexEntry, IndexFile
 log = event_log("flintmq.store")
 
 _GATHER_ENTRIES: Final = 2_048
-"""So many are gathered, some 4 ms of work without numpy: one message may have as many keys as a thousand others."""
+"""Number of gathered entries at which they are written, which takes about 4 ms without numpy."""
 _GATHER_COLUMNS: Final = 262_144
-"""So many entries share the pages of the slots that they change."""
+"""Number of gathered entries from bulk reads at which they are written; enough to change many slots per page."""
 
 
 def make_index(folder: StoreFolder) -> IndexService:
-    """Return the index of a store, with the files that can be trusted.
+    """Return the index of a store, with its trusted files; untrusted files are deleted and rebuilt later.
 
     Raises:
-        StoreFormatError: index files of another size.
+        StoreFormatError: an index file has an unexpected size.
     """
     settings = folder.config.index
     index = IndexService(
@@ -59,7 +59,7 @@ def make_index(folder: StoreFolder) -> IndexService:
 
 
 class IndexService:
-    """The built-in index builder: what the dispatcher ``index`` is unless a plugin's takes its place. Loop thread."""
+    """The built-in index, which the dispatcher ``index`` uses unless a plugin replaces it. Loop thread."""
 
     def __init__(
         self,
@@ -82,24 +82,24 @@ class IndexService:
         self._waiting_messages = 0
         self._waiting_entries = 0
         self._has_batches = False
-        """Whether more than requests may be among what waits."""
+        """Whether the waiting units may include batch sends."""
         self._waiting_columns: list[index_bulk.EntryColumns] = []
-        """Entries of records read in bulk; never any while requests wait."""
+        """Waiting entries of records read in bulk; empty while other units wait."""
         self._gathered_until_bytes = 0
-        """Physical offset behind the last record that was gathered or written since the log was cut; 0 before the first."""
+        """Physical end of the last gathered record, reset by a cut of the log; 0 before the first record."""
         self._spoiled = ""
-        """Which sync failed; empty while none did."""
+        """Error text of the first failed sync; empty if there is none."""
         self._is_complete = True
-        """Whether the files have the entries of all records that were dispatched, as after a clean stop."""
+        """Whether the files contain the entries of all records dispatched before this start, as after a clean stop."""
         self._sync_failed = sync_failed
 
-    # write
+    # --- writes ---
 
     def dispatch(self, batch: RecordBatch) -> None:
-        """Take records in log order; write when enough wait. Each form of a batch gives the same bytes."""
+        """Gather records, in log order, and write their entries if enough wait. Each form of a batch gives the same bytes."""
         known = self._gathered_until_bytes
         if batch.begin_offset_bytes < known:
-            # It comes again because a dispatcher failed on it. What the files have is left out when entries are written.
+            # The batch is repeated because another dispatcher failed. build() skips entries that the files already have.
             batch = RecordBatch.of_requests([r for r in batch.requests() if r.commit_log_offset_bytes >= known])
         if batch.has_columns:
             self._gather_columns(batch)
@@ -134,10 +134,10 @@ class IndexService:
         self._gathered_until_bytes = batch.end_offset_bytes
 
     def build(self) -> None:
-        """Write the entries that wait: UNIQ_KEY first, then each of KEYS; what the files already cover is left out.
+        """Write the waiting entries, for each record UNIQ_KEY and then KEYS, except those that the files already have.
 
         Raises:
-            StoreFullError: no room; what waits stays queued.
+            StoreFullError: the disk has no space; the entries keep waiting.
         """
         if self._waiting_columns:
             self._build_columns()
@@ -157,7 +157,7 @@ class IndexService:
         taken_until = self._end()
         entries = self._entries_of(waiting, taken_until)
         if entries and entries[0][1] == taken_until:
-            # The last record taken may have lost some of its entries with a file that is gone, or had no room for them.
+            # The last indexed record may lack some entries, because a file was deleted or was full.
             have = self._count_at_end(taken_until)
             entries = [entry for at, entry in enumerate(entries) if at >= have or entry[1] != taken_until]
         while entries:
@@ -187,7 +187,7 @@ class IndexService:
 
     @staticmethod
     def _entries_of(waiting: Sequence[DispatchRequest], taken_until: int) -> list[IndexEntry]:
-        """UNIQ_KEY first, then each of KEYS, of every record from a position on."""
+        """Return the entries of all records from a physical offset on: for each record UNIQ_KEY, then KEYS."""
         topics: list[str] = []
         keys: list[str] = []
         places: list[tuple[int, int]] = []
@@ -213,7 +213,7 @@ class IndexService:
         return [(key_hash, *place) for key_hash, place in zip(hashes, places, strict=True)]
 
     def _count_at_end(self, physical_offset_bytes: int) -> int:
-        """Return how many entries the record that was taken last has; they may lie in more than one file."""
+        """Return the number of entries of the last indexed record, which can be in more than one file."""
         count = 0
         for file in reversed(self.files):
             here = file.count_at_end(physical_offset_bytes)
@@ -225,7 +225,7 @@ class IndexService:
     def _roll(self) -> None:
         previous = self.files[-1] if self.files else None
         if previous is not None:
-            # RocketMQ forces a file when it is full, and only then moves the checkpoint's index time.
+            # Like RocketMQ, sync a file when it is full, and only then move the checkpoint's index time.
             self._sync(previous)
             if not self._spoiled:
                 self._checkpoint.index_msg_timestamp_ms = previous.end_timestamp_ms
@@ -238,7 +238,7 @@ class IndexService:
         try:
             file.sync()
         except OSError as error:
-            if is_exhausted(error):  # nothing could be opened for it: it is tried again with what waits
+            if is_exhausted(error):  # no sync was attempted, so it is retried with the waiting entries
                 raise StoreExhaustedError(f"{file.path}: cannot be synced now: {error.strerror}") from error
             self._spoiled = f"{file.path}: cannot be synced: {error.strerror}"
             known_ms = self._checkpoint.index_msg_timestamp_ms
@@ -247,36 +247,36 @@ class IndexService:
             raise StoreError(self._spoiled) from error
 
     def _new_path(self) -> Path:
-        """Return the creation time, in milliseconds; two files within one take the next."""
+        """Return a path named after the current time in milliseconds, or after the next millisecond if that exists."""
         now_ms = self._clock.now_ms()
         while True:
             local = time.localtime(now_ms // 1000)
             path = self.folder / f"{time.strftime('%Y%m%d%H%M%S', local)}{now_ms % 1000:03d}"
             if self.files and path.name <= self.files[-1].path.name:
-                # The clock went back; but the order of the names is the order of the files.
+                # The clock went back, but names must ascend in the order of the files.
                 path = self.folder / str(int(self.files[-1].path.name) + 1)
             if not self._disk.exists(path):
                 return path
             now_ms += 1
 
-    # read
+    # --- reads ---
 
     def query(
         self, topic: str, key: str, max_num: int, begin_timestamp_ms: int, end_timestamp_ms: int
     ) -> tuple[list[int], int, int]:
-        """See :class:`flintmq.core.kernel.ports.IndexBuilder`. Costs one chain walk per file of the time range."""
+        """See :class:`flintmq.core.kernel.ports.IndexBuilder`. It follows one chain per file of the time range."""
         return run_steps(self.query_steps(topic, key, max_num, begin_timestamp_ms, end_timestamp_ms))
 
     def query_steps(
         self, topic: str, key: str, max_num: int, begin_timestamp_ms: int, end_timestamp_ms: int
     ) -> Generator[None, None, tuple[list[int], int, int]]:
-        """Find records as :meth:`query` does; yield now and then, so that other work can be done in between."""
+        """Find records like :meth:`query`, as a generator that yields regularly, so that other work can run in between."""
         self.build()
         found: list[int] = []
         key_hash = index_key_hash(topic, key)
         for file in self.files[::-1]:
             if file.closed:
-                break  # it and those before it have expired meanwhile
+                break  # this file and those before it were deleted meanwhile
             if file.covers(begin_timestamp_ms, end_timestamp_ms):
                 found += yield from file.select(key_hash, max_num - len(found), begin_timestamp_ms, end_timestamp_ms)
             if len(found) >= max_num or (file.index_count > 1 and file.begin_timestamp_ms < begin_timestamp_ms):
@@ -288,14 +288,14 @@ class IndexService:
             last.end_physical_offset_bytes if last else 0,
         )
 
-    # life
+    # --- files ---
 
     def load(self, *, clean: bool, same_boot: bool = False) -> None:
-        """Map the files. After a power cut those are deleted that the checkpoint does not vouch for, or that are not full.
+        """Map the files. After a power failure, files that are not full, or that the checkpoint does not cover, are deleted.
 
         Args:
-            clean: whether the store was stopped.
-            same_boot: whether it was not, but all that was written is there: then the files are taken as they are.
+            clean: whether the store was stopped cleanly.
+            same_boot: whether only the process was killed, so that all writes are there, and all files are used.
 
         See docs/internals/algorithms.md, Abnormal recovery.
         """
@@ -318,8 +318,7 @@ class IndexService:
                 )
             file = IndexFile(self._disk, path, self._slots, self._entries, create=False)
             if not clean:
-                # Only a full file was forced to the disk, before the next one was made; and one in which nothing was put may
-                # lack even its header.
+                # Only a full file was synced, before the next one was created. A file without entries may lack its header.
                 vouched = file.full and file.end_timestamp_ms <= self._checkpoint.index_msg_timestamp_ms
                 trusted = trusted and (same_boot or (vouched and path != paths[-1]))
                 if not trusted or file.index_count <= 1:
@@ -331,11 +330,11 @@ class IndexService:
 
     @property
     def ends(self) -> tuple[int, ...]:
-        """Return, of each file, oldest first, the physical offset of the record of its last entry."""
+        """The physical offset of the last indexed record of each file, oldest file first."""
         return tuple(file.end_physical_offset_bytes for file in self.files)
 
     def truncate(self, end_offset_bytes: int) -> None:
-        """Delete the files that refer to records at or behind a physical offset: the log was cut there."""
+        """Delete the files with entries of records at or after a physical offset, at which the log was cut."""
         self._gathered_until_bytes = 0
         while self.files and self.files[-1].end_physical_offset_bytes >= end_offset_bytes:
             file = self.files.pop()
@@ -344,25 +343,25 @@ class IndexService:
             self._is_complete = False
 
     def committed_below(self, end_offset_bytes: int) -> int | None:
-        """Return what :meth:`committed` will say once the log ends at a physical offset."""
+        """Return the result that :meth:`committed` will have after a cut of the log at a physical offset."""
         kept = [end for end in self.ends if end < end_offset_bytes]
         if self._is_complete and len(kept) == len(self.files):
             return None
         return kept[-1] if kept else 0
 
     def committed(self) -> int | None:
-        """Return the physical offset of the last record with an entry in the files; None when they lack no entry."""
+        """Return the physical offset of the last indexed record; None if the files lack no entry."""
         return None if self._is_complete else self._end()
 
     def _end(self) -> int:
         return self.files[-1].end_physical_offset_bytes if self.files else 0
 
     def flush(self) -> None:
-        """Write what waits and force every file that changed.
+        """Write the waiting entries, and sync every changed file.
 
         Raises:
-            StoreError: a sync failed, now or earlier: a second one proves nothing. The next start must not trust the files.
-            StoreFullError: no room.
+            StoreError: a sync failed, now or earlier. A later sync proves nothing, so the next start must not trust the files.
+            StoreFullError: the disk has no space.
         """
         self.build()
         if self._spoiled:
@@ -372,9 +371,9 @@ class IndexService:
                 self._sync(file)
 
     def delete_before(self, min_physical_offset_bytes: int, remove: Callable[[Path, object], None]) -> int:
-        """Let go of files that only speak of deleted messages, never the last; return how many.
+        """Remove the files that only have entries of deleted messages, except the last file; return their number.
 
-        ``remove`` is given each one's path, and the object that keeps it mapped.
+        ``remove`` is called with the path of each file and the object that keeps it mapped.
         """
         count = 0
         while len(self.files) > 1 and self.files[0].end_physical_offset_bytes < min_physical_offset_bytes:
@@ -385,13 +384,13 @@ class IndexService:
         return count
 
     def evict(self) -> Iterator[None]:
-        """Take the files' entries out of the process's memory, one file at a time."""
+        """Unmap the entries of the files from the process's memory, yielding after each file."""
         for file in self.files[:]:
             file.evict_entries()
             yield
 
     def close(self) -> None:
-        """Release the files. A second call does nothing."""
+        """Unmap all files. Idempotent."""
         for file in self.files:
             file.close()
         self.files = []

@@ -1,4 +1,4 @@
-"""The feed: how far a running broker's log may be read by another process (docs/spark-feed.md).
+"""The feed file, which states the positions up to which another process may read a running broker's log.
 
 ``flint/feed`` in the store, 64 bytes, big-endian like every file of the store::
 
@@ -7,15 +7,14 @@
     16  min offset (8)       24   dispatched (8)          32  flushed (8)        40  confirmed (8)
     48  written at, ms (8)   56   CRC-32 of 0 to 55 (4)   60  sequence again (4)
 
-The broker writes all of it with one copy through a map, at most once a millisecond and after each flush. A reader takes
-64 bytes in one call and tries again while the two sequences or the checksum disagree: no lock, and no broker that waits. The
-copy is one call so that a broker killed at any moment leaves a whole file behind but for a vanishing chance; what is torn all
-the same is an error that says so.
+The broker writes the whole file by one copy through a map, at most once a millisecond and after each flush. A reader reads 64
+bytes by one call, and tries again while the two sequences differ or the checksum is wrong. So there is no lock, and the broker
+never waits. As the copy is one call, a broker that is killed almost always leaves a complete file. A torn file is an error.
 
-What a reader may trust: bytes below ``dispatched`` are whole records and have their consume queue units, and stay as they are
-unless a crash of the machine cuts the log (see ``flint/epochs``); bytes below ``flushed`` survive that too. A file that says
-``CLOSED`` tells where the log ended when FlintMQ last stopped: another broker may have written behind that. Where there is no
-file no broker of ours has fed anybody: walk the log up to its zeros, with ``abort`` absent.
+Bytes below ``dispatched`` are complete records with consume queue units. They do not change unless a crash of the machine cuts
+the log (see ``flint/epochs``); bytes below ``flushed`` also survive that. The state ``CLOSED`` means that ``flushed`` was the
+log's end when FlintMQ last stopped; another broker may have appended to the log since. Without the file, no FlintMQ broker has
+published a feed: a reader can scan the log up to its zeros if the file ``abort`` is absent. See docs/spark-feed.md.
 """
 
 from __future__ import annotations
@@ -45,51 +44,52 @@ _TAIL: Final = struct.Struct(">II")
 _TRIES: Final = 2_000
 
 Visibility = Literal["flushed", "dispatched", "confirmed"]
-"""What a reader waits for: ``flushed`` survives a crash of the machine, ``dispatched`` comes first, ``confirmed`` is on the
-slave too."""
+"""The position up to which a reader reads.
+
+``dispatched`` is the earliest, ``flushed`` survives a crash of the machine, and ``confirmed`` is also replicated to a slave."""
 
 
 class FeedState(enum.IntEnum):
-    """Whether a broker keeps the file up to date."""
+    """Whether a broker updates the feed file."""
 
     RUNNING = 1
-    """A broker writes it; after a crash of the broker it stays so, and what it says stays true."""
+    """A broker updates the file. After a crash of the broker the state stays, and the positions stay valid."""
     CLOSED = 2
-    """The broker has stopped; its log ended at ``flushed``."""
+    """The broker has stopped; ``flushed`` is the end of its log."""
 
 
 @attrs.frozen(kw_only=True)
 class FeedMarks:
-    """What the file says. All positions are physical offsets of the commit log, in bytes."""
+    """The decoded content of a feed file. All positions are physical offsets of the commit log, in bytes."""
 
     state: FeedState
     epoch: int
-    """The log's epoch: grows whenever a recovery cuts the log (``flint/epochs``)."""
+    """Number of the log's epoch, which grows when a recovery cuts the log (``flint/epochs``)."""
     min_offset_bytes: int
-    """Where the log begins: older files are deleted."""
+    """Start of the log; older files are deleted."""
     dispatched_offset_bytes: int
-    """Everything below has its consume queue units."""
+    """End of the records that have consume queue units."""
     flushed_offset_bytes: int
-    """Everything below was synced."""
+    """End of the synced records."""
     confirmed_offset_bytes: int
-    """Everything below is as safe as an acknowledgement says: replicated where a slave is waited for, else flushed."""
+    """End of the acknowledged records: replicated if the broker waits for a slave, otherwise flushed."""
     written_at_ms: int
-    """Wall-clock time of the write; a running broker writes at least once a second."""
+    """Wall-clock time of the write, in ms since 1970; a running broker writes at least once a second."""
 
     def end_offset_bytes(self, visibility: Visibility = "flushed") -> int:
-        """Return where a reader has to stop: a boundary between records."""
+        """Return the position up to which a reader may read, which is a boundary between records."""
         if visibility == "dispatched":
             return self.dispatched_offset_bytes
         limit = self.flushed_offset_bytes if visibility == "flushed" else self.confirmed_offset_bytes
         return min(self.dispatched_offset_bytes, limit)
 
     def age_ms(self, now_ms: int) -> int:
-        """Return how long ago it was written; 0 when the clock has gone back since."""
+        """Return the age of the file in ms; 0 if the clock was set back since the write."""
         return max(0, now_ms - self.written_at_ms)
 
 
 def encode_feed(marks: FeedMarks, sequence: int) -> bytes:
-    """Return the file's 64 bytes. ``sequence`` is taken modulo 2**32."""
+    """Return the 64 bytes of a feed file. ``sequence`` is taken modulo 2**32."""
     sequence &= 0xFFFFFFFF
     head = _FIELDS.pack(
         FEED_MAGIC,
@@ -107,16 +107,16 @@ def encode_feed(marks: FeedMarks, sequence: int) -> bytes:
 
 
 def is_torn(data: bytes) -> bool:
-    """Return whether 64 bytes of the right kind were read while they were written."""
+    """Return whether the bytes of a feed file are inconsistent, because they were read during a write."""
     crc, again = _TAIL.unpack_from(data, _FIELDS.size)
     return bool(again != int.from_bytes(data[8:12], "big") or crc != zlib.crc32(data[: _FIELDS.size]))
 
 
 def decode_feed(data: bytes, where: object = "feed") -> FeedMarks:
-    """Return what 64 bytes say.
+    """Return the decoded content of a feed file's 64 bytes.
 
     Raises:
-        StoreFormatError: they are no feed, one of another version, or torn; names the file and what to do.
+        StoreFormatError: the bytes are not a feed, have another version, or are torn; the message states file and remedy.
     """
     if len(data) != FEED_BYTES or data[:4] != FEED_MAGIC:
         raise StoreFormatError(f"{where} is not a feed file; stop the broker and remove it")
@@ -145,13 +145,13 @@ def decode_feed(data: bytes, where: object = "feed") -> FeedMarks:
 
 
 def read_feed(path: Path) -> FeedMarks | None:
-    """Return what a feed file says now; None where there is none. Any process, any thread.
+    """Return the current content of a feed file; None if there is no file. Any process, any thread.
 
-    The file is opened each time: a broker that starts may have put a new one in its place.
+    The file is opened at each call, because a broker may have replaced it at its start.
 
     Raises:
-        StoreFormatError: it is not a feed, or torn and stays so.
-        OSError: it cannot be read.
+        StoreFormatError: the file is not a feed, or stays torn.
+        OSError: the file cannot be read.
     """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -162,7 +162,7 @@ def read_feed(path: Path) -> FeedMarks | None:
         for _ in range(_TRIES):
             if len(data) != FEED_BYTES or data[:4] != FEED_MAGIC or not is_torn(data):
                 break
-            time.sleep(0)  # the writer's turn
+            time.sleep(0)  # let the writer run
             data = os.pread(fd, FEED_BYTES + 1, 0)
     finally:
         os.close(fd)
@@ -170,14 +170,14 @@ def read_feed(path: Path) -> FeedMarks | None:
 
 
 class FeedWriter:
-    """The broker's side. :meth:`write` may be called from any thread.
+    """Writes a broker's feed file. :meth:`write` can be called on any thread.
 
     Args:
-        disk: the store's.
-        path: see :func:`feed_path`. What lies there and is not a feed is replaced.
+        disk: the store's disk interface.
+        path: the path of the file, see :func:`feed_path`. An existing file that is not a feed is replaced.
 
     Raises:
-        StoreFullError, StoreError: the file cannot be made.
+        StoreFullError, StoreError: the file cannot be created.
     """
 
     def __init__(self, disk: Disk, path: Path) -> None:
@@ -190,10 +190,10 @@ class FeedWriter:
         self._lock = threading.Lock()
         self._closed = False
         self.writes = 0
-        """How often the file was written."""
+        """Number of writes of the file."""
 
     def write(self, marks: FeedMarks) -> None:
-        """Replace what the file says; ignored once it is closed."""
+        """Write positions to the file; it has no effect after :meth:`close`."""
         with self._lock:
             if self._closed:
                 return
@@ -202,7 +202,7 @@ class FeedWriter:
             self.writes += 1
 
     def close(self, marks: FeedMarks | None = None) -> None:
-        """Write a last time, durably as far as the disk lets it, and give the file back. Idempotent."""
+        """Write a last time, sync the file if possible, and close it. Idempotent."""
         if marks is not None:
             self.write(marks)
         with self._lock:
@@ -210,7 +210,7 @@ class FeedWriter:
                 return
             self._closed = True
         if marks is not None:
-            # Nothing depends on it: a reader that finds an older mark reads less, never too much.
+            # A failed sync is harmless: a reader of older positions reads less, never too much.
             with contextlib.suppress(OSError):
                 self._region.sync()
         self._region.close()

@@ -1,15 +1,15 @@
-"""SparkFeed: lets Spark follow the log (docs/spark-feed.md).
+"""SparkFeed: a dispatcher that lets Spark read the log while it grows (docs/spark-feed.md).
 
-Two things, and neither makes an acknowledgement wait:
+It serves two readers, and delays no acknowledgment for either:
 
-* the **feed**, ``flint/feed`` in the store, says how far other processes may read the log's own files. The log is the queue:
-  nothing is copied, nothing can be full, a reader that was away goes on where it was;
-* the **landing zone**, where one is configured, copies messages into files that need no FlintMQ to be read. It works in a
-  process or thread of its own and reads the log itself; this dispatcher hands it positions.
+* The **feed**, ``flint/feed`` in the store, states the positions up to which other processes may read the log's files. Nothing
+  is copied, and a reader that was away continues at its last position.
+* The **landing zone**, if one is configured, copies messages to files that can be read without FlintMQ. It runs in a separate
+  process or thread and reads the log itself; this dispatcher passes it positions.
 
-Both are handed to the dispatcher by the plugin that makes it. A change of the feed is written a millisecond later, so that a
-thousand batches in that millisecond cost one write; a flush is written by the thread that flushed, and once a second the file
-is written whatever happens, so that its age tells a broker that died.
+The plugin that creates the dispatcher passes both. A change is written to the feed a millisecond later, so that a thousand
+batches in that time cost one write. After a flush, the flush thread writes the feed. In addition it is written once a second,
+so that readers can detect a dead broker by the file's age.
 """
 
 from __future__ import annotations
@@ -28,58 +28,58 @@ if TYPE_CHECKING:
 
 
 PUBLISH_DELAY_S: Final = 0.001
-"""How long after a change the file is written."""
+"""Delay in seconds from a change to the write of the feed file."""
 HEARTBEAT_S: Final = 1.0
-"""How often it is written when nothing changes."""
+"""Interval in seconds at which the file is written if nothing changes."""
 FLUSH_WANTED_S: Final = 0.2
-"""How long something may wait to be flushed before a flush is asked for: the strategy alone might take ten seconds."""
+"""Seconds that records wait for a flush before one is requested; the flush strategy alone may take ten seconds."""
 
 CallLater = Callable[[float, Callable[[], None]], object]
-"""``loop.call_later``, as far as it is used here."""
+"""The type of ``loop.call_later``, as used here."""
 
 
 class Landing(Protocol):
-    """A landing zone and what fills it. Nothing here blocks but :meth:`close`."""
+    """A landing zone with the process or thread that fills it. Only :meth:`close` blocks."""
 
     def start(self) -> None:
-        """Let messages land from now on: the broker is about to listen."""
+        """Start copying messages; called before the broker listens."""
         ...
 
     def runtime_info(self) -> Mapping[str, str]:
-        """Figures by name, for operators."""
+        """Return figures for operators, keyed by name."""
         ...
 
     def offer(self, end_offset_bytes: int) -> None:
-        """Note that everything below a position is dispatched. Loop thread; with more waiting than may, this does nothing."""
+        """Report that all records below a physical offset are dispatched. Loop thread; ignored if too much is waiting."""
         ...
 
     def committed(self) -> int | None:
-        """Return the physical offset below which everything has landed for good; None when nothing has."""
+        """Return the physical offset below which all records are durably copied; None if there are none."""
         ...
 
     def catch_up(self, start_offset_bytes: int, end_offset_bytes: int) -> None:
-        """Land the part of the log that is missing in the zone; called at the start."""
+        """Copy the part of the log that the zone lacks; called at the start."""
         ...
 
     def close(self) -> None:
-        """Land what can be landed in time, and stop."""
+        """Copy as many of the remaining records as possible within a time limit, and stop."""
         ...
 
 
 class SparkFeed:
-    """Passes the end of each batch to the feed and the landing zone. Optional: the broker works without it. Loop thread.
+    """A dispatcher that reports the end of each batch to the feed and the landing zone. It is optional. Loop thread.
 
-    It stands behind the consume queues; what it publishes is the store's own position, which moves when all dispatchers have
-    the batch, so that a reader that trusts it finds a queue unit for each record.
+    It runs after the consume queues. It publishes the store's position, which moves when all dispatchers have a batch, so that
+    a reader finds a queue unit for each record.
     """
 
     def __init__(self, publisher: FeedPublisher, landing: Landing | None = None) -> None:
         self.publisher = publisher
         self.landing = landing
         self.end_offset_bytes = 0
-        """Everything below was handed to it."""
+        """Physical end of the last dispatched batch."""
         self.messages = 0
-        """Records handed to it since the start."""
+        """Number of records dispatched since the start."""
 
     def dispatch(self, batch: RecordBatch) -> None:
         known = self.end_offset_bytes
@@ -97,18 +97,18 @@ class SparkFeed:
             self.landing.offer(batch.end_offset_bytes)
 
     def truncate(self, end_offset_bytes: int) -> None:
-        """Take what comes behind the log's end as new, although something lay there before."""
+        """Treat later records at or after a physical offset as new, because the log was cut there."""
         self.end_offset_bytes = min(self.end_offset_bytes, end_offset_bytes)
 
     def committed(self) -> int | None:
-        """Return what has landed; None without a landing zone: readers of the log keep their own positions."""
+        """Return the landing zone's position; None without one, because readers of the feed keep their own positions."""
         if self.landing is None:
             return None
         committed = self.landing.committed()
         return 0 if committed is None else committed
 
     def catch_up(self, start_offset_bytes: int, end_offset_bytes: int) -> bool:
-        """Let the landing zone read what it missed from the log, however much that is; the broker's start does not wait."""
+        """Let the landing zone copy the records that it lacks from the log; the broker's start does not wait for that."""
         if self.landing is not None:
             self.landing.catch_up(start_offset_bytes, end_offset_bytes)
         return True
@@ -120,12 +120,12 @@ class SparkFeed:
 
 
 class FeedPublisher:
-    """Keeps one store's feed file true. :meth:`touch` on the loop thread, :meth:`publish` on any.
+    """Keeps the feed file of a store up to date. :meth:`touch` is called on the loop thread, :meth:`publish` on any thread.
 
     Args:
-        store: opened and recovered.
-        clock: time.
-        epoch: the number of the log's current epoch.
+        store: the recovered store.
+        clock: the source of time.
+        epoch: returns the number of the log's current epoch.
     """
 
     def __init__(self, store: OpenedStore, clock: Clock, epoch: Callable[[], int]) -> None:
@@ -137,22 +137,22 @@ class FeedPublisher:
         self._due = False
         self._flush_soon: Callable[[], None] | None = None
         self._awaited_bytes: int | None = None
-        """What should be flushed when the time is over; None while nothing waits."""
+        """Physical offset that should be flushed within :data:`FLUSH_WANTED_S`; None if nothing waits."""
 
     @property
     def writes(self) -> int:
-        """How often the file was written since the start."""
+        """The number of writes of the file since the start."""
         return self._writer.writes if self._writer is not None else 0
 
     def open(self, call_later: CallLater, flush_soon: Callable[[], None] | None = None) -> None:
-        """Make the file and write it for the first time: from now on others may read the log while it grows.
+        """Create the file and write it for the first time; other processes can then read the log while it grows.
 
         Args:
-            call_later: the loop's.
-            flush_soon: asks for a flush; None where each acknowledgement waits for one.
+            call_later: the event loop's ``call_later``.
+            flush_soon: requests a flush; None if each acknowledgment waits for a flush anyway.
 
         Raises:
-            StoreError: it cannot be made.
+            StoreError: the file cannot be created.
         """
         self._writer = FeedWriter(self._store.disk, feed_path(self._store.root))
         self._call_later = call_later
@@ -160,7 +160,7 @@ class FeedPublisher:
         self.publish()
 
     def touch(self) -> None:
-        """Note that something was dispatched, and have it written soon, once for all that comes until then."""
+        """Schedule a write of the file after a dispatch; dispatches until then share the write."""
         if not self._due and self._call_later is not None:
             self._due = True
             self._call_later(PUBLISH_DELAY_S, self._publish_due)
@@ -169,18 +169,18 @@ class FeedPublisher:
                 self._call_later(FLUSH_WANTED_S, self._want_flush)
 
     def publish(self) -> None:
-        """Write what is true now."""
+        """Write the store's current positions to the file."""
         if self._writer is not None:
             self._writer.write(self._marks(FeedState.RUNNING))
 
     def close(self) -> None:
-        """Write where the log ends, and that no broker adds to it any more. Idempotent."""
+        """Write the log's end with the state CLOSED. Idempotent."""
         if self._writer is not None:
             self._call_later = None
             self._writer.close(self._marks(FeedState.CLOSED))
 
     def _want_flush(self) -> None:
-        """Ask for a flush unless what has waited so long is flushed; what came since then waits for its own time."""
+        """Request a flush if the awaited position is not flushed yet; then await the current position."""
         awaited_bytes, self._awaited_bytes = self._awaited_bytes, None
         marks = self._store.watermarks
         if self._flush_soon is None or self._call_later is None or awaited_bytes is None:
@@ -197,7 +197,7 @@ class FeedPublisher:
 
     def _marks(self, state: FeedState) -> FeedMarks:
         marks = self._store.watermarks
-        # Dispatched first: the others only grow, so that what is read after it is never behind it by more than is true.
+        # Read `dispatched` first: the other positions only grow, so they are never too old relative to it.
         dispatched = marks.dispatched
         flushed, replicated = marks.flushed, marks.replicated
         return FeedMarks(
@@ -212,8 +212,10 @@ class FeedPublisher:
 
 
 def remove_feed(disk: Disk, root: Path) -> bool:
-    """Remove a feed that no broker updates any more, so that no reader trusts it. Return whether one existed. Raises
-    OSError."""
+    """Remove a feed file that no broker updates any more, so that no reader trusts it; return whether it existed.
+
+    Raises OSError.
+    """
     path = feed_path(root)
     found = disk.exists(path)
     if found:
