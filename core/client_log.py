@@ -1,5 +1,4 @@
-"""Lines of a log, and of a terminal, with text of somebody else in them: that text chooses neither where a line ends nor what a
-terminal does, and strangers do not choose how many lines there are."""
+"""Safe logging of text from clients: it cannot break lines, control a terminal, or flood the log."""
 
 from __future__ import annotations
 
@@ -9,37 +8,37 @@ import time
 from typing import Final
 
 LINES_PER_S: Final = 20
-"""Lines of one kind (one template) a second. More tell nothing new, and would fill a disk."""
+"""Maximum number of lines per second of one template; more lines would only fill the disk."""
 LINE_MAX_CHARS: Final = 2_000
 _ESCAPED_MAX_CHARS: Final = 20_000
-"""Of a line that nobody provokes at will; some of them list much."""
+"""Maximum length of a line that clients cannot provoke; some of them list many items."""
 UNPRINTABLE: Final = re.compile(
     "[\x00-\x1f\x7f-\x9f"  # C0 and C1 controls
     "\xad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"  # direction, lines, no width
     "\ud800-\udfff\U000e0000-\U000e007f]"  # halves of characters, invisible tags
 )
-"""What ends a line, steers a terminal, turns the direction of writing, or cannot be written or seen."""
+"""Pattern of characters that end a line, control a terminal, change the writing direction, or are invisible."""
 
 
 def printable(text: str, max_chars: int = LINE_MAX_CHARS) -> str:
-    """Return text on one line, cut, with what ends a line, steers a terminal or turns the direction of writing as ``\\xNN``."""
+    """Return text on one line, cut to ``max_chars``, with the characters of :data:`UNPRINTABLE` escaped as ``\\xNN``."""
     if len(text) > max_chars:
         text = f"{text[:max_chars]}..."
     return UNPRINTABLE.sub(lambda match: ascii(match.group())[1:-1], text)
 
 
 def escape_all(text: str, keep: str = "") -> str:
-    """Return text of any length as :func:`printable` does, but for the characters to keep."""
+    """Return text escaped like :func:`printable`, but not cut, and without escaping the characters in ``keep``."""
     return UNPRINTABLE.sub(lambda match: match.group() if match.group() in keep else ascii(match.group())[1:-1], text)
 
 
 def traceback_lines(text: str) -> str:
-    """Return a traceback with its control characters escaped, and indented: no line of it looks like one of the log."""
+    """Return a traceback with control characters escaped and all lines indented, so that none looks like a log line."""
     return "\n".join(f"  {escape_all(line)}" for line in text.split("\n"))
 
 
 class _Escape(logging.Filter):
-    """Puts lines together, escaped, and lets all of them pass. Any thread."""
+    """A logging filter that formats and escapes every record, and drops none. Any thread."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         self._write(record, record.getMessage(), _ESCAPED_MAX_CHARS)
@@ -56,15 +55,15 @@ _TRACEBACKS: Final = logging.Formatter()
 
 
 class Gate(_Escape):
-    """Puts lines together, escaped and cut, and below ERROR lets at most :data:`LINES_PER_S` of a template pass in a second.
+    """A logging filter that formats, escapes and cuts records, and limits the number of those below ERROR.
 
-    Thread-safe enough: a race may let a line too many pass.
+    Per second it passes at most :data:`LINES_PER_S` of a template. Any thread; a race can let an extra line pass.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self._seen: dict[str, tuple[int, int]] = {}
-        """Template → (second, lines in it). Templates are literals of this code, so they are few."""
+        """The last second and its number of lines, keyed by template; templates are literals, so there are few."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         text = record.getMessage()

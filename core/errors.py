@@ -1,4 +1,4 @@
-"""Every error FlintMQ raises on purpose, drawn as a tree.
+"""The exceptions that FlintMQ raises deliberately. All are subclasses of :class:`FlintError`.
 
 ::
 
@@ -36,21 +36,21 @@ from pathlib import Path
 from typing import Final
 
 _REMARK_MAX_CHARS: Final = 4_000
-"""Many messages repeat a name of the request's, which may be as long as its header."""
+"""Maximum length of the message in a remark; messages can repeat a name from the request, which can be as long as a header."""
 _IN_REMARK: Final = re.compile(r"\[([a-z_]+\.[a-z_.-]+)(?:; measured ([^\[\]]*?))?(?:; see ([^\[\]]*))?\]\Z")
 _NO_BRACKETS: Final = str.maketrans("[]", "()")
 
 
 class FlintError(Exception):
-    """The root: ``except FlintError`` catches what FlintMQ raises on purpose and nothing else."""
+    """The base class of all exceptions that FlintMQ raises deliberately."""
 
 
 class PluginError(FlintError):
-    """A plugin is unknown, has a hook of the wrong signature, or raised while it was loaded. Names the plugin."""
+    """A plugin is unknown, has a hook with a wrong signature, or raised while it was loaded. The message names the plugin."""
 
 
 class RemotingError(FlintError):
-    """The connection, not the request, is at fault."""
+    """A request got no answer, because of the connection and not because of a refusal."""
 
 
 class RemotingConnectError(RemotingError):
@@ -58,16 +58,16 @@ class RemotingConnectError(RemotingError):
 
 
 class RemotingTimeoutError(RemotingError):
-    """No answer arrived within the time given."""
+    """No answer arrived within the timeout."""
 
 
 class FrameError(RemotingError):
-    """Bytes that are no frame (docs/internals/protocol.md, Frame). The connection that sent them is closed.
+    """Received bytes are not a valid frame (docs/internals/protocol.md, Frame). Their connection is closed.
 
     Args:
-        message: what is wrong with them.
-        refusal: a server's answer to the sender, where the bytes name the request that waits for one.
-        rest: what was read of the frame, without its length field, where that is not known to the caller.
+        message: the reason.
+        refusal: the answer to send to the peer, if the bytes identify the request.
+        rest: the bytes read of the frame, without its length field, if the caller does not have them.
     """
 
     def __init__(self, message: str, *, refusal: RefusedError | None = None, rest: bytes = b"") -> None:
@@ -77,15 +77,15 @@ class FrameError(RemotingError):
 
 
 class HeaderError(FrameError):
-    """A header that cannot be read, in a frame whose lengths are right: a server answers with ``refusal`` and reads on."""
+    """The header of a complete frame cannot be read; a server answers with ``refusal`` and keeps the connection."""
 
 
 class ReplicationError(FlintError):
-    """The other end of a replication stream breaks its rules, or does not know the secret. The connection is closed."""
+    """The peer of a replication stream violates the protocol, or does not know the secret. The connection is closed."""
 
 
 class NotFollowedError(ReplicationError):
-    """The two logs have parted: to follow would lose bytes that may matter. The message says what to do."""
+    """The logs of master and slave differ, so that following the master would lose records. The message gives the remedy."""
 
 
 class StoreError(FlintError):
@@ -97,35 +97,35 @@ class StoreLockedError(StoreError):
 
 
 class StoreFormatError(StoreError):
-    """The store's files do not fit the configuration, or each other."""
+    """The store's files do not match the configuration or each other, or are damaged."""
 
 
 class StoreFullError(StoreError):
-    """No room to allocate the next file. Reads go on; writes are refused until there is room."""
+    """The disk has no space for the next file. Reads still work; writes are refused until there is space."""
 
 
 class StoreExhaustedError(StoreFullError):
-    """The process or the system has no descriptor, or no map, left: nothing is wrong with the disk, and nothing was changed.
+    """The process or the system has no file descriptor or memory map left; the disk is sound, and nothing was changed.
 
-    As after a full disk it is tried again, and nothing is fenced.
+    As with a full disk, the operation is retried, and the store is not fenced.
     """
 
 
 class StoreFencedError(StoreError):
-    """A sync failed, so what is on disk is unknown: nothing is acknowledged until the broker is restarted."""
+    """A sync failed, so the state of the disk is unknown; no message is acknowledged until the broker is restarted."""
 
 
 class JsonSyntaxError(FlintError, ValueError):
-    """Text that is not of RocketMQ's JSON dialect, or nests too deep. Says where."""
+    """A text is not in RocketMQ's JSON dialect, or is nested too deeply. The message states the position."""
 
 
 class JsonTypeError(JsonSyntaxError):
-    """A member of a JSON body or file is not of the type that RocketMQ has for it, or beyond its range.
+    """A member of a JSON body or file does not have RocketMQ's type for it, or is out of range.
 
     Args:
-        message: what is wrong with it.
-        field: its path, such as ``subscriptionGroupTable.Orders.retryMaxTimes``.
-        measured: what stands there.
+        message: the reason.
+        field: the path of the member, such as ``subscriptionGroupTable.Orders.retryMaxTimes``.
+        measured: the member's value.
     """
 
     def __init__(self, message: str, field: str = "", measured: str = "") -> None:
@@ -135,9 +135,9 @@ class JsonTypeError(JsonSyntaxError):
 
 
 class InvalidArgumentError(FlintError, ValueError, TypeError):
-    """A value that a program gives does not fit: the message has the value and what fits.
+    """An argument is invalid; the message states the value and the valid values.
 
-    It is both, because callers should not need to know whether a value is of the wrong type or out of range.
+    It is both a ValueError and a TypeError, so that callers need not distinguish a wrong type from a value out of range.
     """
 
     def __init__(self, message: str) -> None:
@@ -145,12 +145,12 @@ class InvalidArgumentError(FlintError, ValueError, TypeError):
 
 
 class RefusedError(FlintError):
-    """A request is refused.
+    """A server refuses a request.
 
     Args:
         code: the response code (docs/internals/protocol.md, Response codes).
-        message: what was wrong, in the words of RocketMQ where it has any.
-        reason: a stable id such as ``topic.illegal``, for programs: docs/refusals.md lists them.
+        message: the reason as text; RocketMQ's text if it has one.
+        reason: a stable id for programs, such as ``topic.illegal``; docs/refusals.md lists all.
         measured: the value that led to the refusal, with its unit.
         key: the configuration key that changes the outcome.
     """
@@ -164,11 +164,11 @@ class RefusedError(FlintError):
 
     @classmethod
     def of_answer(cls, code: int, remark: str | None) -> RefusedError:
-        """Return what a server refused: its remark is the message, and says reason, measured value and key if it is FlintMQ's.
+        """Return the error for a server's answer. A FlintMQ server's remark also contains reason, measured value and key.
 
         Args:
-            code: of the answer.
-            remark: of the answer.
+            code: the response code of the answer.
+            remark: the remark of the answer.
         """
         told = _IN_REMARK.search(remark or "")
         reason, measured, key = told.groups("") if told is not None else ("broker.refused", "", "")
@@ -176,9 +176,9 @@ class RefusedError(FlintError):
 
     @property
     def remark(self) -> str:
-        """The answer's remark: the message, then ``[reason; measured …; see key]`` as far as known.
+        """The remark of the answer: the message, then ``[reason; measured …; see key]`` without unknown parts.
 
-        The last pair of brackets is always this one, whatever of the client's text was measured.
+        This is always the last pair of brackets, because brackets in measured client text are replaced.
         """
         text = str(self)
         if len(text) > _REMARK_MAX_CHARS:
@@ -192,13 +192,12 @@ class RefusedError(FlintError):
 
 
 def is_exhausted(error: OSError) -> bool:
-    """Return whether a call failed for want of a descriptor (EMFILE, ENFILE): whatever it was to do has not begun."""
+    """Return whether a call failed because no file descriptor was left (EMFILE, ENFILE), so its operation has not begun."""
     return error.errno in (errno.EMFILE, errno.ENFILE)
 
 
 def store_error_kind(error: OSError) -> type[StoreError]:
-    """Return what an error of the operating system is to the store: full (ENOSPC, EDQUOT), exhausted, or another
-    one."""
+    """Return the class of store error for an OSError: full (ENOSPC, EDQUOT), exhausted, or StoreError."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return StoreFullError
     return StoreExhaustedError if is_exhausted(error) else StoreError
@@ -206,7 +205,7 @@ def store_error_kind(error: OSError) -> type[StoreError]:
 
 @contextlib.contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Make errors of the operating system errors of the store that name a file or folder which cannot be read."""
+    """Convert OSErrors of the body, which reads a file or folder, into StoreErrors that name its path."""
     try:
         yield
     except OSError as error:
@@ -215,7 +214,7 @@ def reading(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def store_errors(root: Path) -> Iterator[None]:
-    """Make errors of the operating system errors of the store in a folder."""
+    """Convert OSErrors of the body into StoreErrors that name the file, or the store's folder."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Events: what happens in one part of a broker, for any number of other parts to react to."""
+"""Events, by which one part of a broker notifies any number of other parts."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ P = ParamSpec("P")
 
 
 class Event(Generic[P]):
-    """Calls every subscribed function each time something happens, in the order of subscription.
+    """An event: each :meth:`publish` calls all subscribed functions, in the order of subscription.
 
-    Subscribe on the thread that owns the object with the event. The object says on which thread the functions are called.
+    Subscribe on the thread that owns the object with the event. The object documents the thread on which it publishes.
     """
 
     __slots__ = ("_subscribers",)
@@ -20,14 +20,14 @@ class Event(Generic[P]):
         self._subscribers: tuple[Callable[P, object], ...] = ()
 
     def subscribe(self, subscriber: Callable[P, object]) -> None:
-        """Call a function from now on, after those that were subscribed before it."""
+        """Subscribe a function; it is called after those that were subscribed before it."""
         self._subscribers = (*self._subscribers, subscriber)
 
     def unsubscribe(self, subscriber: Callable[P, object]) -> None:
-        """Call a function no longer; one that was not subscribed changes nothing. A call under way still reaches it."""
+        """Unsubscribe a function; a running :meth:`publish` still calls it. It has no effect if it was not subscribed."""
         self._subscribers = tuple(one for one in self._subscribers if one != subscriber)
 
     def publish(self, *args: P.args, **kwargs: P.kwargs) -> None:
-        """Call every subscribed function. What one raises is raised here, and those after it are not called."""
+        """Call every subscribed function. If one raises, the exception is raised here, and the rest is not called."""
         for subscriber in self._subscribers:
             subscriber(*args, **kwargs)

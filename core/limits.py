@@ -1,193 +1,201 @@
-"""Every hard limit, in one place, each with its reason. What an operator may change is in :mod:`flintmq.config`."""
+"""All fixed limits, each with its reason. Limits that operators can change are settings in :mod:`flintmq.config`."""
 
 from __future__ import annotations
 
 from typing import Final
 
 FRAME_MAX_BYTES: Final = 16 * 1024 * 1024
-"""RocketMQ's ``frameMaxLength``: a peer that announces more is not speaking the protocol.
+"""Maximum size of a frame, RocketMQ's ``frameMaxLength``; a peer that announces more does not speak the protocol.
 
 See docs/internals/protocol.md, Frame.
 """
 
 HEADER_MAX_BYTES: Final = 1024 * 1024
-"""Properties are at most 32,767 bytes, of which JSON may make 200 KB (``\\u0001``). RocketMQ reads headers of any length; one
-that is longer than this is refused unread, because it would keep the loop for longer than a slice of work."""
+"""Maximum size of a header; a longer one is refused unread, because reading it would block the event loop too long.
+
+Properties have at most 32,767 bytes, which JSON can escape to 200 KB (``\\u0001``). RocketMQ reads headers of any length."""
 
 HEADER_LENIENT_MAX_BYTES: Final = 256 * 1024
-"""Of a header that is not plain JSON of the right types, but what fastjson takes: the longest legal send fits in."""
+"""Maximum size of a header that only the lenient reader (fastjson's rules) accepts; the longest valid send fits."""
 
 HEADER_MARKS_MAX: Final = 40 * 1024
-"""Values in a header that is not plain JSON of the right types: Python's reader makes an object of each."""
+"""Maximum number of values in a header that is JSON with wrong types; Python's reader creates an object for each."""
 
 HEADER_DIALECT_MARKS_MAX: Final = 6 * 1024
-"""Values and escapes in one that is only fastjson's dialect: its reader takes some microseconds for each."""
+"""Maximum number of values and escapes in a header in fastjson's dialect; its reader takes some microseconds for each."""
 
 ANSWER_HEADER_MAX_BYTES: Final = 512 * 1024
-"""The answer to a batch names each of its up to 4,096 messages: 33 characters of IPv4, 57 of IPv6. For clients."""
+"""Maximum size of an answer's header in clients; the answer to a batch lists up to 4,096 ids of 33 (IPv6: 57) characters."""
 
 HEADER_FIELDS_MAX: Final = 4_096
-"""The longest request of the protocol has some 30 fields. Each is sorted, copied and looked at by access control."""
+"""Maximum number of fields in a header. Each field costs work in access control; the longest request has about 30."""
 
 TOPIC_MAX_BYTES: Final = 127
-"""The record stores the topic's length in one signed byte (docs/internals/store-format.md, Commit log record)."""
+"""Maximum length of a topic name; a record stores it in one signed byte (store-format.md, Commit log record)."""
 
 GROUP_MAX_BYTES: Final = 255
-"""A group becomes part of ``%RETRY%<group>``; longer names cannot be subscribed to by RocketMQ's clients."""
+"""Maximum length of a group name; RocketMQ's clients cannot subscribe to ``%RETRY%<group>`` if the name is longer."""
 
 PROPERTIES_MAX_BYTES: Final = 32_767
-"""The record stores the properties' length in one signed short (docs/internals/store-format.md, Commit log record)."""
+"""Maximum length of properties; a record stores it in one signed short (store-format.md, Commit log record)."""
 
 BATCH_MAX_MESSAGES: Final = 4_096
-"""Bounds the work of one request; a 4 MiB body holds at most some 190,000 empty items otherwise. RocketMQ counts no messages,
-only bytes (``maxMessageSize``): a sender has 4 MiB of messages of 1 KiB before it meets this. The entries and keys of its
-messages are not bounded, but worked off in turns (:mod:`flintmq.remoting.processors.send_message`)."""
+"""Maximum number of messages in a batch, which limits the work of one request; 4 MiB can contain 190,000 empty items.
+
+RocketMQ limits only the bytes (``maxMessageSize``); a batch of 1 KiB messages reaches 4 MiB first. The properties and keys of
+the messages are not limited, but processed in steps (:mod:`flintmq.remoting.processors.send_message`)."""
 
 IN_FLIGHT_PER_CONNECTION: Final = 4_096
-"""Requests of one connection that are not answered yet; beyond it the connection is not read from."""
+"""Maximum number of unanswered requests of a connection; at this limit the connection is not read."""
 
 SEND_BUFFER_MAX_BYTES: Final = 64 * 1024 * 1024
-"""What may wait for one peer that does not read: four answers of the largest frame. Then it is disconnected."""
+"""Maximum size of unsent answers to one peer, four of the largest frames; a peer that exceeds it is disconnected."""
 
 BUFFERED_MAX_BYTES: Final = 1024 * 1024 * 1024
-"""Halves of frames and answers not read, of all peers together (``listen.max_buffered_bytes``): 256 producers that are in the
-midst of the largest message. Beyond it the peer that holds most is disconnected: the limits of 10,000 peers add up."""
+"""Default of ``listen.max_buffered_bytes``: incomplete frames and unsent answers of all peers together.
+
+It is enough for 256 producers in the middle of the largest message. Beyond it the peer with the most bytes is disconnected,
+because the limits per peer add up for 10,000 peers."""
 
 CONNECTIONS_PER_ADDRESS_MAX: Final = 8_000
-"""Of one address (``listen.max_connections_per_address``): a rest of ``listen.max_connections`` stays for others."""
+"""Default of ``listen.max_connections_per_address``, so that some of ``listen.max_connections`` are left for others."""
 
 ACCEPTS_PER_TURN: Final = 8
-"""Connections accepted in one turn of the loop, a millisecond of work with their ends: a flood of connections delays no
-other."""
+"""Maximum number of connections accepted per iteration of the event loop, about 1 ms of work, to limit delays of others."""
 
 FIRST_FRAME_TIMEOUT_S: Final = 30.0
-"""The first frame of a connection must be whole so long after its first byte: a peer that is not known yet holds memory."""
+"""Seconds from the first byte of a connection until its first frame must be complete; an unknown peer occupies memory."""
 
 TLS_HANDSHAKE_TIMEOUT_S: Final = 10.0
-"""From the first byte of a handshake to its end. Before that byte a connection may be silent as long as any other."""
+"""Seconds from the first byte of a TLS handshake to its end; before that byte the ordinary idle timeout applies."""
 
 TLS_PENDING_MAX: Final = 1_000
-"""Connections in their handshake: each costs some 50 KB and a signature."""
+"""Maximum number of connections in their TLS handshake; each costs about 50 KB and a signature."""
 
 TLS_PENDING_PER_ADDRESS_MAX: Final = 500
-"""Of one address: half, so that one cannot keep all others from their handshakes. Those that are silent so far count, too."""
+"""Maximum number of such connections from one address, including silent ones, so that others can still connect."""
 
 FRAME_TIMEOUT_S: Final = 60.0
-"""A frame must be whole after this: half a frame holds memory."""
+"""Seconds within which a frame must be complete, because an incomplete frame occupies memory."""
 
 ENDING_S: Final = 0.5
-"""What a peer still sends is dropped for so long after the answer that says why its connection ends: it may be amid a frame."""
+"""Seconds for which further bytes of a peer are discarded after the answer that ends its connection."""
 
 JSON_BODY_MAX_BYTES: Final = FRAME_MAX_BYTES
-"""A JSON body is bounded by its frame."""
+"""Maximum size of a JSON body, which the frame limits anyway."""
 
 REQUEST_JSON_MAX_BYTES: Final = 1024 * 1024
-"""Of a client's heartbeat, locks, or group: one with a thousand subscriptions has 250 KB. What they say is kept."""
+"""Maximum size of a client's JSON body (heartbeat, locks, group); a heartbeat with 1,000 subscriptions has 250 KB."""
 
 REQUEST_JSON_MAX_OBJECTS: Final = 16_384
-"""Objects in it: each costs a microsecond to make. More than a heartbeat may have of groups and topics together."""
+"""Maximum number of objects in such a body, each of which takes a microsecond; above the limits of groups and topics."""
 
 REQUEST_JSON_DIALECT_MAX_BYTES: Final = 32 * 1024
-"""A body from outside that is not plain JSON but fastjson's dialect: its reader takes a microsecond a character."""
+"""Maximum size of a request body in fastjson's dialect, whose reader takes a microsecond per character."""
 
 REQUEST_SETTINGS_MAX_BYTES: Final = 32 * 1024
-"""Of a request that changes settings (25, 318): every setting there is, with RocketMQ's names, has 10 KB."""
+"""Maximum size of a request that changes settings (25, 318); all settings with RocketMQ's names have 10 KB."""
 
 JSON_MAX_DEPTH: Final = 64
-"""No body of the protocol nests deeper than 6; the lenient parser recurses."""
+"""Maximum nesting of JSON, because the lenient parser recurses; no body of the protocol is nested deeper than 6."""
 
 CLIENTS_PER_GROUP_MAX: Final = 10_000
-"""Members of one group: each gets the rebalance notice."""
+"""Maximum number of members of a group; each member gets every rebalance notification."""
 
 CLIENT_ID_MAX_BYTES: Final = 1_024
-"""RocketMQ's clients make theirs of an address, a process id and an instance's name."""
+"""Maximum length of a client id; RocketMQ's clients combine an address, a process id and an instance name."""
 
 GROUPS_PER_CONNECTION_MAX: Final = 4_096
-"""Groups of producers, and again of consumers, that one connection belongs to: a client of many tenants has hundreds."""
+"""Maximum number of producer groups, and of consumer groups, of a connection; a client of many tenants has hundreds."""
 
 QUEUE_NUMS_MAX: Final = 65_536
-"""A topic with more queues is a mistake: each queue becomes a folder and an entry at every client."""
+"""Maximum number of queues of a topic; each queue is a folder, and an entry in every client."""
 
 QUEUE_LOCKS_MAX: Final = 200_000
-"""Locked queues of all groups (about 300 bytes each): a thousand orderly groups with 200 queues each."""
+"""Maximum number of locked queues of all groups (about 300 bytes each): 1,000 orderly groups with 200 queues each."""
 
 KEPT_REGISTRATIONS_MAX_BYTES: Final = 16 * 1024 * 1024
-"""Of the file with the consumers that a start has to know again: ten thousand groups with a few members have some 5 MB."""
+"""Maximum size of the file with the consumers known before a restart; 10,000 groups with a few members have 5 MB."""
 
 SUBSCRIPTIONS_PER_HEARTBEAT_MAX: Final = 10_000
-"""Topics in one heartbeat."""
+"""Maximum number of topics in one heartbeat."""
 
 SUBSCRIPTIONS_PER_CONNECTION_MAX_BYTES: Final = 16 * 1024 * 1024
-"""What the subscriptions of one connection take of memory, over all of its groups: 4,096 groups with ten topics each."""
+"""Maximum memory of a connection's subscriptions in all its groups: 4,096 groups with ten topics each."""
 
 SUBSCRIPTIONS_MAX_BYTES: Final = 256 * 1024 * 1024
-"""Those of all connections: 10,000 clients with sixty topics each. A heartbeat needs no rights, and what it says is kept."""
+"""Maximum memory of all connections' subscriptions: 10,000 clients with 60 topics each. Heartbeats need no permission."""
 
 MEMBERSHIPS_MAX: Final = 200_000
-"""Members of all groups of producers, and again of consumers, some 700 bytes each: 10,000 clients in twenty groups each."""
+"""Maximum number of members of all producer groups, and of all consumer groups: 10,000 clients in 20 groups each.
+
+A member takes about 700 bytes."""
 
 COUNTERS_MAX: Final = 500_000
-"""Counters of request 315, some 2 KB each: of topics, and of each group in each topic that it pulled from. Pulls need few
-rights, and their groups may be made up."""
+"""Maximum number of counters of request 315, about 2 KB each: for each topic, and for each group and topic of a pull.
+
+Pulls need few permissions, and clients can invent group names."""
 
 REGISTERED_TOPICS_MAX: Final = 200_000
-"""Topics that one broker registers: compressed, 16 KB of a stranger become millions of them."""
+"""Maximum number of topics in a broker's registration; 16 KB of compressed data can expand to millions."""
 
 REGISTERED_BROKERS_MAX: Final = 10_000
-"""Broker names, and addresses, that a name server knows: anyone who may register makes new ones. Clusters have some hundred."""
+"""Maximum number of broker names, and of addresses, in a name server; clusters have some hundred."""
 
 REGISTERED_BROKERS_PER_CONNECTION_MAX: Final = 256
-"""Addresses of one connection; RocketMQ's brokers register one each, a container of brokers those that are in it."""
+"""Maximum number of broker addresses registered by one connection; RocketMQ's brokers register one each."""
 
 REGISTERED_TOPICS_IN_ALL_MAX: Final = 1_000_000
-"""Topics of all brokers together, each counted once for each broker that has it: some 300 MiB of a name server."""
+"""Maximum number of topics of all brokers, counted once per broker, which take about 300 MiB in a name server."""
 
 KV_CONFIG_ENTRIES_MAX: Final = 200_000
-"""Keys of all namespaces of a name server; an ordered topic has one."""
+"""Maximum number of keys in a name server's key-value configuration; an ordered topic has one."""
 
 KV_CONFIG_MAX_BYTES: Final = 32 * 1024 * 1024
-"""Their names and values together, which are kept in memory and in ``kvConfig.json``."""
+"""Maximum total size of the names and values of that configuration, which is in memory and in ``kvConfig.json``."""
 
 FILTER_EXPRESSION_MAX_BYTES: Final = 16 * 1024
-"""A filter expression: some 700 ids in an IN list; cutting it into tokens takes some 10 ms of the loop's time."""
+"""Maximum length of a filter expression, such as 700 ids in an IN list; splitting it into tokens takes about 10 ms."""
 
 FILTER_MAX_DEPTH: Final = 48
-"""Parentheses, NOTs, signs and chained comparisons of a filter expression: the parser and the compiled program recurse."""
+"""Maximum nesting of parentheses, NOTs, signs and chained comparisons in a filter expression, because parsers recurse."""
 
 FILTER_MAX_TERMS: Final = 512
-"""Names and values of a filter expression outside IN lists: all of them may be looked at for each of a pull's 800 units."""
+"""Maximum number of names and values in a filter expression, outside IN lists; a pull evaluates up to 800 messages."""
 
 CONSUMER_FILTERS_MAX: Final = 10_000
-"""Filters of groups that do not subscribe by tags, of the whole broker: some 2 KB each. No bit maps are made of those beyond
-it; their pulls evaluate every message, as they do without ``pull.calc_filter_bitmap``."""
+"""Maximum number of expression filters in a broker for which bit maps are computed, about 2 KB each.
+
+Pulls with further filters evaluate every message, as without ``pull.calc_filter_bitmap``."""
 
 CONSUMER_FILTERS_PER_GROUP_MAX: Final = 256
-"""Of one group: a group that subscribes to more topics by expressions is a mistake, and shall not take the room of others."""
+"""Maximum number of such filters of one group, so that one group cannot use up the limit of all."""
 
 CONSUMER_FILTERS_MAX_BYTES: Final = 8 * 1024 * 1024
-"""Their expressions together, which are written to ``consumerFilter.json`` when one of them changes."""
+"""Maximum total size of their expressions, which are all written to ``consumerFilter.json`` at each change."""
 
 CONSUMER_FILTERS_COMPILED_BYTES_PER_S: Final = 128 * 1024
-"""Expressions in heartbeats that are compiled within a second: 80 ms of the loop's time. The next heartbeat brings the
-others."""
+"""Maximum total size of expressions from heartbeats that are compiled per second, which takes about 80 ms.
+
+The others are compiled after the next heartbeat."""
 
 HA_FRAME_MAX_BYTES: Final = 16 * 1024 * 1024
-"""Bytes of the log in one frame of a replication stream: RocketMQ's masters send 32 KiB (``haTransferBatchSize``)."""
+"""Maximum number of log bytes in a frame of a replication stream; RocketMQ sends 32 KiB (``haTransferBatchSize``)."""
 
 HA_SLAVE_FRAME_MAX_BYTES: Final = 4 * 1024 * 1024
-"""What a slave says at once: its state, with some hundred bytes for each epoch. It is kept before its seal can be checked."""
+"""Maximum size of a slave's frame, its state with about 100 bytes per epoch; it is buffered before it is authenticated."""
 
 HA_PENDING_MAX: Final = 32
-"""Connections to the replication port that have not proved themselves yet."""
+"""Maximum number of unauthenticated connections to the replication port."""
 
 HA_EPOCHS_MAX: Final = 10_000
-"""Epochs that a store remembers; the oldest are forgotten first."""
+"""Maximum number of epochs in a store; the oldest are dropped first."""
 
 HA_RECORD_MAX_BYTES: Final = 64 * 1024 * 1024
-"""A slave keeps a record in memory until it is whole: sixteen times the largest message by default, its properties included."""
+"""Maximum size of a record that a slave buffers until it is complete: 16 times the default maximum message size."""
 
 HA_SEND_BUFFER_BYTES: Final = 1024 * 1024
-"""What may wait for one slave that does not read; as RocketMQ's."""
+"""Maximum size of unsent bytes to a slave, as in RocketMQ."""
 
 HA_HANDSHAKE_TIMEOUT_S: Final = 10.0
-"""From a slave's connection to its request; it says it at once."""
+"""Seconds from a slave's connection until its request must arrive; slaves send it at once."""

@@ -46,11 +46,11 @@ class ResponseCode(enum.IntEnum):
     DELETE_ACL_CONFIG_FAILED = 210
     UPDATE_GLOBAL_WHITE_ADDRS_CONFIG_FAILED = 211
     FLOW_CONTROL = 215
-    """Only 5.x brokers send it."""
+    """Too many requests; only brokers of RocketMQ 5 send it."""
 
 
 # RocketMQ: ``RemotingCommand.RPC_TYPE``, ``RPC_ONEWAY``.
 RESPONSE_FLAG: Final = 1
-"""The command answers a request."""
+"""The flag bit of a command that is a response."""
 ONEWAY_FLAG: Final = 2
-"""The request wants no answer."""
+"""The flag bit of a one-way request, which has no response."""

@@ -1,4 +1,4 @@
-"""Work in steps: a generator that yields now and then, so that other work can be done in between."""
+"""Work in steps: generators that yield regularly, so that an event loop can run other work in between."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 def run_steps(steps: Generator[None, None, T]) -> T:
-    """Run work that is made in steps to its end; return what it returns."""
+    """Run a generator of steps to its end, and return its return value."""
     while True:
         try:
             next(steps)

@@ -1,4 +1,4 @@
-"""Promises of durability, which flush services and the replication gate return (``FlushWaiter`` of the ports)."""
+"""Waiters for durability, which flush services and the replication gate return (``FlushWaiter`` of the ports)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class CompletedWaiter:
         return self._status
 
     def add_done_callback(self, callback: Callable[[FlushStatus], None]) -> None:
-        """Call back at once."""
+        """Call the callback at once with the final status."""
         callback(self._status)
 
     def __repr__(self) -> str:
@@ -34,20 +34,20 @@ class CompletedWaiter:
 
 
 DONE: Final = CompletedWaiter(FlushStatus.FLUSHED)
-"""The promise is kept already: every asynchronous ``submit``, and positions that are flushed or replicated."""
+"""The waiter with status FLUSHED, for asynchronous strategies and for positions already flushed or replicated."""
 
 FENCED: Final = CompletedWaiter(FlushStatus.FENCED)
-"""The position must never be acknowledged: after a failed sync, and after the service has stopped."""
+"""The waiter with status FENCED, for positions that must never be acknowledged: after a failed sync, or after a stop."""
 
 
 class PendingWaiter:
     """A waiter that is completed once, by the first thread that tries. Thread-safe.
 
     Args:
-        end_offset_bytes: the physical offset that must be durable, or held by a slave.
-        deadline_s: on the clock's monotonic scale, when waiting ends with a timeout.
-        lock: guards the change of status; waiters of one service share theirs, because making one costs more than
-            taking it. Never held while something is called back.
+        end_offset_bytes: the physical offset up to which the log must be durable, or replicated to a slave.
+        deadline_s: the time on the monotonic clock at which waiting ends with a timeout.
+        lock: guards the change of status. The waiters of a service share one lock, because creating a lock costs more than
+            acquiring one. It is never held during a callback.
     """
 
     __slots__ = ("_callbacks", "_lock", "_status", "deadline_s", "end_offset_bytes")
@@ -64,7 +64,7 @@ class PendingWaiter:
         return self._status
 
     def add_done_callback(self, callback: Callable[[FlushStatus], None]) -> None:
-        """Call back once: at once on this thread when done, else on the thread that completes the waiter."""
+        """Call the callback once with the final status: now if complete, else on the thread that completes the waiter."""
         with self._lock:
             status = self._status
             if status is None:
@@ -73,9 +73,9 @@ class PendingWaiter:
         callback(status)
 
     def complete(self, status: FlushStatus) -> bool:
-        """Make the status final and call back. Return False, and do nothing, when it was final already.
+        """Set the final status and call the callbacks; return False, without effect, if the status was already final.
 
-        A callback that raises is logged and does not keep the others from being called: they belong to other requests.
+        An exception of a callback is logged, and the other callbacks, which belong to other requests, are still called.
         """
         with self._lock:
             if self._status is not None:
@@ -97,10 +97,10 @@ class PendingWaiter:
 
 
 def both(flush: FlushWaiter, transfer: FlushWaiter) -> FlushWaiter:
-    """Return one promise of two: durable here *and* held by a slave. Where one is kept already, return the other.
+    """Return a waiter that completes when both are complete: durable here *and* replicated to a slave.
 
-    A failed sync ends it at once. Otherwise the status of the slave counts before the status of the disk, as in RocketMQ: a
-    send for which both are late is answered FLUSH_SLAVE_TIMEOUT.
+    If one of them is already FLUSHED, the other one is returned. A failed sync completes it at once. Otherwise the slave's
+    status takes precedence over the disk's, as in RocketMQ: if both time out, the send is answered with FLUSH_SLAVE_TIMEOUT.
     """
     if transfer.status is FlushStatus.FLUSHED:
         return flush
