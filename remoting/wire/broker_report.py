@@ -1,4 +1,4 @@
-"""The answer to GET_BROKER_REPORT, which FlintMQ's brokers alone give: last start, quarantine, settings with their origin."""
+"""The answer to GET_BROKER_REPORT, a request that only FlintMQ supports: last start, quarantine, and sources of settings."""
 
 from __future__ import annotations
 
@@ -8,47 +8,47 @@ from flintmq.remoting.wire.json_body import PlainBody
 
 
 class RemovedPart(PlainBody):
-    """Bytes that the start took out of the log: its end, or damage in the middle."""
+    """A range of bytes that the last start removed from the log: its end, or damage in the middle."""
 
     start_offset_bytes: int = 0
     end_offset_bytes: int = -1
-    """-1 for everything behind the start."""
+    """Physical end of the range; -1 if it extends to the end of the log."""
     reason: str = ""
-    """Why the bytes there are not records."""
+    """The reason why the bytes are not records."""
     file: str = ""
-    """The file in the quarantine that keeps them; empty where they were zeros."""
+    """The file in the quarantine with the removed bytes; empty if they were zeros."""
 
 
 class StartReport(PlainBody):
-    """What the last start found and did. Positions are physical offsets in bytes."""
+    """The findings and steps of the broker's last start. Positions are physical offsets in bytes."""
 
     last_stop: str = ""
-    """How the broker before ended: ``clean``, ``killed`` or ``crashed``."""
+    """How the previous broker ended: ``clean``, ``killed`` or ``crashed``."""
     walked_from_offset_bytes: int = 0
     because: str = ""
-    """Why the walk over the log began there."""
+    """The reason why the scan of the log began at that position."""
     records: int = 0
-    """How many records were walked."""
+    """Number of scanned records."""
     end_offset_bytes: int = 0
-    """Where the log ended after the recovery."""
+    """Physical end of the log after the recovery."""
     cut: RemovedPart | None = None
-    """What was taken off the end of the log; None for nothing."""
+    """The range removed from the end of the log; None if there is none."""
     holes: list[RemovedPart] = field(default_factory=list)
-    """Damage that the log goes on behind; the first ones."""
+    """The first ranges of damage in the middle of the log."""
     hole_count: int = 0
     rewritten_from_offset_bytes: int | None = None
-    """From where on the log was written to disk once more; None for nothing."""
+    """Start of the part of the log that was rewritten to disk; None if there is none."""
     dispatched_from_offset_bytes: int = 0
-    """From where on records were dispatched again."""
+    """Position from which records were dispatched again to all dispatchers."""
     indexed_from_offset_bytes: int | None = None
-    """From where on they were indexed again beside that; None for nothing."""
+    """Position from which earlier records were also indexed again; None if there are none."""
     recovery_ms: int = 0
     catch_up_ms: int = 0
-    """How long dispatchers took for what they lacked."""
+    """Time that dispatchers took to catch up, in seconds."""
 
 
 class QuarantinedFile(PlainBody):
-    """A file that keeps what was taken out of the log."""
+    """A file in the quarantine with bytes that were removed from the log."""
 
     name: str = ""
     size_bytes: int = 0
@@ -57,28 +57,28 @@ class QuarantinedFile(PlainBody):
 
 
 class Quarantine(PlainBody):
-    """What a store's quarantine holds."""
+    """The contents of a store's quarantine."""
 
     files: list[QuarantinedFile] = field(default_factory=list)
-    """The newest ones."""
+    """The newest files."""
     file_count: int = 0
-    """Of all; likewise the size."""
+    """Number of all files in the quarantine; the size is also that of all files."""
     size_bytes: int = 0
 
 
 class ReportedSetting(PlainBody):
-    """A setting that is in force; the value of a secret is hidden."""
+    """A setting with its current value, which is hidden if it is a secret, and the source of that value."""
 
     key: str = ""
     value: str = ""
     origin: str = ""
     """``default``, a file with its line, ``environment …``, ``command line`` or ``changed at run time``."""
     rocketmq: str = ""
-    """RocketMQ's names for it, separated by commas."""
+    """RocketMQ's names for the setting, separated by commas."""
 
 
 class BrokerReport(PlainBody):
-    """How a broker's last start went, what its quarantine holds, and where each of its settings comes from."""
+    """A broker's report: its last start, the contents of its quarantine, and its settings with their sources."""
 
     start: StartReport = field(default_factory=StartReport)
     quarantine: Quarantine = field(default_factory=Quarantine)

@@ -1,13 +1,13 @@
-"""Commands: what a frame says, and both of its header codecs (docs/internals/protocol.md, Frame).
+"""Commands, which are the content of frames, and the two codecs of their headers (docs/internals/protocol.md, Frame).
 
 ::
 
     int32  header word       bits 31..24 the header's codec (0 JSON, 1 ROCKETMQ), bits 23..0 the header's length
     byte[] header
-    byte[] body              whatever is left
+    byte[] body              the rest of the frame
 
-Everything here is a pure function of bytes. The JSON written is, byte for byte, what RocketMQ writes: keys in
-alphabetical order, absent members left out, characters escaped as fastjson escapes them.
+All functions here are pure functions of bytes. The written JSON is, byte for byte, that of RocketMQ: keys are in alphabetical
+order, absent members are left out, and characters are escaped as by fastjson.
 """
 
 from __future__ import annotations
@@ -41,22 +41,22 @@ ROCKETMQ: Final = 1
 
 REQUEST_LANGUAGE: Final = "PYTHON"
 ANSWER_LANGUAGE: Final = "JAVA"
-"""What every client in the field has been tested against; no client looks at it."""
+"""The language in answers; clients ignore it, and it is the value that RocketMQ's brokers send."""
 
 
 class RemotingCommand(msgspec.Struct, kw_only=True):
-    """A request or an answer, in either codec."""
+    """A request or a response (``RemotingCommand`` of RocketMQ), in either codec."""
 
     code: int
-    """A :class:`~flintmq.remoting.wire.codes.RequestCode`, or in an answer a ``ResponseCode``; unknown ones are possible."""
+    """A :class:`~flintmq.remoting.wire.codes.RequestCode`, or a ``ResponseCode`` in a response; other values are possible."""
     language: str = REQUEST_LANGUAGE
     version: int = MQ_VERSION
     opaque: int = 0
-    """Pairs an answer with its request on one connection."""
+    """The number by which a response is matched to its request on a connection."""
     flag: int = 0
     remark: str | None = None
     ext_fields: dict[str, str] | None = None
-    """None and empty are two things in JSON; the binary codec reads both as None."""
+    """The extFields of the header. None and empty differ in JSON; the binary codec decodes both as None."""
     body: bytes = b""
     codec: int = JSON
 
@@ -66,12 +66,12 @@ class RemotingCommand(msgspec.Struct, kw_only=True):
 
     @property
     def is_oneway(self) -> bool:
-        """True when no answer may be sent."""
+        """Whether the command is a one-way request, which must not be answered."""
         return bool(self.flag & ONEWAY_FLAG)
 
 
 class Answerable(Protocol):
-    """What an answer is made to."""
+    """The values of a request that its response needs."""
 
     @property
     def opaque(self) -> int: ...
@@ -84,7 +84,7 @@ _opaques = itertools.count(1)
 
 
 def next_opaque() -> int:
-    """Return a process-wide sequence, wrapping to stay a positive 32-bit int. Thread-safe."""
+    """Return the next number of a process-wide sequence of positive 32-bit integers, which wraps around. Thread-safe."""
     return next(_opaques) & 0x7FFFFFFF
 
 
@@ -99,7 +99,7 @@ def request(
     language: str = REQUEST_LANGUAGE,
     version: int = MQ_VERSION,
 ) -> RemotingCommand:
-    """Return a request; without ``opaque`` it gets the next one of the process."""
+    """Return a request; if ``opaque`` is None, it gets the next number of :func:`next_opaque`."""
     return RemotingCommand(
         code=code,
         language=language,
@@ -119,7 +119,7 @@ def response(
     header: CommandHeader | Mapping[str, str] | None = None,
     body: bytes = b"",
 ) -> RemotingCommand:
-    """Return the answer to a request: its opaque, its codec, the response flag."""
+    """Return the response to a request, with the request's opaque and codec, and the response flag set."""
     return RemotingCommand(
         code=code,
         language=ANSWER_LANGUAGE,
@@ -147,7 +147,7 @@ _pack_prefix = struct.Struct(">II").pack
 
 
 class _PlainHeader(msgspec.Struct, forbid_unknown_fields=True):
-    """What nearly every header is: a name that is not here is looked at as fastjson would (``EXTFIELDS``, ``ext_fields``)."""
+    """The strict form of a JSON header, which nearly all headers have; the lenient reader reads all others."""
 
     code: Int32
     ext: dict[str, str] | None = msgspec.field(name="extFields", default=None)
@@ -163,11 +163,11 @@ _decode_plain_header = msgspec.json.Decoder(_PlainHeader).decode
 
 
 def split_frame(frame: bytes, max_header_bytes: int = limits.HEADER_MAX_BYTES) -> tuple[int, bytes, bytes]:
-    """Return a frame's codec, header and body.
+    """Split a frame into the number of its codec, its header and its body.
 
     Raises:
-        HeaderError: the header is longer than it may be.
-        FrameError: it is shorter than its header says.
+        HeaderError: the header is longer than ``max_header_bytes``.
+        FrameError: the frame is shorter than its header's length.
     """
     if len(frame) < 4:
         raise frame_error(f"a frame of {len(frame)} bytes has no header word", reason="frame.malformed")
@@ -190,11 +190,10 @@ def split_frame(frame: bytes, max_header_bytes: int = limits.HEADER_MAX_BYTES) -
 
 
 def decode_command(frame: bytes | memoryview) -> RemotingCommand:
-    """Return the command in a frame (what follows the length field), as a client reads it; servers have
-    ``decode_request``.
+    """Return the command in a frame (without its length field). Clients use this; servers use ``decode_request``.
 
     Raises:
-        FrameError: it is malformed in any way; the connection is of no use any more.
+        FrameError: the frame is malformed; the connection must be closed.
     """
     whole = frame if isinstance(frame, bytes) else bytes(frame)
     codec, header, body = split_frame(whole, limits.ANSWER_HEADER_MAX_BYTES)
@@ -202,7 +201,7 @@ def decode_command(frame: bytes | memoryview) -> RemotingCommand:
 
 
 def decode_split(codec: int, header: bytes, body: bytes) -> RemotingCommand:
-    """Return the command in the parts of a frame. Raises ``HeaderError``."""
+    """Return the command from the parts of a frame, see :func:`split_frame`. Raises ``HeaderError``."""
     if codec == JSON:
         return decode_json_header(header, body)
     if codec == ROCKETMQ:
@@ -215,7 +214,7 @@ def decode_split(codec: int, header: bytes, body: bytes) -> RemotingCommand:
 
 
 def decode_json_header(header: bytes, body: bytes) -> RemotingCommand:
-    """Return a command of its JSON header and body. Raises ``HeaderError``."""
+    """Return the command from a JSON header and a body. Raises ``HeaderError``."""
     parsed: _PlainHeader | JsonHeader
     try:
         parsed = _decode_plain_header(header)
@@ -243,7 +242,7 @@ _unpack_value_length = struct.Struct(">i").unpack_from
 
 
 def decode_binary_header(header: bytes, body: bytes) -> RemotingCommand:
-    """Return a command of its ROCKETMQ header and body. Raises ``HeaderError``."""
+    """Return the command from a header in the binary codec ROCKETMQ, and a body. Raises ``HeaderError``."""
     try:
         code, language, version, opaque, flag, remark_length = _BINARY_START.unpack_from(header)
         remark, position = _text_at(header, _BINARY_START.size, remark_length)
@@ -251,7 +250,7 @@ def decode_binary_header(header: bytes, body: bytes) -> RemotingCommand:
         position += 4
         if ext_length > len(header) - position:
             raise malformed(f"extFields of {ext_length} bytes in a header of {len(header)}", f"{ext_length} bytes")
-        end = position + ext_length  # a negative length stands for none, as in RocketMQ
+        end = position + ext_length  # a negative length means no fields, as in RocketMQ
         ext_fields: dict[str, str] = {}
         while position < end:
             (key_length,) = _unpack_key_length(header, position)
@@ -316,19 +315,19 @@ def _fastjson_token(match: re.Match[bytes]) -> bytes:
 
 
 def escape_as_fastjson(document: bytes) -> bytes:
-    """JSON with the few escapes that fastjson writes differently: upper-case digits, and DEL to U+009F, U+2028, U+2029."""
+    """Return JSON with fastjson's escapes: upper-case hex digits, and escapes for DEL to U+009F, U+2028 and U+2029."""
     if document.isascii() and b"\\u" not in document and b"\x7f" not in document:
-        return document  # nearly every one, at a tenth of the cost of the search
+        return document  # the common case; this check takes a tenth of the time of the search
     if _FASTJSON_DIFFERS.search(document) is None:
         return document
     return _FASTJSON_TOKEN.sub(_fastjson_token, document)
 
 
 def encode_command(command: RemotingCommand) -> bytes:
-    """Return the whole frame of a command, length field included.
+    """Return the whole frame of a command, including its length field.
 
     Raises:
-        FrameError: the command does not fit its codec (a code or a key too long for the binary one).
+        FrameError: a value does not fit in the binary codec, such as a too large code or a too long key.
     """
     header = encode_json_header(command) if command.codec == JSON else encode_binary_header(command)
     body = command.body
@@ -337,7 +336,7 @@ def encode_command(command: RemotingCommand) -> bytes:
 
 
 def encode_json_header(command: RemotingCommand) -> bytes:
-    """Return a command's header as JSON."""
+    """Return a command's header encoded as JSON."""
     unset = msgspec.UNSET
     return escape_as_fastjson(
         _encode_json(
@@ -356,7 +355,7 @@ def encode_json_header(command: RemotingCommand) -> bytes:
 
 
 def encode_binary_header(command: RemotingCommand) -> bytes:
-    """Return a command's header in the ROCKETMQ codec. Raises ``FrameError`` when a part does not fit."""
+    """Return a command's header in the binary codec ROCKETMQ. Raises ``FrameError`` if a value does not fit."""
     remark = (command.remark or "").encode()
     parts: list[bytes] = []
     try:

@@ -1,11 +1,11 @@
-"""From bytes to frames: the framing layer, without a socket (docs/internals/protocol.md, Frame).
+"""Splits a stream of bytes into frames, without a socket (docs/internals/protocol.md, Frame).
 
 ::
 
-    int32  frame length      bytes that follow
+    int32  frame length      number of the following bytes
     byte[] frame             header word, header, body: see flintmq.remoting.wire.command
 
-A decoder is fed what a socket reads and hands back every whole frame in it, without the length field.
+A decoder is fed the bytes read from a socket, and returns every complete frame in them, without the length field.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from flintmq.remoting.wire.lenient_header import frame_error
 
 LENGTH_BYTES: Final = 4
 FRAME_MIN_BYTES: Final = 4
-"""A frame holds at least its header word."""
+"""Minimum length of a frame, which contains at least its header word."""
 _REST_BYTES: Final = 64 * 1024
-"""Of a frame whose length is wrong: in them its sender may be found."""
+"""Number of bytes to keep of a frame with a wrong length, in which the request to refuse may be identified."""
 
 _unpack_length = struct.Struct(">i").unpack_from
 
 
 class FrameDecoder:
-    """Cuts a stream of bytes into frames. Sans-IO, one per connection, not thread-safe.
+    """Splits the bytes of one connection into frames. It does no I/O, and is not thread-safe.
 
-    Frames that lie whole in what is fed are sliced out of it; only an unfinished one is buffered, and then each of its
-    bytes is copied twice, however small the pieces it comes in. After a :class:`FrameError` the decoder is of no use.
+    Complete frames are sliced out of the fed bytes. Only an incomplete frame is buffered; each of its bytes is then copied
+    twice, however small the pieces are. After a :class:`FrameError` the decoder must not be used any more.
 
     Args:
-        max_frame_bytes: the longest frame accepted, without its length field.
+        max_frame_bytes: the maximum length of a frame, without its length field.
     """
 
     __slots__ = ("_max_frame_bytes", "_needed_bytes", "_pending")
@@ -42,19 +42,19 @@ class FrameDecoder:
         self._max_frame_bytes = max_frame_bytes
         self._pending = bytearray()
         self._needed_bytes = 0
-        """What ``_pending`` must hold before there is anything to do; 0 when nothing is pending."""
+        """Length that ``_pending`` must reach before its frame or length field is complete; 0 if nothing is pending."""
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes of an unfinished frame, its length field included."""
+        """Number of buffered bytes of an incomplete frame, including its length field."""
         return len(self._pending)
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Take what was read and return the frames that are whole now, in order.
+        """Add bytes that were read, and return the frames that are now complete, in order.
 
         Raises:
-            FrameError: a length is negative, below 4 or above the maximum. Raised as soon as the four bytes are there;
-                frames before it in the same call are lost with the connection.
+            FrameError: a length is below 4 or above the maximum. It is raised as soon as the length field is complete; frames
+                before it in the same call are lost.
         """
         if self._needed_bytes:
             return self._feed_pending(data)

@@ -1,7 +1,7 @@
-"""extFields to typed headers and back (docs/internals/protocol.md, Errors before a processor).
+"""Converts extFields to typed headers and back (docs/internals/protocol.md, Errors before a processor).
 
-On the wire a request's header is a map of strings. A typed header is a struct whose fields carry the wire's names; numbers
-and booleans are read from their text. A field without a default must be present.
+On the wire a request's header is a map of strings. A typed header is a struct whose fields have the wire's names; numbers and
+booleans are parsed from text. A field without a default is required.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
     from flintmq.core.io.typed_json import Int as Int
     from flintmq.core.io.typed_json import Long as Long
 else:
-    # Of a text, msgspec takes 1.0 and 1e3 for whole numbers, and Java does not. Where a decimal number would do as well,
-    # msgspec makes one of them, and none fits these bounds: so they take the way that reads numbers as Java does.
+    # msgspec accepts "1.0" and "1e3" as integers, unlike Java. With a float alternative msgspec converts such texts to floats,
+    # which these bounds always reject. They are then read by the code that parses numbers as Java does.
     _NEVER = Annotated[float, msgspec.Meta(ge=1, le=-1)]
     Int = typed_json.Int | _NEVER
     Long = typed_json.Long | _NEVER
 
 
 class CommandHeader(msgspec.Struct, kw_only=True, gc=False, rename="camel"):
-    """The base of every typed header. Unknown fields are ignored, as RocketMQ does."""
+    """The base class of typed headers. Unknown fields are ignored, as in RocketMQ."""
 
     refuses_no_numbers: ClassVar[bool] = False
-    """Whether a number that need not be there must be one where it is: RocketMQ's ``FastCodesHeader`` (``decode``)."""
+    """Whether an optional number that is present but invalid is an error, as in RocketMQ's ``FastCodesHeader.decode``."""
 
     @classmethod
     def of_fields(cls, ext_fields: dict[str, str] | None) -> Self:
@@ -46,12 +46,12 @@ H = TypeVar("H", bound=CommandHeader)
 
 @functools.cache
 def _fields(model: type[CommandHeader]) -> tuple[tuple[str, str, Callable[[str], Any], bool], ...]:
-    """Per field: attribute, wire name, what reads its text, required. Models are few and permanent."""
+    """Return, for each field of a header: its attribute, wire name, parser, and whether it is required. Cached per model."""
     return tuple((f.name, f.encode_name, _reader(f.type), f.required) for f in msgspec.structs.fields(model))
 
 
 def _reader(field_type: Any) -> Callable[[str], Any]:
-    """Return what reads a field's text; it raises ``ValueError``, of which msgspec's ``ValidationError`` is one."""
+    """Return the function that parses the text of a field; it raises ``ValueError`` if the text is invalid."""
     kinds = {field_type, *typing.get_args(field_type)}
     if typed_json.Int in kinds:
         return parse_int
@@ -63,7 +63,7 @@ def _reader(field_type: Any) -> Callable[[str], Any]:
 def decode_header(model: type[H], ext_fields: dict[str, str] | None) -> H:
     """Return the typed header in a command's extFields.
 
-    An absent optional field stays default; a value that does not parse counts as absent; then required fields are verified.
+    An absent optional field gets its default. A value that cannot be parsed counts as absent. Then required fields are checked.
 
     Raises:
         RefusedError: a required field is missing (code 1, ``the custom field <name> is null``).
@@ -72,7 +72,7 @@ def decode_header(model: type[H], ext_fields: dict[str, str] | None) -> H:
         ext_fields = {}
     try:
         return msgspec.convert(ext_fields, model, strict=False)
-    except (msgspec.ValidationError, UnicodeEncodeError):  # the latter for a lone surrogate, which JSON can escape
+    except (msgspec.ValidationError, UnicodeEncodeError):  # UnicodeEncodeError: JSON can escape a lone surrogate
         return _decode_field_by_field(model, ext_fields)
 
 
@@ -102,7 +102,7 @@ def _missing(wire_name: str, measured: str = "") -> RefusedError:
 
 
 def encode_header(header: CommandHeader) -> dict[str, str]:
-    """Return the extFields of a typed header: every value as text, None left out."""
+    """Return the extFields of a typed header, with each value as text; fields that are None are left out."""
     ext_fields: dict[str, str] = {}
     for name, wire_name, _, _ in _fields(type(header)):
         value = getattr(header, name)
@@ -115,6 +115,6 @@ ACCESS_KEY: Final = "AccessKey"
 SIGNATURE: Final = "Signature"
 SECURITY_TOKEN: Final = "SecurityToken"
 UNIQUE_KEY_QUERY: Final = "_UNIQUE_KEY_QUERY"
-"""RocketMQ's client signs it, RocketMQ's broker verifies without it: both are accepted."""
+"""A field that RocketMQ's client signs, but that RocketMQ's broker leaves out of the check; both signatures are accepted."""
 SIGNED_AT: Final = "FlintSignedAt"
-"""``<ms since 1970>-<random>``, written by FlintMQ's client for ``acl.replay_window_ms``."""
+"""A field with ``<ms since 1970>-<random>``, which FlintMQ's client sends for ``acl.replay_window_ms``."""

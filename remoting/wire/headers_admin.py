@@ -12,7 +12,7 @@ from flintmq.remoting.wire.header_codec import CommandHeader, Int, Long
 
 
 class CreateTopicRequestHeader(CommandHeader, kw_only=True):
-    """17: a topic as it shall be."""
+    """The header of request 17: create or change a topic."""
 
     topic: str
     default_topic: str = ""
@@ -26,7 +26,7 @@ class CreateTopicRequestHeader(CommandHeader, kw_only=True):
 
 
 class GetBrokerConfigResponseHeader(CommandHeader, kw_only=True):
-    """26: ``version`` is a DataVersion as JSON."""
+    """The header of answers to request 26; ``version`` is a DataVersion in JSON."""
 
     version: str
 
@@ -69,7 +69,7 @@ class GetBrokerAclConfigResponseHeader(CommandHeader, kw_only=True):
 
 
 class TopicRequestHeader(CommandHeader, kw_only=True):
-    """202, 215, 300 and 351: about one topic."""
+    """The header of requests 202, 215, 300 and 351, about one topic."""
 
     topic: str
 
@@ -88,14 +88,14 @@ class DeleteSubscriptionGroupRequestHeader(CommandHeader, kw_only=True):
 
 
 class GetConsumeStatsRequestHeader(CommandHeader, kw_only=True):
-    """208: without a topic, all of the group's."""
+    """The header of request 208: get a group's offsets in a topic, or in all its topics if ``topic`` is empty."""
 
     consumer_group: str
     topic: str | None = None
 
 
 class GroupRequestHeader(CommandHeader, kw_only=True):
-    """352: about one group."""
+    """The header of request 352, about one group."""
 
     group: str
 
@@ -108,7 +108,7 @@ class TopicGroupRequestHeader(CommandHeader, kw_only=True):
 
 
 class ResetOffsetRequestHeader(TopicGroupRequestHeader, kw_only=True):
-    """220 and 222: back (or forward) to a time; -1 is the end."""
+    """The header of requests 220 and 222: reset a group's offsets to a time; -1 is the end."""
 
     timestamp_ms: Long = field(name="timestamp")
     is_force: bool
@@ -118,7 +118,7 @@ class GetConsumerStatusRequestHeader(TopicGroupRequestHeader, kw_only=True):
     """221 and 223."""
 
     client_addr: str | None = None
-    """A client id, in spite of its name; None asks all."""
+    """A client id, despite the field's name; None: all clients."""
 
 
 class GetConsumerRunningInfoRequestHeader(CommandHeader, kw_only=True):
@@ -183,6 +183,6 @@ class QueryConsumeQueueRequestHeader(CommandHeader, kw_only=True):
 
 
 class ResumeCheckHalfMessageRequestHeader(CommandHeader, kw_only=True):
-    """323: ``msgId`` is an offsetMsgId."""
+    """The header of request 323; ``msgId`` is a broker's message id (offsetMsgId)."""
 
     msg_id: str | None = None

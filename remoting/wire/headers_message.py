@@ -13,15 +13,15 @@ from flintmq.remoting.wire.header_codec import CommandHeader, Int, Long
 
 
 class SentRequestHeader(CommandHeader, kw_only=True):
-    """What a producer says of a message."""
+    """The fields that a producer sends with a message."""
 
     producer_group: str
     topic: str
     default_topic: str
-    """The topic whose settings an unknown topic is created with."""
+    """The topic whose settings are used to create an unknown topic."""
     default_topic_queue_nums: Int
     queue_id: Int
-    """Negative: any writable queue."""
+    """The queue id; negative: the broker chooses a writable queue."""
     sys_flag: Int
     born_timestamp_ms: Long = field(name="bornTimestamp")
     flag: Int
@@ -32,7 +32,7 @@ class SentRequestHeader(CommandHeader, kw_only=True):
 
 
 class SendMessageRequestHeader(SentRequestHeader, kw_only=True):
-    """10 and 324: a message to be stored, with long names."""
+    """The header of requests 10 and 324 (send a message), with long names."""
 
     max_reconsume_times: Int | None = None
     batch: bool = False
@@ -40,7 +40,7 @@ class SendMessageRequestHeader(SentRequestHeader, kw_only=True):
 
 
 class SendMessageRequestHeaderV2(SendMessageRequestHeader, kw_only=True):
-    """310, 320 and 325: the same with names of one letter."""
+    """The header of requests 310, 320 and 325 (send a message), with names of one letter."""
 
     refuses_no_numbers: ClassVar[bool] = True
 
@@ -62,7 +62,7 @@ class SendMessageRequestHeaderV2(SendMessageRequestHeader, kw_only=True):
 
 BORN_TIMESTAMP: Final = "g"
 PROPERTIES: Final = "i"
-"""Of the header above: what differs from one send to a queue to the next."""
+"""Wire names of the fields of that header that differ between sends to the same queue."""
 
 
 class SendMessageResponseHeader(CommandHeader, kw_only=True):
@@ -72,17 +72,17 @@ class SendMessageResponseHeader(CommandHeader, kw_only=True):
     """
 
     msg_id: str
-    """The offsetMsgId; of a batch all of them, joined by commas."""
+    """The broker's message id (offsetMsgId); for a batch, the ids of all messages, joined by commas."""
     queue_id: Int
     queue_offset: Long
-    """Of a batch the first one's."""
+    """The message's queue offset; for a batch, that of the first message."""
     transaction_id: str | None = None
     region_id: str | None = field(name="MSG_REGION", default=None)
     trace_on: bool | None = field(name="TRACE_ON", default=None)
 
 
 class ReplyMessageRequestHeader(SentRequestHeader, kw_only=True):
-    """326: a reply, pushed to the producer that asked."""
+    """The header of request 326: a reply, which the broker pushes to the producer of the request."""
 
     born_host: str
     store_host: str
@@ -90,7 +90,7 @@ class ReplyMessageRequestHeader(SentRequestHeader, kw_only=True):
 
 
 class PullMessageRequestHeader(CommandHeader, kw_only=True):
-    """11: give me messages of one queue from an offset on."""
+    """The header of request 11: pull messages of a queue from a queue offset on."""
 
     consumer_group: str
     topic: str
@@ -98,18 +98,18 @@ class PullMessageRequestHeader(CommandHeader, kw_only=True):
     queue_offset: Long
     max_msg_nums: Int
     sys_flag: Int
-    """1 commit offset, 2 may be held, 4 carries its subscription, 8 class filter, 16 lite pull."""
+    """Bits: 1 commits an offset, 2 may be held, 4 includes a subscription, 8 has a class filter, 16 is a lite pull."""
     commit_consumer_offset: Long = field(name="commitOffset")
     suspend_timeout_ms: Long = field(name="suspendTimeoutMillis")
     subscription: str | None = None
     sub_version: Long
     expression_type: str | None = None
-    """None means TAG."""
+    """The type of the expression; None means TAG."""
     broker_name: str | None = field(name="bname", default=None)
 
 
 class PullMessageResponseHeader(CommandHeader, kw_only=True):
-    """All four are in every answer to a pull, whatever its code."""
+    """The header of every answer to a pull, whatever its code; all four fields are always present."""
 
     suggest_which_broker_id: Long
     next_begin_queue_offset: Long = field(name="nextBeginOffset")
@@ -118,7 +118,7 @@ class PullMessageResponseHeader(CommandHeader, kw_only=True):
 
 
 class QueryMessageRequestHeader(CommandHeader, kw_only=True):
-    """12: find messages by key and time."""
+    """The header of request 12: find messages by key and time."""
 
     topic: str
     key: str
@@ -126,7 +126,7 @@ class QueryMessageRequestHeader(CommandHeader, kw_only=True):
     begin_timestamp_ms: Long = field(name="beginTimestamp")
     end_timestamp_ms: Long = field(name="endTimestamp")
     unique_key_query: bool = field(name="_UNIQUE_KEY_QUERY", default=False)
-    """True: ``key`` is a UNIQ_KEY."""
+    """Whether ``key`` is a UNIQ_KEY."""
 
 
 class QueryMessageResponseHeader(CommandHeader, kw_only=True):
@@ -135,7 +135,7 @@ class QueryMessageResponseHeader(CommandHeader, kw_only=True):
 
 
 class QueryConsumerOffsetRequestHeader(CommandHeader, kw_only=True):
-    """14: how far a group has come in a queue."""
+    """The header of request 14: get the offset of a group in a queue."""
 
     consumer_group: str
     topic: str
@@ -148,7 +148,7 @@ class QueryConsumerOffsetResponseHeader(CommandHeader, kw_only=True):
 
 
 class UpdateConsumerOffsetRequestHeader(CommandHeader, kw_only=True):
-    """15: a group has come so far in a queue."""
+    """The header of request 15: store the offset of a group in a queue."""
 
     consumer_group: str
     topic: str
@@ -158,7 +158,7 @@ class UpdateConsumerOffsetRequestHeader(CommandHeader, kw_only=True):
 
 
 class QueueRequestHeader(CommandHeader, kw_only=True):
-    """30, 31 and 32: about one queue."""
+    """The header of requests 30, 31 and 32, about one queue."""
 
     topic: str
     queue_id: Int
@@ -166,18 +166,18 @@ class QueueRequestHeader(CommandHeader, kw_only=True):
 
 
 class QueueOffsetResponseHeader(CommandHeader, kw_only=True):
-    """The answer to 29, 30 and 31."""
+    """The header of answers to requests 29, 30 and 31."""
 
     queue_offset: Long = field(name="offset")
 
 
 class GetEarliestMsgStoretimeResponseHeader(CommandHeader, kw_only=True):
     timestamp_ms: Long = field(name="timestamp")
-    """-1 without a message."""
+    """The store time in ms since 1970; -1 if there is no message."""
 
 
 class SearchOffsetRequestHeader(CommandHeader, kw_only=True):
-    """29: the offset of the message stored nearest to a time."""
+    """The header of request 29: find the queue offset of the message stored nearest to a time."""
 
     topic: str
     queue_id: Int
@@ -186,13 +186,13 @@ class SearchOffsetRequestHeader(CommandHeader, kw_only=True):
 
 
 class ViewMessageRequestHeader(CommandHeader, kw_only=True):
-    """33: the record at a place in the commit log."""
+    """The header of request 33: read the record at a physical offset of the commit log."""
 
     commit_log_offset_bytes: Long = field(name="offset")
 
 
 class UnregisterClientRequestHeader(CommandHeader, kw_only=True):
-    """35: a client leaves its groups."""
+    """The header of request 35: unregister a client from its groups."""
 
     client_id: str = field(name="clientID")
     producer_group: str | None = None
@@ -200,12 +200,12 @@ class UnregisterClientRequestHeader(CommandHeader, kw_only=True):
 
 
 class ConsumerSendMsgBackRequestHeader(CommandHeader, kw_only=True):
-    """36: a message could not be consumed and shall come again later."""
+    """The header of request 36: send back a message that could not be consumed, for a later redelivery."""
 
     commit_log_offset_bytes: Long = field(name="offset")
     group: str
     delay_level: Int
-    """0: grows with the tries; negative: to the dead letter queue at once."""
+    """The delay level of the redelivery; 0: it rises with each attempt; negative: make it a dead letter at once."""
     origin_msg_id: str | None = None
     origin_topic: str | None = None
     unit_mode: bool = False
@@ -214,7 +214,7 @@ class ConsumerSendMsgBackRequestHeader(CommandHeader, kw_only=True):
 
 
 class EndTransactionRequestHeader(CommandHeader, kw_only=True):
-    """37: a transaction's producer decided."""
+    """The header of request 37: end a transaction by a commit or a rollback."""
 
     producer_group: str
     tran_state_table_offset: Long
@@ -222,7 +222,7 @@ class EndTransactionRequestHeader(CommandHeader, kw_only=True):
     commit_log_offset_bytes: Long = field(name="commitLogOffset")
     """Of the half message."""
     commit_or_rollback: Int
-    """8 commit, 12 rollback, 0 not known yet."""
+    """The state of the transaction: 8 commit, 12 rollback, 0 not known yet."""
     from_transaction_check: bool = False
     msg_id: str = ""
     """Of the half message; RocketMQ's broker takes an end without it, although its header calls the field required."""
@@ -231,7 +231,7 @@ class EndTransactionRequestHeader(CommandHeader, kw_only=True):
 
 
 class CheckTransactionStateRequestHeader(CommandHeader, kw_only=True):
-    """39: what became of this transaction? Pushed to its producer."""
+    """The header of request 39, which a broker sends to a producer to ask for the state of a transaction."""
 
     tran_state_table_offset: Long
     commit_log_offset_bytes: Long = field(name="commitLogOffset")
@@ -241,6 +241,6 @@ class CheckTransactionStateRequestHeader(CommandHeader, kw_only=True):
 
 
 class ConsumerGroupRequestHeader(CommandHeader, kw_only=True):
-    """38, 40 and 203: about one consumer group."""
+    """The header of requests 38, 40 and 203, about one consumer group."""
 
     consumer_group: str

@@ -1,8 +1,8 @@
-"""JSON bodies: read whatever a peer sends, write what a peer can read (docs/internals/protocol.md, JSON dialect).
+"""Reads JSON bodies in any dialect that peers send, and writes the dialect that a peer can read.
 
-Clients of the field read three dialects: fastjson's own with unquoted numeric keys and objects as keys (old Go clients need
-it), strict JSON (clients from 4.9.4 on ask for it in route requests), and both. A body is a struct whose fields carry the
-wire's names in alphabetical order, which is the order fastjson writes.
+Some clients only read fastjson's dialect, with unquoted numbers and objects as keys (old Go clients). Others only read strict
+JSON (clients from 4.9.4 on request it for routes), and others read both. A body is a struct whose fields have the wire's names
+in alphabetical order, in which fastjson writes them. See docs/internals/protocol.md, JSON dialect.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from flintmq.core.io.typed_json import read_as
 from flintmq.remoting.wire.codes import language_name
 
 Style = Literal["fastjson", "standard"]
-"""``standard`` quotes every key, sorts maps and escapes what is not ASCII."""
+"""The dialect of JSON to write: fastjson's, or ``standard``, which quotes all keys, sorts maps and escapes non-ASCII text."""
 
 T = TypeVar("T")
 
@@ -41,18 +41,18 @@ _ORDINALS: Final[dict[str, tuple[str, ...]]] = {
     "messageModel": get_args(MessageModel),
     "consumeFromWhere": get_args(ConsumeFromWhere),
 }
-"""Enums that C++ clients send as ordinals."""
+"""Names of the enum members that C++ clients send as ordinals, keyed by JSON member."""
 
 
 IN_LOOP_MAX_BYTES: Final = 16 * 1024
-"""Of an answer that is read without a thread: some 10 ms, whatever its dialect."""
+"""Maximum size of an answer that is decoded on the event loop, which takes up to 10 ms in any dialect."""
 
 
 def dumps(value: Any, style: Style = "fastjson") -> bytes:
-    """Return structs, mappings, lists and scalars as a body; members that are None are left out.
+    """Return a value (structs, mappings, lists and scalars) encoded as a JSON body; members that are None are left out.
 
     Raises:
-        TypeError: a value has no place in JSON.
+        TypeError: a value cannot be encoded as JSON.
     """
     standard = style == "standard"
     text = fastjson.dumps(value, unquoted_int_keys=not standard, sort_keys=standard, ascii_only=standard)
@@ -60,22 +60,23 @@ def dumps(value: Any, style: Style = "fastjson") -> bytes:
 
 
 def decode_body(data: bytes, model: type[T], *, dialect_max_bytes: int = limits.JSON_BODY_MAX_BYTES) -> T:
-    """Read a body as a type: the fast way when it is plain JSON of the right types, leniently otherwise.
+    """Return a body decoded as a type, by the fast reader if it is plain JSON with the right types, else by the lenient one.
 
     Args:
-        data: as received; an empty body is read as an empty object.
-        model: what it is read as.
-        dialect_max_bytes: a longer body must be plain JSON; the reader of fastjson's dialect takes a microsecond a character.
+        data: the received body; an empty body counts as an empty object.
+        model: the type to decode the body into.
+        dialect_max_bytes: the maximum size of a body in fastjson's dialect, whose reader takes a microsecond per character.
 
     Raises:
-        JsonSyntaxError: it cannot be read; JsonTypeError where it is not of this type.
+        JsonSyntaxError: the body cannot be read.
+        JsonTypeError: a member has a wrong type.
     """
     data = data or b"{}"
     if b'"$ref"' not in data:
         try:
             value = msgspec.json.decode(data, type=model, strict=False)
         except (msgspec.MsgspecError, RecursionError, UnicodeError):
-            pass  # the lenient way below says what is wrong
+            pass  # the lenient reader below accepts the body or reports the error
         else:
             check_depth(data)
             return value
@@ -83,7 +84,7 @@ def decode_body(data: bytes, model: type[T], *, dialect_max_bytes: int = limits.
 
 
 def _with_names(value: Any) -> Any:
-    """Return a value in which ordinals of known enums are replaced by names."""
+    """Return a value with the ordinals of known enums replaced by names."""
     if isinstance(value, dict):
         return {key: _with_names(_named(key, member)) for key, member in value.items()}
     if isinstance(value, list):
@@ -102,10 +103,10 @@ def _named(key: Any, member: Any) -> Any:
 
 
 def decode_request_body(data: bytes, model: type[T]) -> T:
-    """Read the body of a client's request, which may be smaller and have fewer objects than an answer: the loop waits for it.
+    """Return the body of a client's request decoded as a type; it has lower limits, as it is decoded on the event loop.
 
     Raises:
-        JsonSyntaxError: it is too large, or cannot be read.
+        JsonSyntaxError: the body is too large, has too many objects, or cannot be read.
     """
     if len(data) > limits.REQUEST_JSON_MAX_BYTES:
         raise JsonSyntaxError(f"a body of {len(data)} bytes; at most {limits.REQUEST_JSON_MAX_BYTES}")
@@ -116,36 +117,36 @@ def decode_request_body(data: bytes, model: type[T]) -> T:
 
 
 class Body(msgspec.Struct, rename="camel"):
-    """The base of most bodies. All fields have defaults, because RocketMQ takes whatever is there."""
+    """The base class of most bodies. All fields have defaults, because RocketMQ accepts bodies with missing members."""
 
     def encode(self, style: Style = "fastjson") -> bytes:
-        """Return the body as bytes."""
+        """Return the body encoded as JSON, in the given style."""
         return dumps(self, style)
 
     @classmethod
     def of_request(cls, data: bytes) -> Self:
-        """Read the body of a client's request; see :func:`decode_request_body`."""
+        """Return the decoded body of a client's request; see :func:`decode_request_body`."""
         return decode_request_body(data, cls)
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
-        """Read a body; see :func:`decode_body`."""
+        """Return a decoded body; see :func:`decode_body`."""
         return decode_body(data, cls)
 
 
 class PlainBody(Body):
-    """A body whose two styles are equal to every reader, and that has neither a nullable member nor a set."""
+    """The base class of bodies that have the same JSON in both styles, and no nullable members or sets."""
 
     def encode(self, style: Style = "fastjson") -> bytes:
-        """Return the body as bytes, written in one call where that does."""
+        """Return the body encoded as JSON, by a single fast call if possible."""
         return msgspec.json.encode(self) if style == "fastjson" else dumps(self, style)
 
 
 async def decode_answer(data: bytes, model: type[T]) -> T:
-    """Read a broker's answer as :func:`decode_body` does; a thread reads a long one.
+    """Return a broker's answer decoded like :func:`decode_body`; a long answer is decoded on a thread.
 
-    The reader of fastjson's dialect takes a microsecond a character: positions of a topic with thousands of queues would keep
-    the loop for seconds.
+    The reader of fastjson's dialect takes a microsecond per character, so the offsets of a topic with thousands of queues would
+    block the event loop for seconds.
     """
     decode = model.decode if issubclass(model, Body) else partial(decode_body, model=model)
     return decode(data) if len(data) <= IN_LOOP_MAX_BYTES else await asyncio.to_thread(decode, data)

@@ -1,4 +1,4 @@
-"""The answers to requests that fail: each has a reason id, whatever the cause."""
+"""Functions that return the refusals for failed requests; each has a reason id."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def hook_failed(error: BaseException) -> RefusedError:
 
 
 def refusal_of(error: BaseException) -> RefusedError:
-    """Return an error as a refusal: its text, and for what is not ours its type."""
+    """Return the refusal for an error, with the error's text, and also its type if it is not a FlintMQ error."""
     if isinstance(error, RefusedError):
         return error
     text = str(error)[:1000]
