@@ -15,13 +15,13 @@ method does, returns and raises. docs/client.md is the guide.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final, Unpack
 
 from flintmq.client.blocking import Blocking, blocking, direct, made_of, returned
 from flintmq.core.broker.subscription import SubscriptionData
+from flintmq.core.io.threads import submit
 from flintmq.remoting import client as aio
 from flintmq.remoting.client import AclSigner as AclSigner
 from flintmq.remoting.client import AllocateStrategy as AllocateStrategy
@@ -114,9 +114,7 @@ class TransactionProducer(Producer):
         threads = DaemonThreads(f"{group}-check", _CHECKS_MAX)
 
         async def check_in_thread(message: MessageExt) -> TransactionState:
-            state: TransactionState = result_of(
-                await asyncio.get_running_loop().run_in_executor(threads, called, check, message)
-            )
+            state: TransactionState = result_of(await submit(threads, called, check, message))
             return state
 
         self._threads = threads

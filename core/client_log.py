@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import re
-import time
 from typing import Final
+
+from flintmq.core.io.clock import SYSTEM_CLOCK
 
 LINES_PER_S: Final = 20
 """Maximum number of lines per second of one template; more lines would only fill the disk."""
@@ -68,7 +69,7 @@ class Gate(_Escape):
     def filter(self, record: logging.LogRecord) -> bool:
         text = record.getMessage()
         if record.levelno < logging.ERROR:
-            template, second = str(record.msg), int(time.monotonic())
+            template, second = str(record.msg), int(SYSTEM_CLOCK.monotonic_s())
             last, lines = self._seen.get(template, (second, 0))
             left_out = max(0, lines - LINES_PER_S) if last != second else 0
             lines = lines + 1 if last == second else 1

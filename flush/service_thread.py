@@ -10,6 +10,7 @@ import threading
 
 from flintmq.core.errors import StoreExhaustedError
 from flintmq.core.io.clock import Clock
+from flintmq.core.io.threads import Signal, daemon_thread, threads_here
 from flintmq.core.kernel.ports import FlushableLog, FlushStatistics
 from flintmq.core.log_events import event_log
 
@@ -29,12 +30,13 @@ class ServiceThread:
     def __init__(self, name: str, clock: Clock) -> None:
         self._name = name
         self._clock = clock
-        self._signal = threading.Lock()
-        self._signal.acquire()
+        self._lock = threading.Lock()
+        self._lock.acquire()
+        self._signal: Signal = self._lock
         self._stop_requested = threading.Event()
         self._stop_lock = threading.Lock()
         self._finished = False
-        self._is_exhausted = False
+        self._is_exhausted = self._is_started = False
         self._thread: threading.Thread | None = None
 
     def run_once(self, now_s: float) -> None:
@@ -69,10 +71,16 @@ class ServiceThread:
 
     def start(self) -> None:
         """Start the thread; a second call, or one after ``end``, does nothing."""
-        if self._thread is None and not self.stopping:
-            # A daemon thread, so that a sync that hangs cannot keep the interpreter from exiting.
-            self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-            self._thread.start()
+        if self._is_started or self.stopping:
+            return
+        self._is_started = True
+        signal = threads_here().run_rounds(self)
+        if signal is not None:
+            self._signal = signal
+            return
+        # A daemon thread, so that a sync that hangs cannot keep the interpreter from exiting.
+        self._thread = daemon_thread(self._run, self._name)
+        self._thread.start()
 
     def wakeup(self) -> None:
         """Request a round now. Any thread; never blocks."""
@@ -107,7 +115,7 @@ class ServiceThread:
     def _run(self) -> None:
         while not self.stopping:
             wait_s = self.wait_s(self._clock.monotonic_s())
-            self._signal.acquire(timeout=-1 if wait_s is None else max(wait_s, 0.0))
+            self._lock.acquire(timeout=-1 if wait_s is None else max(wait_s, 0.0))
             if not self.stopping:
                 self.run_once(self._clock.monotonic_s())
                 if self.rest_s:

@@ -344,6 +344,9 @@ class SeededClock:
     def monotonic_s(self) -> float:
         return self._loop.time()
 
+    def stopwatch_s(self) -> float:
+        return self._loop.time()
+
     def call_later(
         self,
         loop: asyncio.AbstractEventLoop,

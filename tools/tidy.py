@@ -26,6 +26,7 @@ from typing import Final
 sys.path.insert(0, str(Path(__file__).parent))
 
 import tested_by
+from machine import machine_reads
 from size import CLASS_METHODS_MAX, FILE_LINES_MAX, FUNCTION_LINES_MAX
 from sources import ROOT, Function, Sources, definitions, length, methods, module_name, statements
 
@@ -171,6 +172,7 @@ RULES: Final[Mapping[str, Callable[[Sources], set[str]]]] = {
     "dangling_references": dangling_references,
     "missing_pages": missing_pages,
     "roles_from_configuration": roles_from_configuration,
+    "machine_reads": machine_reads,
     "untested_modules": tested_by.untested_modules,
 }
 """Every rule, by the name of its list of exceptions."""

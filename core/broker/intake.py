@@ -7,7 +7,6 @@ See docs/internals/protocol.md, Send.
 
 from __future__ import annotations
 
-import random
 import sys
 from collections.abc import Callable
 from functools import lru_cache
@@ -23,6 +22,7 @@ from flintmq.core.broker.redirected_message import illegal_message
 from flintmq.core.broker.topic_config import UNIT_FLAG, UNIT_SUB_FLAG, TopicConfig
 from flintmq.core.broker.topic_name import RETRY_PREFIX, check_topic_name
 from flintmq.core.errors import RefusedError
+from flintmq.core.io import chance
 from flintmq.core.kernel.ports import Sent
 from flintmq.core.limits import PROPERTIES_MAX_BYTES, TOPIC_MAX_BYTES
 from flintmq.core.record import properties as props
@@ -137,7 +137,7 @@ class MessageIntake:
         choose: a queue below a number of queues.
     """
 
-    def __init__(self, state: BrokerState, steps: IntakeSteps, choose: Callable[[int], int] = random.randrange) -> None:
+    def __init__(self, state: BrokerState, steps: IntakeSteps, choose: Callable[[int], int] = chance.below) -> None:
         self._state = state
         self._steps = self.steps = steps
         self._followers = state.followers

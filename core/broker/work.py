@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar, TypeVarTuple, Unpack
 
+from flintmq.core.io.threads import background
+
 if TYPE_CHECKING:
+    import asyncio
+
     from flintmq.core.broker.state import BrokerState
 
 P = ParamSpec("P")
@@ -41,4 +44,4 @@ class Work:
 
     async def background(self, call: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
         """Run something that blocks in a thread, and return what it returns."""
-        return await asyncio.to_thread(call, *arguments, **named)
+        return await background(call, *arguments, **named)

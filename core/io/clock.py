@@ -5,13 +5,16 @@ expiry of clients, locks and files, and silent peers. It uses the clock and :met
 controls all of it. **Real time** passes independently of a test's clock, and uses the event loop and threads. It covers retries
 to accept, to connect or to register; a slave's requests to its master; closing and draining a socket; clients' waits; the write
 of the Spark feed's file, which other processes read; the watchdog of the event loop; and the threads that sync files.
+
+How long work takes, and when a slice of it is over, are measured with :func:`stopwatch_of` and :func:`thread_time_of`. A
+clock that is moved by hand does not change them; the clock of a simulation does.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     import asyncio
@@ -75,3 +78,23 @@ class SystemClock:
 
 
 SYSTEM_CLOCK = SystemClock()
+
+
+@runtime_checkable
+class DecidesWork(Protocol):
+    """A clock that decides how long work takes, too: that of a simulation."""
+
+    def stopwatch_s(self) -> float:
+        """Return seconds since an arbitrary moment."""
+        ...
+
+
+def stopwatch_of(clock: Clock) -> Callable[[], float]:
+    """Return a function that returns seconds since an arbitrary moment: to measure how long work takes, and to divide it into
+    slices. Hot paths keep the function and call it."""
+    return clock.stopwatch_s if isinstance(clock, DecidesWork) else time.perf_counter
+
+
+def thread_time_of(clock: Clock) -> Callable[[], float]:
+    """Return a function that returns the seconds that the calling thread has worked, without what others did meanwhile."""
+    return clock.stopwatch_s if isinstance(clock, DecidesWork) else time.thread_time

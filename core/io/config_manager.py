@@ -27,6 +27,7 @@ from flintmq.core.io.clock import Clock
 from flintmq.core.io.config_journal import ConfigJournal, written
 from flintmq.core.io.disk import Disk
 from flintmq.core.io.os_disk import OS_DISK
+from flintmq.core.io.threads import background
 from flintmq.core.io.typed_json import Long, of_file, read_as
 
 Value = TypeVar("Value")
@@ -135,7 +136,7 @@ class NotedFile(ABC):
         # After a failed sync of the journal, a later one proves nothing, so write the whole file instead.
         work = journal.sync if journal is not None and journal.is_sound else self.write
         try:
-            await asyncio.to_thread(work)
+            await background(work)
         except StoreError as error:
             return changes, error
         self._durable = max(self._durable, changes)
@@ -147,10 +148,10 @@ class NotedFile(ABC):
             changes, journal = self._changes, self._journal
             if journal is not None:
                 journal.turn()
-            await asyncio.to_thread(self.write)
+            await background(self.write)
             self._durable = max(self._durable, changes)
             if journal is not None:
-                await asyncio.to_thread(journal.remove_older)
+                await background(journal.remove_older)
 
     def write(self) -> None:
         """Write the table's current content to the file. Any thread. Raises StoreError."""

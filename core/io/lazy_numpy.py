@@ -7,7 +7,6 @@ calls :func:`ready` first.
 from __future__ import annotations
 
 import importlib
-import threading
 from typing import TYPE_CHECKING, Any, Final
 
 __all__ = ["load", "loaded", "numpy", "ready"]
@@ -33,12 +32,14 @@ class _Loading:
 
     def __init__(self) -> None:
         self.done = False
-        self._thread: threading.Thread | None = None
+        self._has_begun = False
 
     def begin(self) -> None:
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._load, name="flintmq-numpy", daemon=True)
-            self._thread.start()
+        if not self._has_begun:
+            from flintmq.core.io.threads import daemon_thread  # brings asyncio, which tools do not need
+
+            self._has_begun = True
+            daemon_thread(self._load, "flintmq-numpy").start()
 
     def _load(self) -> None:
         importlib.import_module("numpy")

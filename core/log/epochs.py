@@ -25,7 +25,6 @@ atomically and durably, before the first append in the new epoch and before a cu
 from __future__ import annotations
 
 import json
-import os
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -34,6 +33,7 @@ from typing import Any, Final, Self
 import msgspec
 
 from flintmq.core.errors import StoreError, StoreFormatError, store_error_kind
+from flintmq.core.io.chance import secret_bytes
 from flintmq.core.io.disk import Disk
 from flintmq.core.io.os_disk import OS_DISK
 from flintmq.core.limits import HA_EPOCHS_MAX
@@ -54,7 +54,7 @@ MakeId = Callable[[int], str]
 
 def random_id(length_bytes: int) -> str:
     """Return an unguessable id in hexadecimal, like ``secrets.token_hex`` but without importing OpenSSL."""
-    return os.urandom(length_bytes).hex()
+    return secret_bytes(length_bytes).hex()
 
 
 class Epoch(msgspec.Struct, frozen=True):

@@ -8,8 +8,7 @@ from __future__ import annotations
 import enum
 import os
 import struct
-import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from functools import lru_cache
 from typing import Final
 
@@ -42,8 +41,14 @@ class MessageReader:
     """
 
     def __init__(
-        self, commit_log: CommitLog, queues: ConsumeQueues, index: IndexBuilder, settings: StoreSection
+        self,
+        commit_log: CommitLog,
+        queues: ConsumeQueues,
+        index: IndexBuilder,
+        settings: StoreSection,
+        now_s: Callable[[], float],
     ) -> None:
+        self._now_s = now_s
         self._commit_log = commit_log
         self._queues = queues
         self._index = index
@@ -245,7 +250,7 @@ class MessageReader:
         skip_until = -1
         last_physical = max_offset
         scanned = read = 0
-        until_s = time.perf_counter() + _READ_S
+        until_s = self._now_s() + _READ_S
         for physical, size, tags_code in UNIT.iter_unpack(units):
             if size == FILLER_SIZE and not physical:
                 scanned += 1  # the unit of a lost message
@@ -277,7 +282,7 @@ class MessageReader:
                     continue
                 if message_filter is not None and message_filter.needs_properties:
                     read += 1
-                    if not read % _READ_STEP and time.perf_counter() > until_s:
+                    if not read % _READ_STEP and self._now_s() > until_s:
                         scanned -= 1
                         break
                     record = rec.decode_record(piece, check_crc=False)

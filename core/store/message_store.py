@@ -20,6 +20,7 @@ from flintmq.core.errors import (
     store_errors,
 )
 from flintmq.core.event import Event
+from flintmq.core.io.clock import stopwatch_of
 from flintmq.core.kernel.ports import CommitLogDispatcher, FlushWaiter, RecordBatch, SupportsClose, SupportsDeleted
 from flintmq.core.log.commit_log import Appendable
 from flintmq.core.log.no_room import no_room
@@ -72,7 +73,10 @@ def _started(opened: OpenedStore, dispatchers: Sequence[CommitLogDispatcher]) ->
         inner = getattr(dispatcher, "inner", dispatcher)
         if inner not in (opened.consume_queues, opened.index) and isinstance(dispatcher, SupportsClose):
             opened.dispatchers.callback(dispatcher.close)
-    commit_log, reput = opened.commit_log, ReputMessageService(opened.commit_log, dispatchers)
+    commit_log, reput = (
+        opened.commit_log,
+        ReputMessageService(opened.commit_log, dispatchers, stopwatch_of(opened.spec.clock)),
+    )
     began_s = opened.spec.clock.monotonic_s()
     with opened.marks.distrusting_memory():
         reput.replay()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -16,9 +16,10 @@ from flintmq.config.sections.models import BrokerConfig
 from flintmq.config.sections.store import StoreSection
 from flintmq.core.errors import store_errors
 from flintmq.core.event import Event
-from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
+from flintmq.core.io.clock import SYSTEM_CLOCK, Clock, stopwatch_of
 from flintmq.core.io.disk import Disk
 from flintmq.core.io.os_disk import OS_DISK
+from flintmq.core.io.threads import threads_here
 from flintmq.core.kernel.ports import (
     ConsumeQueues,
     FlushStrategy,
@@ -264,7 +265,7 @@ def _load(spec: StoreSpec, marks: StoreMarks, lock: contextlib.ExitStack, files:
     dispatchers = files.enter_context(contextlib.ExitStack())
     background = None
     if settings.preallocate or settings.warm:
-        background = ThreadPoolExecutor(1, thread_name_prefix="flintmq-allocate")
+        background = threads_here().worker("flintmq-allocate")
         files.callback(background.shutdown)
     queue = log_files(settings, commit_log_folders(settings), disk, spec.pool, background)
     parts.callback(queue.close)
@@ -310,7 +311,7 @@ def _load(spec: StoreSpec, marks: StoreMarks, lock: contextlib.ExitStack, files:
         epochs,
         consume_queues,
         index,
-        MessageReader(commit_log, consume_queues, index, settings),
+        MessageReader(commit_log, consume_queues, index, settings, stopwatch_of(spec.clock)),
         background,
         progressed,
         fenced,

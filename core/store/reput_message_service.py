@@ -8,9 +8,8 @@ See docs/internals/algorithms.md, Dispatch.
 
 from __future__ import annotations
 
-import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Final
 
@@ -65,9 +64,13 @@ class ReputMessageService:
     Args:
         commit_log: the log whose records are dispatched.
         dispatchers: the receivers of the records, in the order of dispatch.
+        now_s: the stopwatch of a clock (:func:`flintmq.core.io.clock.stopwatch_of`), for the slices of :meth:`run`.
     """
 
-    def __init__(self, commit_log: CommitLog, dispatchers: Sequence[CommitLogDispatcher]) -> None:
+    def __init__(
+        self, commit_log: CommitLog, dispatchers: Sequence[CommitLogDispatcher], now_s: Callable[[], float]
+    ) -> None:
+        self._now_s = now_s
         self._log = commit_log
         self._watermarks = commit_log.watermarks
         self.dispatchers = tuple(dispatchers)
@@ -110,7 +113,7 @@ class ReputMessageService:
         read. The records before that are dispatched. Never raises.
         """
         watermarks = self._watermarks
-        end_s = time.monotonic() + _RUN_S
+        end_s = self._now_s() + _RUN_S
         for _ in range(max_batches):
             readable = watermarks.readable
             if watermarks.dispatched >= readable:
@@ -125,7 +128,7 @@ class ReputMessageService:
                     return False
             watermarks.dispatched = batch.end_offset_bytes
             self._tell(batch)
-            if time.monotonic() > end_s:
+            if self._now_s() > end_s:
                 break
         return watermarks.dispatched < watermarks.readable
 

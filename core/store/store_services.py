@@ -9,12 +9,12 @@ See docs/internals/algorithms.md, Flush strategies.
 from __future__ import annotations
 
 import errno
-import threading
 from collections.abc import Callable
 
 from flintmq.config.sections.store import StoreSection
 from flintmq.core.errors import is_exhausted
 from flintmq.core.io.clock import Clock
+from flintmq.core.io.threads import threads_here
 from flintmq.core.kernel.ports import ConsumeQueues, FlushCommitLogService, FlushContext
 from flintmq.core.log.store_checkpoint import StoreCheckpoint
 from flintmq.core.log_events import event_log
@@ -108,8 +108,7 @@ class QueueFlusher:
         self._thorough_s = thorough_interval_ms / 1000
         self._last_thorough_s = clock.monotonic_s()
         self._failed: OSError | None = None
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._end: Callable[[], None] | None = None
         self.failures = 0
         """Number of rounds that ended in an error."""
         self._sync_failed = sync_failed
@@ -122,12 +121,7 @@ class QueueFlusher:
         return "" if failed is None else str(failed.strerror)
 
     def start(self) -> None:
-        self._thread = threading.Thread(target=self._loop, name="flintmq-flush-queues", daemon=True)
-        self._thread.start()
-
-    def _loop(self) -> None:
-        while not self._stop.wait(self._interval_s):
-            self.run_once()
+        self._end = threads_here().repeat("flintmq-flush-queues", self._interval_s, self.run_once)
 
     def run_once(self) -> None:
         """Run one round. An error is logged and counted, and the checkpoint is then not written. Never raises."""
@@ -186,7 +180,6 @@ class QueueFlusher:
 
     def stop(self) -> None:
         """End the thread after its current round. Idempotent."""
-        self._stop.set()
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
+        if self._end is not None:
+            self._end()
+            self._end = None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
@@ -15,6 +14,7 @@ from flintmq.core.broker.group_lag import member_count, positions, read_topics
 from flintmq.core.broker.groups import is_system_group
 from flintmq.core.broker.lag_watch import LagWatch
 from flintmq.core.broker.unread_queues import queue_list, waiting_messages
+from flintmq.core.io.clock import stopwatch_of
 from flintmq.core.kernel.ports.alarm import WARNING, Alarm
 
 if TYPE_CHECKING:
@@ -74,9 +74,10 @@ class GroupAlarms:
         """Do a slice of the round under way, or begin one; return the seconds until the next call."""
         if self._round is None:
             self._round = self._steps(self._api.clock.monotonic_s())
-        until_s = time.perf_counter() + _SLICE_S
+        now_s = stopwatch_of(self._api.clock)
+        until_s = now_s() + _SLICE_S
         for _ in self._round:
-            if time.perf_counter() >= until_s:
+            if now_s() >= until_s:
                 return 0.0
         self._round = None
         return self._watch.step_s

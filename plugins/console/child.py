@@ -13,7 +13,6 @@ import importlib.util
 import logging
 import os
 import sys
-import time
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -24,6 +23,7 @@ from flintmq.config.errors import ConfigError
 from flintmq.core.client_log import printable
 from flintmq.core.errors import FlintError
 from flintmq.core.io.child_process import end_process, read_ready_words
+from flintmq.core.io.clock import SYSTEM_CLOCK
 from flintmq.core.log_events import event_log
 from flintmq.programs.cli.exits import CommandError, passed_on
 from flintmq.programs.cli.log_output import log_arguments
@@ -198,9 +198,9 @@ class ConsoleChild:
         pause_s, longest_s = self._pauses_s
         while True:
             assert self._process is not None
-            began_s = time.monotonic()
+            began_s = SYSTEM_CLOCK.monotonic_s()
             code = await self._process.wait()
-            if time.monotonic() - began_s >= self._steady_s:
+            if SYSTEM_CLOCK.monotonic_s() - began_s >= self._steady_s:
                 pause_s = self._pauses_s[0]
             self.trouble = f"the console ended with exit code {code} and is started again"
             log.error(

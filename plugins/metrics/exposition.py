@@ -11,11 +11,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from itertools import accumulate
-from time import thread_time
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.exposition import choose_encoder
 
+from flintmq.core.io.clock import SYSTEM_CLOCK, thread_time_of
 from flintmq.core.kernel.ports import Measurement
 from flintmq.plugins.metrics.families import FAMILIES, NODE, Family
 from flintmq.plugins.metrics.samples import Distribution, Labels, Samples
@@ -51,10 +51,11 @@ class Exposition:
 def _text_of(samples: Samples, commons: Commons, is_open: bool) -> bytes:
     """Return the text of one part of the figures, which is made once and kept with them."""
     if is_open not in samples.texts:
-        begun_s = thread_time()
+        worked_s = thread_time_of(SYSTEM_CLOCK)
+        begun_s = worked_s()
         text = "".join(f"{line}\n" for line in _all_lines(samples, commons, is_open))
         samples.texts[is_open] = text.encode("utf-8", "replace")
-        samples.spent_s += thread_time() - begun_s
+        samples.spent_s += worked_s() - begun_s
     return samples.texts[is_open]
 
 

@@ -8,12 +8,12 @@ from collections.abc import Generator, Iterator, Mapping
 from enum import IntEnum
 from functools import lru_cache
 from itertools import chain
-from time import monotonic, thread_time
 from typing import TYPE_CHECKING, Final
 
 from flintmq.core.broker.stats import BROKER_GET_NUMS, BROKER_PUT_NUMS
 from flintmq.core.broker.topic_name import SYSTEM_GROUP_PREFIX
 from flintmq.core.errors import StoreError
+from flintmq.core.io.clock import stopwatch_of, thread_time_of
 from flintmq.plugins.metrics.families import FAMILIES
 from flintmq.plugins.metrics.gather_groups import GroupGatherer
 from flintmq.plugins.metrics.gather_topics import gather_topics
@@ -77,20 +77,22 @@ class Gatherer:
         self._connections(samples)
         yield
         many = self._many
-        if many is None or many.spent_s < SHARE or monotonic() - many.begun_s >= many.spent_s / SHARE:
+        now_s = stopwatch_of(self._api.clock)
+        if many is None or many.spent_s < SHARE or now_s() - many.begun_s >= many.spent_s / SHARE:
             many = yield from self._gather_many(samples.room)
         samples.share(many)
-        samples.add("flintmq_topics_age_seconds", monotonic() - many.begun_s)
+        samples.add("flintmq_topics_age_seconds", now_s() - many.begun_s)
 
     def _gather_many(self, series_max: int) -> Generator[None, None, Samples]:
         """Gather the figures of topics and groups, and return them."""
         many = Samples(series_max)
-        many.begun_s, begun_s = monotonic(), thread_time()
+        worked_s = thread_time_of(self._api.clock)
+        many.begun_s, begun_s = stopwatch_of(self._api.clock)(), worked_s()
         for _ in chain(gather_topics(self._api, many), self._groups.steps(many)):
-            many.spent_s += thread_time() - begun_s
+            many.spent_s += worked_s() - begun_s
             yield
-            begun_s = thread_time()
-        many.spent_s += thread_time() - begun_s
+            begun_s = worked_s()
+        many.spent_s += worked_s() - begun_s
         self._many = many
         return many
 

@@ -13,14 +13,13 @@ import asyncio
 import contextlib
 import re
 import socket
-import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 from typing import Final
 
 import attrs
 
+from flintmq.core.io.threads import daemon_thread, submit, thread_pool
 from flintmq.core.log_events import event_log
 
 log = event_log("flintmq.broker")
@@ -76,10 +75,10 @@ class HttpServer:
         self._sock = sock
         self._respond = respond
         self._slow_path = slow_path
-        self._slow = ThreadPoolExecutor(THREADS, "flintmq-metrics")
-        self._quick = ThreadPoolExecutor(1, "flintmq-probes")
+        self._slow = thread_pool(THREADS, "flintmq-metrics")
+        self._quick = thread_pool(1, "flintmq-probes")
         self._loop = asyncio.SelectorEventLoop()
-        self._thread = threading.Thread(target=self._run, name="flintmq-metrics-http", daemon=True)
+        self._thread = daemon_thread(self._run, "flintmq-metrics-http")
         self._serving: asyncio.Task[None] | None = None
         self._open: dict[asyncio.Task[None], socket.socket] = {}
         self._reading: dict[asyncio.Task[None], float] = {}
@@ -198,7 +197,7 @@ class HttpServer:
         path = match[2].partition("?")[0]
         pool = self._slow if path == self._slow_path else self._quick
         try:
-            answer = await self._loop.run_in_executor(pool, self._respond, path, accept)
+            answer = await submit(pool, self._respond, path, accept)
         except Exception:
             log.exception("metrics.not_answered", "a request for %(path)s could not be answered", path=match[2][:80])
             text = "this could not be answered; the broker's log says why"

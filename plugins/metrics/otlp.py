@@ -24,6 +24,7 @@ from opentelemetry.sdk.metrics.export import (
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
+from flintmq.core.io.threads import daemon_thread
 from flintmq.core.log_events import event_log
 from flintmq.plugins.metrics.families import FAMILIES, NODE
 from flintmq.plugins.metrics.snapshot import NoSnapshotError
@@ -59,7 +60,7 @@ class OtlpPusher:
         self._boot_ns = boot_ms * 1_000_000
         self._exporter = OTLPMetricExporter(endpoint=endpoint, timeout=TIMEOUT_S)
         self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="flintmq-otlp", daemon=True)
+        self._thread = daemon_thread(self._run, "flintmq-otlp")
         self._trouble = ""
         self.pushes = 0
         """Pushes that the collector took."""

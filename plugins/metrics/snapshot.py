@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future
 from concurrent.futures import TimeoutError as NotInTime
-from time import monotonic, perf_counter
 from typing import Final
 
 import attrs
@@ -66,13 +65,13 @@ class Snapshots:
             NoSnapshotError: the loop is blocked, or the broker stops.
             Exception: gathering failed.
         """
-        until_s = monotonic() + self._timeout_s
+        until_s = self._loop.time() + self._timeout_s
         if not self._lock.acquire(timeout=self._timeout_s):
             raise NoSnapshotError(self._no_answer())
         try:
-            if self._closed.wait(max(0.0, min(self._next_s, until_s) - monotonic())):
+            if self._closed.wait(max(0.0, min(self._next_s, until_s) - self._loop.time())):
                 raise NoSnapshotError("the broker stops")
-            self._next_s = monotonic() + APART_S
+            self._next_s = self._loop.time() + APART_S
             return self._ask(until_s)
         finally:
             self._lock.release()
@@ -92,7 +91,7 @@ class Snapshots:
             )
             if self._closed.is_set():  # looked at after the future can be seen by close
                 future.cancel()
-            return future.result(max(0.0, until_s - monotonic()))
+            return future.result(max(0.0, until_s - self._loop.time()))
         except NotInTime:
             future.cancel()
             raise NoSnapshotError(self._no_answer()) from None
@@ -129,12 +128,12 @@ class _Gathering:
         """Gather for a slice; the rest is done with the loop's next turn, unless nobody waits any more."""
         if self._future.cancelled():
             return
-        began_s = perf_counter()
+        began_s = self._loop.time()
         try:
             if self._steps is None:
                 self._steps = self._gather(self._samples)
             for _ in self._steps:
-                now_s = perf_counter()
+                now_s = self._loop.time()
                 if now_s - began_s >= SLICE_S:
                     self._took_s += now_s - began_s
                     self._loop.call_soon(self.step)
@@ -143,6 +142,6 @@ class _Gathering:
             if self._future.set_running_or_notify_cancel():
                 self._future.set_exception(error)
             return
-        took_s = self._took_s + perf_counter() - began_s
+        took_s = self._took_s + self._loop.time() - began_s
         if self._future.set_running_or_notify_cancel():
             self._future.set_result(Snapshot(self._samples, took_s))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import time
 import zlib
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from flintmq.core.broker.address import ha_port
 from flintmq.core.broker.role import MASTER_ID
 from flintmq.core.errors import FlintError, RemotingError
+from flintmq.core.io.clock import thread_time_of
 from flintmq.core.kernel.hookspecs import RegisterService, hookimpl
 from flintmq.core.kernel.ports.replication import SupportsReplication
 from flintmq.core.log_events import event_log
@@ -138,9 +138,10 @@ class Registration:
         under_way: asyncio.Future[None] = loop.create_future()
         self._under_way[under_way] = loop.time()
         try:
-            begin_s = time.thread_time()
+            worked_s = thread_time_of(self._api.clock)
+            begin_s = worked_s()
             body, crc32 = await self._body()
-            self._body_s = time.thread_time() - begin_s
+            self._body_s = worked_s() - begin_s
             await asyncio.gather(*(self._register(address, body, crc32) for address in addresses))
         finally:
             del self._under_way[under_way]

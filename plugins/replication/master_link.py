@@ -12,10 +12,10 @@ RocketMQ's slave asks for position 0 when its log is empty, and is given the las
 from __future__ import annotations
 
 import enum
-import secrets
 from collections.abc import Callable
 
 from flintmq.core.errors import NotFollowedError, ReplicationError
+from flintmq.core.io.chance import secret_bytes
 from flintmq.core.limits import HA_HANDSHAKE_TIMEOUT_S, HA_SLAVE_FRAME_MAX_BYTES
 from flintmq.plugins.replication import streams
 from flintmq.plugins.replication.agreement import LogState, agree
@@ -84,7 +84,7 @@ class MasterLink:
         greeting, rest = self._greeting[:hello_bytes], self._greeting[hello_bytes:]
         self._greeting = b""
         (slave_nonce,) = streams.read_greeting(streams.HELLO, greeting)
-        nonce = secrets.token_bytes(streams.NONCE_BYTES)
+        nonce = secret_bytes(streams.NONCE_BYTES)
         keys = Keys.derive(secret, slave_nonce, nonce)
         self._encode = Sealer(keys.master).seal
         self._decode = Unsealer(keys.slave, HA_SLAVE_FRAME_MAX_BYTES).receive

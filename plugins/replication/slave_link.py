@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import enum
 import hmac
-import secrets
 from collections.abc import Callable
 
 from flintmq.core.errors import NotFollowedError, ReplicationError
+from flintmq.core.io.chance import secret_bytes
 from flintmq.core.limits import HA_RECORD_MAX_BYTES
 from flintmq.core.log.log_chunk import LogChunk
 from flintmq.core.record.check import RecordCheck
@@ -53,7 +53,7 @@ class SlaveLink:
         """What the master says of itself; None of RocketMQ's."""
         self._held_offset_bytes = self._confirmed_offset_bytes = 0
         self._challenge = b""
-        self._nonce = secrets.token_bytes(streams.NONCE_BYTES)
+        self._nonce = secret_bytes(streams.NONCE_BYTES)
         self._decode: Callable[[bytes], list[Frame]] = streams.Frames().receive
         self._encode: Callable[[FrameType, int, int, Buffer], list[Buffer]] = plain_pieces
         self._checker: RecordChecker | None = None

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from flintmq.config.errors import ConfigError
 from flintmq.core.broker.log_files import LogFiles
+from flintmq.core.io.clock import stopwatch_of
 from flintmq.core.io.disk import evict_slices
 from flintmq.core.kernel.hookspecs import RegisterProcessor, RegisterService, hookimpl
 from flintmq.core.kernel.ports import SupportsEvict
@@ -141,9 +141,10 @@ class ResidentPages:
             if self._files.disk.resident_bytes() <= self._max_bytes:
                 return RESIDENT_CHECK_S
             self._round = self._steps()
-        until_s = time.perf_counter() + _SLICE_S
+        now_s = stopwatch_of(self._files.clock)
+        until_s = now_s() + _SLICE_S
         for _ in self._round:
-            if time.perf_counter() >= until_s:
+            if now_s() >= until_s:
                 return 0.0
         self._round = None
         return RESIDENT_CHECK_S

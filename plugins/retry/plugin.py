@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from typing import Final
 
 from flintmq.core.broker import perm
@@ -12,6 +11,7 @@ from flintmq.core.broker.stats import DEAD_LETTERS
 from flintmq.core.broker.topic_config import UNIT_SUB_FLAG
 from flintmq.core.broker.topic_name import DLQ_QUEUE_NUMS, RETRY_PREFIX, dlq_topic
 from flintmq.core.errors import RefusedError
+from flintmq.core.io import chance
 from flintmq.core.kernel.hookspecs import RegisterIntakeStep, RegisterProcessor, hookimpl
 from flintmq.core.kernel.ports import Sent
 from flintmq.core.kernel.ports.access import Permission
@@ -129,7 +129,7 @@ class SendBackProcessor(DeclaredProcessor):
             delay_level=header.delay_level,
             requested_max=header.max_reconsume_times,
             version=request.version,
-            choose_queue=random.randrange,
+            choose_queue=chance.below,
         )
         message = plan.message(record, api.address.packed)
         message.queue_id = api.topics.queue_inside(plan.topic, plan.queue_id)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
@@ -18,6 +17,8 @@ from opentelemetry.trace import SpanContext, SpanKind, TraceFlags
 from opentelemetry.trace.span import TraceState
 from opentelemetry.trace.status import Status, StatusCode
 
+from flintmq.core.io.clock import SYSTEM_CLOCK
+from flintmq.core.io.threads import daemon_thread
 from flintmq.core.log_events import event_log
 from flintmq.plugins.tracing.spans import TYPES
 from flintmq.plugins.tracing.trace_context import RANDOM, SAMPLED, TraceContext
@@ -59,7 +60,7 @@ class SpanPusher:
         self._wake = threading.Event()
         self._is_stopping = False
         self._is_closed = False
-        self._thread = threading.Thread(target=self._run, name=_THREAD, daemon=True)
+        self._thread = daemon_thread(self._run, _THREAD)
         self._trouble = ""
         self._tell_dropped_s = 0.0
         """When the log may say again that spans are dropped."""
@@ -80,8 +81,8 @@ class SpanPusher:
         waiting = self._waiting
         if len(waiting) >= self._queue_max or self._is_stopping:
             self.dropped += 1
-            if not self._is_stopping and time.monotonic() >= self._tell_dropped_s:
-                self._tell_dropped_s = time.monotonic() + _REMIND_S
+            if not self._is_stopping and SYSTEM_CLOCK.monotonic_s() >= self._tell_dropped_s:
+                self._tell_dropped_s = SYSTEM_CLOCK.monotonic_s() + _REMIND_S
                 log.warning(
                     "tracing.dropped",
                     "spans are dropped: %(waiting)d wait already (tracing.queue_max)",

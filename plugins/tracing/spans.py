@@ -6,12 +6,12 @@ Names follow the semantic conventions of OpenTelemetry for messaging, and for Ro
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping
 from typing import Final
 
 import msgspec
 
+from flintmq.core.io import chance
 from flintmq.core.record import properties as props
 from flintmq.core.record.java_number import number_or, parse_long
 from flintmq.core.record.properties import string_to_properties
@@ -74,12 +74,12 @@ class Span(msgspec.Struct, frozen=True):
 
 def new_span_id() -> int:
     """Return the id of a new span."""
-    return random.getrandbits(64) or 1
+    return chance.bits(64) or 1
 
 
 def new_context() -> TraceContext:
     """Return the context of a new trace; its parent id is that of the first span."""
-    return TraceContext(random.getrandbits(128) or 1, new_span_id(), SAMPLED | RANDOM)
+    return TraceContext(chance.bits(128) or 1, new_span_id(), SAMPLED | RANDOM)
 
 
 def message_attributes(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from flintmq.core.io import chance
 from flintmq.core.limits import PROPERTIES_MAX_BYTES
 from flintmq.core.record.properties import UNIQ_KEY, AlikeProperties
 from flintmq.plugins.tracing.spans import new_context
@@ -138,7 +138,7 @@ class TraceStep:
     def _is_chosen(self, topic: str, properties_bytes: int) -> bool:
         return (
             self._one_in > 0
-            and random.randrange(self._one_in) == 0
+            and chance.below(self._one_in) == 0
             and properties_bytes + _ENTRY_BYTES <= PROPERTIES_MAX_BYTES
             and not self._topics.is_system_topic(topic)
         )

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import math
-import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from flintmq.core.broker.kept_registrations import KEPT_S, KeptGroup, decode_kept, encode_kept
 from flintmq.core.errors import RefusedError, StoreError, StoreFormatError
+from flintmq.core.io.clock import stopwatch_of
 from flintmq.core.io.config_manager import PERSIST_INTERVAL_S
 from flintmq.core.limits import KEPT_REGISTRATIONS_MAX_BYTES
 from flintmq.core.log_events import event_log
@@ -103,7 +103,8 @@ class KeptConsumers:
 
     async def _write(self) -> None:
         changes = self._changes()
-        begin_s = time.perf_counter()
+        now_s = stopwatch_of(self._api.clock)
+        begin_s = now_s()
         try:
             left_out = await self._api.work.background(self._save)
         except (OSError, StoreError) as error:  # it is tried again; the file has what it had
@@ -122,7 +123,7 @@ class KeptConsumers:
                 groups=left_out,
             )
         self._left_out = left_out
-        self._next_s = self._api.clock.monotonic_s() + (time.perf_counter() - begin_s) * _REST
+        self._next_s = self._api.clock.monotonic_s() + (now_s() - begin_s) * _REST
 
     def _save(self) -> int:
         """Replace the file, and return the number of groups that do not fit. Runs in a thread. Raises OSError and

@@ -16,14 +16,14 @@ import asyncio
 import gc
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from itertools import islice
 from types import FrameType
 from typing import Final
 
 from flintmq.config.sections.service import AlarmsSection
-from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
+from flintmq.core.io.clock import SYSTEM_CLOCK, Clock, stopwatch_of
+from flintmq.core.io.threads import daemon_thread
 from flintmq.core.kernel.ports.alarm import WARNING, Alarm
 from flintmq.core.log_events import event_log
 from flintmq.programs.broker.loop_delays import LoopDelays
@@ -53,6 +53,7 @@ class LoopWatchdog:
     def __init__(self, warn_ms: int, clock: Clock = SYSTEM_CLOCK, shown_ms: int = _SHOWN_MS) -> None:
         self._warn_s = warn_ms / 1000
         self._clock = clock
+        self._now_s = stopwatch_of(clock)
         self._shown_s = shown_ms / 1000
         self._last_s: float | None = None
         self._last_ms = 0
@@ -79,7 +80,7 @@ class LoopWatchdog:
         """Start to watch the running loop."""
         self._loop = asyncio.get_running_loop()
         self._watched = threading.get_ident()
-        self._thread = threading.Thread(target=self._watch, name="flintmq-loop-watchdog", daemon=True)
+        self._thread = daemon_thread(self._watch, "flintmq-loop-watchdog")
         self._thread.start()
 
     def stop(self) -> None:
@@ -121,7 +122,7 @@ class LoopWatchdog:
                 return
             if self._loop.is_closed():
                 return
-            asked_s = time.monotonic()
+            asked_s = self._now_s()
             try:
                 self._loop.call_soon_threadsafe(self._beat.set)
             except RuntimeError:  # the loop has just been closed
@@ -132,11 +133,11 @@ class LoopWatchdog:
                 if not self._beat.wait(self._warn_s - self._slow_s):
                     self._note(self._look())
                     self._beat.wait()
-                    took_ms = int((time.monotonic() - asked_s) * 1000)
+                    took_ms = int((self._now_s() - asked_s) * 1000)
                     self.longest_ms = max(self.longest_ms, took_ms)
                     self._last_ms, self._last_s = took_ms, self._clock.monotonic_s()
             if not self._stopped:
-                self._note_delay(time.monotonic() - asked_s, busy_with)
+                self._note_delay(self._now_s() - asked_s, busy_with)
             self._pause.wait(self._warn_s * _PAUSE_SHARE)
 
     def _note_delay(self, delay_s: float, busy_with: str) -> None:

@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from flintmq.core.io.threads import submit
 from flintmq.core.log_events import event_log
 
 T = TypeVar("T")
@@ -81,7 +82,7 @@ async def to_its_end(work: Coroutine[Any, Any, T]) -> T:
 
 async def in_thread_to_its_end(work: Callable[[], T]) -> T:
     """Run a function in a thread and wait for it. If the caller is cancelled, the cancellation takes effect afterwards."""
-    return await to_its_end(_done(asyncio.get_running_loop().run_in_executor(None, work)))
+    return await to_its_end(_done(submit(None, work)))
 
 
 async def _done(future: asyncio.Future[T]) -> T:

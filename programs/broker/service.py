@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from flintmq.core.errors import FlintError, RefusedError
 from flintmq.core.io.clock import SYSTEM_CLOCK, Clock, Scheduled
+from flintmq.core.io.threads import daemon_thread
 from flintmq.core.kernel.failures import PLUGIN_FAULTS
 from flintmq.core.kernel.plugin_shapes import drop, shown
 from flintmq.core.kernel.ports.alarm import CRITICAL, Alarm
@@ -126,11 +127,7 @@ class Service(ABC):
             finally:
                 started.set()
 
-        self._thread = threading.Thread(
-            target=live,
-            name=f"flintmq-{type(self).__name__.lower()}",
-            daemon=True,
-        )
+        self._thread = daemon_thread(live, f"flintmq-{type(self).__name__.lower()}")
         self._thread.start()
         started.wait()
         if self._failure is not None:

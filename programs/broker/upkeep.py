@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import math
-import time
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from flintmq.core.broker.stats_table import SAMPLE_INTERVAL_S
 from flintmq.core.errors import StoreError
+from flintmq.core.io.clock import stopwatch_of
 from flintmq.core.io.config_manager import PERSIST_INTERVAL_S
 from flintmq.core.kernel.hookspecs import ApiContext, RegisterService, hookimpl
 from flintmq.core.log_events import event_log
@@ -107,7 +107,8 @@ class NotedTables:
             await self._writing
 
     async def _write(self) -> None:
-        began_s = time.perf_counter()
+        now_s = stopwatch_of(self._clock)
+        began_s = now_s()
         for name, table in self._tables():
             if table.noted:
                 try:
@@ -116,7 +117,7 @@ class NotedTables:
                     self._failed(name, error)
                 else:
                     self._done(name)
-        self._rests_until_s = self._clock.monotonic_s() + _REST * (time.perf_counter() - began_s)
+        self._rests_until_s = self._clock.monotonic_s() + _REST * (now_s() - began_s)
 
 
 class TableKeeper:

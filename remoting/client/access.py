@@ -15,9 +15,7 @@ in its plan.
 
 from __future__ import annotations
 
-import secrets
 import ssl
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -26,6 +24,8 @@ import attrs
 
 from flintmq.config.errors import ConfigError
 from flintmq.config.secret import Secret
+from flintmq.core.io import chance
+from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
 from flintmq.remoting.server.tls import client_context
 from flintmq.remoting.wire.command import RemotingCommand
 from flintmq.remoting.wire.signature import add_signature
@@ -67,16 +67,18 @@ class AclSigner:
     Args:
         access_key: the name of the account.
         secret_key: the account's secret key.
+        clock: the clock for the time of the requests.
     """
 
-    def __init__(self, access_key: str, secret_key: Secret | str) -> None:
+    def __init__(self, access_key: str, secret_key: Secret | str, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._clock = clock
         self._access_key = access_key
         self._secret = secret_key if isinstance(secret_key, Secret) else Secret(secret_key)
 
     def before_request(self, _address: str, command: RemotingCommand) -> None:
         """Add the time and the signature to a request's fields."""
         fields = {} if command.ext_fields is None else command.ext_fields
-        signed_at = f"{time.time_ns() // 1_000_000}-{secrets.token_hex(8)}"
+        signed_at = f"{self._clock.now_ms()}-{chance.secret_bytes(8).hex()}"
         add_signature(fields, command.body, self._access_key, self._secret, signed_at)
         command.ext_fields = fields
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final, Unpack
 
@@ -14,6 +13,7 @@ from flintmq.core.broker.groups import SubscriptionGroupConfig
 from flintmq.core.broker.topic_config import MessageQueue, TopicConfig, TopicFilterType
 from flintmq.core.broker.topic_name import dlq_topic, retry_topic
 from flintmq.core.errors import InvalidArgumentError, RefusedError, RemotingError
+from flintmq.core.io.threads import background
 from flintmq.core.limits import TOPIC_MAX_BYTES
 from flintmq.core.record.host import decode_message_id
 from flintmq.core.record.properties import UNIQ_KEY
@@ -294,7 +294,7 @@ class AdminClient(BrokerQuestions, QueueOffsets, InstanceUser):
                 elif message.topic == topic and _has_key(message, key, unique=unique):  # brokers compare hashes
                     found[message.offset_msg_id] = message
             if keep is not None:
-                kept |= zip(found, await asyncio.to_thread(list, map(keep, found.values())), strict=True)
+                kept |= zip(found, await background(list, map(keep, found.values())), strict=True)
                 found.clear()
         return sorted((kept | found).values(), key=lambda message: message.store_timestamp_ms)
 

@@ -13,6 +13,7 @@ from flintmq.core.broker.address import host_port
 from flintmq.core.broker.subscription import SubscriptionData
 from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.errors import RefusedError, RemotingError
+from flintmq.core.io.threads import background
 from flintmq.core.io.typed_json import Int, Long
 from flintmq.core.record import properties as props
 from flintmq.core.record.host import decode_message_id
@@ -176,7 +177,7 @@ async def read_queue(
         )
         if not pulled.messages or pulled.next_begin_queue_offset <= queue_offset:
             break
-        found += pulled.messages if keep is None else await asyncio.to_thread(list, map(keep, pulled.messages))
+        found += pulled.messages if keep is None else await background(list, map(keep, pulled.messages))
         queue_offset = pulled.next_begin_queue_offset
     return found[:count]
 
@@ -530,7 +531,7 @@ async def delay_positions(admin: AdminClient, address: str) -> dict[int, int]:
 async def traces_of(admin: AdminClient, topic: str, msg_id: str, max_num: int = 64) -> Sequence[Sequence[str]]:
     """Return the lines about a message in a trace topic, each split into its fields (see :mod:`.trace`)."""
     found = await admin.query_by_key(topic, msg_id, max_num=max_num)
-    return await asyncio.to_thread(_traces_in, found, msg_id)
+    return await background(_traces_in, found, msg_id)
 
 
 def _traces_in(found: Sequence[MessageExt], msg_id: str) -> list[list[str]]:

@@ -8,10 +8,10 @@ import concurrent.futures
 import contextlib
 import os
 import threading
-import time
 from collections.abc import Coroutine
 from typing import Any, Final, TypeVar
 
+from flintmq.core.io.threads import daemon_thread
 from flintmq.core.log_events import event_log
 
 T = TypeVar("T")
@@ -31,7 +31,7 @@ class LoopThread:
         self._process = os.getpid()
         self._loop = asyncio.new_event_loop()
         self._is_stopping = False
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread = daemon_thread(self._run, name)
         self._thread.start()
 
     def _run(self) -> None:
@@ -133,8 +133,9 @@ class LoopThread:
 
 async def _cancel_all() -> None:
     """Cancel all tasks until all have ended or the time is up; a task can turn a cancellation into another exception."""
-    give_up_s = time.monotonic() + END_TIMEOUT_S
-    while (tasks := asyncio.all_tasks() - {asyncio.current_task()}) and time.monotonic() < give_up_s:
+    now_s = asyncio.get_running_loop().time
+    give_up_s = now_s() + END_TIMEOUT_S
+    while (tasks := asyncio.all_tasks() - {asyncio.current_task()}) and now_s() < give_up_s:
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks, timeout=0.1)

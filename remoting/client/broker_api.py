@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import enum
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
@@ -13,6 +12,7 @@ from msgspec.structs import replace
 from flintmq.core.broker.subscription import SubscriptionData
 from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.errors import FlintError, RemotingError
+from flintmq.core.io.threads import background
 from flintmq.core.record.record import RecordError
 from flintmq.remoting.client.instance import REQUEST_TIMEOUT_MS, ClientInstance
 from flintmq.remoting.client.message import (
@@ -191,7 +191,7 @@ class BrokerApi(QueueOffsets):
         messages = messages_of(records, broker_name, unpack)
         if unpack.is_full:
             unpack = Unpacking()
-            messages = await asyncio.to_thread(messages_of, records, broker_name, unpack)
+            messages = await background(messages_of, records, broker_name, unpack)
         return messages, unpack.is_full
 
     async def _pulled_apart(

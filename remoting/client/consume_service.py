@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from flintmq.core.broker.subscription import SubscriptionData
 from flintmq.core.broker.topic_name import RETRY_PREFIX
 from flintmq.core.errors import FlintError, InvalidArgumentError, RemotingError
+from flintmq.core.io.threads import submit
 from flintmq.core.record.properties import RETRY_TOPIC
 from flintmq.remoting.client.broker_api import PullStatus
 from flintmq.remoting.client.broker_patience import BrokerPatience
@@ -296,7 +297,7 @@ class ConsumeService:
         """
         loop, context = asyncio.get_running_loop(), contextvars.copy_context()
         try:
-            consumed = loop.run_in_executor(self._threads, context.run, called, self._call, argument)
+            consumed = submit(self._threads, context.run, called, self._call, argument)
         except RuntimeError as ending:  # the process is ending, so no function is called any more
             log.info(
                 "client.left_to_others",

@@ -6,13 +6,14 @@ import atexit
 import contextlib
 import functools
 import threading
-import time
 import weakref
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from queue import Empty, SimpleQueue
 from typing import Any, Final, ParamSpec, TypeVar
 
+from flintmq.core.io.clock import SYSTEM_CLOCK
+from flintmq.core.io.threads import daemon_thread
 from flintmq.core.log_events import event_log
 
 P = ParamSpec("P")
@@ -100,7 +101,7 @@ class DaemonThreads(Executor):
 
     def _start_thread(self) -> None:
         name = f"{self.name}_{len(self._threads)}"
-        thread = threading.Thread(target=self._run, args=(self._calls, self._idle), name=name, daemon=True)
+        thread = daemon_thread(functools.partial(self._run, self._calls, self._idle), name)
         thread.start()
         self._threads.append(thread)
         _all_threads.add(thread)
@@ -134,8 +135,8 @@ def wait_for_all(timeout_s: float = EXIT_TIMEOUT_S) -> None:
     """
     for threads in list(_all):
         threads.end()
-    ends_s = time.monotonic() + timeout_s
-    busy = _joined(time.monotonic() + min(_EXIT_SILENCE_S, timeout_s))
+    ends_s = SYSTEM_CLOCK.monotonic_s() + timeout_s
+    busy = _joined(SYSTEM_CLOCK.monotonic_s() + min(_EXIT_SILENCE_S, timeout_s))
     if busy:
         log.warning(
             "client.exit_waits",
@@ -155,7 +156,7 @@ def wait_for_all(timeout_s: float = EXIT_TIMEOUT_S) -> None:
 def _joined(ends_s: float) -> list[str]:
     """Wait for all threads until the monotonic time ``ends_s``; return the names of the threads that still run."""
     for thread in list(_all_threads):
-        thread.join(max(0.0, ends_s - time.monotonic()))
+        thread.join(max(0.0, ends_s - SYSTEM_CLOCK.monotonic_s()))
     return sorted(thread.name for thread in list(_all_threads) if thread.is_alive())
 
 

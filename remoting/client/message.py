@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -15,6 +14,7 @@ from msgspec.structs import replace
 
 from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.errors import FlintError, InvalidArgumentError
+from flintmq.core.io.threads import background
 from flintmq.core.record import properties as props
 from flintmq.core.record.host import host_text, offset_message_id
 from flintmq.core.record.record import (
@@ -441,7 +441,7 @@ async def unpacked_messages(records: bytes, broker_name: str = "", *, packed: bo
         messages = messages_of(records, broker_name, keep_packed if packed else unpack)
     except RecordError:
         return decode_messages(records, broker_name, packed=packed)
-    return await asyncio.to_thread(decode_messages, records, broker_name) if unpack.is_full else messages
+    return await background(decode_messages, records, broker_name) if unpack.is_full else messages
 
 
 def _stated_size(view: memoryview, position: int) -> int:

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.errors import JsonSyntaxError
+from flintmq.core.io.threads import background
 from flintmq.remoting.client.broker_api import BrokerApi
 from flintmq.remoting.client.callbacks import outcome_of
 from flintmq.remoting.client.process_queue import ProcessQueue
@@ -71,11 +72,11 @@ class FileOffsetStore:
             known = await self._known()
             known.update(offsets)
             data = ResetOffsetBody(known).encode()
-            await asyncio.to_thread(self._write, data)
+            await background(self._write, data)
 
     async def _known(self) -> dict[MessageQueue, int]:
         if self._offsets is None:
-            self._offsets = await asyncio.to_thread(self._read)
+            self._offsets = await background(self._read)
         return self._offsets
 
     def _read(self) -> dict[MessageQueue, int]:

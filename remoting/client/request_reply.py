@@ -20,6 +20,8 @@ import attrs
 
 from flintmq.core.broker.topic_name import reply_topic
 from flintmq.core.errors import InvalidArgumentError
+from flintmq.core.io import chance
+from flintmq.core.io.threads import background
 from flintmq.core.log_events import event_log
 from flintmq.core.record import properties as props
 from flintmq.core.record.host import pack_host
@@ -81,7 +83,7 @@ class Requests:
     def stamped(self, message: Message, timeout_ms: int) -> tuple[Message, asyncio.Future[MessageExt]]:
         """Return the message as a request, and the future of its reply. Call :meth:`forget` in the end."""
         self._client.remoting.register_processor(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, self._replied)
-        correlation_id = str(uuid.uuid4())
+        correlation_id = str(uuid.UUID(bytes=chance.secret_bytes(16), version=4))
         properties = {
             **message.properties,
             props.CORRELATION_ID: correlation_id,
@@ -159,7 +161,7 @@ class Requests:
     ) -> RemotingCommand:
         """Handle a reply whose body is decompressed on a thread, because it would block the event loop."""
         try:
-            body = await asyncio.to_thread(decompress, command.body, header.sys_flag)
+            body = await background(decompress, command.body, header.sys_flag)
         except CompressionError as failure:
             if not future.done():
                 future.set_exception(failure)

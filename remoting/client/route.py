@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
@@ -11,6 +10,7 @@ import attrs
 from flintmq.core.broker import perm
 from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.errors import InvalidArgumentError, RefusedError, RemotingConnectError, RemotingError
+from flintmq.core.io import chance
 from flintmq.core.io.clock import Clock
 from flintmq.core.limits import QUEUE_NUMS_MAX
 from flintmq.core.log_events import client_log
@@ -169,7 +169,7 @@ class RouteCache:
         clock: Clock,
         timeout_ms: int = 3_000,
         *,
-        choose: Callable[[int], int] = random.randrange,
+        choose: Callable[[int], int] = chance.below,
         max_age_s: float = ROUTE_MAX_AGE_S,
         namespace: Namespace = NO_NAMESPACE,
     ) -> None:

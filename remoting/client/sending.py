@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import random
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -13,6 +12,7 @@ from msgspec.structs import replace
 from flintmq.config.rocketmq.system_topics import AUTO_CREATE_TOPIC
 from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.errors import InvalidArgumentError, RefusedError, RemotingError, RemotingTimeoutError
+from flintmq.core.io import chance
 from flintmq.core.io.clock import Clock
 from flintmq.remoting.client.instance import ClientInstance
 from flintmq.remoting.client.prepared import Prepared
@@ -92,7 +92,7 @@ class Sender:
     in ms since 1970."""
     _fields: dict[MessageQueue, dict[str, str]] = attrs.field(factory=dict, init=False)
     """Cached extFields of plain sends, keyed by queue; only the time and the properties differ between sends."""
-    _turn: itertools.count[int] = attrs.field(factory=lambda: itertools.count(random.getrandbits(16)), init=False)
+    _turn: itertools.count[int] = attrs.field(factory=lambda: itertools.count(chance.bits(16)), init=False)
 
     async def send(self, prepared: Prepared, queue: MessageQueue | None, timeout_ms: float) -> SendResult:
         """Send to a queue without retries; if ``queue`` is None, to the topic's next queue, with retries at other brokers.

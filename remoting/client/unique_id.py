@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import itertools
 import os
-import random
 import socket
 import struct
 import threading
 import time
 from typing import Final
 
+from flintmq.core.io import chance
 from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
 from flintmq.core.record.host import pack_ip
 
@@ -37,8 +37,8 @@ def local_ip() -> str:
 
 
 def make_client_id(ip: str | None = None, instance_name: str | None = None) -> str:
-    """Return a client id, ``ip@instance_name``; without a name it is unique, ``ip@pid#nanoseconds``."""
-    return f"{ip or local_ip()}@{instance_name or f'{os.getpid()}#{time.monotonic_ns()}'}"
+    """Return a client id, ``ip@instance_name``; without a name it is unique, ``ip@pid#number``."""
+    return f"{ip or local_ip()}@{instance_name or f'{os.getpid()}#{chance.bits(48)}'}"
 
 
 class UniqueIdMaker:
@@ -51,7 +51,7 @@ class UniqueIdMaker:
 
     def __init__(self, ip: str | None = None, clock: Clock = SYSTEM_CLOCK) -> None:
         packed = pack_ip(ip or local_ip())
-        self._head = (packed + struct.pack(">HI", os.getpid() & 0xFFFF, random.getrandbits(32))).hex().upper()
+        self._head = (packed + struct.pack(">HI", os.getpid() & 0xFFFF, chance.bits(32))).hex().upper()
         self._clock = clock
         self._counter = itertools.count()
         self._lock = threading.Lock()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
@@ -172,12 +171,13 @@ def changed(
 
 async def sliced(items: Iterable[T]) -> AsyncIterator[T]:
     """Iterate over items, and let the loop serve other clients whenever what is done with them has taken a slice of time."""
-    until_s = time.perf_counter() + SLICE_S
+    now_s = asyncio.get_running_loop().time
+    until_s = now_s() + SLICE_S
     for item in items:
         yield item
-        if time.perf_counter() >= until_s:
+        if now_s() >= until_s:
             await asyncio.sleep(0)
-            until_s = time.perf_counter() + SLICE_S
+            until_s = now_s() + SLICE_S
 
 
 async def joined(pieces: Iterable[bytes]) -> bytes:

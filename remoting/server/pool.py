@@ -7,12 +7,12 @@ import contextlib
 import queue
 import sys
 import threading
-import time
 import traceback
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from flintmq.core.errors import RefusedError
+from flintmq.core.io.threads import daemon_thread
 from flintmq.core.kernel.failures import PLUGIN_FAULTS
 from flintmq.core.kernel.ports.processor import Request
 from flintmq.core.log_events import event_log
@@ -93,7 +93,7 @@ class HandlerThreads:
             return future
         self._under_way += 1
         if len(self._threads) < min(self._under_way, self.threads_max):
-            thread = threading.Thread(target=self._work, name=f"flintmq-{self.name}-{len(self._threads)}", daemon=True)
+            thread = daemon_thread(self._work, f"flintmq-{self.name}-{len(self._threads)}")
             self._threads.append(thread)
             thread.start()
         self._jobs.put((handler, request, future))
@@ -142,9 +142,10 @@ class HandlerThreads:
         self._closed = True
         for _ in self._threads:
             self._jobs.put(None)
-        deadline_s = time.monotonic() + timeout_s
+        now_s = asyncio.get_running_loop().time
+        deadline_s = now_s() + timeout_s
         # Looked at now and then: threads cannot be awaited, and a stop is rare.
-        while any(t.is_alive() for t in self._threads) and time.monotonic() < deadline_s:  # noqa: ASYNC110
+        while any(t.is_alive() for t in self._threads) and now_s() < deadline_s:  # noqa: ASYNC110
             await asyncio.sleep(0.005)
         stuck = [thread for thread in self._threads if thread.is_alive()]
         self._threads.clear()

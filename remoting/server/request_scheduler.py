@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from time import perf_counter
 from typing import TYPE_CHECKING, Final, cast
 
 if TYPE_CHECKING:
@@ -37,10 +36,12 @@ class RequestScheduler:
 
     Args:
         answer: answers one; raises nothing.
+        now_s: the stopwatch of a clock (:func:`flintmq.core.io.clock.stopwatch_of`), that of the turns.
     """
 
-    def __init__(self, answer: Callable[[Request], None]) -> None:
+    def __init__(self, answer: Callable[[Request], None], now_s: Callable[[], float]) -> None:
         self._answer = answer
+        self._now_s = now_s
         self.turns: SocketTurns | None = None
         """The turns of the server's sockets; each begins a slice."""
         self._single: Queues = {}
@@ -78,7 +79,7 @@ class RequestScheduler:
 
     def is_late(self) -> bool:
         """Return whether the turn has taken so long that nothing more is decoded in it."""
-        now_s = perf_counter()
+        now_s = self._now_s()
         return now_s >= self._turn_began_s(now_s) + LATE_S
 
     def must_wait(self, peer: RequestChannel) -> bool:
@@ -86,7 +87,7 @@ class RequestScheduler:
         of it wait."""
         if peer.is_stalled or peer in self._waiting or peer in self._new or peer in self._single:
             return True
-        now_s = perf_counter()
+        now_s = self._now_s()
         began_s = self._turn_began_s(now_s)
         return now_s >= began_s + SLICE_S or self._started_s == began_s
 
@@ -94,7 +95,7 @@ class RequestScheduler:
         """Note that a request is answered by a coroutine, whose first part is done with the loop's next turn and may be as
         long as a slice: no other begins in this one."""
         self._is_started = True
-        self._started_s = self._turn_began_s(perf_counter())
+        self._started_s = self._turn_began_s(self._now_s())
 
     def put(self, requests: Sequence[Request]) -> None:
         """Keep requests of one connection for later, among those that are not answered yet."""
@@ -140,14 +141,14 @@ class RequestScheduler:
     def _serve(self) -> None:
         """Serve one slice of what waits."""
         self._is_due = False
-        now_s = perf_counter()
+        now_s = self._now_s()
         began_s = self.turns.began_s if self.turns is not None else 0.0
         took_s = self.turns.took_s if self.turns is not None else 0.0
         if now_s > began_s + took_s + _LEAST_S:
             took_s = 0.0  # that was another turn of the loop
         ends_s = now_s + max(_LEAST_S, SLICE_S - took_s)
         self._is_started = False
-        while not self._is_started and perf_counter() < ends_s:
+        while not self._is_started and self._now_s() < ends_s:
             queues = self._single or self._new or self._waiting
             if not queues:
                 break

@@ -12,12 +12,11 @@ from __future__ import annotations
 import asyncio
 import inspect
 import socket
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from flintmq.core.errors import FlintError, StoreError
-from flintmq.core.io.clock import Clock, Scheduled
+from flintmq.core.io.clock import Clock, Scheduled, stopwatch_of
 from flintmq.core.kernel.failures import PLUGIN_FAULTS
 from flintmq.core.kernel.plugin_shapes import drop
 from flintmq.core.kernel.ports import Authenticator
@@ -91,7 +90,7 @@ class RemotingServer:
         self.connections = Connections(limits, idle_timeout_ms, on_closed)
         self.table = RequestTable()
         """Which handler answers which code."""
-        self.postponed = RequestScheduler(self._process_postponed)
+        self.postponed = RequestScheduler(self._process_postponed, stopwatch_of(clock))
         self.hooks = ServerHooks()
         """What plugins want to be called with; see :meth:`hook`."""
         self.keeps_ext_fields = bool(authenticators)
@@ -164,7 +163,7 @@ class RemotingServer:
     def _begin(self) -> SocketTurns:
         loop = asyncio.get_running_loop()
         if self._turns is None:
-            self._turns = self.postponed.turns = SocketTurns(loop)
+            self._turns = self.postponed.turns = SocketTurns(loop, stopwatch_of(self.clock))
         if self._sweeper is None:
             self._sweeper = self.clock.call_later(loop, _SWEEP_S, self._sweep)
         return self._turns
@@ -189,9 +188,10 @@ class RemotingServer:
             listener.close()
         for channel in list(self.connections.channels):
             channel.stop_reading()
-        deadline_s = time.monotonic() + drain_s
+        now_s = asyncio.get_running_loop().time
+        deadline_s = now_s() + drain_s
         # Looked at now and then, because a signal would cost the hot path something with every answer.
-        while self._answers_due() and time.monotonic() < deadline_s:  # noqa: ASYNC110
+        while self._answers_due() and now_s() < deadline_s:  # noqa: ASYNC110
             await asyncio.sleep(_DRAIN_POLL_S)
         for task in list(self._tasks):
             task.cancel()

@@ -17,7 +17,6 @@ import asyncio
 import errno
 import select
 import socket
-import time
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
@@ -48,17 +47,19 @@ class SocketTurns:
 
     Args:
         loop: the running loop; its ``call_exception_handler`` is called with what a callback raised.
+        now_s: the stopwatch of a clock (:func:`flintmq.core.io.clock.stopwatch_of`).
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, now_s: Callable[[], float]) -> None:
         self.loop = loop
+        self._now_s = now_s
         self._epoll = select.epoll()
         self._ready: dict[int, Ready] = {}
         self._at_end: list[Callable[[], None]] = []
         self.is_turn = False
         """Whether a turn is under way."""
         self.began_s = 0.0
-        """When the last turn began, by ``time.perf_counter``."""
+        """When the last turn began, by the stopwatch."""
         self.took_s = 0.0
         """How long it took."""
         loop.add_reader(self._epoll.fileno(), self._turn)
@@ -97,7 +98,7 @@ class SocketTurns:
             return
         ready = self._ready
         self.is_turn = True
-        self.began_s = time.perf_counter()
+        self.began_s = self._now_s()
         try:
             for file_number, events in self._epoll.poll(0, _EVENTS_PER_TURN):
                 one = ready.get(file_number)
@@ -105,7 +106,7 @@ class SocketTurns:
                     one(events)
         finally:
             self.is_turn = False
-            self.took_s = time.perf_counter() - self.began_s
+            self.took_s = self._now_s() - self.began_s
             if self._at_end:
                 self._end_turn()
 

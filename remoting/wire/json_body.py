@@ -7,7 +7,6 @@ in alphabetical order, in which fastjson writes them. See docs/internals/protoco
 
 from __future__ import annotations
 
-import asyncio
 from functools import partial
 from typing import Any, Final, Literal, Self, TypeVar, get_args
 
@@ -17,6 +16,7 @@ from flintmq.core import limits
 from flintmq.core.errors import JsonSyntaxError
 from flintmq.core.io import fastjson
 from flintmq.core.io.fastjson.reader import check_depth
+from flintmq.core.io.threads import background
 from flintmq.core.io.typed_json import read_as
 from flintmq.remoting.wire.codes import language_name
 
@@ -149,4 +149,4 @@ async def decode_answer(data: bytes, model: type[T]) -> T:
     block the event loop for seconds.
     """
     decode = model.decode if issubclass(model, Body) else partial(decode_body, model=model)
-    return decode(data) if len(data) <= IN_LOOP_MAX_BYTES else await asyncio.to_thread(decode, data)
+    return decode(data) if len(data) <= IN_LOOP_MAX_BYTES else await background(decode, data)

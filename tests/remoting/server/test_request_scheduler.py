@@ -11,6 +11,7 @@ from typing import Any
 import attrs
 import pytest
 
+from flintmq.core.io.clock import SYSTEM_CLOCK, stopwatch_of
 from flintmq.remoting.server import request_scheduler
 from flintmq.remoting.server.request_scheduler import RequestScheduler
 
@@ -81,7 +82,9 @@ def answered() -> list[tuple[str, int]]:
 
 @pytest.fixture
 def work(answered: list[tuple[str, int]]) -> RequestScheduler:
-    return RequestScheduler(lambda request: answered.append((request.channel.name, request.number)))
+    return RequestScheduler(
+        lambda request: answered.append((request.channel.name, request.number)), stopwatch_of(SYSTEM_CLOCK)
+    )
 
 
 @in_loop
@@ -170,10 +173,10 @@ async def test_frames_are_taken_in_pieces_and_nothing_is_read_meanwhile(work: Re
 
 
 @in_loop
-async def test_a_slice_ends(work: RequestScheduler, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_slice_ends() -> None:
     """Outside a turn of the sockets, too: what comes after it waits, and the next turn of the loop has a slice of its own."""
     now_s = 100.0
-    monkeypatch.setattr(request_scheduler, "perf_counter", lambda: now_s)
+    work = RequestScheduler(lambda request: None, lambda: now_s)
     peer: Any = Peer("one")
     assert not work.must_wait(peer)
     now_s += request_scheduler.SLICE_S

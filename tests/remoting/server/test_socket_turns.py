@@ -12,6 +12,7 @@ from functools import partial
 
 import pytest
 
+from flintmq.core.io.clock import SYSTEM_CLOCK, stopwatch_of
 from flintmq.remoting.server import socket_turns
 from flintmq.remoting.server.descriptors import bind
 from flintmq.remoting.server.socket_turns import SocketListener, SocketTransport, SocketTurns
@@ -68,7 +69,7 @@ def in_turns(test: Callable[[SocketTurns], Coroutine[None, None, None]]) -> Call
     """Runs a test on a loop of its own, and sees that it leaves no socket behind."""
 
     async def run() -> None:
-        turns = SocketTurns(asyncio.get_running_loop())
+        turns = SocketTurns(asyncio.get_running_loop(), stopwatch_of(SYSTEM_CLOCK))
         await test(turns)
         assert not len(turns), "a socket is still watched"
         turns.close()

@@ -1,0 +1,41 @@
+"""A simulation must decide everything that is drawn, and a broker in earnest nothing that others could guess."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from flintmq.core.io import chance
+
+
+def drawn() -> tuple[int, int, bytes]:
+    return chance.below(1 << 40), chance.bits(64), chance.secret_bytes(16)
+
+
+def test_one_seed_decides_everything_that_is_drawn() -> None:
+    with chance.decided_by(random.Random(7)):
+        first = drawn()
+    with chance.decided_by(random.Random(7)):
+        assert drawn() == first
+    with chance.decided_by(random.Random(8)):
+        assert drawn() != first
+
+
+def test_the_machine_decides_again_afterwards() -> None:
+    def fail() -> None:
+        with chance.decided_by(random.Random(7)):
+            raise ValueError("on purpose")
+
+    with pytest.raises(ValueError, match="on purpose"):
+        fail()
+    random.seed(7)
+    first = chance.secret_bytes(16)
+    random.seed(7)
+    assert chance.secret_bytes(16) != first, "the secret follows from a seed"
+
+
+def test_what_is_drawn_keeps_its_bounds() -> None:
+    assert {chance.below(3) for _ in range(200)} == {0, 1, 2}
+    assert all(chance.bits(4) < 16 for _ in range(200))
+    assert len(chance.secret_bytes(5)) == 5

@@ -1,0 +1,30 @@
+"""Work takes as long as it takes whatever a clock says that is moved by hand; only a simulation decides that, too."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from flintmq.core.io.clock import SYSTEM_CLOCK, stopwatch_of, thread_time_of
+from flintmq.testing.choices import Choices
+from flintmq.testing.clock import ManualClock
+from flintmq.testing.seeded_loop import SeededClock, SeededLoop
+
+
+def test_the_machine_measures_work_for_its_own_clock_and_for_one_that_is_moved_by_hand() -> None:
+    """With the functions themselves: hot paths call them."""
+    for clock in (SYSTEM_CLOCK, ManualClock()):
+        assert stopwatch_of(clock) is time.perf_counter
+        assert thread_time_of(clock) is time.thread_time
+
+
+def test_a_simulation_decides_how_long_work_takes() -> None:
+    loop = SeededLoop(Choices(0))
+    clock = SeededClock(loop)
+
+    async def main() -> list[float]:
+        began = stopwatch_of(clock)(), thread_time_of(clock)()
+        await asyncio.sleep(3600)
+        return [stopwatch_of(clock)() - began[0], thread_time_of(clock)() - began[1]]
+
+    assert all(3600 <= took_s < 3601 for took_s in loop.run(main()))

@@ -1,0 +1,88 @@
+"""What runs beside the loop must run in the machine's threads, unless the loop does the work itself; and it must end."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import Executor
+
+from flintmq.core.io.threads import (
+    MACHINE_THREADS,
+    Rounds,
+    Signal,
+    background,
+    daemon_thread,
+    submit,
+    thread_pool,
+    threads_here,
+)
+
+
+class LoopThreads:
+    """Does nothing of what it is asked for."""
+
+    def run_rounds(self, service: Rounds) -> Signal | None:
+        raise NotImplementedError
+
+    def repeat(self, name: str, interval_s: float, call: Callable[[], object]) -> Callable[[], None]:
+        raise NotImplementedError
+
+    def worker(self, name: str) -> Executor:
+        raise NotImplementedError
+
+
+def test_a_loop_with_threads_of_its_own_is_asked_for_them_and_no_other() -> None:
+    async def here() -> object:
+        return threads_here()
+
+    loop = asyncio.new_event_loop()
+    own = LoopThreads()
+    try:
+        assert loop.run_until_complete(here()) is MACHINE_THREADS
+        loop.threads = own  # type: ignore[attr-defined]
+        assert loop.run_until_complete(here()) is own
+    finally:
+        loop.close()
+    assert threads_here() is MACHINE_THREADS
+
+
+def test_a_repeated_call_goes_on_until_it_is_ended_and_never_after_that() -> None:
+    called = threading.Semaphore(0)
+    running = threading.active_count()
+    end = MACHINE_THREADS.repeat("test-repeat", 0.001, called.release)
+    for _ in range(3):
+        assert called.acquire(timeout=10)
+    end()
+    assert threading.active_count() == running
+    while called.acquire(blocking=False):
+        pass
+    assert not called.acquire(blocking=False)
+
+
+def test_a_thread_is_a_daemon_of_its_name_and_waits_for_its_start() -> None:
+    done = threading.Event()
+    thread = daemon_thread(done.set, "test-thread")
+    assert (thread.name, thread.daemon, done.is_set()) == ("test-thread", True, False)
+    thread.start()
+    assert done.wait(10)
+
+
+def test_work_in_the_background_and_in_a_pool_leaves_the_threads_of_the_loop() -> None:
+    async def names() -> list[str]:
+        with thread_pool(1, "test-pool") as pool:
+            name = lambda: threading.current_thread().name  # noqa: E731
+            return [await background(name), await submit(pool, name), await submit(None, name)]
+
+    first, second, third = asyncio.run(names())
+    assert first.startswith("asyncio_")
+    assert second == "test-pool_0"
+    assert third.startswith("asyncio_")
+
+
+def test_a_worker_does_one_thing_after_the_other() -> None:
+    order: list[int] = []
+    with MACHINE_THREADS.worker("test-worker") as worker:
+        for number in range(20):
+            worker.submit(order.append, number)
+    assert order == list(range(20))

@@ -1,0 +1,62 @@
+"""Find what reads the machine's time or chance, or starts a thread, and is not the one module for it.
+
+A simulation decides what time it is, what chance brings, and when the work of a thread is done. Code that asks the machine
+instead makes two runs of one seed differ. ``tools/tidy.py`` runs the rule.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from sources import Sources
+
+_HOMES: Final = ("core/io/clock.py", "core/io/chance.py", "core/io/threads.py")
+"""The modules that may ask the machine."""
+_MAY_ASK: Final = re.compile(r"plugins/spark/")
+"""Spark's own processes read a store or a broker from outside; no simulation runs them."""
+_RULED: Final = re.compile(r"(core|plugins|dispatchers|flush|remoting|client)/|programs/(broker|name_server)/")
+"""What a simulation of a broker, a name server and their clients runs."""
+_ASKS: Final = re.compile(
+    r"time\.(time|monotonic|perf_counter|thread_time)(_ns)?|random\.\w+|secrets\.\w+|os\.urandom|uuid\.uuid[14]|asyncio\.to_thread"
+    r"|concurrent\.futures\.(Thread|Process)PoolExecutor"
+)
+_STARTS: Final = re.compile(r"threading\.(Thread|Timer)|.+\.run_in_executor")
+"""These are flagged where they are called, because the types of threads are named in annotations, too."""
+
+
+def machine_reads(sources: Sources) -> set[str]:
+    """Return the names by which modules ask the machine for time, chance or threads, as ``path:name``."""
+    return {
+        f"{path}:{name}"
+        for path in sources.modules
+        if _RULED.match(path) and path not in _HOMES and not _MAY_ASK.match(path)
+        for name in _asked(sources.tree(path))
+    }
+
+
+def _asked(tree: ast.Module) -> Iterator[str]:
+    names: dict[str, str] = {}
+    """What a name of this module stands for."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.asname or alias.name: alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and _STARTS.fullmatch(name := _full_name(node.func, names)):
+            yield "run_in_executor" if name.endswith(".run_in_executor") else name
+        elif isinstance(node, ast.Name | ast.Attribute) and _ASKS.fullmatch(name := _full_name(node, names)):
+            yield name
+
+
+def _full_name(node: ast.expr, names: dict[str, str]) -> str:
+    """Return the dotted name of what an expression names, with the module that it comes from."""
+    if isinstance(node, ast.Name):
+        return names.get(node.id, "")
+    if isinstance(node, ast.Attribute):
+        owner = ast.unparse(node.value)
+        return f"{names.get(owner, '' if node.attr != 'run_in_executor' else owner)}.{node.attr}"
+    return ""
