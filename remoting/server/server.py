@@ -35,7 +35,7 @@ from flintmq.remoting.server.request_gate import (
 )
 from flintmq.remoting.server.request_scheduler import RequestScheduler
 from flintmq.remoting.server.request_table import RequestTable
-from flintmq.remoting.server.socket_turns import SocketListener, SocketTransport, SocketTurns
+from flintmq.remoting.server.socket_turns import SocketListener, SocketTransport, SocketTurns, watches_descriptors
 from flintmq.remoting.wire.refusal import refusal_of, unsupported
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class RemotingServer:
         self._gate = RequestGate(clock, self.table.declared, authenticators, on_authenticator_failed)
         self._on_failed = on_failed
         self._backlog = backlog
-        self._listeners: list[SocketListener | TlsListener] = []
+        self._listeners: list[SocketListener | TlsListener | asyncio.AbstractServer] = []
         self._turns: SocketTurns | None = None
         self._sweeper: Scheduled | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -148,8 +148,11 @@ class RemotingServer:
                 turns=turns,
             )
             self._listeners.append(listener)
-        else:
+        elif turns is not None:
             self._listeners.append(SocketListener(turns, sock, self._new_channel, self._backlog))
+        else:
+            loop = asyncio.get_running_loop()
+            self._listeners.append(await loop.create_server(self._new_channel, sock=sock, backlog=self._backlog))
 
     def join(self, sock: socket.socket, peer: tuple[str, int]) -> None:
         """Serve a connection whose other end is in this process.
@@ -158,11 +161,14 @@ class RemotingServer:
             sock: connected; closed with the connection.
             peer: the host and the port that the other end is to have, in logs, records and lists of clients.
         """
-        SocketTransport(self._begin(), sock, self._new_channel(), peer)
+        turns = self._begin()
+        assert turns is not None, "the loop watches no descriptors, so nobody can have made a socket for it"
+        SocketTransport(turns, sock, self._new_channel(), peer)
 
-    def _begin(self) -> SocketTurns:
+    def _begin(self) -> SocketTurns | None:
+        """Begin to read sockets, and to look for idle ones; return the turns, None where the loop reads by itself."""
         loop = asyncio.get_running_loop()
-        if self._turns is None:
+        if self._turns is None and watches_descriptors(loop):
             self._turns = self.postponed.turns = SocketTurns(loop, stopwatch_of(self.clock))
         if self._sweeper is None:
             self._sweeper = self.clock.call_later(loop, _SWEEP_S, self._sweep)

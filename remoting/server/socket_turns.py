@@ -9,6 +9,8 @@ asyncio makes a handle for each ready socket, and work that they defer waits for
 opposite, because what arrives together is stored together. Therefore plain sockets are registered with one epoll, and the loop
 watches only that: a *turn* is one event of the loop, however many sockets are ready, and its end is known. Where a protocol has
 another transport (TLS), :meth:`SocketTurns.at_end` waits for the next iteration of the loop instead. Linux only.
+
+A loop that watches no descriptors, such as that of a simulation, has no turns: its own transports and servers are used.
 """
 
 from __future__ import annotations
@@ -40,6 +42,11 @@ _NO_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, e
 
 Ready = Callable[[int], None]
 """Called with the events that epoll reports for a socket."""
+
+
+def watches_descriptors(loop: asyncio.AbstractEventLoop) -> bool:
+    """Return whether a loop reports when descriptors are ready. One that does not has transports of its own alone."""
+    return type(loop).add_reader is not asyncio.AbstractEventLoop.add_reader
 
 
 class SocketTurns:

@@ -8,13 +8,17 @@ from collections.abc import Iterator
 
 import pytest
 
+from flintmq.remoting.server import server
 from flintmq.remoting.wire.codes import RequestCode
 from flintmq.testing.embedded import EmbeddedBroker
 from flintmq.tests.integration.bare_wire import Wire
 
 
-@pytest.fixture
-def broker() -> Iterator[EmbeddedBroker]:
+@pytest.fixture(params=["turns", "transports"])
+def broker(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[EmbeddedBroker]:
+    """A broker with sockets of its own, and one that leaves them to its loop, as where the loop has no epoll."""
+    if request.param == "transports":
+        monkeypatch.setattr(server, "watches_descriptors", lambda loop: False)
     with EmbeddedBroker() as running:
         yield running
 

@@ -81,7 +81,44 @@ def in_turns(test: Callable[[SocketTurns], Coroutine[None, None, None]]) -> Call
     return on_loop
 
 
-async def end(transport: SocketTransport, peer: Peer, theirs: socket.socket) -> None:
+def on_both(test: Callable[[SocketTurns | None], Coroutine[None, None, None]]) -> Callable[[bool], None]:
+    """Runs a test with the transports of turns, and with those of the loop, which take their place on a loop without epoll."""
+
+    async def on_transports() -> None:
+        await test(None)
+
+    @pytest.mark.parametrize("has_turns", [True, False], ids=["turns", "transports"])
+    def on_loop(has_turns: bool) -> None:
+        if has_turns:
+            in_turns(test)()
+        else:
+            asyncio.run(on_transports())
+
+    on_loop.__doc__ = test.__doc__
+    return on_loop
+
+
+async def join(turns: SocketTurns | None) -> tuple[asyncio.Transport, Peer, socket.socket]:
+    """What :func:`connect` makes, on a transport of turns or of the loop."""
+    if turns is not None:
+        return connect(turns)
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    theirs.settimeout(10)
+    transport, peer = await asyncio.get_running_loop().connect_accepted_socket(Peer, ours)
+    assert isinstance(transport, asyncio.Transport)
+    return transport, peer, theirs
+
+
+async def listen(turns: SocketTurns | None, peer: Peer) -> SocketListener | asyncio.Server:
+    """A listener whose connection is the peer's."""
+    sock = bind("127.0.0.1", 0)
+    if turns is not None:
+        return SocketListener(turns, sock, lambda: peer, 8)
+    return await asyncio.get_running_loop().create_server(lambda: peer, sock=sock, backlog=8)
+
+
+async def end(transport: asyncio.Transport, peer: Peer, theirs: socket.socket) -> None:
     """Closes both ends of what :func:`connect` made."""
     transport.close()
     await peer.lost()
@@ -151,9 +188,9 @@ async def test_what_is_put_off_is_done_though_one_before_it_fails(turns: SocketT
     await end(transport, peer, theirs)
 
 
-@in_turns
-async def test_a_peer_that_goes_is_told_in_asyncios_order(turns: SocketTurns) -> None:
-    transport, peer, theirs = connect(turns)
+@on_both
+async def test_a_peer_that_goes_is_told_in_asyncios_order(turns: SocketTurns | None) -> None:
+    transport, peer, theirs = await join(turns)
     theirs.sendall(b"last words")
     theirs.close()
     await peer.lost()
@@ -163,9 +200,9 @@ async def test_a_peer_that_goes_is_told_in_asyncios_order(turns: SocketTurns) ->
     assert transport.is_closing()
 
 
-@in_turns
-async def test_a_protocol_may_go_on_writing_to_a_peer_that_has_ended(turns: SocketTurns) -> None:
-    transport, peer, theirs = connect(turns)
+@on_both
+async def test_a_protocol_may_go_on_writing_to_a_peer_that_has_ended(turns: SocketTurns | None) -> None:
+    transport, peer, theirs = await join(turns)
     peer.keeps_open = True
     theirs.shutdown(socket.SHUT_WR)
     await peer.until(lambda: "eof" in peer.told)
@@ -175,11 +212,11 @@ async def test_a_protocol_may_go_on_writing_to_a_peer_that_has_ended(turns: Sock
     await end(transport, peer, theirs)
 
 
-@in_turns
-async def test_a_reset_ends_a_connection_with_its_error(turns: SocketTurns) -> None:
+@on_both
+async def test_a_reset_ends_a_connection_with_its_error(turns: SocketTurns | None) -> None:
     """Over TCP, because a pair of sockets knows no reset."""
     peer = Peer()
-    listener = SocketListener(turns, bind("127.0.0.1", 0), lambda: peer, 8)
+    listener = await listen(turns, peer)
     address = listener.sockets[0].getsockname()
     client = socket.create_connection(address, timeout=10)
     client.sendall(b"x")
@@ -193,9 +230,9 @@ async def test_a_reset_ends_a_connection_with_its_error(turns: SocketTurns) -> N
     await listener.wait_closed()
 
 
-@in_turns
-async def test_what_a_slow_peer_does_not_take_waits_and_stops_writers(turns: SocketTurns) -> None:
-    transport, peer, theirs = connect(turns)
+@on_both
+async def test_what_a_slow_peer_does_not_take_waits_and_stops_writers(turns: SocketTurns | None) -> None:
+    transport, peer, theirs = await join(turns)
     transport.set_write_buffer_limits(high=100_000)
     assert transport.get_write_buffer_limits() == (25_000, 100_000)
     piece = bytes(range(256)) * 1_000
@@ -213,9 +250,9 @@ async def test_what_a_slow_peer_does_not_take_waits_and_stops_writers(turns: Soc
     await end(transport, peer, theirs)
 
 
-@in_turns
-async def test_more_pieces_than_one_call_may_have_all_arrive(turns: SocketTurns) -> None:
-    transport, peer, theirs = connect(turns)
+@on_both
+async def test_more_pieces_than_one_call_may_have_all_arrive(turns: SocketTurns | None) -> None:
+    transport, peer, theirs = await join(turns)
     pieces = [bytes([n % 256]) * 100 for n in range(2_500)]
     reading = asyncio.ensure_future(asyncio.to_thread(_read, theirs, 250_000))
     transport.writelines(pieces)
@@ -230,19 +267,20 @@ def _read(sock: socket.socket, size_bytes: int) -> bytes:
     return taken
 
 
-@in_turns
-async def test_closing_sends_what_waits_and_aborting_does_not(turns: SocketTurns) -> None:
+@on_both
+async def test_closing_sends_what_waits_and_aborting_does_not(turns: SocketTurns | None) -> None:
     much = b"." * 2_000_000
-    transport, peer, theirs = connect(turns)
+    transport, peer, theirs = await join(turns)
     transport.write(much)
     transport.close()
-    transport.write(b"too late")
+    if turns is not None:  # asyncio's transports send it still, and a channel asks is_closing() before it writes
+        transport.write(b"too late")
     assert transport.is_closing()
     assert len(await asyncio.to_thread(_read, theirs, len(much))) == len(much)
     await peer.lost()
     assert theirs.recv(1) == b""
     theirs.close()
-    transport, peer, theirs = connect(turns)
+    transport, peer, theirs = await join(turns)
     transport.write(much)
     transport.abort()
     await peer.lost()
@@ -250,9 +288,9 @@ async def test_closing_sends_what_waits_and_aborting_does_not(turns: SocketTurns
     theirs.close()
 
 
-@in_turns
-async def test_a_peer_that_goes_while_answers_wait_ends_the_connection_once(turns: SocketTurns) -> None:
-    transport, peer, theirs = connect(turns)
+@on_both
+async def test_a_peer_that_goes_while_answers_wait_ends_the_connection_once(turns: SocketTurns | None) -> None:
+    transport, peer, theirs = await join(turns)
     transport.write(b"." * 2_000_000)
     transport.pause_reading()
     theirs.close()
@@ -264,15 +302,15 @@ async def test_a_peer_that_goes_while_answers_wait_ends_the_connection_once(turn
     assert isinstance(peer.error, OSError)
 
 
-@in_turns
-async def test_a_connection_that_is_not_read_costs_no_turns(turns: SocketTurns) -> None:
+@on_both
+async def test_a_connection_that_is_not_read_costs_no_turns(turns: SocketTurns | None) -> None:
     """Its peer may have gone: epoll would say so for ever."""
-    transport, peer, theirs = connect(turns)
+    transport, peer, theirs = await join(turns)
     transport.pause_reading()
     assert not transport.is_reading()
     theirs.sendall(b"waiting")
     theirs.close()
-    other, other_peer, other_theirs = connect(turns)
+    other, other_peer, other_theirs = await join(turns)
     other_theirs.sendall(b"x")
     await other_peer.until(lambda: other_peer.received == b"x")
     assert peer.told == ["made"]
@@ -284,17 +322,17 @@ async def test_a_connection_that_is_not_read_costs_no_turns(turns: SocketTurns) 
     other_theirs.close()
 
 
-@in_turns
-async def test_a_protocol_that_fails_loses_its_connection_and_no_other(turns: SocketTurns) -> None:
+@on_both
+async def test_a_protocol_that_fails_loses_its_connection_and_no_other(turns: SocketTurns | None) -> None:
     heard = listen_for_errors()
     failure = ValueError("on purpose")
 
     def fail(_data: bytes) -> None:
         raise failure
 
-    _transport, bad, bad_theirs = connect(turns)
+    _transport, bad, bad_theirs = await join(turns)
     bad.on_data = fail
-    transport, good, theirs = connect(turns)
+    transport, good, theirs = await join(turns)
     bad_theirs.sendall(b"x")
     theirs.sendall(b"y")
     await bad.lost()
@@ -307,12 +345,12 @@ async def test_a_protocol_that_fails_loses_its_connection_and_no_other(turns: So
     theirs.close()
 
 
-@in_turns
-async def test_a_connection_closed_by_another_one_in_the_same_turn_is_not_read(turns: SocketTurns) -> None:
-    ends = [connect(turns) for _ in range(2)]
+@on_both
+async def test_a_connection_closed_by_another_one_in_the_same_turn_is_not_read(turns: SocketTurns | None) -> None:
+    ends = [await join(turns) for _ in range(2)]
     read = asyncio.Event()
 
-    def close_other(other: SocketTransport, _data: bytes) -> None:
+    def close_other(other: asyncio.Transport, _data: bytes) -> None:
         other.abort()
         read.set()
 
@@ -327,9 +365,9 @@ async def test_a_connection_closed_by_another_one_in_the_same_turn_is_not_read(t
         await end(transport, peer, theirs)
 
 
-@in_turns
-async def test_large_reads_grow_and_shrink_with_what_comes(turns: SocketTurns) -> None:
-    transport, peer, theirs = connect(turns)
+@on_both
+async def test_large_reads_grow_and_shrink_with_what_comes(turns: SocketTurns | None) -> None:
+    transport, peer, theirs = await join(turns)
     much = bytes(range(256)) * 8_000
     await asyncio.to_thread(theirs.sendall, much)
     await peer.until(lambda: len(peer.received) == len(much))
