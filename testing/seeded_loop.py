@@ -6,7 +6,7 @@
     loop.run(main())                     # the same seed gives the same run
 
 The seed decides the order in which ready callbacks run. Time is virtual: when nothing is ready, the loop moves its clock to the
-next timer. Functions for other threads run on the loop's thread, after a delay that the seed decides. Connections and servers
+next timer. The loop does the work of threads on its own thread, after delays that the seed decides. Connections and servers
 belong to a :class:`~flintmq.testing.simulated_network.SimulatedNetwork`.
 """
 
@@ -23,9 +23,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, TypeVarTuple, Unpack
 
 from flintmq.core.io.clock import Scheduled
 from flintmq.testing.choices import Choices
+from flintmq.testing.seeded_threads import SeededThreads
 
 if TYPE_CHECKING:
-    from flintmq.testing.simulated_network import SimulatedNetwork
+    from flintmq.testing.simulated_network import SimulatedNetwork, SimulatedSocket
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -70,8 +71,15 @@ class _LoopSettings(_AbstractEventLoop):
         return await self._network().connect(protocol_factory, str(host), int(port))
 
     async def create_server(self, protocol_factory: Any, host: Any = None, port: Any = None, **options: Any) -> Any:
-        """Listen on the simulated network."""
+        """Listen on the simulated network, at the address of a socket that :meth:`bind` returned or at a host and a port."""
+        sock: SimulatedSocket | None = options.get("sock")
+        if sock is not None:
+            return sock.listen(protocol_factory)
         return self._network().listen(protocol_factory, str(host), int(port or 0))
+
+    def bind(self, host: str, port: int) -> SimulatedSocket:
+        """Return a socket at an address of the simulated network, not listening yet. Raises ``OSError`` if it is in use."""
+        return self._network().bind(host, port)
 
     async def getaddrinfo(self, host: Any, port: Any, **options: Any) -> list[Any]:
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, port))]
@@ -125,6 +133,8 @@ class SeededLoop(_LoopSettings):
     def __init__(self, choices: Choices | None = None, *, disorder: int = 50) -> None:
         super().__init__()
         self.choices = choices if choices is not None else Choices()
+        self.threads = SeededThreads(self)
+        """What services ask for that would have threads of their own."""
         self.steps = 0
         """Number of callbacks that have run."""
         self._disorder = disorder
@@ -132,7 +142,8 @@ class SeededLoop(_LoopSettings):
         self._moved_at_step = 0
         self._ready: list[asyncio.Handle] = []
         self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
-        self._number = itertools.count()
+        self.numbers = itertools.count()
+        """What is made on the loop takes the next one: it is the same in each run of the seed."""
         self._is_running = self._is_closed = self._is_stopping = False
         self._generators: set[Any] = set()
 
@@ -292,7 +303,7 @@ class SeededLoop(_LoopSettings):
         """Run the callback at a virtual time."""
         self._check_open()
         timer = asyncio.TimerHandle(when, callback, args, self, context)
-        heapq.heappush(self._timers, (when, next(self._number), timer))
+        heapq.heappush(self._timers, (when, next(self.numbers), timer))
         return timer
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
@@ -305,14 +316,14 @@ class SeededLoop(_LoopSettings):
     # --- futures, tasks and threads ---
 
     def create_future(self) -> asyncio.Future[Any]:
-        return asyncio.Future(loop=self)
+        return SeededFuture(loop=self)
 
     def create_task(self, coro: Any, **options: Any) -> asyncio.Task[Any]:
         self._check_open()
         if self._task_factory is not None:
             task: asyncio.Task[Any] = self._task_factory(self, coro, **options)
             return task
-        return asyncio.Task(coro, loop=self, **options)
+        return SeededTask(coro, loop=self, **options)
 
     def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> asyncio.Future[T]:  # type: ignore[override]
         """Call the function on the loop's thread, after a delay of up to 50 virtual milliseconds."""
@@ -330,6 +341,28 @@ class SeededLoop(_LoopSettings):
 
         self.call_later(self.choices.below(50) / 1000, work)
         return done
+
+
+class SeededFuture(asyncio.Future[Any]):
+    """A future whose place in a set depends on when it was made, not on where it lies in memory."""
+
+    def __init__(self, *, loop: SeededLoop) -> None:
+        self._number = next(loop.numbers)
+        super().__init__(loop=loop)
+
+    def __hash__(self) -> int:
+        return self._number
+
+
+class SeededTask(asyncio.Task[Any]):
+    """A task whose place in a set depends on when it was made, not on where it lies in memory."""
+
+    def __init__(self, coro: Any, *, loop: SeededLoop, **options: Any) -> None:
+        self._number = next(loop.numbers)  # before the task is made, which puts it into a set
+        super().__init__(coro, loop=loop, **options)
+
+    def __hash__(self) -> int:
+        return self._number
 
 
 class SeededClock:

@@ -39,17 +39,33 @@ class SimulatedNetwork:
         """Addresses that refuse connections although a server listens there."""
         self.silent: set[tuple[str, int]] = set()
         """Addresses from and to which nothing arrives."""
+        self._bound: set[tuple[str, int]] = set()
+        """Addresses at which nobody listens yet."""
         self._next_port = 40_000
         loop.network = self
+
+    def bind(self, host: str, port: int) -> SimulatedSocket:
+        """Return a socket that may listen at an address. Raises ``OSError`` if the address is in use."""
+        address = (host, port or self._port())
+        self._check_free(address)
+        self._bound.add(address)
+        return SimulatedSocket(address, self)
+
+    def release(self, address: tuple[str, int]) -> None:
+        """Let others have an address that :meth:`bind` took. Idempotent."""
+        self._bound.discard(address)
 
     def listen(self, protocol_factory: Callable[[], Any], host: str, port: int) -> SimulatedServer:
         """Return a server. Raises ``OSError`` when the address is in use."""
         address = (host, port or self._port())
-        if address in self.servers:
-            raise OSError(98, f"address already in use: {host}:{port}")
+        self._check_free(address)
         server = SimulatedServer(self, protocol_factory, address)
         self.servers[address] = server
         return server
+
+    def _check_free(self, address: tuple[str, int]) -> None:
+        if address in self.servers or address in self._bound:
+            raise OSError(98, f"address already in use: {address[0]}:{address[1]}")
 
     async def connect(
         self, protocol_factory: Callable[[], Any], host: str, port: int
@@ -118,7 +134,7 @@ class SimulatedServer(asyncio.AbstractServer):
     @property
     def sockets(self) -> tuple[SimulatedSocket, ...]:
         """One object with the server's address, as a server of asyncio has."""
-        return (SimulatedSocket(self.address),)
+        return (SimulatedSocket(self.address, self._network),)
 
     def close(self) -> None:
         """Accept no more connections. Open ones stay. Idempotent."""
@@ -143,10 +159,20 @@ class SimulatedServer(asyncio.AbstractServer):
 
 
 class SimulatedSocket:
-    """The address of a server, behind the method that sockets have for it."""
+    """An address of the network, with the methods that sockets have for it."""
 
-    def __init__(self, address: tuple[str, int]) -> None:
+    def __init__(self, address: tuple[str, int], network: SimulatedNetwork) -> None:
         self._address = address
+        self._network = network
+
+    def listen(self, protocol_factory: Callable[[], Any]) -> SimulatedServer:
+        """Return the server at the address, which is the server's from now on."""
+        self._network.release(self._address)
+        return self._network.listen(protocol_factory, *self._address)
+
+    def close(self) -> None:
+        """Let others have the address, where no server has it. Idempotent."""
+        self._network.release(self._address)
 
     def getsockname(self) -> tuple[str, int]:
         return self._address

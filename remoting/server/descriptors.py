@@ -16,10 +16,12 @@ import contextlib
 import os
 import resource
 import socket
+from collections.abc import Callable
 from typing import Final
 
 from flintmq.core.broker.address import host_port
 from flintmq.core.errors import RemotingError
+from flintmq.core.running_loop import running_loop
 
 RESERVED_MAX: Final = 128
 """Descriptors that connections leave to others: some twenty are open all the time (logs, lock, epoll, the log's newest files,
@@ -86,7 +88,10 @@ def bind(host: str, port: int, keys: str = "listen.host, listen.port") -> socket
         RemotingError: the port is in use, or the address is not this machine's.
     """
     place = host_port(host, port)
+    bind_in_loop: Callable[[str, int], socket.socket] | None = getattr(running_loop(), "bind", None)
     try:
+        if bind_in_loop is not None:  # the network of a simulation
+            return bind_in_loop(host, port)
         # As bytes where that says the same: of a text Python asks its tables of international names, which it reads for it.
         named = host.encode() if host.isascii() else host
         family, kind, protocol, _, address = socket.getaddrinfo(named, port, type=socket.SOCK_STREAM)[0]

@@ -148,3 +148,27 @@ def test_a_server_that_is_closed_accepts_nothing_and_its_address_is_free() -> No
             await network.loop.create_server(Peer, HOST, PORT)
 
     run(1, main)
+
+
+def test_a_bound_socket_has_its_address_alone_and_listens_when_it_is_asked_to() -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, SeededLoop)
+        sock = loop.bind(HOST, PORT)
+        assert sock.getsockname() == (HOST, PORT)
+        with pytest.raises(OSError, match="in use"):
+            loop.bind(HOST, PORT)
+        with pytest.raises(ConnectionRefusedError):
+            await loop.create_connection(Peer, HOST, PORT)
+        server = await loop.create_server(Peer, sock=sock)
+        await loop.create_connection(Peer, HOST, PORT)
+        sock.close()
+        assert server.is_serving()
+        server.close()
+        loop.bind(HOST, PORT).close()
+        loop.bind(HOST, PORT)
+        assert loop.bind(HOST, 0).getsockname() != loop.bind(HOST, 0).getsockname()
+
+    loop = SeededLoop(Choices(0))
+    SimulatedNetwork(loop)
+    loop.run(main())

@@ -1,0 +1,103 @@
+"""Do the work of threads on the thread of a seeded loop, after delays that the seed decides."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
+
+if TYPE_CHECKING:
+    from flintmq.core.io.threads import Rounds
+    from flintmq.testing.seeded_loop import SeededLoop
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+LATE_MS_MAX: Final = 5
+"""How much later than it could at most a thread does its work."""
+
+
+class SeededThreads:
+    """The :class:`flintmq.core.io.threads.Threads` of a :class:`~flintmq.testing.seeded_loop.SeededLoop`."""
+
+    def __init__(self, loop: SeededLoop) -> None:
+        self._loop = loop
+
+    def run_rounds(self, service: Rounds) -> LoopRounds:
+        return LoopRounds(self._loop, service)
+
+    def repeat(self, name: str, interval_s: float, call: Callable[[], object]) -> Callable[[], None]:
+        timer: asyncio.TimerHandle
+
+        def work() -> None:
+            nonlocal timer
+            timer = later(self._loop, interval_s, work)
+            call()
+
+        timer = later(self._loop, interval_s, work)
+        return lambda: timer.cancel()
+
+    def worker(self, name: str) -> Executor:
+        return InlineExecutor()
+
+
+class LoopRounds:
+    """Runs the rounds of a service on a loop; it is also the :class:`flintmq.core.io.threads.Signal` that wakes the service.
+
+    Args:
+        loop: runs the rounds.
+        service: whose rounds; they end when it is stopping.
+    """
+
+    def __init__(self, loop: SeededLoop, service: Rounds) -> None:
+        self._loop = loop
+        self._service = service
+        self._is_asked = False
+        self._rests_until_s = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._plan()
+
+    def locked(self) -> bool:
+        """Return whether nobody has asked for a round."""
+        return not self._is_asked
+
+    def release(self) -> None:
+        """Ask for a round."""
+        self._is_asked = True
+        self._plan()
+
+    def _plan(self) -> None:
+        """Set the timer to the next round."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        wait_s = 0.0 if self._is_asked else self._service.wait_s(self._loop.time())
+        if wait_s is not None:
+            rest_s = self._rests_until_s - self._loop.time()
+            self._timer = later(self._loop, max(wait_s, rest_s, 0.0), self._run)
+
+    def _run(self) -> None:
+        if self._service.stopping:
+            return
+        self._is_asked = False
+        self._service.run_once(self._loop.time())
+        self._rests_until_s = self._loop.time() + self._service.rest_s
+        self._plan()
+
+
+class InlineExecutor(Executor):
+    """Does everything at once, on the thread of its caller."""
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        done: Future[Any] = Future()
+        try:
+            done.set_result(fn(*args, **kwargs))
+        except BaseException as failure:  # as a thread of an executor does
+            done.set_exception(failure)
+        return done
+
+
+def later(loop: SeededLoop, wait_s: float, work: Callable[[], object]) -> asyncio.TimerHandle:
+    """Call back when a thread of a machine would have come to it: after so many seconds, and a little more."""
+    return loop.call_later(wait_s + (1 + loop.choices.below(LATE_MS_MAX)) / 1000, work)
