@@ -24,7 +24,7 @@ from flintmq.remoting.client.compression import compress
 from flintmq.remoting.client.message import Message
 from flintmq.remoting.client.request_reply import is_reply
 from flintmq.remoting.client.timing import TIMERS
-from flintmq.remoting.client.unique_id import UNIQUE_IDS
+from flintmq.remoting.client.unique_id import UniqueIdMaker
 from flintmq.remoting.wire.codes import RequestCode
 
 MESSAGE_MAX_BYTES: Final = 4 * 1024 * 1024
@@ -67,12 +67,14 @@ class Preparer:
     """Size in bytes from which a body is compressed; None: never."""
     max_message_bytes: int = MESSAGE_MAX_BYTES
     """Maximum size in bytes of the body of a message, or of a batch as a whole."""
+    ids: UniqueIdMaker = attrs.field(factory=UniqueIdMaker)
+    """Maker of the messages' ids."""
 
     def one(self, message: Message) -> Prepared:
         """Return the encoded send of one message."""
         body, sys_flag = message.body, 0
         self._check_length(len(body))
-        uniq_key = UNIQUE_IDS.make()
+        uniq_key = self.ids.make()
         if self.compress_over_bytes is not None and len(body) >= self.compress_over_bytes:
             body, sys_flag = compress(body)
         properties = _properties_text(message, uniq_key)
@@ -90,7 +92,7 @@ class Preparer:
     def item(self, message: Message) -> tuple[str, BatchItem]:
         """Return a new UNIQ_KEY for a message, and the message as an item of a batch."""
         self._check_length(len(message.body))
-        uniq_key = UNIQUE_IDS.make()
+        uniq_key = self.ids.make()
         return uniq_key, BatchItem(message.flag, message.body, _properties_text(message, uniq_key).encode())
 
     def batch(self, messages: Sequence[Message]) -> Prepared:

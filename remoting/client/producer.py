@@ -17,6 +17,7 @@ from flintmq.remoting.client.route import NEW_TOPIC_QUEUES, NameServers
 from flintmq.remoting.client.send_result import PartlySentError, SendResult
 from flintmq.remoting.client.sending import LatencyBackoff, Sender
 from flintmq.remoting.client.trace import Tracer
+from flintmq.remoting.client.unique_id import UniqueIdMaker
 
 SEND_TIMEOUT_MS: Final = 3_000
 
@@ -77,7 +78,7 @@ class Producer(InstanceUser):
         super().__init__(name_servers, client=client, **instance_options)
         self.group = group
         self._is_member = False
-        self._preparer = Preparer(compress_over_bytes, max_message_bytes)
+        self._preparer = Preparer(compress_over_bytes, max_message_bytes, UniqueIdMaker(clock=self.client.clock))
         backoff = LatencyBackoff(self.client.clock) if latency_backoff else None
         self._tracer = Tracer(self.client, group, trace) if trace else None
         self._sender = Sender(

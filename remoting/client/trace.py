@@ -24,7 +24,7 @@ from flintmq.remoting.client.message import Message, MessageExt
 from flintmq.remoting.client.prepared import Prepared, Preparer
 from flintmq.remoting.client.send_result import SendResult, SendStatus, send_results
 from flintmq.remoting.client.sending import Sender
-from flintmq.remoting.client.unique_id import UNIQUE_IDS
+from flintmq.remoting.client.unique_id import UniqueIdMaker
 from flintmq.remoting.wire.command import RemotingCommand
 
 _WAITING_MAX: Final = 2_048
@@ -71,7 +71,7 @@ class Tracer:
         self._group = group
         self._topic = TRACE_TOPIC if topic is True else str(topic)
         self._sender = Sender(client, f"_INNER_TRACE_PRODUCER-{group}")
-        self._preparer = Preparer()
+        self._preparer = Preparer(ids=UniqueIdMaker(clock=client.clock))
         self._waiting: deque[tuple[str, str]] = deque()
         """Lines to write, each with the ids and keys by which it can be queried."""
         self._task: asyncio.Task[None] | None = None
@@ -132,7 +132,7 @@ class Tracer:
     def consuming(self, messages: Sequence[MessageExt]) -> Consuming:
         """Trace the start of a listener's call; pass the result to :meth:`consumed` at its end."""
         traced = [message for message in messages if message.properties.get(TRACE_ON) != "false"]
-        begun = Consuming(UNIQUE_IDS.make(), self._client.clock.now_ms(), traced)
+        begun = Consuming(self._preparer.ids.make(), self._client.clock.now_ms(), traced)
         for message in traced:
             keys = " ".join(message.keys)
             region_id = message.properties.get("MSG_REGION", "")

@@ -85,7 +85,3 @@ class UniqueIdMaker:
             self._month_start_ms = int(time.mktime((now.tm_year, now.tm_mon, 1, 0, 0, 0, 0, 0, -1))) * 1000
             following = (now.tm_year + now.tm_mon // 12, now.tm_mon % 12 + 1)
             self._month_end_ms = int(time.mktime((*following, 1, 0, 0, 0, 0, 0, -1))) * 1000
-
-
-UNIQUE_IDS: Final = UniqueIdMaker()
-"""The id maker that all clients of this process share by default."""

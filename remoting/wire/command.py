@@ -15,7 +15,8 @@ from __future__ import annotations
 import itertools
 import re
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Final, Protocol
 
 import msgspec
@@ -80,12 +81,23 @@ class Answerable(Protocol):
     def codec(self) -> int: ...
 
 
-_opaques = itertools.count(1)
+_opaques: itertools.count[int] = itertools.count(1)
 
 
 def next_opaque() -> int:
     """Return the next number of a process-wide sequence of positive 32-bit integers, which wraps around. Thread-safe."""
     return next(_opaques) & 0x7FFFFFFF
+
+
+@contextmanager
+def opaques_from_one() -> Iterator[None]:
+    """Count the opaques from 1 until the end of the ``with`` statement. For simulations, of which each must begin alike."""
+    global _opaques
+    before, _opaques = _opaques, itertools.count(1)
+    try:
+        yield
+    finally:
+        _opaques = before
 
 
 def request(
