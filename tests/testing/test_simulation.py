@@ -64,12 +64,16 @@ class Cluster:
     def broker(self, settings: tuple[str, ...], disk: SimulatedDisk) -> Broker:
         return Broker(load_config(None, (*COMMON, *settings), {}), clock=self.simulation.clock, disk=disk)
 
+    def name_server(self) -> NameServer:
+        settings = (*SETTINGS, "nameserver.host=127.0.0.1", "nameserver.port=9876")
+        return NameServer(load_config(None, settings, {}), clock=self.simulation.clock)
+
     async def main(self) -> None:
-        names = NameServer(
-            load_config(None, (*SETTINGS, "nameserver.host=127.0.0.1", "nameserver.port=9876"), {}),
-            clock=self.simulation.clock,
-        )
-        async with names, self.broker(MASTER, self.master_disk) as master, self.broker(SLAVE, self.slave_disk) as slave:
+        async with (
+            self.name_server(),
+            self.broker(MASTER, self.master_disk) as master,
+            self.broker(SLAVE, self.slave_disk) as slave,
+        ):
             while master.runtime_info()["haSlaves"] != "1":  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
             await self.send()
@@ -129,6 +133,23 @@ def test_a_cluster_sends_replicates_consumes_and_stops_on_one_loop(seed: int) ->
     assert sorted(cluster.consumed) == sorted(cluster.stored)
     assert log_of(cluster.master_disk, "/simulated/master") == log_of(cluster.slave_disk, "/simulated/slave")
     assert not cluster.master_disk.exists(Path("/simulated/master/abort")), "the stop was not in order"
+    assert not cluster.simulation.loop.errors
+
+
+def test_a_broker_that_starts_again_has_what_its_simulated_disk_has() -> None:
+    cluster = Cluster(3)
+
+    async def main() -> None:
+        master = (*MASTER, "broker.role=async_master")
+        async with cluster.name_server():
+            async with cluster.broker(master, cluster.master_disk):
+                await cluster.send()
+            async with cluster.broker(master, cluster.master_disk):
+                await cluster.consume()
+
+    cluster.simulation.run(main())
+    assert sorted(cluster.consumed) == sorted(cluster.stored)
+    assert cluster.simulation.loop.time() < 60
     assert not cluster.simulation.loop.errors
 
 
