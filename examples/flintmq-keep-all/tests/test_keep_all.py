@@ -8,7 +8,7 @@ import pytest
 from flintmq_keep_all.plugin import KeepAll
 
 import flintmq
-from flintmq.config import ConfigError, LoadedConfig
+from flintmq import ConfigError, LoadedConfig
 from flintmq.testing.clock import VirtualClock
 from flintmq.testing.service_kit import check_service
 
@@ -17,13 +17,14 @@ def loaded(folder: Path, more: str = "") -> LoadedConfig:
     text = "listen: {port: 0, vip: false}\ntopics: {default_queue_nums: 1}\n"
     text += f"store: {{path: {folder / 'store'}, commit_log_file_bytes: 64KiB, max_message_bytes: 32KiB, "
     text += f"file_reserved_hours: 1, delete_when: '{';'.join(f'{hour:02}' for hour in range(24))}'}}\n"
+    text += "flush: {strategy: group_commit}\n"  # retention keeps a file until it is synced
     (folder / "broker.yaml").write_text(text + more, encoding="utf-8")
     return flintmq.load_config(folder / "broker.yaml", [], {})
 
 
 def test_it_keeps_the_rules_of_services() -> None:
     """It asks for no work."""
-    check_service(lambda _timers: KeepAll(None))  # type: ignore[arg-type]
+    check_service(lambda _timers: KeepAll())
 
 
 @pytest.mark.parametrize(("more", "is_kept"), [("", True), ("disabled_plugins: [keep_all]\n", False)])

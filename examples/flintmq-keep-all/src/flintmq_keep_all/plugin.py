@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-from flintmq.core.kernel.hookspecs import ApiContext, RegisterService, hookimpl
+from flintmq.core.kernel.hookspecs import RegisterService, hookimpl
 
 
 class KeepAll:
-    """A retention that deletes no file, and a replication that sends and copies nothing.
-
-    Args:
-        context: has the broker.
-    """
-
-    def __init__(self, context: ApiContext[None]) -> None:
-        self.api = context.api
+    """A retention that deletes no file, and a replication that sends and copies nothing."""
 
     def start(self) -> None:
         """Do nothing."""
@@ -24,5 +17,5 @@ class KeepAll:
 
 @hookimpl
 def flintmq_services(register: RegisterService) -> None:
-    register("retention", KeepAll)
-    register("replication", KeepAll)
+    register("retention", lambda _context: KeepAll())
+    register("replication", lambda _context: KeepAll())
