@@ -40,7 +40,7 @@ def _register_checkout() -> None:
 _register_checkout()
 
 from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC  # noqa: E402
-from flintmq.core.record.delay_times import delay_tags_codes  # noqa: E402
+from flintmq.dispatchers.consume_queue.delay_times import delay_tags_codes  # noqa: E402
 from flintmq.testing.store import TAGS_CODES  # noqa: E402
 from flintmq.tests.support.effort import ALL_EXAMPLES, SAMPLE_EXAMPLES  # noqa: E402
 

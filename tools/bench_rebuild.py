@@ -27,7 +27,7 @@ import attrs
 from flintmq.config.sections.models import BrokerConfig
 from flintmq.core.io import lazy_numpy
 from flintmq.core.record import bulk_scan
-from flintmq.core.record.delay_times import DELAY_LEVEL_MS
+from flintmq.dispatchers.consume_queue.delay_times import DELAY_LEVEL_MS
 from flintmq.dispatchers.index import index_bulk
 from flintmq.plugins.spark.maintenance.engines import Engine, InlineEngine, ProcessEngine, SparkEngine
 from flintmq.plugins.spark.maintenance.rebuild import rebuild

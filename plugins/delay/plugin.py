@@ -22,12 +22,12 @@ from flintmq.core.kernel.ports.access import ADMIN
 from flintmq.core.kernel.ports.processor import DeclaredProcessor, Request, Response, declared_by, handles
 from flintmq.core.record import properties as props
 from flintmq.core.record.batch import MessageBatch
-from flintmq.core.record.delay_times import DelayLevels, delay_tags_codes
 from flintmq.core.record.java_number import number_or, parse_int
 from flintmq.core.record.properties import stored_values
 from flintmq.core.record.record import MessageExtBrokerInner
 from flintmq.core.record.sys_flag import TRANSACTION_COMMIT, TRANSACTION_NOT, transaction_type
 from flintmq.core.response_code import ResponseCode
+from flintmq.dispatchers.consume_queue.delay_times import DelayLevels, delay_tags_codes
 from flintmq.plugins.delay.schedule import IDLE_INTERVAL_MS, ScheduleMessageService
 from flintmq.remoting.processors.answers import wants_standard_json, with_json
 from flintmq.remoting.wire.codes import RequestCode

@@ -21,7 +21,7 @@ from flintmq.core.broker.redirected_message import PutOutcome, RedirectedMessage
 from flintmq.core.io.config_manager import JsonFile
 from flintmq.core.io.typed_json import Int, Long, of_file, read_as
 from flintmq.core.log_events import client_log
-from flintmq.core.record.delay_times import DelayLevels
+from flintmq.dispatchers.consume_queue.delay_times import DelayLevels
 
 _log = client_log(__name__)
 

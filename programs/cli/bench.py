@@ -13,7 +13,7 @@ from click import FloatRange, IntRange
 
 from flintmq.config import load_config
 from flintmq.core.errors import RemotingError
-from flintmq.core.record.delay_times import DelayLevels
+from flintmq.dispatchers.consume_queue.delay_times import DelayLevels
 from flintmq.programs.bench import feed_bench
 from flintmq.programs.bench.latency import LatencyResult, run_latency
 from flintmq.programs.bench.recover import bench_recover

@@ -16,7 +16,7 @@ from rich.progress import DownloadColumn
 
 from flintmq.config import LoadedConfig, load_config
 from flintmq.core.log.store_lock import is_locked
-from flintmq.core.record.delay_times import DelayLevels
+from flintmq.dispatchers.consume_queue.delay_times import DelayLevels
 from flintmq.programs.cli import options
 from flintmq.programs.cli.exits import CommandError, ExitCode, warn
 from flintmq.programs.cli.message_output import is_utf8, json_with_body

@@ -15,8 +15,14 @@ import attrs
 from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC
 from flintmq.core.errors import StoreFormatError
 from flintmq.core.record import record as rec
-from flintmq.core.record.delay_times import DelayLevels, DelayTimes, is_delay, load_delay_times, save_delay_times
 from flintmq.core.record.queue_unit import UNIT, is_address
+from flintmq.dispatchers.consume_queue.delay_times import (
+    DelayLevels,
+    DelayTimes,
+    is_delay,
+    load_delay_times,
+    save_delay_times,
+)
 from flintmq.programs.doctor.files import FileView, StoreFiles
 from flintmq.programs.doctor.verify_queues import ext_tags_code, used_units
 

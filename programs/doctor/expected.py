@@ -10,7 +10,6 @@ import attrs
 from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC
 from flintmq.core.kernel.ports import DispatchRequest
 from flintmq.core.record import properties as props
-from flintmq.core.record.delay_times import DelayTimes, unknown_due
 from flintmq.core.record.java_hash import index_key_hash, tags_hash
 from flintmq.core.record.java_number import number_or
 from flintmq.core.record.queue_unit import UNIT
@@ -18,6 +17,7 @@ from flintmq.core.record.record import RECORD_MIN_BYTES, Record
 from flintmq.core.record.sys_flag import is_indexed, is_queued
 from flintmq.core.record.topic_lives import begins_again, deleted_topic
 from flintmq.core.recovery.repair import LOST_TOPIC
+from flintmq.dispatchers.consume_queue.delay_times import DelayTimes, unknown_due
 
 UNKNOWN: Final = UNIT.pack(-1, -1, -1)
 """Stands for the unit of a message that was lost with a damaged part of the log."""
@@ -29,7 +29,8 @@ QueueKey = tuple[str, int]
 def request_of(record: Record, delays: DelayTimes) -> DispatchRequest:
     """Return the dispatch request of a record.
 
-    If a delayed message's delay is not known, its tags code is :func:`~flintmq.core.record.delay_times.unknown_due`.
+    If a delayed message's delay is not known, its tags code is
+    :func:`~flintmq.dispatchers.consume_queue.delay_times.unknown_due`.
     """
     properties = record.properties
     tags = properties.get(props.TAGS)

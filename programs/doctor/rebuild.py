@@ -27,7 +27,6 @@ from flintmq.core.kernel.ports import (
 )
 from flintmq.core.log.store_lock import StoreLock
 from flintmq.core.log_events import event_log
-from flintmq.core.record.delay_times import DELAY_LEVEL_MS, DelayTagsCodes, tags_codes_with
 from flintmq.core.record.log_walk import Kind
 from flintmq.core.record.queue_unit import UNIT_BYTES
 from flintmq.core.recovery.ends import EndsFile
@@ -35,6 +34,7 @@ from flintmq.core.store.message_store import MessageStore, open_store
 from flintmq.core.store.opened_store import OpenedStore, StoreSpec
 from flintmq.core.waiters import DONE
 from flintmq.dispatchers.consume_queue.consume_queue_table import make_consume_queues
+from flintmq.dispatchers.consume_queue.delay_times import DELAY_LEVEL_MS, DelayTagsCodes, tags_codes_with
 from flintmq.dispatchers.index.index_service import make_index
 from flintmq.programs.doctor.delays import delays_of
 from flintmq.programs.doctor.files import StoreFiles

@@ -21,11 +21,11 @@ from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC
 from flintmq.core.errors import StoreError, StoreFormatError
 from flintmq.core.io.config_manager import JsonFile
 from flintmq.core.io.paths import file_name
-from flintmq.core.record.delay_times import DelayTimes, save_delay_times
 from flintmq.core.record.log_walk import Kind
 from flintmq.core.record.record import BLANK_MIN_BYTES, Record, check_host, encode_blank
 from flintmq.core.record.sys_flag import is_queued
 from flintmq.core.record.topic_lives import begins_again, deleted_topic
+from flintmq.dispatchers.consume_queue.delay_times import DelayTimes, save_delay_times
 from flintmq.programs.doctor.delays import delays_of
 from flintmq.programs.doctor.expected import QueueKey, is_lost
 from flintmq.programs.doctor.files import StoreFiles

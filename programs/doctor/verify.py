@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Mapping
 from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC
 from flintmq.core.log.store_lock import is_locked
 from flintmq.core.record import properties as props
-from flintmq.core.record.delay_times import DelayTimes, delay_times_path
 from flintmq.core.record.java_number import parse_int
 from flintmq.core.record.log_walk import Kind
 from flintmq.core.record.record import BLANK_MIN_BYTES, Record, check_host
+from flintmq.dispatchers.consume_queue.delay_times import DelayTimes, delay_times_path
 from flintmq.programs.doctor.delays import Delays, delays_of
 from flintmq.programs.doctor.expected import Expected, is_lost, request_of
 from flintmq.programs.doctor.files import StoreFiles, misfits

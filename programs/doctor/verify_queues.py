@@ -9,9 +9,9 @@ from typing import Final
 
 from flintmq.core.errors import JsonSyntaxError
 from flintmq.core.io import fastjson
-from flintmq.core.record.delay_times import is_unknown_due, may_be_due
 from flintmq.core.record.log_part import is_zero
 from flintmq.core.record.queue_unit import FILLER_SIZE, UNIT, UNIT_BYTES, is_address
+from flintmq.dispatchers.consume_queue.delay_times import is_unknown_due, may_be_due
 from flintmq.programs.doctor.expected import UNKNOWN, Expected, QueueKey
 from flintmq.programs.doctor.files import FileView, StoreFiles, ext_at, misfits, read_bytes
 from flintmq.programs.doctor.report import REPAIR, Level, Report

@@ -18,9 +18,9 @@ from flintmq.core.broker.sink import MessageSink
 from flintmq.core.broker.stats import BrokerStats
 from flintmq.core.io.config_manager import JsonFile
 from flintmq.core.log.commit_log import CommitLog
-from flintmq.core.record.delay_times import DelayLevels
 from flintmq.core.record.record import MessageExtBrokerInner
 from flintmq.core.recovery.repair import LOST_TOPIC
+from flintmq.dispatchers.consume_queue.delay_times import DelayLevels
 from flintmq.plugins.delay import schedule
 from flintmq.plugins.delay.plugin import redirect_to_schedule
 from flintmq.plugins.delay.schedule import ScheduleMessageService

@@ -12,7 +12,7 @@ import pytest
 
 from flintmq.config.sections.models import BrokerConfig
 from flintmq.config.sections.store import StoreSection
-from flintmq.core.record.delay_times import DELAY_LEVEL_MS
+from flintmq.dispatchers.consume_queue.delay_times import DELAY_LEVEL_MS
 from flintmq.programs.doctor.explain import explain_key, explain_queue_offset, explain_start
 from flintmq.programs.doctor.export import Wanted, messages
 from flintmq.programs.doctor.files import IndexGeometry, StoreFiles

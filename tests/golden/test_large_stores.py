@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from flintmq.core.record.delay_times import DELAY_LEVEL_MS
+from flintmq.dispatchers.consume_queue.delay_times import DELAY_LEVEL_MS
 from flintmq.programs.doctor.files import StoreFiles
 from flintmq.testing.store import snapshot
 

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 import flintmq
-from flintmq.core.record.delay_times import DELAY_LEVEL_MS
+from flintmq.dispatchers.consume_queue.delay_times import DELAY_LEVEL_MS
 from flintmq.programs.backup.check import check_backup
 from flintmq.programs.backup.manifest import read_manifest
 from flintmq.programs.doctor.files import StoreFiles

@@ -9,7 +9,7 @@ import pytest
 
 import flintmq
 from flintmq.core.io import fastjson
-from flintmq.core.record.delay_times import DELAY_LEVEL_MS
+from flintmq.dispatchers.consume_queue.delay_times import DELAY_LEVEL_MS
 from flintmq.programs.backup.backup import BackupPlan, make_backup
 from flintmq.programs.backup.restore import RestorePlan, restore_backup
 from flintmq.programs.doctor.files import StoreFiles

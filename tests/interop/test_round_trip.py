@@ -10,7 +10,7 @@ import pytest
 
 import flintmq
 from flintmq.config import LoadedConfig, load_config
-from flintmq.core.record.delay_times import DELAY_LEVEL_MS
+from flintmq.dispatchers.consume_queue.delay_times import DELAY_LEVEL_MS
 from flintmq.programs.doctor.files import StoreFiles
 from flintmq.programs.doctor.verify import verify
 from flintmq.remoting.client.admin import AdminClient

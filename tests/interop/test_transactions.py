@@ -12,7 +12,7 @@ import pytest
 import flintmq
 from flintmq.config import load_config
 from flintmq.core.errors import RefusedError
-from flintmq.core.record.delay_times import DELAY_LEVEL_MS
+from flintmq.dispatchers.consume_queue.delay_times import DELAY_LEVEL_MS
 from flintmq.programs.doctor.files import StoreFiles
 from flintmq.programs.doctor.report import Level
 from flintmq.programs.doctor.verify import verify

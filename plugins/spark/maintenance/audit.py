@@ -13,9 +13,9 @@ import attrs
 import numpy as np
 
 from flintmq.core.record import record as rec
-from flintmq.core.record.delay_times import DelayTimes
 from flintmq.core.record.heads import read_heads
 from flintmq.dispatchers.consume_queue import queue_units
+from flintmq.dispatchers.consume_queue.delay_times import DelayTimes
 from flintmq.plugins.spark.decoder import Decoder
 from flintmq.plugins.spark.decoder.bodies import wrong_crc
 from flintmq.plugins.spark.maintenance.engines import Engine, Report, silent

@@ -14,7 +14,7 @@ from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC
 from flintmq.core.kernel.ports import DispatchRequest
 from flintmq.core.record import record as rec
 from flintmq.core.record.bulk_columns import ColumnReader, RecordColumns
-from flintmq.core.record.delay_times import DelayTimes
+from flintmq.dispatchers.consume_queue.delay_times import DelayTimes
 from flintmq.plugins.spark.decoder import Decoder
 from flintmq.plugins.spark.decoder.chain import in_batches, walk
 from flintmq.plugins.spark.decoder.rows import Life

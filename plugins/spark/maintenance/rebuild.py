@@ -35,10 +35,10 @@ from flintmq.core.io.os_disk import OS_DISK
 from flintmq.core.io.paths import queue_folder, sync_file, sync_folder
 from flintmq.core.kernel.ports import DispatchRequest, RecordBatch
 from flintmq.core.log.store_lock import StoreLock
-from flintmq.core.record.delay_times import DELAY_LEVEL_MS, DelayTimes
 from flintmq.core.record.queue_unit import UNIT, UNIT_BYTES
 from flintmq.core.record.topic_lives import deleted_topic
 from flintmq.dispatchers.consume_queue.consume_queue_table import ConsumeQueueTable
+from flintmq.dispatchers.consume_queue.delay_times import DELAY_LEVEL_MS, DelayTimes
 from flintmq.plugins.spark.errors import MaintenanceError
 from flintmq.plugins.spark.maintenance.engines import Engine, Report, silent
 from flintmq.plugins.spark.maintenance.pieces import Piece, columns_of, damage, new_folder, plan

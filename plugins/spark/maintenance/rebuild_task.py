@@ -16,11 +16,11 @@ from flintmq.config.rocketmq.system_topics import DELETED_TOPIC
 from flintmq.config.sections.models import IndexSection
 from flintmq.core.io.paths import queue_folder
 from flintmq.core.record.bulk_columns import RecordColumns
-from flintmq.core.record.delay_times import DelayTimes
 from flintmq.core.record.queue_unit import UNIT_BYTES
 from flintmq.core.record.record_batch import RecordBatch
 from flintmq.core.record.topic_lives import deleted_topics
 from flintmq.dispatchers.consume_queue import queue_units
+from flintmq.dispatchers.consume_queue.delay_times import DelayTimes
 from flintmq.dispatchers.index import index_bulk
 from flintmq.dispatchers.index.index_file import ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES, IndexFile
 from flintmq.plugins.spark.errors import MaintenanceError

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from flintmq.core.errors import RefusedError
 from flintmq.core.kernel.ports import AppendedBatch, DispatchRequest, FlushStatus
 from flintmq.core.record.batch import MessageBatch
-from flintmq.core.record.delay_times import DELAY_LEVEL_MS
 from flintmq.core.record.host import pack_host
 from flintmq.core.record.record import MAGIC_BLANK, RECORD_MIN_BYTES, MessageExtBrokerInner, decode_record, record_size
 from flintmq.core.record.sys_flag import TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from flintmq.core.response_code import ResponseCode
 from flintmq.core.store.message_store import MessageStore
+from flintmq.dispatchers.consume_queue.delay_times import DELAY_LEVEL_MS
 from flintmq.testing.clock import ManualClock
 from flintmq.testing.store import message, open_store, opened, snapshot
 from flintmq.tests.support.effort import examples

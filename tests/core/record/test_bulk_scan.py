@@ -24,10 +24,10 @@ from flintmq.core.log.watermarks import Watermarks
 from flintmq.core.record import bulk_scan, log_walk
 from flintmq.core.record import record as rec
 from flintmq.core.record.bulk_columns import RecordColumns
-from flintmq.core.record.delay_times import DELAY_LEVEL_MS, DelayTagsCodes, DelayTimes
 from flintmq.core.record.java_hash import index_key_hash
 from flintmq.core.record.sys_flag import BORN_HOST_V6, STORE_HOST_V6
 from flintmq.core.recovery.start_walk import Recovered, walk_log
+from flintmq.dispatchers.consume_queue.delay_times import DELAY_LEVEL_MS, DelayTagsCodes, DelayTimes
 from flintmq.dispatchers.index import index_bulk
 from flintmq.testing.clock import ManualClock
 from flintmq.testing.journaled_files import Image

@@ -12,10 +12,10 @@ import pytest
 from flintmq.core.errors import ReplicationError
 from flintmq.core.io import lazy_numpy
 from flintmq.core.record import bulk_scan
-from flintmq.core.record.delay_times import DELAY_LEVEL_MS
 from flintmq.core.record.queue_unit import UNIT
 from flintmq.core.record.record import encode_blank
 from flintmq.core.store.message_reader import GetMessageStatus
+from flintmq.dispatchers.consume_queue.delay_times import DELAY_LEVEL_MS
 from flintmq.plugins.replication.slave_link import RecordChecker
 from flintmq.programs.doctor.explain import explain_position, explain_start
 from flintmq.programs.doctor.files import StoreFiles

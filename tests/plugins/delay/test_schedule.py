@@ -12,8 +12,8 @@ from flintmq.core.broker.redirected_message import UNDELIVERED_TOPIC, PutOutcome
 from flintmq.core.errors import FlintError
 from flintmq.core.io.config_manager import JsonFile
 from flintmq.core.record import properties as props
-from flintmq.core.record.delay_times import DelayLevels
 from flintmq.core.record.record import MessageExtBrokerInner, Record
+from flintmq.dispatchers.consume_queue.delay_times import DelayLevels
 from flintmq.plugins.delay import schedule as schedule_module
 from flintmq.plugins.delay.plugin import redirect_to_schedule
 from flintmq.plugins.delay.schedule import ScheduleMessageService

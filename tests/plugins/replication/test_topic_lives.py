@@ -18,9 +18,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flintmq.core.io import lazy_numpy
-from flintmq.core.record.delay_times import DELAY_LEVEL_MS
 from flintmq.core.record.record import decode_record
 from flintmq.core.store.message_store import MessageStore
+from flintmq.dispatchers.consume_queue.delay_times import DELAY_LEVEL_MS
 from flintmq.plugins.replication.link_settings import LinkSettings
 from flintmq.programs.doctor.files import StoreFiles
 from flintmq.programs.doctor.rebuild import rebuild

@@ -11,7 +11,7 @@ import pytest
 
 from flintmq.core.broker.offsets import ConsumerOffsetManager
 from flintmq.core.io.config_manager import JsonFile
-from flintmq.core.record.delay_times import DELAY_LEVEL_MS
+from flintmq.dispatchers.consume_queue.delay_times import DELAY_LEVEL_MS
 from flintmq.programs.backup import log_copy, manifest, writing
 from flintmq.programs.backup.backup import BackupPlan, BackupResult, make_backup
 from flintmq.programs.backup.restore import RestorePlan, RestoreResult, restore_backup

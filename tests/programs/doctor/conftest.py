@@ -10,9 +10,9 @@ from pathlib import Path
 import attrs
 import pytest
 
-from flintmq.core.record.delay_times import DELAY_LEVEL_MS
 from flintmq.core.record.java_hash import index_key_hash
 from flintmq.core.record.log_walk import Kind
+from flintmq.dispatchers.consume_queue.delay_times import DELAY_LEVEL_MS
 from flintmq.programs.doctor.files import StoreFiles
 from flintmq.programs.doctor.report import Level, Report
 from flintmq.programs.doctor.verify import verify

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC
-from flintmq.core.record.delay_times import DELAY_LEVEL_MS, delay_times_path, tags_codes_with
 from flintmq.core.record.queue_unit import UNIT, UNIT_BYTES
 from flintmq.core.store.opened_store import recover
+from flintmq.dispatchers.consume_queue.delay_times import DELAY_LEVEL_MS, delay_times_path, tags_codes_with
 from flintmq.programs.doctor.files import StoreFiles
 from flintmq.programs.doctor.rebuild import fitting, has_damage, rebuild
 from flintmq.programs.doctor.report import Level, Report

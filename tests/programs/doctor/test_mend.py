@@ -10,8 +10,8 @@ import pytest
 from flintmq.config.sections.models import BrokerConfig
 from flintmq.core.errors import StoreError, StoreFormatError, StoreLockedError
 from flintmq.core.io import fastjson
-from flintmq.core.record.delay_times import DELAY_LEVEL_MS
 from flintmq.core.record.queue_unit import UNIT_BYTES
+from flintmq.dispatchers.consume_queue.delay_times import DELAY_LEVEL_MS
 from flintmq.programs.doctor.files import StoreFiles
 from flintmq.programs.doctor.rebuild import fitting, has_damage, rebuild
 from flintmq.programs.doctor.salvage import Renumbering, salvage

@@ -12,8 +12,8 @@ import pytest
 
 from flintmq.core.errors import StoreError
 from flintmq.core.record import record as rec
-from flintmq.core.record.delay_times import DELAY_LEVEL_MS
 from flintmq.core.record.log_walk import Kind
+from flintmq.dispatchers.consume_queue.delay_times import DELAY_LEVEL_MS
 from flintmq.programs.doctor.files import StoreFiles
 from flintmq.programs.doctor.rebuild import fitting, rebuild
 from flintmq.programs.doctor.salvage import salvage

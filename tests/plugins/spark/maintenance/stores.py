@@ -10,7 +10,7 @@ import attrs
 
 from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC
 from flintmq.config.sections.models import BrokerConfig, IndexSection
-from flintmq.core.record.delay_times import DELAY_LEVEL_MS
+from flintmq.dispatchers.consume_queue.delay_times import DELAY_LEVEL_MS
 from flintmq.programs.doctor import rebuild as doctor
 from flintmq.testing.clock import ManualClock
 from flintmq.testing.store import message, open_store, snapshot

@@ -13,7 +13,7 @@ import pyarrow.dataset as ds
 import pytest
 from stores import config_of, index_of, queues_of
 
-from flintmq.core.record.delay_times import DELAY_LEVEL_MS
+from flintmq.dispatchers.consume_queue.delay_times import DELAY_LEVEL_MS
 from flintmq.plugins.spark.errors import RuntimeMissingError
 from flintmq.plugins.spark.landing.lander import Lander
 from flintmq.plugins.spark.landing.task import LandingTask, LogSource
@@ -30,7 +30,7 @@ import json, sys
 from pathlib import Path
 import attrs
 from flintmq.config.sections.models import BrokerConfig, IndexSection
-from flintmq.core.record.delay_times import DelayLevels
+from flintmq.dispatchers.consume_queue.delay_times import DelayLevels
 from flintmq.programs.doctor.files import StoreFiles
 from flintmq.plugins.spark.maintenance.audit import audit
 from flintmq.plugins.spark.maintenance.compact import compact

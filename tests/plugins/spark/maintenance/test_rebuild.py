@@ -15,7 +15,7 @@ from stores import FILE_BYTES, config_of, fill, index_of, loop_rebuilt, queues_o
 from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC
 from flintmq.core.errors import StoreError, StoreLockedError
 from flintmq.core.log.store_lock import StoreLock
-from flintmq.core.record.delay_times import DELAY_LEVEL_MS, tags_codes_with
+from flintmq.dispatchers.consume_queue.delay_times import DELAY_LEVEL_MS, tags_codes_with
 from flintmq.plugins.spark.errors import MaintenanceError
 from flintmq.plugins.spark.maintenance import pieces
 from flintmq.plugins.spark.maintenance.engines import Engine, InlineEngine, ProcessEngine

@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 
 from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC
 from flintmq.core.errors import StoreFormatError
-from flintmq.core.record.delay_times import (
+from flintmq.core.store.message_store import MessageStore
+from flintmq.core.store.opened_store import recover
+from flintmq.dispatchers.consume_queue.delay_times import (
     DelayTimes,
     delay_times_path,
     is_unknown_due,
@@ -24,8 +26,6 @@ from flintmq.core.record.delay_times import (
     tags_codes_with,
     unknown_due,
 )
-from flintmq.core.store.message_store import MessageStore
-from flintmq.core.store.opened_store import recover
 from flintmq.testing.clock import ManualClock
 from flintmq.testing.store import message, snapshot, start_store, store_spec
 
