@@ -1,7 +1,7 @@
 """Keeps the consumer groups that are online.
 
-When members or the set of topics change, every member is notified (NOTIFY_CONSUMER_IDS_CHANGED), the new one too: the
-clients then divide the queues again.
+If the members or the topics of a group change, every member is notified (NOTIFY_CONSUMER_IDS_CHANGED), a new member included.
+The clients then rebalance, which means that they divide the queues again.
 
 See docs/internals/algorithms.md, Groups and offsets; docs/internals/protocol.md, What an answer must have.
 """
@@ -34,38 +34,39 @@ NOTIFY_CONSUMER_IDS_CHANGED: Final = 40
 
 
 class ConsumerTable:
-    """Consumer groups and their members. Loop thread.
+    """Consumer groups and their members; RocketMQ's ConsumerManager. Loop thread.
 
     Args:
-        clock: decides expiry.
-        notify_ids_changed: False never notifies members (then they notice at their next rebalance, every 20 s).
+        clock: gives the time for the expiry of members.
+        notify_ids_changed: whether members are notified of changes. Without it they see changes at their next rebalance, which
+            happens every 20 s.
     """
 
     def __init__(self, clock: Clock, *, notify_ids_changed: bool = True) -> None:
         self._clock = clock
         self.notify_ids_changed = notify_ids_changed
-        """May change while running."""
+        """Whether members are notified of changes; it may be set while the broker runs."""
         self._groups: dict[str, ConsumerGroupInfo] = {}
         self._groups_of: dict[Channel, set[str]] = {}
         self._members = 0
         self._sizes: dict[Channel, dict[str, int]] = {}
-        """Connection and group → about how many bytes its subscriptions take."""
+        """Approximate size of the registered subscriptions in bytes, keyed by connection and group."""
         self._bytes_of: dict[Channel, int] = {}
         self._bytes = 0
         self.registered: Event[[str, Collection[SubscriptionData]]] = Event()
-        """A heartbeat said what a group subscribes to."""
+        """Event published with a group and its subscriptions after each heartbeat of a member."""
         self.unregistered: Event[[str]] = Event()
-        """The last member of a group left."""
+        """Event published with a group's name after its last member left."""
         self._revisions: dict[str, int] = {}
-        """Group → what of it was last looked at for contradictions."""
+        """Revision at which the members were last compared, keyed by group."""
         self._told: dict[str, tuple[str, ...]] = {}
-        """Group → client ids last reported."""
+        """Client ids of the contradicting members in the last line of the log, keyed by group."""
         self.contradictions_seen = 0
-        """How often the members of a group that contradict the others became others."""
+        """Number of times that the log reported contradicting members of a group."""
         self._shared_ids: dict[tuple[str, str], tuple[str, ...]] = {}
-        """Group and client id → the addresses of its connections, where there are several."""
+        """Addresses of connections that use the same client id, keyed by group and client id."""
         self.changes = 0
-        """Grows with everything that a start has to know again: members, topics, expressions."""
+        """Number of changes to members, topics and expressions. The registrations are saved again when it has grown."""
 
     def __len__(self) -> int:
         return len(self._groups)
@@ -74,7 +75,7 @@ class ConsumerTable:
         return iter(list(self._groups.values()))
 
     def find(self, group: str) -> ConsumerGroupInfo | None:
-        """Return the group while it has members, else None."""
+        """Return a group that is online; None if it has no members."""
         return self._groups.get(group)
 
     def find_member(self, group: str, client_id: str) -> ClientChannelInfo | None:
@@ -95,16 +96,22 @@ class ConsumerTable:
         consume_from_where: str = "CONSUME_FROM_LAST_OFFSET",
         notify: bool = True,
     ) -> bool:
-        """Return what a heartbeat says of one group.
+        """Register a member and its subscriptions, as a heartbeat contains them; return whether members or topics changed.
 
         Args:
-            notify: the group's own ``notifyConsumerIdsChangedEnable``.
-
-        Returns:
-            True when members or topics changed.
+            group: name of the group.
+            channel: the member's connection.
+            client_id: the member's client id.
+            subscriptions: all subscriptions of the member. Topics that it does not name are removed from the group.
+            language: the client's language.
+            version: the client's version, as the ordinal of RocketMQ's ``MQVersion``.
+            consume_type: ``CONSUME_PASSIVELY`` for push consumers, ``CONSUME_ACTIVELY`` for pull consumers.
+            message_model: ``CLUSTERING`` or ``BROADCASTING``.
+            consume_from_where: where a group without offsets begins to consume.
+            notify: the group's setting ``notifyConsumerIdsChangedEnable``.
 
         Raises:
-            RefusedError: SYSTEM_ERROR; the group is full or subscribes to too many topics.
+            RefusedError: SYSTEM_ERROR; the group is full, or the subscriptions are too many or too large.
         """
         info = self._groups.get(group)
         size_bytes = kept_bytes(subscriptions) + len(consume_type) + len(message_model) + len(consume_from_where)
@@ -131,7 +138,7 @@ class ConsumerTable:
         return is_new or topics_changed
 
     def _keep(self, channel: Channel, group: str, size_bytes: int) -> None:
-        """Take note of how much memory a member's subscriptions take; 0 forgets it."""
+        """Record the size of a member's subscriptions, in bytes; 0 removes the record."""
         of_channel = self._sizes.setdefault(channel, {})
         more = size_bytes - of_channel.get(group, 0)
         self._bytes += more
@@ -177,7 +184,7 @@ class ConsumerTable:
                 )
 
     def _look_for_contradictions(self, info: ConsumerGroupInfo) -> None:
-        """Log once when the members whose subscriptions differ have changed; heartbeats without a change cost a comparison."""
+        """Log a warning if the set of contradicting members has changed. A heartbeat without a change costs a comparison."""
         group = info.group_name
         if self._revisions.get(group) == info.revision:
             return
@@ -200,10 +207,13 @@ class ConsumerTable:
             _log.info("subscription.agreed", "the members of consumer group %(group)s agree again", group=group)
 
     def unregister(self, group: str, channel: Channel, client_id: str = "", *, notify: bool = True) -> bool:
-        """Take a member out of its group; return False when it was none.
+        """Remove a member from its group; return whether it was a member.
 
         Args:
-            client_id: of the member that says farewell, which may be one that is kept.
+            group: name of the group.
+            channel: the connection from which the request came.
+            client_id: id of the member. It also removes a member that was kept from before the broker's start.
+            notify: whether the remaining members are notified.
         """
         info = self._groups.get(group)
         if info is None:
@@ -242,9 +252,9 @@ class ConsumerTable:
     # members from before a start
 
     def keep(self, kept: KeptGroup) -> None:
-        """Count the members that a group had before the start, until they come back or :meth:`drop_kept`.
+        """Register the members that a group had before the broker's start, until they reconnect or :meth:`drop_kept` is called.
 
-        They share the queues, and the group's pulls are served; but nothing is sent to them, because they have no connection.
+        Rebalancing clients count them, and the group's pulls are served. They have no connection, so they are not notified.
         """
         info = self._groups.get(kept.group_name)
         if info is None:
@@ -253,7 +263,7 @@ class ConsumerTable:
         self.registered.publish(kept.group_name, kept.subscriptions)
 
     def drop_kept(self) -> dict[str, list[str]]:
-        """Drop the members that did not come back, and tell the others of their groups; return their ids by group."""
+        """Remove the kept members that have not reconnected, and notify the others; return the removed ids, keyed by group."""
         dropped = {}
         for info in self:
             if info.kept:
@@ -267,7 +277,7 @@ class ConsumerTable:
     # client ids that several processes use
 
     def heard(self, group: str, channel: Channel) -> None:
-        """Note that a member is alive, because it asked something; it still has to send heartbeats."""
+        """Record that a member has just sent a request. It does not replace the heartbeat that keeps the member registered."""
         info = self._groups.get(group)
         member = info.members.get(channel) if info is not None else None
         if info is not None and member is not None:
@@ -275,11 +285,11 @@ class ConsumerTable:
             self._look_for_shared_id(info, member.client_id)
 
     def shared_ids(self) -> Iterator[tuple[str, str, tuple[str, ...]]]:
-        """Return each client id that several members of a group use: the group, the id, the addresses of its connections."""
+        """Return group, client id and connection addresses for each client id that several members of a group use."""
         return ((group, client_id, addresses) for (group, client_id), addresses in self._shared_ids.items())
 
     def _look_for_shared_id(self, info: ConsumerGroupInfo, client_id: str) -> None:
-        """Log once that several connections use a client id at the same time."""
+        """Log a warning if several connections use a client id at the same time, once for each set of addresses."""
         key = info.group_name, client_id
         addresses = info.addresses_of(client_id)
         if not addresses:
@@ -296,14 +306,14 @@ class ConsumerTable:
             )
 
     def close_channel(self, channel: Channel) -> list[str]:
-        """Remove a connection that closed from every group and notify the other members. Return the groups it was in."""
+        """Remove a closed connection from all groups and notify the other members; return the names of its groups."""
         groups = list(self._groups_of.get(channel, ()))
         for group in groups:
             self.unregister(group, channel)
         return groups
 
     def remove_expired(self) -> list[Channel]:
-        """Remove members that sent no heartbeat for 120 s. Returns their connections, which the caller closes."""
+        """Remove members that sent no heartbeat for 120 s; return their connections, which the caller shall close."""
         oldest_s = self._clock.monotonic_s() - EXPIRY_S
         expired = {
             channel
@@ -316,7 +326,7 @@ class ConsumerTable:
         return list(expired)
 
     def which_group_by_topic(self, topic: str) -> set[str]:
-        """Return the groups that are online and subscribe to a topic."""
+        """Return the names of the groups that are online and subscribe to a topic."""
         return {info.group_name for info in self._groups.values() if topic in info.subscriptions}
 
     def contradictory(self) -> Iterator[ConsumerGroupInfo]:
@@ -324,7 +334,7 @@ class ConsumerTable:
         return (self._groups[group] for group in self._told)
 
     def runtime_info(self) -> dict[str, str]:
-        """For request 28: groups whose members contradict each other, with the ids of those that differ from most."""
+        """Return the groups whose members contradict each other, with the ids of the deviating members, for request 28."""
         found = "; ".join(f"{group}: {', '.join(ids[:10])}" for group, ids in self._told.items())
         return {"contradictorySubscriptions": found} if found else {}
 

@@ -1,13 +1,13 @@
-"""Holds pulls that found nothing until a message comes (long polling; docs/internals/algorithms.md, Held pulls).
+"""Holds pulls that found no message until one arrives (long polling; docs/internals/algorithms.md, Held pulls).
 
-A pull is held under its topic and queue and let go when a message arrives that its filter may want, when its time is up, when
-the periodic check sees a message (it may have come between), or with its connection. Letting go means one call of ``resume``:
-the pull is then executed again, and never held a second time.
+Held pulls are keyed by topic and queue. A pull is resumed when a message arrives that its filter may accept, when its deadline
+passes, or when the periodic check finds messages in its queue. It is dropped when its connection closes. To resume a pull means
+to call its ``resume`` once: it then pulls again, and is not held a second time.
 
-A wait for any queue of a topic is held under :data:`ANY_QUEUE` in place of a queue.
+A wait for any queue of a topic has the queue id :data:`ANY_QUEUE`.
 
-Costs: an arrival in a queue at which no pull waits is one dictionary look-up. Deadlines sit in a heap whose dead entries are
-swept when they are the majority, so holding and letting go are O(log n).
+An arrival in a queue without held pulls costs one dictionary look-up. Deadlines are in a heap. Its entries of ended pulls are
+removed when they are the majority, so that to hold and to resume a pull is O(log n).
 """
 
 from __future__ import annotations
@@ -26,37 +26,37 @@ from flintmq.core.kernel.ports.processor import Request
 from flintmq.core.response_code import ResponseCode
 
 ANY_QUEUE: Final = -1
-"""The queue id of a wait for any queue of a topic."""
+"""Queue id of a wait for any queue of a topic."""
 HELD_BYTES: Final = 2_048
-"""A held pull whose texts are longer counts as several."""
+"""Bytes of request texts for which a held pull counts as one pull; a pull with longer texts counts as several."""
 Resume = Callable[["HeldPull"], object]
 
 
 class HeldPull(msgspec.Struct, eq=False):
-    """One pull that waits. Made by :meth:`PullRequestHoldService.hold`; compared by identity."""
+    """A pull that waits for a message. Made by :meth:`PullRequestHoldService.hold`; compared by identity."""
 
     topic: str
     queue_id: int
     queue_offset: int
     channel: Hashable | None
-    """What the pull is dropped with, and whose limit it counts against; None if it belongs to the broker itself."""
+    """Connection with which the pull is dropped and whose limit it counts against; None if a feature of the broker waits."""
     deadline_s: float
     message_filter: MessageFilter | None
     resume: Resume
     places: int = 1
-    """How many pulls it counts as, by its memory."""
+    """Number of pulls that it counts as, according to its memory."""
     is_held: bool = True
 
 
 class PullRequestHoldService:
-    """The pulls that wait. Loop thread.
+    """Keeps the pulls that wait for messages; RocketMQ's PullRequestHoldService. Loop thread.
 
     Args:
-        clock: its monotonic side decides deadlines.
-        max_queue_offset: ``(topic, queue_id)`` to the end of a queue, for the periodic check; of :data:`ANY_QUEUE` to the sum
-            over the topic's queues.
-        held_max: how many pulls are held at most.
-        held_per_connection_max: how many of one connection.
+        clock: its monotonic time is compared with deadlines.
+        max_queue_offset: returns the end of a queue for a topic and a queue id, for the periodic check. For :data:`ANY_QUEUE`
+            it returns the sum of the ends of the topic's queues.
+        held_max: limit of held pulls.
+        held_per_connection_max: limit of held pulls for each connection.
     """
 
     def __init__(
@@ -77,17 +77,18 @@ class PullRequestHoldService:
         self._sequence = 0
         self._count = 0
         self._any_count = 0
-        """How many wait for any queue of a topic."""
+        """Number of waits for any queue of a topic."""
         self._more_places = 0
-        """What large pulls count for beyond one each."""
+        """Sum of ``places - 1`` over all held pulls."""
         self._more_places_of: dict[Hashable, int] = {}
+        """Sum of ``places - 1`` over the held pulls of a connection, keyed by connection."""
 
     def __len__(self) -> int:
         return self._count
 
     @property
     def next_deadline_s(self) -> float | None:
-        """When, on the monotonic clock, the next pull runs out of time; None when none waits."""
+        """Monotonic time of the earliest deadline, in seconds; None if no pull is held."""
         self._drop_dead_deadlines()
         return self._deadlines[0][0] if self._deadlines else None
 
@@ -102,21 +103,23 @@ class PullRequestHoldService:
         message_filter: MessageFilter | None = None,
         places: int = 1,
     ) -> HeldPull:
-        """Keep a pull until something happens.
+        """Hold a pull until a message arrives or its time is up; return the held pull.
 
         Args:
-            queue_id: a queue, or :data:`ANY_QUEUE`.
-            queue_offset: the consumer's next offset; a message at it or beyond wakes the pull. For any queue: the sum of the
-                ends of the topic's queues, beyond which the periodic check wakes the pull.
-            channel: the pull is dropped with it, and counts against its limit; None: it counts against the limit of all alone.
-            timeout_ms: how long to wait at most.
-            resume: called once, with the pull, when the wait ends; not called when the connection closed.
-            message_filter: asked before an arrival wakes the pull.
-            places: how many pulls it counts as, because it takes so much more memory.
+            topic: the topic.
+            queue_id: the queue, or :data:`ANY_QUEUE`.
+            queue_offset: the consumer's next queue offset; a message at or after it resumes the pull. For :data:`ANY_QUEUE` it
+                is the sum of the ends of the topic's queues, and the periodic check resumes the pull when the sum has grown.
+            channel: the pull is dropped when this connection closes, and counts against its limit. With None, it counts only
+                against the limit of all pulls.
+            timeout_ms: longest time to wait.
+            resume: called once with the pull when the wait ends, except if the connection closed or the pull was canceled.
+            message_filter: only messages that it accepts resume the pull.
+            places: number of pulls that it counts as, according to its memory.
 
         Raises:
-            RefusedError: SYSTEM_BUSY; too many pulls wait already, of this connection or of all. (An answer that nothing was
-                found would make the client ask again at once, and for ever.)
+            RefusedError: SYSTEM_BUSY; too many pulls of the connection or of all connections are held. An answer without
+                messages instead would make the client pull again at once, without end.
         """
         of_channel = self._by_channel.get(channel) if channel is not None else None
         taken = self._count + self._more_places + places - 1
@@ -145,9 +148,9 @@ class PullRequestHoldService:
         return pull
 
     def arrived(self, batch: RecordBatch) -> int:
-        """Wake pulls that wait for any of the records just dispatched; return how many.
+        """Resume pulls that wait for a record of a dispatched batch; return their number.
 
-        Requests are made only of queues at which pulls wait.
+        Only records of queues with held pulls are decoded into requests.
         """
         held = self._held
         if not held:
@@ -169,11 +172,14 @@ class PullRequestHoldService:
         tags_code: int | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> int:
-        """Wake pulls of a queue whose end is now at an offset; return how many.
+        """Resume the pulls of a queue that wait for a queue offset below its new end; return their number.
 
         Args:
-            tags_code: of the record that arrived; None when it is unknown, which every filter lets pass.
-            properties: of the record, None likewise.
+            topic: the topic.
+            queue_id: the queue.
+            max_queue_offset: the queue's new end.
+            tags_code: tags code of the record that arrived; None if it is unknown, which every filter accepts.
+            properties: properties of the record; None if they are unknown, which every filter accepts.
         """
         pulls = self._held.get((topic, queue_id))
         return self._wake(pulls, max_queue_offset, tags_code, properties) if pulls else 0
@@ -193,7 +199,7 @@ class PullRequestHoldService:
         return self._resume(woken)
 
     def check(self) -> int:
-        """Wake, every 5 s, the pulls whose queue has grown, whatever their filter; return how many."""
+        """Resume the pulls whose queue has grown, without asking their filters; return their number. It is called every 5 s."""
         woken = 0
         for topic, queue_id in list(self._held):
             if (topic, queue_id) in self._held:
@@ -201,7 +207,7 @@ class PullRequestHoldService:
         return woken
 
     def expire(self) -> int:
-        """Let go the pulls whose time is up; return how many. Call it at :attr:`next_deadline_s` or every tick."""
+        """Resume the pulls whose deadline has passed; return their number. It is to be called at :attr:`next_deadline_s`."""
         now_s = self._clock.monotonic_s()
         expired = []
         while self._deadlines and self._deadlines[0][0] <= now_s:
@@ -211,13 +217,13 @@ class PullRequestHoldService:
         return self._resume(expired)
 
     def cancel(self, pull: HeldPull) -> None:
-        """Drop a pull without resuming it; do nothing if it is no longer held."""
+        """Drop a pull without resuming it. A pull that is no longer held is ignored."""
         if pull.is_held:
             self._remove(pull)
             self._drop_dead_deadlines()
 
     def close_channel(self, channel: Hashable) -> int:
-        """Drop the pulls of a connection that closed, without resuming them; return how many."""
+        """Drop the pulls of a closed connection without resuming them; return their number."""
         pulls = list(self._by_channel.get(channel, ()))
         for pull in pulls:
             self._remove(pull)
@@ -225,7 +231,7 @@ class PullRequestHoldService:
         return len(pulls)
 
     def release_all(self) -> int:
-        """Let go every pull (the broker stops); return how many."""
+        """Resume all held pulls because the broker stops; return their number."""
         return self._resume([pull for pulls in self._held.values() for pull in pulls])
 
     def _resume(self, pulls: list[HeldPull]) -> int:
@@ -266,7 +272,7 @@ class PullRequestHoldService:
 
 
 class _Waited:
-    """The queues at which pulls wait, those of topics included of which any queue does."""
+    """The queues with held pulls. It contains every queue of a topic with a wait for :data:`ANY_QUEUE`."""
 
     def __init__(self, held: Mapping[tuple[str, int], object]) -> None:
         self._held = held
@@ -277,11 +283,11 @@ class _Waited:
 
 
 def places_of(request: Request, subscription: str | None) -> int:
-    """Return how many held pulls a request counts as: all of it is kept, and its texts are as long as its sender likes.
+    """Return the number of held pulls that a request counts as, because its whole text stays in memory while it is held.
 
     Args:
-        request: the pull.
-        subscription: the expression that it brings; None for none.
+        request: the pull request.
+        subscription: filter expression of the pull; None if it has none.
     """
     kept_bytes = len(request.body) + len(subscription or "")
     if request.ext_fields is not None:

@@ -1,6 +1,6 @@
-"""Turns what a client sends into what is stored: checks, topic creation, properties, delay, dead letters.
+"""Turns sent messages into messages to append: checks, topic creation, properties, delay, dead letters.
 
-The same for messages that came over a socket and for those put in-process.
+Messages that came over a socket and messages that were put in the same process pass the same steps.
 
 See docs/internals/protocol.md, Send.
 """
@@ -44,24 +44,24 @@ if TYPE_CHECKING:
     from flintmq.core.broker.state import BrokerState
 
 _SHARED_MAX_CHARACTERS: Final = 512
-"""Longer ones are not remembered: clients decide about their length."""
+"""Longest property string of a batch that is cached. Clients choose the length, so longer ones are parsed each time."""
 _WAIT_TRUE: Final = "WAIT\x01true"
 _TRANSACTION_MARK: Final = b"TRAN_MSG\x01"
 _BODY_KEY: Final = "store.max_message_bytes (maxMessageSize)"
 
 
 class _Shared(msgspec.Struct, frozen=True, gc=False):
-    """The properties that all messages of a batch have."""
+    """The properties that all messages of a batch share."""
 
     stored: bytes
     properties: dict[str, str]
     wait: bool
-    """False when the sender does not wait for durability."""
+    """Whether the sender waits for durability."""
 
 
 @lru_cache(maxsize=1_024)
 def _shared(text: str, cluster: str) -> _Shared:
-    """Return the parts of the properties that a batch's messages share; those of one sender are the same in each batch."""
+    """Return the parsed shared properties of a batch. The result is cached because a sender's batches usually share them."""
     shared = string_to_properties(text)
     wait = shared.get(props.WAIT) != "false"
     shared["CLUSTER"] = cluster
@@ -96,22 +96,22 @@ class SendHeader(Protocol):
 
 
 class NewMessage(msgspec.Struct, frozen=True):
-    """What a sender says of one message that it has made: a :class:`SendHeader` that asks for nothing but to be stored."""
+    """A :class:`SendHeader` for a message that a feature or the embedding process makes, with defaults for a plain send."""
 
     topic: str
     queue_id: int = -1
-    """The queue; one below 0 means any."""
+    """Id of the queue; a negative id lets the broker choose."""
     properties: str = ""
-    """The properties as records have them: name, ``\\x01``, value, ``\\x02``, and so on."""
+    """Properties in the format of records: for each property its name, ``\\x01``, its value, ``\\x02``."""
     born_timestamp_ms: int = 0
-    """When it was made, in ms since 1970."""
+    """Time at which the message was made, in ms since 1970."""
     flag: int = 0
-    """A number of the sender's, which consumers get."""
+    """Number that the sender chooses; consumers get it with the message."""
     sys_flag: int = 0
     reconsume_times: int = 0
     max_reconsume_times: int | None = None
     default_topic: str = AUTO_CREATE_TOPIC
-    """The topic whose queues a new topic has."""
+    """Template from which the topic is created if it does not exist."""
     default_topic_queue_nums: int = 4
     unit_mode: bool = False
 
@@ -121,7 +121,7 @@ class Sender(Protocol):
 
     @property
     def packed_host(self) -> bytes:
-        """The address as records hold it."""
+        """Return the sender's address in the binary form that records contain."""
         ...
 
     @property
@@ -129,12 +129,12 @@ class Sender(Protocol):
 
 
 class MessageIntake:
-    """Turns sends into records-to-be. Loop thread.
+    """Turns sends into messages that can be appended. Loop thread.
 
     Args:
         state: the broker's tables and settings.
-        steps: what may redirect or refuse a message before it is stored.
-        choose: a queue below a number of queues.
+        steps: steps of plugins that may redirect or refuse a message before it is stored.
+        choose: returns a random queue id below a number of queues.
     """
 
     def __init__(self, state: BrokerState, steps: IntakeSteps, choose: Callable[[int], int] = chance.below) -> None:
@@ -149,7 +149,7 @@ class MessageIntake:
         self._tails = PropertyTails(self._stored, steps)
 
     def answered(self) -> None:
-        """Tell the services that follow messages that senders have their answers."""
+        """Notify the services that follow messages that the senders have received their answers."""
         if self._followers.all:
             self._followers.answered()
 
@@ -160,14 +160,17 @@ class MessageIntake:
         sender: Sender,
         version: int = sys.maxsize,
     ) -> MessageExtBrokerInner:
-        """Return one message, ready to be appended. A queue id below 0 means any.
+        """Return a message that is ready to be appended. If the header's queue id is negative, a queue is chosen.
 
         Args:
-            version: the sender's, as the ordinal of RocketMQ's ``MQVersion``; the default is newer than all.
+            header: the header of the send.
+            body: the message's body.
+            sender: the sender, whose address the record contains.
+            version: the sender's version, as the ordinal of RocketMQ's ``MQVersion``; the default is newer than all versions.
 
         Raises:
-            RefusedError: the message, its topic or its queue is not acceptable; see the reason id. An ordered topic takes none
-                while the broker's permission lacks write: other topics do, because their route says so to producers.
+            RefusedError: the message, its topic or its queue is not acceptable; see the reason id. If the broker's permission
+                lacks write, sends to ordered topics are refused here. Producers learn it from the route for other topics.
         """
         state = self._state
         topic, queue_id, properties_text = header.topic, header.queue_id, header.properties
@@ -213,7 +216,7 @@ class MessageIntake:
             about,
         )
         if about is not None:
-            return message  # it asks for nothing but to be stored
+            return message  # no step of a plugin applies to its properties
         if "TRAN_MSG" in taken_apart and "TRAN_MSG" not in steps.property_names:
             self._check_no_transaction(message)
         if not steps.property_names.isdisjoint(taken_apart) or topic.startswith(steps.topic_prefixes):
@@ -223,10 +226,11 @@ class MessageIntake:
         return message
 
     def batch(self, header: SendHeader, body: bytes, sender: Sender) -> MessageBatch:
-        """Return the members of a batch send, ready to be appended in one piece.
+        """Return the messages of a batch send, ready to be appended together.
 
         Raises:
-            RefusedError: as for :meth:`single`; MESSAGE_ILLEGAL for a body that cannot be taken apart, a delay, a transaction.
+            RefusedError: for the reasons in :meth:`single`; MESSAGE_ILLEGAL if the body is malformed or empty, or a message has
+                a delay or begins a transaction.
         """
         topic, queue_id, properties_text = header.topic, header.queue_id, header.properties
         sys_flag = header.sys_flag
@@ -269,7 +273,8 @@ class MessageIntake:
             may_wait(stored),
         )
         if batch.may_wait:
-            marked = [one for one in stored if _TRANSACTION_MARK in one]  # the mark may lie in a value as well
+            # A value may contain the mark as well, so the properties that contain it are parsed.
+            marked = [one for one in stored if _TRANSACTION_MARK in one]
             (asked,) = stored_values(marked, [props.TRANSACTION_PREPARED.encode()])
             if "true" in map(str.lower, asked) and header.reconsume_times <= 0:
                 raise illegal_message("batch.transaction", "a message that begins a transaction", body_max_bytes)
@@ -279,13 +284,13 @@ class MessageIntake:
     # parts
 
     def _new_topic(self, header: SendHeader, sender: Sender) -> TopicConfig:
-        """Create the topic of a send that is not in the table. Raises RefusedError when its name or the default topic
-        forbids it."""
+        """Return the topic of a send, created if it is not in the table. Raises RefusedError if its name is not allowed or no
+        template allows to create it."""
         topic, topics = header.topic, self._state.topics
         check_topic_name(topic)
         topics.check_not_forbidden(topic)
         flag = 0
-        if header.unit_mode:  # as RocketMQ's AbstractSendMessageProcessor.msgCheck: 311 to 313 list topics by it
+        if header.unit_mode:  # like RocketMQ's AbstractSendMessageProcessor.msgCheck; 311 to 313 list topics by it
             flag = UNIT_SUB_FLAG if topic.startswith(RETRY_PREFIX) else UNIT_FLAG
         config = topics.create_in_send(
             topic, header.default_topic, sender.remote_address, header.default_topic_queue_nums, flag
@@ -313,8 +318,10 @@ class MessageIntake:
         return self._choose(config.open_queue_nums) if config.open_queue_nums > 0 else config.queue_inside(0)
 
     def _stored(self, text: str, properties: dict[str, str]) -> str:
-        """Return the property string as stored: without WAIT, with CLUSTER (docs/internals/store-format.md,
-        Properties)."""
+        """Return the property string that the record contains: ``text`` without WAIT and with CLUSTER.
+
+        See docs/internals/store-format.md, Properties.
+        """
         if "CLUSTER" in properties or (
             "WAIT" in properties and (properties["WAIT"] != "true" or text.count("WAIT\x01") != 1)
         ):
@@ -329,7 +336,7 @@ class MessageIntake:
         return text + (self._cluster_entry if text[-1] == "\x02" else self._after_entry)
 
     def _check_no_transaction(self, message: MessageExtBrokerInner) -> None:
-        """Refuse a message that begins a transaction: nothing here would ever deliver it, or drop it."""
+        """Raise RefusedError if a message begins a transaction. Without the plugin it would never be delivered or dropped."""
         if message.properties[props.TRANSACTION_PREPARED].lower() == "true" and message.reconsume_times <= 0:
             raise RefusedError(
                 ResponseCode.NO_PERMISSION,

@@ -1,7 +1,7 @@
-"""How far each group has consumed each queue, in memory.
+"""Keeps the consumer offsets in memory: the queue offset at which each group continues in each queue.
 
-An offset is put as it comes, even when it goes back: that is how offsets are reset. Nothing here becomes a path, so names
-need no check, but they are counted; a topic has no ``@``, so ``topic@group`` can be taken apart again.
+An offset is stored even if it is lower than before, because that is how offsets are reset. Names are not checked, because none
+becomes a path, but the number of offsets is limited. A topic contains no ``@``, so ``topic@group`` can be split again.
 
 See docs/internals/algorithms.md, Groups and offsets.
 """
@@ -28,16 +28,16 @@ _TOPICS_OF_PIECE: Final = 200
 
 
 class _StoredOffsets(msgspec.Struct, rename="camel"):
-    """``consumerOffset.json``: ``topic@group`` → queue id → consumer offset (``ConsumerOffsetManager``)."""
+    """The content of ``consumerOffset.json``: consumer offsets keyed by ``topic@group`` and queue id."""
 
     offset_table: dict[str, dict[Int, Long]] = msgspec.field(default_factory=dict)
 
 
 class OffsetTable:
-    """Consumer offsets in memory. Loop thread.
+    """Consumer offsets in memory, keyed by topic, group and queue id. Loop thread.
 
     Args:
-        entries_max: how many offsets are kept at most.
+        entries_max: limit of offsets that clients commit.
     """
 
     def __init__(self, *, entries_max: int = 1_000_000) -> None:
@@ -45,7 +45,7 @@ class OffsetTable:
         self._entries = 0
         self._table: dict[str, dict[str, dict[int, int]]] = {}
         self._topics: dict[str, set[str]] = {}
-        """The topics that each group has offsets in."""
+        """Topics in which a group has offsets, keyed by group."""
         self._dirty = False
 
     def __len__(self) -> int:
@@ -53,14 +53,21 @@ class OffsetTable:
 
     @property
     def entries(self) -> int:
-        """Offsets that are kept: one for each queue of each group."""
+        """Number of offsets, one for each queue of each group."""
         return self._entries
 
     def commit(self, topic: str, group: str, queue_id: int, consumer_offset: int, client: str = "") -> None:
-        """Remember that the group continues at an offset. ``client`` is the sender of the offset, for the log.
+        """Store the consumer offset of a group in a queue.
+
+        Args:
+            topic: the topic.
+            group: the group.
+            queue_id: the queue.
+            consumer_offset: queue offset of the next message that the group shall get.
+            client: address of the sender, for the log.
 
         Raises:
-            RefusedError: SYSTEM_ERROR; the group is new to the queue, and too many offsets are kept already.
+            RefusedError: SYSTEM_ERROR; the group has no offset in the queue yet, and the table is full.
         """
         try:
             queues = self._table[topic][group]
@@ -87,14 +94,14 @@ class OffsetTable:
         self._dirty = True
 
     def put(self, topic: str, group: str, queue_id: int, consumer_offset: int) -> None:
-        """Set an offset of a group of the broker itself, without a limit and without a line in the log."""
+        """Store a consumer offset without the limit and without a line in the log, for groups of the broker itself."""
         queues = self._queues(topic, group)
         self._entries += queue_id not in queues
         queues[queue_id] = consumer_offset
         self._dirty = True
 
     def _queues(self, topic: str, group: str) -> dict[int, int]:
-        """Return the offsets of a group in a topic, made where there are none."""
+        """Return the offsets of a group in a topic, keyed by queue id. A missing entry is created."""
         groups = self._table.setdefault(topic, {})
         if group not in groups:
             self._topics.setdefault(group, set()).add(topic)
@@ -118,16 +125,13 @@ class OffsetTable:
             )
 
     def cut(self, max_queue_offset: Callable[[str, int], int]) -> int:
-        """Move every offset that lies behind its queue's end back to that end.
+        """Set every offset that is greater than its queue's end to that end; return the number of changed offsets.
 
-        A crash took the messages that were there. Messages that come now get their queue offsets again, and a group whose
-        offset stayed would pass them over. RocketMQ leaves the offsets where they are.
+        Such offsets remain if a crash lost messages. New messages get the queue offsets of the lost ones, and the group would
+        skip them. RocketMQ does not change these offsets.
 
         Args:
-            max_queue_offset: the end of a topic's queue.
-
-        Returns:
-            How many offsets were moved.
+            max_queue_offset: returns the end of a queue for a topic and a queue id.
         """
         moved = 0
         for topic, groups in self._table.items():
@@ -152,18 +156,18 @@ class OffsetTable:
         return moved
 
     def query(self, topic: str, group: str, queue_id: int) -> int:
-        """Return the stored offset, -1 when there is none."""
+        """Return the consumer offset of a group in a queue; -1 if none is stored."""
         try:
             return self._table[topic][group][queue_id]
         except KeyError:
             return -1
 
     def all(self) -> list[tuple[str, str, dict[int, int]]]:
-        """Return topic, group and the offsets by queue of every group in every topic; the offsets are the table's own."""
+        """Return topic, group and offsets, keyed by queue id, for each group in each topic. The offsets are not copied."""
         return [(topic, group, queues) for topic, groups in self._table.items() for group, queues in groups.items()]
 
     def query_all(self, topic: str, group: str) -> dict[int, int]:
-        """Return every queue's offset of a group in a topic; a copy."""
+        """Return a copy of the offsets of a group in a topic, keyed by queue id."""
         return dict(self._table.get(topic, {}).get(group, {}))
 
     def topics(self) -> list[str]:
@@ -171,15 +175,18 @@ class OffsetTable:
         return list(self._table)
 
     def which_topic_by_consumer(self, group: str) -> set[str]:
-        """Topics the group has offsets in."""
+        """Return the topics in which a group has offsets."""
         return set(self._topics.get(group, ()))
 
     def which_group_by_topic(self, topic: str) -> set[str]:
-        """Return the groups that have offsets in the topic."""
+        """Return the groups that have offsets in a topic."""
         return set(self._table.get(topic, ()))
 
     def min_offset_in_all_groups(self, topic: str, without_groups: frozenset[str] = frozenset()) -> dict[int, int]:
-        """Per queue the smallest offset of the topic's groups but these. Changes nothing (RocketMQ drops them)."""
+        """Return the smallest offset in each queue of a topic, keyed by queue id, without the offsets of some groups.
+
+        The table is not changed. RocketMQ's method deletes the offsets of these groups.
+        """
         smallest: dict[int, int] = {}
         for group, queues in self._table.get(topic, {}).items():
             if group not in without_groups:
@@ -188,10 +195,10 @@ class OffsetTable:
         return smallest
 
     def clone(self, source_group: str, target_group: str, topic: str) -> None:
-        """Give the target group the source group's offsets in a topic, where there are any.
+        """Replace the target group's offsets in a topic by a copy of the source group's, if the source group has any.
 
         Raises:
-            RefusedError: SYSTEM_ERROR; too many offsets are kept already.
+            RefusedError: SYSTEM_ERROR; the table has no room for the additional offsets.
         """
         groups = self._table.get(topic, {})
         queues = groups.get(source_group)
@@ -204,12 +211,12 @@ class OffsetTable:
             self._dirty = True
 
     def remove_group(self, group: str) -> None:
-        """Forget a group in every topic."""
+        """Remove the offsets of a group in every topic."""
         for topic in self.which_topic_by_consumer(group):
             self.remove(topic, group)
 
     def remove_topic(self, topic: str) -> None:
-        """Forget a topic for every group. Raises StoreError; nothing was removed then."""
+        """Remove the offsets of every group in a topic. Raises StoreError if the disk fails; nothing is removed then."""
         if topic in self._table:
             self._note(topic)
             groups = self._table.pop(topic)
@@ -219,7 +226,7 @@ class OffsetTable:
             self._dirty = True
 
     def remove_queue(self, topic: str, queue_id: int) -> None:
-        """Forget one queue for every group. Raises StoreError; nothing was removed then."""
+        """Remove the offsets of every group in a queue. Raises StoreError if the disk fails; nothing is removed then."""
         if topic in self._table:
             self._note(topic, queue_id=queue_id)
         for group, queues in list(self._table.get(topic, {}).items()):
@@ -230,7 +237,7 @@ class OffsetTable:
                     self.remove(topic, group)
 
     def remove(self, topic: str, group: str) -> None:
-        """Forget one group in one topic. Raises StoreError; nothing was removed then."""
+        """Remove the offsets of a group in a topic. Raises StoreError if the disk fails; nothing is removed then."""
         groups = self._table.get(topic, {})
         if group in groups:
             self._note(topic, group)
@@ -241,7 +248,7 @@ class OffsetTable:
                 del self._table[topic]
 
     def to_wire(self) -> dict[str, Any]:
-        """Return what 43 answers and the file holds."""
+        """Return the table in the form of ``consumerOffset.json`` and of the answer to GET_ALL_CONSUMER_OFFSET (43)."""
         return {
             "offsetTable": {
                 f"{topic}@{group}": dict(queues)
@@ -251,10 +258,12 @@ class OffsetTable:
         }
 
     def encoded(self, *, standard: bool) -> Iterator[bytes]:
-        """Return the same as a body, in pieces that take a fraction of a millisecond each; what changes meanwhile may be in it.
+        """Yield the table of :meth:`to_wire` as JSON, in pieces that take a fraction of a millisecond each.
+
+        Offsets that change between two pieces may be included.
 
         Args:
-            standard: numbers that are keys come in quotes, and nothing is beyond ASCII.
+            standard: whether numeric keys are quoted, as standard JSON requires, and characters outside ASCII are escaped.
         """
         yield b'{"offsetTable":{'
         comma = b""
@@ -267,10 +276,10 @@ class OffsetTable:
         yield b"}}"
 
     def replace(self, value: Mapping[str, Any]) -> None:
-        """Take over the file's table, or the master's on a slave; what that does not have is gone.
+        """Replace all offsets by those of the file or, on a slave, of the master.
 
         Raises:
-            JsonTypeError: a member is not of RocketMQ's type; nothing was changed.
+            JsonTypeError: a member does not have RocketMQ's type; nothing was changed.
         """
         table: dict[str, dict[str, dict[int, int]]] = {}
         topics: dict[str, set[str]] = {}
@@ -284,7 +293,7 @@ class OffsetTable:
         self._table, self._topics, self._entries, self._dirty = table, topics, entries, True
 
     def _note(self, topic: str, group: str | None = None, queue_id: int | None = None) -> None:
-        """Take note that offsets are going to be removed."""
+        """Journal that offsets are about to be removed; a subclass with a journal overrides it."""
 
 
 def _encoded(topic: str, group: str, queues: Mapping[int, int], *, standard: bool) -> bytes:

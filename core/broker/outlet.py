@@ -1,7 +1,7 @@
-"""The one way to read messages: checks, subscription and filter, the read itself, and the wait for what is not there yet.
+"""Reads messages for groups and features: checks, subscriptions and filters, the read, and the wait for new messages.
 
-The counterpart of :mod:`flintmq.core.broker.intake` and :mod:`flintmq.core.broker.sink`. Each protocol, the process that embeds
-the broker, and features read through it.
+Every protocol, every feature and the process that embeds the broker read through this module. Its counterparts for writes are
+:mod:`flintmq.core.broker.intake` and :mod:`flintmq.core.broker.sink`.
 
 See docs/internals/protocol.md, Pull.
 """
@@ -48,16 +48,18 @@ _CODES: Final = {
     GetMessageStatus.OFFSET_OVERFLOW_BADLY: _MOVED,
     GetMessageStatus.OFFSET_TOO_SMALL: _MOVED,
 }
-"""The other statuses are PULL_NOT_FOUND at the start of a queue, else PULL_OFFSET_MOVED."""
+"""Response codes, keyed by the status of a read. A status that is not listed becomes PULL_NOT_FOUND if the pull asked for
+queue offset 0, and PULL_OFFSET_MOVED otherwise."""
 _HOLD_MAX_MS: Final = 24 * 3600 * 1000
-"""No client asks for more than half a minute; a hostile one must not overflow the timer."""
+"""Longest time that a pull is held. Ordinary clients ask for at most 30 s; the limit keeps a hostile one from overflowing the
+timer."""
 _FILTERS_MAX: Final = 1024
 _MOVED_REPEAT_S: Final = 10.0
 _MOVED_REMEMBERED_MAX: Final = 1024
 
 
 class Peer(Protocol):
-    """Who pulls: a server's channel, or the process itself. Compared and hashed by identity."""
+    """The origin of a pull: a server's channel, or the process itself. Compared and hashed by identity."""
 
     @property
     def remote_address(self) -> str: ...
@@ -66,7 +68,7 @@ class Peer(Protocol):
 
 
 class Wanted(msgspec.Struct, frozen=True, gc=False):
-    """The messages of one queue that a group wants."""
+    """A pull: the group, the queue, the first message wanted, and limits and filters for the answer."""
 
     topic: str
     queue_id: int
@@ -75,33 +77,33 @@ class Wanted(msgspec.Struct, frozen=True, gc=False):
     group: str
     peer: Peer
     max_count: int = 32
-    """How many messages at most; the limits of one answer hold as well."""
+    """Limit of messages in the answer; the store's limits of an answer apply, too."""
     expression: str | None = SUB_ALL
-    """Which messages. None: those of the subscription that the group's members have registered."""
+    """Filter expression; None for the subscription that the group's members have registered."""
     expression_type: str | None = TAG
     """The type of the expression; None means TAG."""
     sub_version: int = 0
-    """The version of the subscription, in ms; a registered one that is older is refused."""
+    """Version of the subscription, in ms. The pull is refused if the registered subscription is older."""
     commit_offset: int | None = None
-    """The consumer offset that is stored with the pull; None for none."""
+    """Consumer offset to store with the pull; None to store none."""
 
 
 class _Pulled(msgspec.Struct, frozen=True):
     next_queue_offset: int
-    """Where the next pull begins."""
+    """Queue offset at which the next pull begins."""
     min_queue_offset: int
-    """The oldest message's offset."""
+    """Queue offset of the queue's oldest message."""
     max_queue_offset: int
-    """The offset that the queue's next message will have."""
+    """Queue offset that the queue's next message will have."""
     suggested_broker_id: int
-    """The broker to pull from next; 0 is the master."""
+    """Id of the broker to pull from next; 0 is the master."""
 
 
 class Found(_Pulled, frozen=True):
     """The messages that a pull found."""
 
     records: list[memoryview]
-    """Runs of whole records, in the order of the queue. They stay readable as long as they are referenced."""
+    """Views of one or more whole records each, in the order of the queue. They stay readable while they are referenced."""
     message_count: int
     size_bytes: int
     code: ClassVar[int] = 0
@@ -109,10 +111,10 @@ class Found(_Pulled, frozen=True):
     status: ClassVar[str] = GetMessageStatus.FOUND.value
 
     def messages(self) -> Iterator[Record]:
-        """Decode the messages one after the other.
+        """Yield the decoded messages in the order of the queue.
 
         Raises:
-            RecordError: one of them is damaged.
+            RecordError: a message is damaged.
         """
         for run in self.records:
             yield from decode_records(run)
@@ -122,17 +124,17 @@ class Empty(_Pulled, frozen=True):
     """The answer to a pull that found nothing."""
 
     code: int
-    """PULL_NOT_FOUND: nothing is there yet; PULL_RETRY_IMMEDIATELY: pull again from the next offset; PULL_OFFSET_MOVED: the
-    offset is outside the queue, the next one is inside."""
+    """PULL_NOT_FOUND if the queue has no message at the offset yet. PULL_RETRY_IMMEDIATELY if the group shall pull again from
+    the next offset. PULL_OFFSET_MOVED if the offset is outside the queue; the next offset is inside."""
     status: str
-    """RocketMQ's name of what the store found."""
+    """RocketMQ's name of the read's result, a value of :class:`GetMessageStatus`."""
     records: ClassVar[Sequence[memoryview]] = ()
     message_count: ClassVar[int] = 0
     size_bytes: ClassVar[int] = 0
 
     @property
     def may_wait(self) -> bool:
-        """Return whether the wait for the next message may be worth it: see :meth:`MessageOutlet.hold`."""
+        """Return whether the pull may be held until a message arrives, see :meth:`MessageOutlet.hold`."""
         return self.code == _NOT_FOUND
 
 
@@ -153,23 +155,25 @@ class MessageOutlet:
             held_max=state.config.pull.held_max,
             held_per_connection_max=state.config.pull.held_per_connection_max,
         )
-        """The pulls that wait for messages."""
+        """Pulls that wait for messages."""
 
     # for groups
 
     def pull(self, wanted: Wanted) -> Found | Empty:
-        """Read messages for a group: check that it may, filter by its subscription, count, and store the offset it brings.
+        """Return the messages of a queue that a group's subscription selects.
+
+        The pull is checked and counted, and the consumer offset that it brings is stored.
 
         Raises:
-            RefusedError: the broker, the group, the topic, the queue, the subscription or the expression does not allow it, in
-                this order; see the reason id.
+            RefusedError: a check failed. The broker, the group, the topic, the queue, the subscription and the expression are
+                checked in this order; see the reason id.
         """
         state = self._state
         config, clock = state.config, state.clock
         group = self._group(wanted.group)
         is_slave, by_slaves = not state.role.takes_writes, config.pull.slave_read
         if is_slave and not by_slaves and state.has_master():
-            # Refused to be read as a slave while the master lives. Nothing is skipped, as RocketMQ's answer would.
+            # A slave that is not to be read sends clients to its master. RocketMQ's answer would make them skip messages.
             return Empty(wanted.queue_offset, 0, 0, 0, _RETRY, GetMessageStatus.NO_MATCHED_MESSAGE.value)
         self._check_queue(wanted)
         topic, queue_id = wanted.topic, wanted.queue_id
@@ -198,17 +202,19 @@ class MessageOutlet:
         return pulled
 
     def hold(self, wanted: Wanted, timeout_ms: int, wake: Callable[[HeldPull], object], places: int = 1) -> HeldPull:
-        """Wait for a message of a queue that the group wants. Call it after the pull, before the loop does anything else.
+        """Hold a pull until its queue gets a message that the group wants.
+
+        Call it right after the pull, before the loop runs anything else.
 
         Args:
-            wanted: what :meth:`pull` found nothing of.
-            timeout_ms: how long to wait at most; without ``pull.long_polling`` the time of that setting counts.
-            wake: called once with what is returned, when a message has come or the time is up. It pulls again, without an
-                offset to commit. It is not called after the peer's connection was closed, or after :meth:`cancel`.
-            places: how many held pulls this one counts as, see :func:`~flintmq.core.broker.hold.places_of`.
+            wanted: the pull for which :meth:`pull` returned :class:`Empty`.
+            timeout_ms: longest time to wait. Without ``pull.long_polling``, ``pull.short_polling_ms`` applies instead.
+            wake: called once with the returned pull when a message has arrived or the time is up. It shall pull again, without
+                an offset to commit. It is not called after the peer's connection closed, or after :meth:`cancel`.
+            places: number of held pulls that this pull counts as, see :func:`~flintmq.core.broker.hold.places_of`.
 
         Raises:
-            RefusedError: SYSTEM_BUSY, too many pulls wait already; or as :meth:`pull` does.
+            RefusedError: SYSTEM_BUSY if too many pulls wait already. The errors of :meth:`pull` are raised, too.
         """
         pull = self._state.config.pull
         return self.held.hold(
@@ -231,32 +237,33 @@ class MessageOutlet:
         peer: Peer | None = None,
         message_filter: MessageFilter | None = None,
     ) -> HeldPull:
-        """Wait for a message of any queue of a topic; no offset moves. Call it after a read of the queues, before the loop does
-        anything else.
+        """Wait for a message of any queue of a topic. No offset is stored.
+
+        Call it right after the queues were read, before the loop runs anything else.
 
         Args:
             topic: the topic, which need not exist yet.
-            wake: called once with what is returned, when a message has come or the time is up.
-            timeout_ms: how long to wait at most.
-            peer: the wait ends with its connection, and counts against its limit; None for a feature of the broker.
-            message_filter: asked before a message wakes the wait.
+            wake: called once with the returned wait when a message has arrived or the time is up.
+            timeout_ms: longest time to wait.
+            peer: the wait ends with the peer's connection and counts against its limit; None for a feature of the broker.
+            message_filter: only messages that it accepts end the wait.
 
         Raises:
-            RefusedError: SYSTEM_BUSY; too many pulls wait already.
+            RefusedError: SYSTEM_BUSY if too many pulls wait already.
         """
         wait_ms = max(0, min(timeout_ms, _HOLD_MAX_MS))
         end = self._end(topic, ANY_QUEUE)
         return self.held.hold(topic, ANY_QUEUE, end, peer, wait_ms, wake, message_filter)
 
     def cancel(self, held: HeldPull) -> None:
-        """End a wait without waking it; do nothing if it has ended."""
+        """End a wait without calling its ``wake``. A wait that has ended is ignored."""
         self.held.cancel(held)
 
     def filter_of(self, subscription: SubscriptionData) -> MessageFilter | None:
-        """Return the filter of a subscription; None lets every message pass.
+        """Return the filter of a subscription; None if it accepts every message.
 
         Raises:
-            RefusedError: there is no filter of the type, or the expression does not parse.
+            RefusedError: no filter has the subscription's expression type, or the expression does not parse.
         """
         return self._filters.compiled(subscription)
 
@@ -265,7 +272,7 @@ class MessageOutlet:
     def read(
         self, topic: str, queue_id: int, queue_offset: int, count: int = 32, message_filter: MessageFilter | None = None
     ) -> Found | Empty:
-        """Read messages of a queue: nothing is checked, counted or committed. The queue need not exist."""
+        """Return messages of a queue without checks, counts or commits, for features. The queue need not exist."""
         result = self._state.store.reader.get_message(topic, queue_id, queue_offset, count, message_filter)
         if result.status is not GetMessageStatus.FOUND:
             return _empty(result, queue_offset, 0)
@@ -273,7 +280,7 @@ class MessageOutlet:
         return Found(next_offset, low, high, 0, result.slices, result.message_count, result.size_bytes)
 
     def message_at(self, commit_log_offset_bytes: int, size_bytes: int | None = None) -> Record | None:
-        """Return the message at a physical offset, or None if no whole record begins there, or one of another size."""
+        """Return the message at a physical offset. None if no whole record begins there, or its size is not ``size_bytes``."""
         return self._state.store.reader.message_at(commit_log_offset_bytes, size_bytes)
 
     def _end(self, topic: str, queue_id: int) -> int:
@@ -337,7 +344,7 @@ class MessageOutlet:
             )
 
     def _filter(self, wanted: Wanted, group: SubscriptionGroupConfig) -> MessageFilter | None:
-        """Return the filter of what is wanted; None lets everything pass."""
+        """Return the filter of a pull; None if it accepts every message."""
         expression, kind = wanted.expression, wanted.expression_type
         if expression is None:
             subscription = self._registered(wanted, group)
@@ -393,7 +400,7 @@ class SubscriptionFilters:
     """Compiles the expressions of subscriptions. Loop thread.
 
     Args:
-        state: has the factories of filters, and the service that backs filters with bit maps.
+        state: gives the factories of filters and the service that precomputes filters as bit maps.
     """
 
     def __init__(self, state: BrokerState) -> None:
@@ -402,13 +409,12 @@ class SubscriptionFilters:
         self._compiled: dict[tuple[str, str, frozenset[int]], MessageFilter] = {}
 
     def of(self, subscription: SubscriptionData, group: str) -> MessageFilter | None:
-        """Return the filter of a group's subscription, backed by bit maps where these are of the same expression.
+        """Return the filter of a group's subscription; None if it accepts every message.
 
-        Returns:
-            None if everything passes.
+        The filter reads precomputed bit maps if they were made for the same expression.
 
         Raises:
-            RefusedError: as for :meth:`compiled`.
+            RefusedError: for the same reasons as in :meth:`compiled`.
         """
         made = self.compiled(subscription)
         if made is None or subscription.is_tag_type:
@@ -419,15 +425,16 @@ class SubscriptionFilters:
         return backing.backed(subscription.topic, group, subscription.expression_type, made, subscription.sub_string)
 
     def compiled(self, subscription: SubscriptionData) -> MessageFilter | None:
-        """Return the filter of an expression; None if everything passes.
+        """Return the filter of a subscription's expression; None if it accepts every message.
 
         Raises:
-            RefusedError: the expression does not parse, there is no filter of its type, or that one is switched off.
+            RefusedError: the expression does not parse, no filter has its type, or the filter of its type is switched off.
         """
         kind, expression, codes = subscription.expression_type, subscription.sub_string, subscription.code_set
         if not codes and subscription.is_tag_type:
             return None
-        factory = self._factory(kind or TAG)  # each time: SQL92 may have been switched off since
+        # The factory is looked up even if the filter is cached, because SQL92 may have been switched off since.
+        factory = self._factory(kind or TAG)
         key = (kind, expression, codes)
         known = self._compiled.get(key)
         if known is not None:
@@ -437,7 +444,7 @@ class SubscriptionFilters:
         made = factory(expression, codes)
         if len(self._compiled) >= _FILTERS_MAX:
             self._compiled.clear()
-        if len(expression) <= FILTER_EXPRESSION_MAX_BYTES:  # a thousand as long as a header are too much
+        if len(expression) <= FILTER_EXPRESSION_MAX_BYTES:  # longer expressions would make the cache large
             self._compiled[key] = made
         return made
 
@@ -447,10 +454,10 @@ class SubscriptionFilters:
         return self._known_backing
 
     def _factory(self, expression_type: str) -> MessageFilterFactory:
-        """Return the factory of filters of a type: tags, SQL92 if it is switched on, or what a plugin registered.
+        """Return the factory of filters for an expression type: tags, SQL92 if it is switched on, or a plugin's type.
 
         Raises:
-            RefusedError: SQL92 is switched off, or no plugin registered the type.
+            RefusedError: SQL92 is switched off, or no plugin has registered the type.
         """
         filters = self._state.filters
         factory = filters.get(expression_type)
@@ -481,7 +488,7 @@ class SubscriptionFilters:
 
 
 class _OffsetMovedEvent(msgspec.Struct, rename="camel"):
-    """The body of a record in OFFSET_MOVED_EVENT, as RocketMQ writes it."""
+    """The body of a record in topic OFFSET_MOVED_EVENT; RocketMQ's OffsetMovedEvent."""
 
     consumer_group: str
     message_queue: MessageQueue
@@ -490,12 +497,12 @@ class _OffsetMovedEvent(msgspec.Struct, rename="camel"):
 
 
 class OffsetMovedEvents:
-    """Stores a record in OFFSET_MOVED_EVENT for each consumer that asked for what is not there. Loop thread.
+    """Stores a record in topic OFFSET_MOVED_EVENT for each pull from an offset outside its queue. Loop thread.
 
     See docs/internals/algorithms.md, Retention.
 
-    A client that asks again and again for the same wrong offset gets one record in ten seconds: with RocketMQ each of its
-    pulls makes the log grow (``compat: strict`` does so too).
+    If a client repeats the same wrong offset, one record is stored in ten seconds. RocketMQ stores one for every pull, so such
+    a client makes the log grow; ``compat: strict`` does the same.
     """
 
     def __init__(self, state: BrokerState) -> None:
@@ -503,7 +510,7 @@ class OffsetMovedEvents:
         self._last: OrderedDict[tuple[str, str, int], tuple[int, int, float]] = OrderedDict()
 
     def moved(self, wanted: Wanted, corrected: int) -> None:
-        """Note that a pull was answered with the queue offset ``corrected`` in place of the one it asked for."""
+        """Log and store that a pull was answered with the queue offset ``corrected`` instead of the offset it asked for."""
         state, group, topic, queue_id = self._state, wanted.group, wanted.topic, wanted.queue_id
         requested = wanted.queue_offset
         if state.config.store.compat == "safe" and self._is_repeat((group, topic, queue_id), requested, corrected):
@@ -523,7 +530,7 @@ class OffsetMovedEvents:
         event = msgspec.json.encode(_OffsetMovedEvent(group, queue, corrected, requested))
         try:
             state.sink.put([self._message(group, event)]).requests()
-        except RefusedError as error:  # the answer to the pull matters more than its trace
+        except RefusedError as error:  # the client shall get the answer to its pull even if no record can be stored
             log.warning("pull.move_not_recorded", "no record of it: %(error)s", error=error.remark)
 
     def _message(self, group: str, body: bytes) -> MessageExtBrokerInner:

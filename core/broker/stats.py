@@ -1,7 +1,7 @@
-"""What the broker counts (docs/internals/protocol.md, Runtime figures). Loop thread.
+"""Counts the messages and requests of a broker (docs/internals/protocol.md, Runtime figures). Loop thread.
 
-The hot paths add once per batch and topic, to plain integers; they are folded into the table of counters with a past when
-they are read. Nothing is formatted, and no key is built, per message.
+The send and pull paths add to plain integers, once per batch and topic. Reading the statistics adds these integers to the
+table of counters with history. No string is formatted and no key is built for a message.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ GROUP_GET_NUMS: Final = "GROUP_GET_NUMS"
 GROUP_GET_SIZE: Final = "GROUP_GET_SIZE"
 SNDBCK_PUT_NUMS: Final = "SNDBCK_PUT_NUMS"
 DEAD_LETTERS: Final = "DLQ_PUT_NUMS"
-"""Messages that became dead letters, by the topic that they came from and the group. RocketMQ has it in its metrics only."""
+"""Name of the counters of dead letters, keyed by the message's original topic and the group. RocketMQ counts them in its
+metrics only."""
 BROKER_PUT_NUMS: Final = "BROKER_PUT_NUMS"
 BROKER_GET_NUMS: Final = "BROKER_GET_NUMS"
 QUEUE_PUT_NUMS: Final = "QUEUE_PUT_NUMS"
@@ -31,11 +32,11 @@ QUEUE_GET_NUMS: Final = "QUEUE_GET_NUMS"
 QUEUE_GET_SIZE: Final = "QUEUE_GET_SIZE"
 
 SCHEDULE_CONSUMER: Final = "SCHEDULE_CONSUMER"
-"""The group under which deliveries of delayed messages are counted."""
+"""Name of the group for which deliveries of delayed messages are counted."""
 
 _EDGES_S: Final = (0.001, 0.01, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 10.0)
 _BOUNDS_MS: Final = (0.0, *(edge_s * 1000 for edge_s in _EDGES_S), 20_000.0)
-"""Where each of the spans below begins and, followed by the next, ends."""
+"""Bounds of the spans in ``_EDGE_NAMES``, in ms; span ``i`` lies between bounds ``i`` and ``i + 1``."""
 _EDGE_NAMES: Final = (
     "[<=0ms]",
     "[0~10ms]",
@@ -54,12 +55,12 @@ _EDGE_NAMES: Final = (
 
 
 class BrokerStats:
-    """Totals since the start, and the counters of 315 with their past.
+    """Totals since the start, and the counters with history that request 315 reads; RocketMQ's BrokerStatsManager.
 
     Args:
-        clock: stamps the start; the table's snapshots.
-        cluster: the key of what is counted for the whole broker.
-        counted_topics: topics of which puts are counted for each queue.
+        clock: gives the time of the start and of the table's snapshots.
+        cluster: name of the cluster, the key of counters for the whole broker.
+        counted_topics: topics for which sends are counted for each queue, too.
     """
 
     def __init__(
@@ -68,39 +69,41 @@ class BrokerStats:
         self._counted_topics = counted_topics
         self.boot_timestamp_ms = clock.now_ms()
         self.put_messages = 0
-        """Messages stored."""
+        """Messages stored since the start."""
         self.put_bytes = 0
-        """Their records' bytes."""
+        """Bytes of the records stored since the start."""
         self.put_failed = 0
-        """Messages refused after their request was understood."""
+        """Messages refused after their request had been decoded."""
         self.dropped = 0
-        """Messages that waited for a topic, and were dropped when they were due because it had been deleted."""
+        """Delayed messages that were dropped at their due time, because their topic had been deleted."""
         self.not_durable: dict[str, int] = {}
-        """Sends whose message is stored, but not kept as promised, by the reason that they were told."""
+        """Sends that were answered as stored, but not flushed or replicated in time; keyed by the reason in the answer."""
         self.faults = BrokerFaults(clock)
-        """What is refused through the broker's fault."""
+        """Requests that were refused because of a fault of the broker."""
         self.get_found = 0
-        """Pulls that found messages."""
+        """Pulls that returned messages."""
         self.get_missed = 0
-        """Pulls that found none."""
+        """Pulls that returned no message."""
         self.get_messages = 0
-        """Messages handed out."""
+        """Messages returned to pulls."""
         self.get_bytes = 0
         self._get_s = 0.0
         self.put_time_max_s = 0.0
-        """The longest append of a batch, with the wait for its durability where senders wait for it."""
+        """Longest time to append a batch, in seconds. It includes the wait for durability if the sender waits for it."""
         self.get_time_max_s = 0.0
-        """The longest reading of an answer to a pull."""
+        """Longest time to read the messages of a pull, in seconds."""
         self._cluster = cluster
         self._folded_put = 0
         self._folded_get = 0
         self._puts: dict[str, list[int]] = {}
-        """Topic → messages and bytes not folded yet; likewise below."""
+        """Stored messages and bytes that are not in :attr:`table` yet, keyed by topic."""
         self._queue_puts: dict[tuple[str, int], list[int]] = {}
+        """Stored messages and bytes that are not in :attr:`table` yet, keyed by topic and queue id."""
         self._gets: dict[tuple[int, str, str], list[float]] = {}
-        """(queue, topic, group) → messages, bytes, seconds, answers, where the next pull goes on."""
+        """Messages, bytes, seconds and pulls that are not in :attr:`table` yet, and the queue offset of the group's next pull;
+        keyed by queue id, topic and group."""
         self.figures: BatchFigures | None = None
-        """Counts more, per batch; None until :meth:`measure`."""
+        """Additional figures for each batch, which the plugin of metrics sets; None until :meth:`measure`."""
         self._put_times = [0] * len(_EDGE_NAMES)
         self._last_put_times: list[int] | None = None
         self.table = StatsTable(clock, self._fold)
@@ -111,9 +114,9 @@ class BrokerStats:
         """Count an append.
 
         Args:
-            records: what became of its messages.
-            took_s: how long it took.
-            messages: how many there are, where the caller knows; those of a batch are counted one by one.
+            records: the records and batches that were appended.
+            took_s: duration of the append, in seconds.
+            messages: number of messages in ``records``; None to count them here.
         """
         count = len(records)
         if count == 1:
@@ -151,26 +154,26 @@ class BrokerStats:
             self._stored_in_queues(records)
 
     def _counted(self, topics: Iterable[str]) -> dict[str, tuple[int, int]]:
-        """Return messages and bytes of topics that are not folded yet."""
+        """Return the messages and bytes of some topics that are not in the table yet, keyed by topic."""
         return {topic: (found[0], found[1]) if (found := self._puts.get(topic)) else (0, 0) for topic in set(topics)}
 
     def _note_sizes(self, before: Mapping[str, tuple[int, int]]) -> None:
-        """Count the sizes of what came since these figures were taken."""
+        """Count the sizes of the messages that were added since :meth:`_counted` returned ``before``."""
         for topic, (messages, size_bytes) in before.items():
             if self.figures is not None:
                 now_messages, now_bytes = self._puts[topic]
                 self.figures.sized(topic, now_messages - messages, now_bytes - size_bytes)
 
     def measure(self, figures: BatchFigures) -> None:
-        """Count more from now on, per batch."""
+        """Add every later batch and pull to ``figures``, too."""
         self.figures = figures
 
     def undelivered(self) -> None:
-        """Count a message that waited and can be delivered no more."""
+        """Count a delayed message that cannot be delivered, because its topic was deleted."""
         self.dropped += 1
 
     def missed(self) -> None:
-        """Count a pull that found nothing."""
+        """Count a pull that returned no message."""
         self.get_missed += 1
 
     def refused(self) -> None:
@@ -178,19 +181,26 @@ class BrokerStats:
         self.put_failed += 1
 
     def undurable(self, reason: str) -> None:
-        """Count a send whose message is stored, and whose answer says that it is not as durable as promised."""
+        """Count a send whose message is stored, but whose answer reports that it is not flushed or replicated.
+
+        Args:
+            reason: the key in :attr:`not_durable`.
+        """
         self.not_durable[reason] = self.not_durable.get(reason, 0) + 1
 
     def waited(self, took_s: float) -> None:
-        """Note how long an append and the wait for its durability took."""
+        """Record the duration of an append and of the wait for its durability, in seconds."""
         if self.figures is not None:
             self.figures.durable_s.add(took_s)
         if took_s > self.put_time_max_s:
             self.put_time_max_s = took_s
 
     def replicated(self, messages: int, size_bytes: int) -> None:
-        """Count records that a slave took over from its master: they are its messages and bytes put (request 28), and,
-        as in RocketMQ's ReputMessageService, of no topic's sends."""
+        """Count records that a slave received from its master.
+
+        They count as messages and bytes stored (request 28). Like in RocketMQ's ReputMessageService, they do not count as sends
+        of a topic.
+        """
         self.put_messages += messages
         self.put_bytes += size_bytes
         self._folded_put += messages
@@ -208,7 +218,7 @@ class BrokerStats:
             self._stored_in_queues(delayed)
 
     def _stored_in_queues(self, records: Sequence[AppendUnit]) -> None:
-        """Count puts by queue: RocketMQ does so for the queues of its delay levels only."""
+        """Count stored messages by queue. RocketMQ does this only for the queues of its delay levels."""
         for record in records:
             entry = self._queue_puts.setdefault((record.topic, record.queue_id), [0, 0])
             entry[0] += count_messages((record,))
@@ -224,7 +234,17 @@ class BrokerStats:
         took_s: float = 0.0,
         next_offset: int = 0,
     ) -> None:
-        """Count a pull that found something, and after which the group goes on at ``next_offset``."""
+        """Count a pull that returned messages.
+
+        Args:
+            topic: the topic.
+            group: the group that pulled.
+            queue_id: the queue.
+            messages: number of messages returned.
+            size_bytes: bytes of their records.
+            took_s: duration of the read, in seconds.
+            next_offset: queue offset of the group's next pull.
+        """
         self.get_found += 1
         self.get_messages += messages
         self.get_bytes += size_bytes
@@ -241,15 +261,16 @@ class BrokerStats:
         entry[4] = next_offset
 
     def found_pulls(self) -> tuple[int, float]:
-        """Return how many pulls found messages, and for how many seconds these were read."""
+        """Return the number of pulls that returned messages, and the total duration of their reads in seconds."""
         return self.get_found, self._get_s + sum([entry[2] for entry in self._gets.values()])
 
     def delivered(self, topic: str, queue_id: int, records: Sequence[AppendUnit]) -> None:
-        """Count messages that were due and have been put where they belong.
+        """Count delayed messages that were due and have been appended to their own topics.
 
         Args:
-            topic: where they waited, with ``queue_id``.
-            records: what became of them.
+            topic: the topic in which they waited.
+            queue_id: the queue in which they waited.
+            records: their records in their own topics.
         """
         count, size = count_messages(records), sum([record.message_size_bytes for record in records])
         add = self.table.add
@@ -261,46 +282,53 @@ class BrokerStats:
     # rare
 
     def sent_back(self, topic: str, group: str) -> None:
-        """Count a message that a group refused; ``topic`` is where it came from at first."""
+        """Count a message that a group sent back to be retried; ``topic`` is the message's original topic."""
         self.table.add(SNDBCK_PUT_NUMS, f"{topic}@{group}")
 
     def consume_tps(self, group: str, topic: str) -> float:
-        """Messages a second that a group was lately given of a topic."""
+        """Return the messages per second that a group has pulled of a topic in the last minute."""
         return self.table.tps(GROUP_GET_NUMS, f"{topic}@{group}")
 
     def forget_topic(self, topic: str) -> None:
-        """Its counters go with a topic."""
+        """Delete the counters of a topic."""
         self._fold()
         if self.figures is not None:
             self.figures.forget_topic(topic)
         self.table.forget_topic(topic)
 
     def forget_group(self, group: str) -> None:
-        """Its counters go with a group."""
+        """Delete the counters of a group."""
         self._fold()
         topics = self.table.forget_group(group)
         if self.figures is not None:
             self.figures.forget_group(group, topics)
 
     def sample(self) -> None:
-        """Take the table's snapshots; call it every ``SAMPLE_INTERVAL_S``."""
+        """Take the table's snapshots. The broker calls it every ``SAMPLE_INTERVAL_S`` seconds."""
         self.table.sample()
 
     def roll_put_times(self) -> None:
-        """End a minute of :meth:`put_times_text`."""
+        """Begin a new minute of append times. :meth:`put_times_text` then reports the minute that ended."""
         self._last_put_times, self._put_times = self._put_times, [0] * len(_EDGE_NAMES)
 
     def put_times_text(self) -> str:
-        """Return how many messages of the last whole minute took how long to append; ``null`` in the first, as in
-        RocketMQ."""
+        """Return the number of messages for each span of append time in the last whole minute, as RocketMQ formats it.
+
+        The text is ``null`` in the first minute, like in RocketMQ.
+        """
         if self._last_put_times is None:
             return "null"
         pairs = zip(_EDGE_NAMES, self._last_put_times, strict=True)
         return "".join(f"{name}:{count} " for name, count in pairs)
 
     def put_latency_ms(self, share: float) -> float:
-        """Return the time within which a share (0.99) of the last whole minute's messages were appended, estimated from
-        :meth:`put_times_text`'s spans; 0 in the first minute."""
+        """Return a quantile of the append times in the last whole minute, in ms; 0 in the first minute.
+
+        The value is interpolated in the spans of :meth:`put_times_text`.
+
+        Args:
+            share: the quantile, for example 0.99.
+        """
         counts = self._last_put_times or []
         wanted = sum(counts) * share
         for number, count in enumerate(counts):

@@ -1,4 +1,4 @@
-"""Counters with a past: the last minute, hour and day of each (request 315). Loop thread."""
+"""Counters with history: the last minute, hour and day of each counter (request 315). Loop thread."""
 
 from __future__ import annotations
 
@@ -16,25 +16,28 @@ from flintmq.core.log_events import event_log
 log = event_log("flintmq.broker")
 GROUP_GET_LATENCY: Final = "GROUP_GET_LATENCY"
 SAMPLE_INTERVAL_S: Final = 10.0
-"""How often :meth:`StatsTable.sample` wants to be called."""
+"""Interval at which :meth:`StatsTable.sample` is to be called."""
 _SERIES: Final = ((10.0, 7), (600.0, 7), (3600.0, 25))
-"""Seconds between snapshots and how many are kept: a minute, an hour, a day."""
+"""Series of snapshots for the last minute, hour and day: seconds between two snapshots, and number of snapshots kept."""
 
 
 class StatsSpan(msgspec.Struct, frozen=True):
-    """What was counted in a span of time."""
+    """The figures of a counter for a span of time; RocketMQ's StatsSnapshot."""
 
     sum: int
-    """The sum of values."""
+    """Sum of the values that were added."""
     tps: float
-    """The sum per second."""
+    """Sum per second."""
     avgpt: float
-    """The sum per addition."""
+    """Sum per addition."""
 
 
 class _Item:
-    """A counter. What it was at a snapshot is noted when it is added to for the first time after it: a counter that rests costs
-    nothing, and there may be several for each topic and group."""
+    """A counter with its values at the last snapshots.
+
+    The value at a snapshot is recorded at the first addition after that snapshot. A snapshot thus costs nothing for counters
+    that do not change; there may be several counters for each topic and group.
+    """
 
     __slots__ = ("born", "created_s", "marks", "seen", "times", "value")
 
@@ -43,13 +46,13 @@ class _Item:
         self.times = 0
         self.created_s = now_s
         self.born = self.seen = numbers
-        """The newest snapshot of each series at its creation, and at the last addition."""
+        """Number of each series' newest snapshot: ``born`` at the counter's creation, ``seen`` at its last addition."""
         self.marks: tuple[array[int], ...] = ()
-        """For each series the number of a snapshot, with the value and the times that it found; three numbers each. The
-        snapshots between two of them found the same as the later one, and those behind the last what there is now."""
+        """Recorded snapshots of each series, with three numbers each: number of the snapshot, value, additions. A snapshot
+        without a record has the values of the next recorded one, or the current values if none follows."""
 
     def roll(self, numbers: tuple[int, ...]) -> None:
-        """Note what the snapshots since the last addition have found."""
+        """Record the counter's values for the snapshots since the last addition; ``numbers`` are the newest snapshots."""
         self.marks = self.marks or tuple(array("q") for _ in _SERIES)
         for marks, seen, number, (_, kept) in zip(self.marks, self.seen, numbers, _SERIES, strict=True):
             if number != seen:
@@ -59,7 +62,7 @@ class _Item:
         self.seen = numbers
 
     def at(self, series: int, number: int) -> tuple[int, int]:
-        """Return the value and the times that a snapshot has found."""
+        """Return the value and the number of additions at a snapshot of a series."""
         marks = self.marks[series] if self.marks else ()
         for index in range(0, len(marks), 3):
             if marks[index] >= number:
@@ -68,16 +71,16 @@ class _Item:
 
 
 def _nothing() -> None:
-    """Do nothing: nothing waits to be counted."""
+    """Do nothing, for tables to which all counts are added at once."""
 
 
 class StatsTable:
-    """Counters by name and key. Loop thread; the caller's timer calls :meth:`sample` every 10 s.
+    """Counters keyed by name and key; RocketMQ's StatsItemSet. Loop thread; a timer calls :meth:`sample` every 10 s.
 
     Args:
-        clock: its monotonic side dates the snapshots.
-        fold: called before anything is looked at, so that what was gathered elsewhere is added by :meth:`add`.
-        count_max: so many counters there are at most; what would need another one is not counted.
+        clock: gives the monotonic time of snapshots.
+        fold: called before counters are read. It calls :meth:`add` for the counts that its owner has collected.
+        count_max: limit of counters. Additions that would need a further counter are ignored.
     """
 
     def __init__(self, clock: Clock, fold: Callable[[], None] = _nothing, *, count_max: int = COUNTERS_MAX) -> None:
@@ -87,24 +90,26 @@ class StatsTable:
         self._fold = fold
         self._count = 0
         self._items: dict[str, dict[tuple[str, str], _Item]] = {}
-        """By topic, then by name and key."""
+        """Counters, keyed by topic, then by name and key."""
         self._topics: dict[str, set[str]] = {}
-        """The topics in which something is counted for a group."""
+        """Topics with counters of a group, keyed by group."""
         now_s = clock.monotonic_s()
         self._times_s = tuple(deque((now_s,), kept) for _, kept in _SERIES)
-        """When the snapshots of each series were taken that are kept."""
+        """Monotonic times in seconds of the kept snapshots, for each series."""
         self._numbers: tuple[int, ...] = (1,) * len(_SERIES)
-        """How many were taken."""
+        """Number of snapshots taken since the start, for each series; also the number of its newest snapshot."""
 
     def __len__(self) -> int:
         return self._count
 
     def add(self, name: str, key: str, value: int = 1, times: int = 1) -> None:
-        """Count ``times`` additions that make ``value`` together.
+        """Add to a counter, which is created if it is missing.
 
         Args:
-            name: such as ``TOPIC_PUT_NUMS``.
-            key: such as the topic; parts are joined by ``@``.
+            name: name of the counter, for example ``TOPIC_PUT_NUMS``.
+            key: key of the counter, for example a topic. Several parts are joined by ``@``, the topic first.
+            value: value to add.
+            times: number of additions that ``value`` stands for.
         """
         item = self._find(name, key)
         if item is None:
@@ -140,7 +145,7 @@ class StatsTable:
         return item
 
     def sample(self) -> None:
-        """Take a snapshot of every counter that is due."""
+        """Take the snapshots that are due, of all counters together."""
         self._fold()
         now_s = self._clock.monotonic_s()
         numbers = []
@@ -152,7 +157,7 @@ class StatsTable:
         self._numbers = tuple(numbers)
 
     def rows(self) -> Iterator[tuple[str, str, int, float]]:
-        """Return name, key, sum since the start, and the last minute's sum per second of every counter."""
+        """Return name, key, sum since the start, and sum per second in the last minute, for each counter."""
         self._fold()
         return (
             (name, key, item.value, self._span(item, 0).tps)
@@ -161,13 +166,13 @@ class StatsTable:
         )
 
     def view(self, name: str, key: str) -> tuple[StatsSpan, StatsSpan, StatsSpan] | None:
-        """Return the last minute, hour and day; None when nothing was ever counted there."""
+        """Return the figures of a counter for the last minute, hour and day; None if there is no such counter."""
         self._fold()
         item = self._find(name, key)
         return (self._span(item, 0), self._span(item, 1), self._span(item, 2)) if item is not None else None
 
     def tps(self, name: str, key: str) -> float:
-        """Return the last minute's sum per second; 0 for what was never counted."""
+        """Return a counter's sum per second in the last minute; 0 if there is no such counter."""
         self._fold()
         item = self._find(name, key)
         return self._span(item, 0).tps if item is not None else 0.0
@@ -175,7 +180,7 @@ class StatsTable:
     def _span(self, item: _Item, series: int) -> StatsSpan:
         times_s, number = self._times_s[series], self._numbers[series]
         seen = min(number - item.born[series], len(times_s))
-        """The snapshots that are kept and that the counter was there for."""
+        """Number of kept snapshots that are younger than the counter."""
         if not seen:
             return StatsSpan(0, 0.0, 0.0)
         if seen < _SERIES[series][1]:
@@ -187,14 +192,14 @@ class StatsTable:
         return StatsSpan(value, value / max(times_s[-1] - first_s, 0.001), value / times if times else 0.0)
 
     def forget_topic(self, topic: str) -> None:
-        """Drop the counters of a topic, and of groups in it."""
+        """Remove the counters of a topic, and of all groups in the topic."""
         gone = self._items.pop(topic, {})
         for _name, key in gone:
             self._leave(_group_of(key), topic)
         self._less(len(gone))
 
     def forget_group(self, group: str) -> list[str]:
-        """Drop the counters of a group; return the topics that it had some in."""
+        """Remove the counters of a group; return the topics in which it had counters."""
         topics = sorted(self._topics.pop(group, ()))
         for topic in topics:
             items = self._items[topic]
@@ -219,12 +224,15 @@ class StatsTable:
 
 
 def _topic_of(name: str, key: str) -> str:
-    """Return the topic that something is counted for; latencies of a group have the queue's number before it."""
+    """Return the topic in a counter's key. It is the first part, except that keys of latencies begin with the queue id."""
     if name == GROUP_GET_LATENCY:
         key = key.partition("@")[2]
     return key.partition("@")[0]
 
 
 def _group_of(key: str) -> str:
-    """Return the last part of a key with several: that is a group, but for the queues of the delay levels."""
+    """Return the last part of a key that has several parts; empty for a single part.
+
+    The last part is a group, or a queue id for counters of delay levels.
+    """
     return key.rpartition("@")[2] if "@" in key else ""

@@ -1,4 +1,4 @@
-"""The broker's topics: the table, what is in it from the start, and topics made by sending.
+"""Keeps the broker's topics: the table of topics, the topics that exist from the start, and topics created by sends.
 
 See docs/internals/algorithms.md, Topics and groups.
 """
@@ -40,15 +40,19 @@ def boot_topics(
     trace_topic: str | None = None,
     features: Iterable[SystemTopic] = (),
 ) -> dict[str, TopicConfig]:
-    """Return the topics every broker has from its start, by name.
+    """Return the topics that every broker has from its start, keyed by name.
+
+    A template is a topic whose queues and permission a topic gets that is created by a send.
 
     Args:
-        cluster: the cluster's name, itself a topic (a template when ``cluster_topic``).
-        broker_name: the broker's name, itself a topic (a template when ``broker_topic``).
-        auto_create: has the template ``TBW102``.
-        default_queue_nums: queues of that template.
-        trace_topic: the topic of message traces; None without.
-        features: the topics that plugins registered.
+        cluster: name of the cluster, which is also the name of a topic.
+        broker_name: name of the broker, which is also the name of a topic.
+        auto_create: whether the template ``TBW102`` exists.
+        default_queue_nums: number of queues of ``TBW102``.
+        cluster_topic: whether the cluster's topic is a template.
+        broker_topic: whether the broker's topic is a template.
+        trace_topic: name of the topic of message traces; None for no such topic.
+        features: topics that plugins registered.
     """
     template = perm.READ_WRITE | perm.INHERIT
     made = TopicConfig.with_queues
@@ -69,16 +73,19 @@ def boot_topics(
 
 
 class TopicConfigManager(VersionedTable[TopicConfig]):
-    """The table of topics. Loop thread; a change is noted when the call returns, and survives a power cut once :meth:`durable`
-    has returned (:mod:`flintmq.core.io.config_manager`).
+    """The table of topics, which the whole broker uses. Loop thread.
+
+    A change is written when the call returns, and survives a power failure once :meth:`durable` has returned, see
+    :mod:`flintmq.core.io.config_manager`.
 
     Args:
         file: ``config/topics.json``, or None to keep the table in memory.
         clock: stamps the data version.
-        boot: what :func:`boot_topics` made; also the broker's own system topics.
-        auto_create: whether ``TBW102`` is a template (a table loaded from disk may hold it although this was switched off).
-        journal: notes what sending makes; None has the file written each time.
-        features: the topics that plugins registered.
+        boot: topics of :func:`boot_topics`, which are also system topics.
+        auto_create: whether ``TBW102`` is a template. A table loaded from disk may contain it although this is False.
+        count_max: limit of topics, beyond which only system topics are created.
+        journal: records topics that sends create; None to write the whole file each time.
+        features: topics that plugins registered.
     """
 
     _member = "topicConfigTable"
@@ -99,44 +106,50 @@ class TopicConfigManager(VersionedTable[TopicConfig]):
         self._auto_create = auto_create
         listed = {topic.name for topic in features if topic.is_listed}
         self.system_topics: frozenset[str] = reserved.SYSTEM_TOPICS | boot.keys() | listed
-        """Names that administration can neither create nor delete."""
+        """Names of topics that administrators can neither create nor delete."""
         closed = {topic.name for topic in features if not topic.clients_may_write}
         self.forbidden_topics: frozenset[str] = reserved.FORBIDDEN_TOPICS | closed
-        """Topics that no client may send to."""
+        """Names of topics that clients may not send to."""
         self.holding_topics = reserved.HOLDING_TOPICS | {topic.name for topic in features if topic.holds_messages}
-        """Topics where messages of clients wait under their ``REAL_TOPIC`` and ``REAL_QID``."""
+        """Names of topics in which clients' messages wait, with their target in the properties ``REAL_TOPIC`` and
+        ``REAL_QID``."""
         self.keeping_topics = frozenset(topic.name for topic in features if topic.keeps_queues)
-        """Topics of which a feature remembers queue offsets, so that their queues are kept."""
+        """Names of topics whose queues are never deleted, because a feature stores queue offsets of them."""
         self.learned: set[str] = set()
-        """A slave's: topics it has only seen messages of."""
+        """On a slave: names of topics that it knows only from replicated messages, not from the master's table."""
         self._gone: set[str] = set()
-        """Topics that the master's table lacks, although there are messages of them."""
+        """On a slave: names of topics that have replicated messages and are missing from the master's table."""
         self.widths = QueueWidths(self.select)
-        """The topics that have, or had, more queues than are read now."""
+        """Topics that have, or once had, more queues than consumers read now."""
         self._taken_over: DataVersion | None = None
         self._ordered: set[str] = {topic for topic, config in boot.items() if config.order}
-        """Topics that are marked as ordered, kept apart because each registration asks for them."""
+        """Names of ordered topics, kept apart because each registration with a name server asks for them."""
         self.changed: Event[[]] = Event()
-        """The table, or what clients may do with it, has changed: the broker registers again with its name servers."""
+        """Event published after the table or the broker's permission changed; the broker then registers again with its name
+        servers."""
 
     def select(self, topic: str) -> TopicConfig | None:
-        """Return the topic's configuration, or None."""
+        """Return the configuration of a topic; None if the topic does not exist."""
         return self._table.get(topic)
 
     def queue_inside(self, topic: str, queue_id: int) -> int:
-        """Return where the broker puts a message that is meant for a queue, which the topic may have lost meanwhile.
+        """Return the id of the queue that gets a message for ``queue_id``, which the topic may no longer have.
 
-        See :meth:`TopicConfig.queue_inside`, also for errors. A topic that is not in the table, and one where messages only
-        wait, take any queue.
+        :meth:`TopicConfig.queue_inside` chooses the queue, and raises the errors it describes. A topic that is not in the table
+        or in which messages only wait takes any queue id.
         """
         config = self._table.get(topic)
         return queue_id if config is None or topic in self.holding_topics else config.queue_inside(queue_id)
 
     def allow_auto_create(self, auto_create: bool, queue_nums: int) -> None:
-        """Switches the making of topics by sending on or off while running; ``queue_nums`` are the template's.
+        """Switch on or off that sends create topics, while the broker runs.
+
+        Args:
+            auto_create: whether sends create topics.
+            queue_nums: number of queues of the template ``TBW102``, if it has to be created.
 
         Raises:
-            StoreError: the disk refused; the table does not have the template.
+            StoreError: the template could not be written to disk. It is not in the table then.
         """
         self._auto_create = auto_create
         if auto_create and reserved.AUTO_CREATE_TOPIC not in self._table:
@@ -144,32 +157,32 @@ class TopicConfigManager(VersionedTable[TopicConfig]):
             self.put(TopicConfig.with_queues(reserved.AUTO_CREATE_TOPIC, queue_nums, template))
 
     def resize_template(self, queue_nums: int) -> None:
-        """Have topics that are made by sending get at most so many queues from now on.
+        """Set the largest number of queues that a topic gets if a send creates it from ``TBW102``.
 
         Raises:
-            StoreError: the disk refused; the table has the template, the file has not.
+            StoreError: the template could not be written to disk. The table in memory has the new number, the file does not.
         """
         template = self._table.get(reserved.AUTO_CREATE_TOPIC)
         if template is not None:
             self.put(replace(template, read_queue_nums=queue_nums, write_queue_nums=queue_nums))
 
     def permission_changed(self) -> None:
-        """Take note that the broker's own permission has changed, which it registers its topics with.
+        """Publish that the broker's own permission has changed, because the broker registers its topics with it.
 
         Raises:
-            StoreError: the disk refused the new version of the table; name servers learn it all the same.
+            StoreError: the new version of the table could not be written to disk. Name servers get it nevertheless.
         """
         self._change({})
 
     def is_system_topic(self, topic: str) -> bool:
-        """Return whether a topic is the broker's own: administration neither creates nor deletes it."""
+        """Return whether a topic is a system topic, which administrators can neither create nor delete."""
         return topic in self.system_topics or topic.startswith(names.SYSTEM_TOPIC_PREFIX)
 
     def check_not_forbidden(self, topic: str) -> None:
-        """Refuse sends to topics that only the broker writes to.
+        """Raise an error if only the broker itself may write to a topic.
 
         Raises:
-            RefusedError: NO_PERMISSION.
+            RefusedError: NO_PERMISSION; the topic is in :attr:`forbidden_topics`.
         """
         if topic in self.forbidden_topics:
             raise RefusedError(
@@ -184,17 +197,17 @@ class TopicConfigManager(VersionedTable[TopicConfig]):
         client_default_queue_nums: int,
         topic_sys_flag: int = 0,
     ) -> TopicConfig | None:
-        """Return the topic a message is sent to, made from a template when it does not exist yet.
+        """Return the configuration of the topic of a send. A topic that does not exist is created from a template.
 
         Args:
-            topic: a name that :func:`names.check_topic_name` let pass.
-            default_topic: the template the client asks for, usually ``TBW102``.
+            topic: a name that :func:`names.check_topic_name` has accepted.
+            default_topic: name of the template that the client asks for, usually ``TBW102``.
             remote_address: the sender's address, for the log.
-            client_default_queue_nums: how many queues the client would like.
-            topic_sys_flag: flags of a topic made here.
+            client_default_queue_nums: number of queues that the client asks for.
+            topic_sys_flag: flags of the topic if it is created.
 
         Returns:
-            None when the topic does not exist and must not be made: TOPIC_NOT_EXIST.
+            The configuration. None if the topic does not exist and may not be created; the client then gets TOPIC_NOT_EXIST.
         """
         existing = self._table.get(topic)
         if existing is not None:
@@ -231,13 +244,13 @@ class TopicConfigManager(VersionedTable[TopicConfig]):
         return perm.is_inherited(config.perm)
 
     def create_in_send_back(self, topic: str, queue_nums: int, topic_sys_flag: int = 0) -> TopicConfig:
-        """Return a retry, dead letter or other topic of the broker's own, made when it is missing."""
+        """Return the configuration of a retry, dead letter or other topic that the broker sends to, created if missing."""
         existing = self._table.get(topic)
         if existing is None:
             existing = TopicConfig.with_queues(topic, queue_nums, topic_sys_flag=topic_sys_flag)
             try:
                 self.put(existing)
-            except StoreError as error:  # a full disk shall not keep consumers from joining; the next writing has it
+            except StoreError as error:  # consumers must be able to join on a full disk; a later write saves the topic
                 _log.warning(
                     "topic.not_on_disk", "topic %(topic)s is not on disk yet: %(error)s", topic=topic, error=error
                 )
@@ -245,13 +258,15 @@ class TopicConfigManager(VersionedTable[TopicConfig]):
         return existing
 
     def learn(self, topic: str, queue_nums: int) -> bool:
-        """Note on a slave that there are messages of a topic; return whether that is news.
+        """Add a topic on a slave because the master sent messages of it; return whether the table was changed.
 
-        The master's table says more of it, and comes later or, when the master is lost now, never: what was acknowledged
-        must be found all the same. A topic that the master's table did not have the last time was deleted there.
+        The master's table of topics comes later than its messages, or never if the master fails now. Messages that the master
+        acknowledged must be readable nevertheless. A topic that was missing in the master's last table was deleted there, and
+        is not added.
 
         Args:
-            queue_nums: as many queues have been seen at least.
+            topic: name of the topic.
+            queue_nums: number of queues known from the messages; the topic may have more.
         """
         existing = self._table.get(topic)
         if topic in self._gone or (
@@ -275,7 +290,7 @@ class TopicConfigManager(VersionedTable[TopicConfig]):
         return True
 
     def delete(self, name: str) -> bool:
-        """Forget a topic; messages of its name that come later are of a new one."""
+        """Remove a topic and return whether it existed. Later messages with the same name belong to a new topic."""
         self.learned.discard(name)
         self._gone.discard(name)
         return super().delete(name)
@@ -294,12 +309,12 @@ class TopicConfigManager(VersionedTable[TopicConfig]):
         self.learned.clear()
 
     def put(self, config: TopicConfig) -> None:
-        """Add or replace a topic, note it and call the listener.
+        """Add or replace a topic, write the change and publish :attr:`changed`.
 
         Raises:
-            RefusedError: SYSTEM_ERROR; the number of queues is negative or beyond ``QUEUE_NUMS_MAX``, or there are too
-                many topics to make another (the broker's own are always made).
-            StoreError: the disk refused; nothing was changed.
+            RefusedError: SYSTEM_ERROR; the number of queues is negative or above ``QUEUE_NUMS_MAX``, or the table is full.
+                System topics are added to a full table, too.
+            StoreError: the change could not be written to disk; nothing was changed.
         """
         self._check(config)
         self._change({config.topic_name: config})
@@ -327,7 +342,7 @@ class TopicConfigManager(VersionedTable[TopicConfig]):
             )
 
     def update_order_topics(self, order_topics: Collection[str]) -> None:
-        """Mark exactly these topics as ordered: what the name server's ORDER_TOPIC_CONFIG says.
+        """Mark exactly these topics as ordered. They are the topics in the name server's ORDER_TOPIC_CONFIG.
 
         See docs/internals/algorithms.md, Topics and groups.
         """
@@ -354,11 +369,11 @@ class TopicConfigManager(VersionedTable[TopicConfig]):
             self._ordered.discard(topic)
 
     def registered(self, broker_permission: int = perm.READ_WRITE) -> Iterator[tuple[str, TopicConfig]]:
-        """Return what the broker registers of each topic, by name; changes that come later are not seen.
+        """Return pairs of a topic's name and the configuration that the broker registers. Later changes are not included.
 
         Args:
-            broker_permission: a broker that lacks read or write registers every topic with its own permission instead
-                (docs/internals/protocol.md, Registration).
+            broker_permission: the broker's permission. If it lacks read or write, every topic is registered with it instead of
+                the topic's permission (docs/internals/protocol.md, Registration).
         """
         every = zip(list(self._table), list(self._table.values()), strict=True)
         if broker_permission & perm.READ_WRITE == perm.READ_WRITE:
@@ -377,7 +392,7 @@ class TopicConfigManager(VersionedTable[TopicConfig]):
         )
 
     def encoded(self, broker_permission: int = perm.READ_WRITE) -> Iterator[bytes]:
-        """Return the table as a body, as a broker with a permission registers it; see :meth:`registered`."""
+        """Return pieces of a JSON body with the configurations of :meth:`registered` and the table's data version."""
         return self._encoded(self.data_version, self.registered(broker_permission))
 
     def _merge(self, value: Mapping[str, Any]) -> None:
