@@ -1,4 +1,4 @@
-"""Under which address a broker can be reached; without access control none but the loopback, unless the operator insists."""
+"""Finds the address under which clients reach a broker, and refuses to listen to other machines without access control."""
 
 from __future__ import annotations
 
@@ -22,8 +22,11 @@ EVERY_INTERFACE: Final = ("0.0.0.0", "::")
 
 
 def reachable_host(host: str) -> str:
-    """Return the address that clients get when a server listens on every address: one of this machine's that is not the
-    loopback."""
+    """Return the address that clients get for a server.
+
+    A host that means every interface becomes an IPv4 address of this machine, the loopback only if it has no other. Any other
+    host is returned unchanged.
+    """
     if host not in EVERY_INTERFACE:
         return host
     try:
@@ -35,7 +38,10 @@ def reachable_host(host: str) -> str:
 
 
 async def broker_address(listen: ListenSection, host: str, port: int) -> BrokerAddress:
-    """Return the address of a broker that listens on a host and port: clients get a name, records carry its address."""
+    """Return the address of a broker that listens on a host and port.
+
+    Clients get the advertised host, which may be a name. Records contain the IP address of that host.
+    """
     told = listen.advertised_host
     as_client = told == CLIENT and host in EVERY_INTERFACE
     if told is None or told == CLIENT:
@@ -50,10 +56,13 @@ async def broker_address(listen: ListenSection, host: str, port: int) -> BrokerA
 
 
 async def _ip_of(name: str) -> str | None:
-    """Return the address of a host; None, with a warning, where its name is not known here (outside a container it may be)."""
+    """Return the IP address of a host. If its name cannot be resolved here, log a warning and return None.
+
+    A name that is known only outside a container is such a case.
+    """
     with contextlib.suppress(ValueError):
         pack_ip(name)
-        return name  # as it stands: to ask the system would take a thread, and Python's tables of international names
+        return name  # An IP address needs no resolver, which would start a thread and load the tables of international names.
     try:
         found = await asyncio.get_running_loop().getaddrinfo(name, None, type=socket.SOCK_STREAM)
     except OSError as error:
@@ -70,11 +79,11 @@ async def _ip_of(name: str) -> str | None:
 _SECURITY_LOG: Final = event_log("flintmq.security")
 
 REMINDER_S: Final = 60.0
-"""How often an open door is mentioned."""
+"""Seconds between two warnings of a port that is open to other machines."""
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether only this machine reaches a host; False where its addresses cannot be found out."""
+    """Return whether all addresses of a host are loopback addresses; False if its name cannot be resolved."""
     if host == "127.0.0.1":
         return True
     try:
@@ -85,20 +94,21 @@ def is_loopback(host: str) -> bool:
 
 
 def check_exposure(host: str, *, host_key: str, acl_key: str, has_acl: bool, insecure: bool) -> bool:
-    """Refuse an address that other machines reach, unless requests must be signed or the operator insists.
+    """Check that a server does not listen to other machines without access control, unless ``listen.insecure`` allows it.
 
     Args:
         host: the address to listen at.
-        host_key: the setting it comes from.
-        acl_key: the setting that would switch access control on.
-        has_acl: whether it is on.
-        insecure: ``listen.insecure``.
+        host_key: the setting that the address comes from.
+        acl_key: the setting that switches access control on.
+        has_acl: whether access control is on.
+        insecure: the value of ``listen.insecure``.
 
     Returns:
-        True when the door is open and the operator insists: remind of it.
+        True if other machines reach the server without access control, which ``insecure`` allows. A warning is logged then, and
+        the caller repeats it every :data:`REMINDER_S` seconds.
 
     Raises:
-        ConfigError: the address is refused; says what to do.
+        ConfigError: other machines reach the address, and neither ``has_acl`` nor ``insecure`` is set.
     """
     if has_acl or is_loopback(host):
         return False
@@ -113,7 +123,7 @@ def check_exposure(host: str, *, host_key: str, acl_key: str, has_acl: bool, ins
 
 
 def remind(host: str) -> None:
-    """Log one line about a port that is open to other machines."""
+    """Log one warning that other machines reach a port without access control."""
     _SECURITY_LOG.warning(
         "broker.exposed",
         "listening at %(host)s without access control: anyone who reaches it may do everything (listen.insecure)",

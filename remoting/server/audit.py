@@ -1,7 +1,7 @@
 """The audit log: one line for each request that is declared as audited, with account, request, address and result.
 
-Lines go to the logger ``flintmq.audit``. They hold names and settings' keys, never bodies, signatures or secret keys, and
-every value is written as a quoted literal, so that no name can forge a line.
+Lines go to the logger ``flintmq.audit``. They contain names and keys of settings, never bodies, signatures or secret keys.
+Every value is written as a quoted literal, so that no name can forge a line.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _FIELDS_MAX: Final = 12
 
 
 def audited(handler: Handler) -> Handler:
-    """Return a handler that does the same and writes one line for each request, when its answer is known."""
+    """Return a handler that calls the given handler, and writes one line of the audit log for each request and its result."""
 
     def handle(request: Request) -> Awaitable[Response | None] | Response | None:
         try:
@@ -67,7 +67,7 @@ def _write(request: Request, result: str) -> None:
 
 
 def _settings_of(body: bytes) -> str:
-    """Return the names of settings that a request wants to change."""
+    """Return the keys of the settings in a request's body, joined by commas; ``malformed`` if the body cannot be read."""
     try:
         return ",".join(read_properties(body))
     except RefusedError:
@@ -75,7 +75,7 @@ def _settings_of(body: bytes) -> str:
 
 
 def name_of(code: int) -> str:
-    """Return a request code's name; ``CODE_<number>`` for one that has none."""
+    """Return RocketMQ's name of a request code; ``CODE_<number>`` if the code has no name."""
     try:
         return Code(code).name
     except ValueError:
@@ -83,11 +83,11 @@ def name_of(code: int) -> str:
 
 
 class RefusalAudit:
-    """Writes a line for each administrative act that an authenticator refused, up to a number a second. Loop thread.
+    """Writes a line of the audit log for each audited request that an authenticator refused. Loop thread.
 
     Args:
-        clock: tells the second.
-        lines_per_s: a sender that cannot sign must not fill the disk.
+        clock: used to count lines per second.
+        lines_per_s: limit of lines per second, so that a sender without a valid signature cannot fill the disk.
     """
 
     def __init__(self, clock: Clock, lines_per_s: int = 20) -> None:
@@ -106,13 +106,13 @@ class RefusalAudit:
 
 
 def audit(what: str, ext_fields: Mapping[str, str], address: str, result: str) -> None:
-    """Write one line.
+    """Write one line of the audit log.
 
     Args:
         what: the name of the request.
-        ext_fields: the request's fields, written without secrets.
-        address: where it came from.
-        result: ``ok``, or a code and the reason.
+        ext_fields: the request's fields; secrets among them are not written.
+        address: the sender's ``ip:port``.
+        result: ``ok``, or an answer's code and remark.
     """
     who = ext_fields.get(ACCESS_KEY)
     told = [name for name in sorted(ext_fields) if name not in _UNTOLD][:_FIELDS_MAX]

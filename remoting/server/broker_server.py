@@ -1,4 +1,7 @@
-"""The server of a broker as features and request processors see it: :class:`~flintmq.core.kernel.ports.server.ServerPort`."""
+"""The part of a broker's server that features and request processors use.
+
+It implements :class:`~flintmq.core.kernel.ports.server.ServerPort`.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +16,12 @@ if TYPE_CHECKING:
 
 
 class BrokerServer:
-    """One server, with the pools of its requests. Loop thread.
+    """The interface of a broker's server for features and request processors. Loop thread.
 
     Args:
         server: the sockets and the request table.
-        pool: returns the pool of a name.
-        authenticators: in force, in the order in which they are asked.
+        pool: returns the pool with a name.
+        authenticators: the broker's authenticators, in the order in which they are called.
     """
 
     __slots__ = (
@@ -39,17 +42,17 @@ class BrokerServer:
         self._server = server
         self.pool = pool
         self.authenticators = authenticators
-        # Bound once: the hot path calls them.
+        # The methods are bound once here, because the hot path calls them.
         self.at_turn_end = server.at_turn_end
         self.flush_soon = server.flush_soon
         self.must_wait = server.postponed.must_wait
         self.postpone = server.postponed.put
         self.latency: RequestLatency | None = None
-        """What counts how long requests take; None if nothing measures."""
+        """Counters of the latency of requests; None if nothing reads them."""
         self.answers_as_bytes = True
-        """Whether a processor may write encoded answers to a channel: no plugin's hook reads them. The broker sets it when
-        the hooks are made, before it listens."""
+        """Whether a processor may write encoded answers to a channel, which is the case if no plugin's hook reads answers.
+        The broker sets it when the hooks are made, before it listens."""
 
     def measure(self, latency: RequestLatency | None) -> None:
-        """Have the server and its processors count how long requests take; None ends that."""
+        """Have the server and its processors record the latency of requests in `latency`; None stops the recording."""
         self.latency = self._server.latency = latency

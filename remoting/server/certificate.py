@@ -1,6 +1,6 @@
-"""Reads when a certificate ends. The ``ssl`` module tells it only of certificates of peers that it has verified.
+"""Reads the time at which a certificate expires. The ``ssl`` module returns it only for certificates of verified peers.
 
-A certificate is a tree of ASN.1 values in DER, each a tag, a length and a content (X.690); what is needed lies near its
+A certificate is a tree of ASN.1 values in DER. Each value is a tag, a length and a content (X.690). The time stands near the
 beginning (RFC 5280, section 4.1)::
 
     Certificate
@@ -23,29 +23,33 @@ _VERSION: Final = 0xA0
 _UTC_TIME: Final = 0x17
 _GENERALIZED_TIME: Final = 0x18
 _BEFORE_VALIDITY: Final = 3
-"""Serial number, signature algorithm, issuer."""
+"""Number of values before the validity: serial number, signature algorithm and issuer, without the optional version."""
 
 
 def expires_ms(file: Path | str) -> int | None:
-    """Return when the first certificate of a PEM file ends that does so, in ms since 1970; None where none can be read.
+    """Return the earliest time at which a certificate of a PEM file expires, in ms since 1970; None if none can be read.
 
-    A file holds a certificate and those that vouch for it: with any of them ended, clients do not connect.
+    A file contains a certificate and the certificates that signed it. If one of them has expired, clients do not connect.
     """
     try:
         found = [
             not_after_ms(ssl.PEM_cert_to_DER_cert(pem))
             for pem in _PEM.findall(Path(file).read_text("ascii", "replace"))
         ]
-    except (OSError, ValueError, IndexError):  # OpenSSL has taken the file, so this is a form that it alone knows
+    except (
+        OSError,
+        ValueError,
+        IndexError,
+    ):  # OpenSSL has accepted the file, so only this module cannot read its form.
         return None
     return min(found, default=None)
 
 
 def not_after_ms(der: bytes) -> int:
-    """Return when a certificate ends, in ms since 1970.
+    """Return the time at which a certificate in DER expires, in ms since 1970.
 
     Raises:
-        ValueError, IndexError: it has not the form of a certificate.
+        ValueError, IndexError: the bytes are not a certificate.
     """
     (tag, certificate), *_ = _values(der)
     (inner_tag, inner), *_ = _values(certificate)
@@ -56,17 +60,17 @@ def not_after_ms(der: bytes) -> int:
     if tag not in (_UTC_TIME, _GENERALIZED_TIME):
         raise ValueError(f"a time has the tag {tag}")
     digits = text.decode("ascii")
-    if tag == _UTC_TIME:  # two digits of the year: 50 to 99 are of the last century
+    if tag == _UTC_TIME:  # The year has two digits, of which 50 to 99 mean 1950 to 1999.
         digits = f"{'19' if digits[:2] >= '50' else '20'}{digits}"
     return round(datetime.strptime(digits, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC).timestamp() * 1000)
 
 
 def _values(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Return tag and content of the values that follow one another."""
+    """Return the tag and content of each value in a sequence of values."""
     at = 0
     while at < len(data):
         tag, length, at = data[at], data[at + 1], at + 2
-        if length >= 0x80:  # then so many bytes hold the length
+        if length >= 0x80:  # The lower bits are the number of bytes of the length that follows.
             length, at = int.from_bytes(data[at : at + length - 0x80]), at + length - 0x80
         if at + length > len(data):
             raise ValueError("a value is longer than what holds it")

@@ -4,15 +4,15 @@ States and rules::
 
     FRESH ──first frame──► OPEN ──close()/peer/idle/bad frame──► CLOSED
 
-* What one read brings is cut into frames, decoded, and handed to the server as one batch.
-* Answers gather in the channel and leave in one write: at the end of the read that caused them, or with
+* The bytes of one read are split into frames and decoded. The server gets the requests of one read as one batch.
+* Answers are collected in the channel and sent in one write: at the end of the read that caused them, or by
   :meth:`ServerChannel.flush`.
-* A header that cannot be read is answered with what is wrong with it, and the connection stays.
-* Bytes that are not a frame close the connection, after an answer where they name the request that waits for one;
-frames before them in the same
-  read are lost with it.
-* A peer that does not read its answers is not read from, and is disconnected beyond ``SEND_BUFFER_MAX_BYTES``.
-* A peer with too many unanswered sends is not read from until half of them are answered.
+* A header that cannot be read is answered with the error. The connection stays open.
+* Bytes that are not a frame close the connection. If they contain the number of a request, it is answered first. Frames before
+  them in the same read are lost.
+* The channel stops reading from a peer that does not read its answers. It closes the connection if more than
+  ``SEND_BUFFER_MAX_BYTES`` wait for the peer.
+* The channel stops reading from a peer with too many unanswered requests, until half of them are answered.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ log = client_log("flintmq.remoting")
 
 _WRITE_HIGH_WATER_BYTES = 1024 * 1024
 _MUCH_BYTES = 1024 * 1024
-"""Connections that hold less are not accounted: all of them together hold 10 GB at most."""
+"""Buffered bytes from which a connection counts towards the limit of all connections."""
 
 
 class ServerChannel(asyncio.Protocol):
-    """A client's connection. Loop thread. Compared and hashed by identity."""
+    """The server's end of a client's connection. Loop thread. Compared and hashed by identity."""
 
     def __init__(self, server: RemotingServer) -> None:
         self._server = server
@@ -72,27 +72,27 @@ class ServerChannel(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._paused = 0
         self.unanswered = 0
-        """Requests whose answers are due later."""
+        """Number of requests that are read and not answered yet, and whose answers come later than the read."""
         self._full = False
         self._reading_stopped = False
         self._buffer_reported = False
         self._ending: LastWords | None = None
-        """Looks for the sender of the bytes that end the connection; no frames are read any more."""
+        """The reader of the bytes that end the connection; None while frames are read."""
         self.is_stalled = False
-        """Whether so much waits for the peer to read that it is answered no more until it does."""
+        """Whether so many bytes wait for the peer to read that its requests are not answered until it reads."""
         self.remote_address = "?"
         """``ip:port`` of the peer."""
         self.remote_host = "?"
         self.remote_port = 0
         self.packed_host = b"\0" * 8
-        """The peer's address as records hold it."""
+        """The peer's address in the form that records use."""
         self.local_host = ""
-        """The address that the peer connected to, and its port."""
+        """The local address that the peer connected to."""
         self.local_port = 0
         self.active_s = self.read_s = server.clock.monotonic_s()
         self.has_spoken = False
         self.partial_since_s: float | None = None
-        """When the first bytes of the incomplete frame arrived; None without one."""
+        """Monotonic time in seconds at which the incomplete frame's first bytes arrived; None if no frame is incomplete."""
 
     # asyncio.Protocol
 
@@ -134,12 +134,12 @@ class ServerChannel(asyncio.Protocol):
         if not pending_bytes:
             self.partial_since_s = None
         elif frames or self.partial_since_s is None:
-            self.partial_since_s = self.active_s  # another frame than the one before
+            self.partial_since_s = self.active_s  # The incomplete frame began with this read.
         if self._out:
             self.flush()
 
     def take(self, frames: list[bytes]) -> None:
-        """Decode frames and hand the requests in them to the server, as one batch."""
+        """Decode frames and pass their requests to the server as one batch."""
         server = self._server
         keep = server.keeps_ext_fields
         requests: list[Request] = []
@@ -150,7 +150,7 @@ class ServerChannel(asyncio.Protocol):
                 known = what_is_known(frame)
                 if known is None and begins_no_object(frame):
                     server.connections.failed(self, error)
-                    self.close(str(error))  # as RocketMQ does: no client waits for an answer
+                    self.close(str(error))  # No client waits for an answer; RocketMQ closes the connection, too.
                     return
                 self._refuse_frame(error, known or Known(0, 0, JSON))
             except FrameError as error:
@@ -166,7 +166,7 @@ class ServerChannel(asyncio.Protocol):
             server.process(requests)
 
     def _refuse_frame(self, error: FrameError, asked: Known) -> None:
-        """Answer a frame that cannot be read with what is wrong with it, unless it is an answer or wants none."""
+        """Answer a frame that cannot be read with the error, unless the frame is an answer or a one-way request."""
         log.info(
             "connection.unreadable",
             "%(client)s sent a frame that cannot be read: %(error)s",
@@ -178,9 +178,9 @@ class ServerChannel(asyncio.Protocol):
             self.flush()
 
     def _end_after(self, error: FrameError) -> None:
-        """Close the connection of a peer whose bytes are not frames, after an answer where they say which request they began.
+        """Close the connection of a peer whose bytes are not frames. If they contain the number of a request, answer it first.
 
-        Further bytes are dropped for a while, because the answer would be lost if the connection were reset at once.
+        Further bytes are dropped for ``ENDING_S`` seconds, because an immediate reset of the connection would lose the answer.
         """
         self._server.connections.failed(self, error)
         if not may_begin_a_header(error.rest):
@@ -213,11 +213,15 @@ class ServerChannel(asyncio.Protocol):
 
     @property
     def is_open(self) -> bool:
-        """Return False once the connection is closed or closing."""
+        """Return whether the connection is neither closed nor closing."""
         return self._transport is not None and self._ending is None and not self._transport.is_closing()
 
     def close(self, reason: str = "") -> None:
-        """Close the connection; unsent answers are dropped when a reason says that the peer misbehaved."""
+        """Close the connection. Unsent answers are sent first if there is no reason, and dropped if there is one.
+
+        Args:
+            reason: the peer's misbehavior, for the log.
+        """
         transport = self._transport
         if transport is None or transport.is_closing():
             return
@@ -230,38 +234,38 @@ class ServerChannel(asyncio.Protocol):
             transport.close()
 
     def abort(self) -> None:
-        """Cut the connection, also one that is closing and still waits for its peer to read."""
+        """Close the connection at once and drop its unsent answers, even if it is closing already."""
         if self._transport is not None:
             self._transport.abort()
 
     def stop_reading(self) -> None:
-        """Take no more requests, and no more answers of the client; answers that are due still leave."""
+        """Read no more requests and answers from the client. Answers to its requests are still sent."""
         if not self._reading_stopped:
             self._reading_stopped = True
             self.hold_reading()
             self._questions.fail("the server stops")
 
     def hold_reading(self) -> None:
-        """Read nothing more until :meth:`release_reading` was called as often."""
+        """Stop reading until :meth:`release_reading` has been called as often as this method."""
         self._paused += 1
         if self._paused == 1 and self.is_open and self._transport is not None:
             self._transport.pause_reading()
 
     def release_reading(self) -> None:
-        """Take back one :meth:`hold_reading`."""
+        """Undo one call of :meth:`hold_reading`; the last one resumes the reading."""
         self._paused -= 1
         if self._paused == 0 and self.is_open and self._transport is not None:
             self._transport.resume_reading()
 
     def took(self, count: int) -> None:
-        """Count requests whose answers are due later; too many stop the reading."""
+        """Count requests that are answered later. Above ``IN_FLIGHT_PER_CONNECTION`` of them the channel stops reading."""
         self.unanswered += count
         if self.unanswered > IN_FLIGHT_PER_CONNECTION and not self._full:
             self._full = True
             self.hold_reading()
 
     def gave(self, count: int) -> None:
-        """Count answers to those requests; reading goes on when half of what stopped it is answered."""
+        """Count answers to the requests of :meth:`took`. Reading resumes at half of ``IN_FLIGHT_PER_CONNECTION``."""
         self.unanswered -= count
         if self._full and self.unanswered <= IN_FLIGHT_PER_CONNECTION // 2:
             self._full = False
@@ -270,17 +274,17 @@ class ServerChannel(asyncio.Protocol):
     # answers
 
     def write(self, data: bytes | memoryview) -> None:
-        """Gather bytes for the next :meth:`flush`; drop them when the connection is closed."""
+        """Collect bytes for the next :meth:`flush`, or drop them if the connection is closed."""
         if self._transport is not None:
             self._out.append(data)
 
     def write_all(self, pieces: Sequence[bytes | memoryview]) -> None:
-        """Gather several pieces for the next :meth:`flush`."""
+        """Collect several pieces of bytes for the next :meth:`flush`, or drop them if the connection is closed."""
         if self._transport is not None:
             self._out += pieces
 
     def flush(self) -> None:
-        """Hand everything gathered to the transport in one write."""
+        """Write all collected bytes to the transport in one call."""
         out, self._out = self._out, []
         transport = self._transport
         if transport is None or transport.is_closing() or not out:
@@ -297,7 +301,7 @@ class ServerChannel(asyncio.Protocol):
             self._report_buffered(self._decoder.pending_bytes)
 
     def _report_buffered(self, pending_bytes: int) -> None:
-        """Report to the server what is buffered for this peer, where that is much, and when it no longer is."""
+        """Report the bytes buffered for this peer to the server if they exceed ``_MUCH_BYTES``, and 0 once they do not."""
         transport = self._transport
         held_bytes = pending_bytes + (transport.get_write_buffer_size() if transport is not None else 0)
         self._buffer_reported = held_bytes > _MUCH_BYTES
@@ -307,7 +311,7 @@ class ServerChannel(asyncio.Protocol):
         """Answer a request, unless it is one-way.
 
         Raises:
-            TypeError: the answer is not a ``Response``, or something in it has a wrong type; nothing is sent.
+            TypeError: the answer is not a ``Response``, or one of its fields has a wrong type. Nothing is sent.
         """
         wrong = wrong_response(answer)
         if wrong:
@@ -326,14 +330,14 @@ class ServerChannel(asyncio.Protocol):
             self.write(encode_command(command))
 
     def refuse(self, to: Request, error: RefusedError) -> None:
-        """Answer with a refusal's code and remark."""
+        """Answer a request with the code and remark of a refusal, and count the refusal."""
         self._server.refused(error.reason)
         self.respond(to, Response(error.code, error.remark))
 
     # requests to the client
 
     def send_oneway(self, code: int, header: Mapping[str, str], body: bytes = b"") -> None:
-        """Send a request that has no answer; it leaves in the next iteration of the loop."""
+        """Send the client a one-way request in the next iteration of the loop."""
         self.write(encode_command(request(code, header, body, oneway=True, language="JAVA")))
         self._server.flush_soon(self)
 
@@ -341,7 +345,7 @@ class ServerChannel(asyncio.Protocol):
         """Send the client a request and wait for its answer.
 
         Raises:
-            RemotingTimeoutError: none came in time.
+            RemotingTimeoutError: no answer came in time.
             RemotingError: the connection is closed.
         """
         if not self.is_open or self._reading_stopped:
@@ -357,14 +361,14 @@ class ServerChannel(asyncio.Protocol):
 
 
 def _reset_if_killed(transport: asyncio.Transport | None, is_wanted: bool) -> None:
-    """Have the kernel reset a connection if this process is killed: a lingering time of 0.
+    """Set whether the kernel resets a connection if this process is killed, which a lingering time of 0 does.
 
-    Java's clients up to 4.9 notice a reset, and ask again within 3 s; at a mere end of the stream the requests that are under
-    way, which all held pulls are, fail only after their timeout of 30 s (``NettyRemotingClient.failFast``).
+    RocketMQ's Java clients up to 4.9 notice a reset, and repeat their requests within 3 s. At a mere end of the stream, their
+    open requests, held pulls included, fail only after the timeout of 30 s (``NettyRemotingClient.failFast``).
     """
     sock = transport.get_extra_info("socket") if transport is not None else None
     if sock is not None and sock.family != socket.AF_UNIX:
-        with contextlib.suppress(OSError):  # it has ended already
+        with contextlib.suppress(OSError):  # The connection has ended already.
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", is_wanted, 0))
 
 
@@ -373,11 +377,11 @@ def _address(host: str, port: int) -> str:
 
 
 class LastWords:
-    """The beginning of the bytes that end a connection. Loop thread.
+    """The first bytes after the last good frame of a connection, searched for the request to answer. Loop thread.
 
     Args:
-        error: what was wrong with them; its ``rest`` is what is known of them so far.
-        refuse: answers the sender, once it is known which request the bytes began.
+        error: the error in the bytes. Its ``rest`` has the bytes that have arrived.
+        refuse: answers the request, called once its number is found in the bytes.
     """
 
     def __init__(self, error: FrameError, refuse: Callable[[FrameError, Known], None]) -> None:
@@ -385,7 +389,7 @@ class LastWords:
         self._refuse = refuse
 
     def add(self, data: bytes) -> None:
-        """Look at more bytes; refuse the request as soon as they say which it is."""
+        """Add bytes that have arrived, and refuse the request as soon as its number is found in them."""
         error = self._error
         if error is None:
             return

@@ -1,4 +1,4 @@
-"""The connections of one server: how many there may be, how much is held for them, and which of them are closed for silence."""
+"""The open connections of one server: limits of their number and of their buffers, and the closing of idle ones."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from flintmq.remoting.server.request_gate import ServerHooks
 
 
 class ConnectionLimits(msgspec.Struct, frozen=True):
-    """What one server grants all its connections together."""
+    """Limits of all connections of one server together."""
 
     connections: int
-    """Further ones are closed at once (``listen.max_connections``)."""
+    """Number of connections; further ones are closed at once (``listen.max_connections``)."""
     connections_per_address: int
-    """Further ones of one address are closed at once (``listen.max_connections_per_address``)."""
+    """Number of connections from one address; further ones are closed at once (``listen.max_connections_per_address``)."""
     buffered_bytes: int
-    """Incomplete frames and unsent answers of all connections (``listen.max_buffered_bytes``)."""
+    """Bytes of incomplete frames and unsent answers of all connections (``listen.max_buffered_bytes``)."""
 
 
 class Connections:
     """The open connections of one server. Loop thread.
 
     Args:
-        limits: what all of them may take.
-        idle_timeout_ms: a connection without a byte either way for so long is closed. May change while running.
+        limits: limits of all connections together.
+        idle_timeout_ms: time after which a connection is closed if no byte is received or sent. It may change while running.
         on_closed: called with each connection that has ended.
     """
 
@@ -39,23 +39,23 @@ class Connections:
         self.idle_timeout_ms = idle_timeout_ms
         self.channels: set[ServerChannel] = set()
         self.of_address: Counter[str] = Counter()
-        """How many there are of each address."""
+        """Number of open connections, keyed by the host of the peer."""
         self.buffered_bytes = 0
-        """What is held for all of them, as far as one holds much."""
+        """Bytes buffered by those connections that reported them with :meth:`holds`, which connections with little do not."""
         self._limits = limits
         self._on_closed = on_closed
         self._buffered: dict[ServerChannel, int] = {}
         self._hooks = ServerHooks()
         self._announced: set[ServerChannel] = set()
-        """Those that ``hooks.connected`` was called with; kept only where a hook wants to know of their end."""
+        """Connections that the hooks ``connected`` were called with; empty if there are no hooks for connections."""
         self._all_closed: asyncio.Future[None] | None = None
 
     def hook(self, hooks: ServerHooks) -> None:
-        """Call a plugin's hooks with what happens to connections from now on."""
+        """Set the hooks of plugins to call when connections open, close, fail or are idle."""
         self._hooks = hooks
 
     def opened(self, channel: ServerChannel) -> str:
-        """Take a new connection; return why it must be closed again, or nothing."""
+        """Add a new connection. Return the reason if it exceeds a limit and must be closed, else an empty string."""
         self.channels.add(channel)
         self.of_address[channel.remote_host] += 1
         if len(self.channels) > self._limits.connections:
@@ -69,11 +69,15 @@ class Connections:
         return ""
 
     def has_room(self, silent: int) -> bool:
-        """Return whether one more connection may come, beside so many that are accepted and have not said anything yet."""
+        """Return whether one more connection may be accepted.
+
+        Args:
+            silent: number of connections that are accepted, have sent nothing yet, and are not added with :meth:`opened`.
+        """
         return len(self.channels) + silent < self._limits.connections
 
     def holds(self, channel: ServerChannel, size_bytes: int) -> None:
-        """Account the buffered bytes of a connection; beyond the limit close the connection that holds most."""
+        """Record the buffered bytes of a connection. If all connections exceed the limit, close the one that buffers most."""
         self.buffered_bytes += size_bytes - self._buffered.pop(channel, 0)
         if size_bytes:
             self._buffered[channel] = size_bytes
@@ -90,11 +94,11 @@ class Connections:
                 failed(channel, error)
 
     def closed(self, channel: ServerChannel, error: Exception | None) -> None:
-        """Forget a connection that ended.
+        """Remove a connection that has ended, and call the hooks.
 
         Args:
             channel: the connection.
-            error: of the network, where that ended it.
+            error: the error of the network that ended it; None if there was none.
         """
         if channel in self._announced:
             if error is not None:
@@ -112,9 +116,12 @@ class Connections:
         self._on_closed(channel)
 
     def sweep(self, now_s: float) -> None:
-        """Close connections that are idle, or stuck in half a frame, at a time of the monotonic clock.
+        """Close connections that are idle, and those whose incomplete frame is overdue.
 
-        One that has not said anything yet may be silent as long as any other: clients open pools of them.
+        A new connection may be silent as long as any other, because clients open pools of connections.
+
+        Args:
+            now_s: time of the monotonic clock in seconds.
         """
         for channel in list(self.channels):
             if now_s - channel.active_s > self.idle_timeout_ms / 1000:
@@ -128,7 +135,7 @@ class Connections:
                     channel.close("half a frame, and no rest")
 
     async def close(self, linger_s: float) -> None:
-        """Close every connection; cut those whose answers have not left after so many seconds."""
+        """Close every connection. After `linger_s` seconds, drop the answers that are not sent yet and close the rest."""
         for channel in list(self.channels):
             channel.close()
         try:

@@ -1,13 +1,11 @@
-"""How many of the process's descriptors connections may take: a reserve stays for the store and for all else that opens files.
+"""Limits the file descriptors that connections use, so that a reserve is left for the store's files; binds listening sockets.
 
-The kernel gives a new descriptor the lowest free number. So it is enough that no connection is accepted whose number would be
-at or above a ceiling, the process's limit less the reserve: no matter what holds the numbers below it (this server, another one
-in this process, or the program that a broker is embedded in), those above the ceiling stay free for files. Nothing is counted,
-and a limit that is changed while the process runs (prlimit(1)) counts at once.
+The kernel gives a new descriptor the lowest free number. The ceiling is the process's limit less the reserve. No connection is
+accepted whose descriptor would be at or above the ceiling, so the numbers above it stay free for files. This holds whether this
+server, another server of the process, or a program that embeds a broker uses the numbers below. No descriptors are counted, and
+a limit that is changed while the process runs (prlimit(1)) takes effect at once.
 
-A connection that is not accepted waits in the queue of the listening socket (``listen.backlog``) until there is room.
-
-The listening sockets are bound here, too.
+A connection that is not accepted waits in the queue of the listening socket (``listen.backlog``) until a descriptor is free.
 """
 
 from __future__ import annotations
@@ -24,20 +22,25 @@ from flintmq.core.errors import RemotingError
 from flintmq.core.running_loop import running_loop
 
 RESERVED_MAX: Final = 128
-"""Descriptors that connections leave to others: some twenty are open all the time (logs, lock, epoll, the log's newest files,
-replication, clients of name servers), and each thread opens one or two files for a moment."""
+"""Largest reserve of descriptors that connections do not use.
+
+About twenty descriptors are open all the time: logs, lock, epoll, the newest files of the log, replication, and clients of name
+servers. Each thread opens one or two files for a moment.
+"""
 _RESERVED_SHARE: Final = 4
-"""Of a small limit a quarter is reserved."""
+"""Divisor of the process's limit; the quotient is the reserve if it is smaller than :data:`RESERVED_MAX`."""
 
 
 def connections_ceiling(limit: int) -> int:
-    """Return the first descriptor that no connection may have, for a process that may have so many."""
+    """Return the lowest descriptor that no connection may have, for a process that may open `limit` descriptors."""
     return limit - min(RESERVED_MAX, limit // _RESERVED_SHARE)
 
 
 def limit_of_descriptors() -> int:
-    """Return how many descriptors the process may have now (RLIMIT_NOFILE's soft limit); a very large number where it
-    is unlimited."""
+    """Return the number of descriptors that the process may open now, which is the soft limit of RLIMIT_NOFILE.
+
+    It is 2**30 if the process has no limit.
+    """
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return 1 << 30 if soft == resource.RLIM_INFINITY else soft
 
@@ -46,7 +49,7 @@ def has_room(listening: int) -> bool:
     """Return whether one more connection may be accepted. Costs three system calls, about a microsecond.
 
     Args:
-        listening: descriptor of the listening socket, duplicated for a moment to see which number is free.
+        listening: descriptor of the listening socket, which is duplicated for a moment to find the lowest free number.
     """
     try:
         lowest_free = os.dup(listening)
@@ -64,7 +67,7 @@ def is_below_ceiling(descriptor: int) -> bool:
 def raise_limit() -> None:
     """Raise the soft limit of descriptors to the hard one.
 
-    For a process that runs nothing but FlintMQ. A program that a broker is embedded in keeps its limit.
+    Only a process that runs nothing but FlintMQ calls it. A program in which a broker is embedded keeps its limit.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
@@ -73,16 +76,16 @@ def raise_limit() -> None:
 
 
 _VIP_ATTEMPTS: Final = 20
-"""With a free port asked for: how often another one is tried whose neighbour is free too."""
+"""Number of free ports to try until one is found whose VIP port, two below, is free too."""
 
 
 def bind(host: str, port: int, keys: str = "listen.host, listen.port") -> socket.socket:
-    """Return a socket bound to an address, not listening yet: a peer that comes too early is refused, not kept waiting.
+    """Return a socket that is bound to an address and does not listen yet, so that early peers are refused instead of queued.
 
     Args:
         host: a name or an address of this machine.
-        port: 0 takes a free one.
-        keys: the settings that the two come from, for the error.
+        port: the port; 0 for any free port.
+        keys: the settings of the host and port, for the error.
 
     Raises:
         RemotingError: the port is in use, or the address is not this machine's.
@@ -92,7 +95,7 @@ def bind(host: str, port: int, keys: str = "listen.host, listen.port") -> socket
     try:
         if bind_in_loop is not None:  # the network of a simulation
             return bind_in_loop(host, port)
-        # As bytes where that says the same: of a text Python asks its tables of international names, which it reads for it.
+        # For a str, Python would load its tables of international names. An ASCII name as bytes avoids that.
         named = host.encode() if host.isascii() else host
         family, kind, protocol, _, address = socket.getaddrinfo(named, port, type=socket.SOCK_STREAM)[0]
         sock = socket.socket(family, kind, protocol)
@@ -108,12 +111,12 @@ def bind(host: str, port: int, keys: str = "listen.host, listen.port") -> socket
 
 
 def bind_with_vip(host: str, port: int) -> tuple[socket.socket, socket.socket]:
-    """Return two sockets, bound to a port and to the one two below it, where RocketMQ answers too.
+    """Return two sockets: one bound to a port, one to the VIP port two below it, on which RocketMQ answers, too.
 
     See docs/internals/protocol.md, Ports.
 
     Raises:
-        RemotingError: as :func:`bind`.
+        RemotingError: one of the ports is in use, or the address does not belong to this machine.
     """
     for attempt in range(_VIP_ATTEMPTS):
         main = bind(host, port)

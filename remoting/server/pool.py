@@ -1,4 +1,4 @@
-"""Bounded queues of requests: how many of some codes may be under way at once, and the threads that handle those that block."""
+"""Pools of requests: each bounds the requests under way of some codes, and may run blocking handlers in its own threads."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class Pool:
     """A bounded queue of requests that are under way. Loop thread.
 
     Args:
-        name: ``admission.<name>_queue`` of the configuration sets its capacity.
-        capacity: in requests.
-        key: the configuration key of the capacity, where it is another.
-        threads: what runs its plain handlers; None for the loop.
+        name: name of the pool; ``admission.<name>_queue`` of the configuration sets its capacity.
+        capacity: largest number of requests under way.
+        key: the configuration key of the capacity, if it differs from ``admission.<name>_queue``.
+        threads: threads that run the handlers that are not ``async def``; None runs them on the loop.
     """
 
     __slots__ = ("capacity", "key", "name", "refused", "threads", "waiting")
@@ -41,12 +41,12 @@ class Pool:
         self.key = key or f"admission.{name}_queue"
         self.threads = threads
         self.waiting = 0
-        """Requests taken and not answered yet."""
+        """Number of requests accepted and not answered yet."""
         self.refused = 0
-        """Requests turned away because the queue was full."""
+        """Number of requests refused because the queue was full."""
 
     def overload(self) -> RefusedError:
-        """Count a request that the full queue does not take, and return its refusal."""
+        """Count a request that the full queue cannot accept, and return its refusal."""
         self.refused += 1
         return RefusedError(
             ResponseCode.SYSTEM_BUSY,
@@ -58,11 +58,11 @@ class Pool:
 
 
 class HandlerThreads:
-    """The threads of one pool. Loop thread, but for the handlers.
+    """The threads of one pool. Its methods are called on the loop thread; the handlers run in the pool's threads.
 
     Args:
-        name: the pool's, for the threads' names and the log.
-        threads: how many at most.
+        name: name of the pool, for the names of the threads and the log.
+        threads: largest number of threads. Each is started when a request needs it.
     """
 
     def __init__(self, name: str, threads: int) -> None:
@@ -74,11 +74,12 @@ class HandlerThreads:
         self._closed = False
 
     def grow(self, threads: int) -> None:
-        """Have at least so many threads, for another processor of this pool."""
+        """Raise the largest number of threads to `threads`, for another processor of this pool. It is never lowered."""
         self.threads_max = max(self.threads_max, threads)
 
     def behind(self, handler: Callable[[Request], Any]) -> Callable[[Request], Awaitable[Any]]:
-        """Return a handler that runs in these threads. One that is ``async def`` stays on the loop, where it does not block."""
+        """Return a coroutine function that runs a handler in these threads. If the handler returns a coroutine, it runs on the
+        loop."""
 
         async def run(request: Request) -> Any:
             result = await self._run(handler, request)
@@ -102,7 +103,7 @@ class HandlerThreads:
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
             handler, request, future = job
-            if future.cancelled():  # the broker stops: no client waits for it any more
+            if future.cancelled():  # The broker stops, and no client waits for the answer.
                 self._tell(future, None, None)
                 continue
             try:
@@ -112,7 +113,7 @@ class HandlerThreads:
             self._tell(future, result, error)
 
     def _tell(self, future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed: the broker gave up on this thread
+        with contextlib.suppress(RuntimeError):  # The loop is closed, because the stop did not wait for this thread.
             future.get_loop().call_soon_threadsafe(self._done, future, result, error)
 
     def _done(self, future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
@@ -121,7 +122,7 @@ class HandlerThreads:
             if asyncio.iscoroutine(result):
                 result.close()
             return
-        if isinstance(error, (SystemExit, StopIteration)):  # neither may be a future's
+        if isinstance(error, (SystemExit, StopIteration)):  # A future must not raise either of them.
             named = RuntimeError(f"a handler raised {type(error).__name__}")
             named.__cause__ = error
             error = named
@@ -131,20 +132,20 @@ class HandlerThreads:
             future.set_result(result)
 
     async def close(self, timeout_s: float) -> list[str]:
-        """End the threads; one that is stuck in a handler is left behind, and named. Idempotent.
+        """End the threads. A thread whose handler does not return in time stays, and is logged and returned. Idempotent.
 
         Args:
-            timeout_s: how long to wait for handlers that run.
+            timeout_s: seconds to wait for running handlers.
 
         Returns:
-            Where each thread that is left behind is stuck: ``thread at file:line in function``.
+            The place of each thread that has not ended: ``thread at file:line in function``.
         """
         self._closed = True
         for _ in self._threads:
             self._jobs.put(None)
         now_s = asyncio.get_running_loop().time
         deadline_s = now_s() + timeout_s
-        # Looked at now and then: threads cannot be awaited, and a stop is rare.
+        # Polling is enough: a thread cannot be awaited, and a stop is rare.
         while any(t.is_alive() for t in self._threads) and now_s() < deadline_s:  # noqa: ASYNC110
             await asyncio.sleep(0.005)
         stuck = [thread for thread in self._threads if thread.is_alive()]

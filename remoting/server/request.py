@@ -1,4 +1,4 @@
-"""Requests of both ways: decodes those that come in a frame, and keeps those of the server until they are answered."""
+"""Decodes the requests of clients, and sends clients the server's requests and waits for their answers."""
 
 from __future__ import annotations
 
@@ -30,14 +30,17 @@ log = client_log("flintmq.remoting")
 
 _PREFIX_BYTES: Final = 11
 _FAST: Final = {(prefix + b",")[:_PREFIX_BYTES]: decoder for prefix, decoder in FAST_JSON.items()}
-"""Typed decoders by a header's first bytes: ``{"code":310``, or with two digits ``{"code":11,``."""
+"""Typed decoders, keyed by the first bytes of a header: ``{"code":310``, or for a code of two digits ``{"code":11,``."""
 
 
 def decode_request(channel: ServerChannel, frame: bytes, *, keep_ext_fields: bool) -> Request | RemotingCommand:
-    """Return the request in a frame, or the command when it answers a request of the server.
+    """Return the request in a frame, or the command if it answers a request of the server.
 
     Args:
-        keep_ext_fields: take the general way always (an authenticator signs over all fields).
+        channel: the connection that the frame arrived on.
+        frame: the bytes of a frame after its length word, beginning with the header word.
+        keep_ext_fields: always use the general decoder, which keeps all fields, because an authenticator needs them to check
+            the signature.
 
     Raises:
         HeaderError: the header cannot be read; its sender gets an answer, and the connection stays.
@@ -46,13 +49,13 @@ def decode_request(channel: ServerChannel, frame: bytes, *, keep_ext_fields: boo
     if not keep_ext_fields:
         decoder = _FAST.get(frame[4 : 4 + _PREFIX_BYTES])
         if decoder is not None:
-            # JSON's codec is 0, so the header word is the header's length; that of another codec is larger than any frame.
+            # The codec of JSON is 0, so the header word is the header's length. With another codec it exceeds any frame.
             end = 4 + unpack_word(frame)[0]
             if end <= len(frame) and end <= HEADER_MAX_BYTES + 4:
                 try:
                     typed = decoder.decode(frame[4:end])
                 except (msgspec.MsgspecError, RecursionError, UnicodeError):
-                    pass  # unusual: the general way tells what is wrong with it
+                    pass  # The general decoder below reads unusual headers, and reports errors.
                 else:
                     if not typed.flag & 1:
                         return Request(
@@ -84,7 +87,7 @@ def decode_request(channel: ServerChannel, frame: bytes, *, keep_ext_fields: boo
 
 
 class Questions:
-    """What one client was asked and has not answered. Loop thread."""
+    """The requests that the server sent to one client and that are not answered yet. Loop thread."""
 
     def __init__(self) -> None:
         self._waiting: dict[int, asyncio.Future[RemotingCommand]] = {}
@@ -104,10 +107,10 @@ class Questions:
         Args:
             code: the request code.
             header: the fields of the request.
-            body: of the request.
-            send: writes the encoded request to the connection.
-            address: of the client, for errors.
-            timeout_s: how long the client may take.
+            body: the body of the request.
+            send: function that writes the encoded request to the connection.
+            address: the client's ``ip:port``, for errors.
+            timeout_s: seconds to wait for the answer.
 
         Raises:
             RemotingTimeoutError: no answer came in time.
@@ -126,7 +129,12 @@ class Questions:
             self._waiting.pop(command.opaque, None)
 
     def answered(self, command: RemotingCommand, address: str) -> None:
-        """Hand an answer to the caller that waits for it."""
+        """Return an answer to the :meth:`ask` that waits for it; log one that no call waits for.
+
+        Args:
+            command: the answer.
+            address: the client's ``ip:port``, for the log.
+        """
         future = self._waiting.pop(command.opaque, None)
         if future is not None and not future.done():
             future.set_result(command)
@@ -139,7 +147,7 @@ class Questions:
             )
 
     def fail(self, reason: str) -> None:
-        """End every wait: no answer will come any more."""
+        """Raise `RemotingError` with a reason in every waiting :meth:`ask`."""
         for future in self._waiting.values():
             if not future.done():
                 future.set_exception(RemotingError(reason))

@@ -1,4 +1,4 @@
-"""What plugins want to be called with, and what a request must pass before its processor: authenticators, then hooks."""
+"""Checks requests before they reach a processor, first by authenticators, then by plugins' hooks. Defines those hooks."""
 
 from __future__ import annotations
 
@@ -29,39 +29,40 @@ AfterHook = Callable[[Request, Response], None]
 
 
 class ServerHooks(msgspec.Struct, frozen=True):
-    """RocketMQ's ``ChannelEventListener`` and the two sides of its ``RPCHook``. Loop thread.
+    """Plugins' hooks that a server calls for connections, requests and answers. Loop thread.
 
-    Only those of :attr:`before` may raise; the maker of the tuples catches what the others raise.
+    They have the roles of RocketMQ's ``ChannelEventListener`` and ``RPCHook``. Only the hooks in :attr:`before` may raise. The
+    code that makes the tuples catches exceptions of the others.
     """
 
     connected: tuple[ChannelHook, ...] = ()
-    """Called with each connection that is accepted; not with one that is closed because there are too many."""
+    """Hooks called with each accepted connection, except one that is closed at once because it exceeds a limit."""
     closed: tuple[ChannelHook, ...] = ()
-    """Called once with each of those when it has ended, for whatever reason."""
+    """Hooks called once with each connection that :attr:`connected` was called with, when it has ended."""
     failed: tuple[Callable[[ServerChannel, Exception], None], ...] = ()
-    """Called with a connection that ends because of an error of the network or of its bytes. ``closed`` follows."""
+    """Hooks called with a connection that ends by an error of the network or of its bytes, before :attr:`closed`."""
     idle: tuple[ChannelHook, ...] = ()
-    """Called with a connection that has been silent for too long, before it is closed."""
+    """Hooks called with a connection that is about to be closed because it is idle."""
     before: tuple[BeforeHook, ...] = ()
-    """Called with each request that the authenticators let pass; what one raises refuses the request."""
+    """Hooks called with each request that the authenticators accepted. A hook that raises refuses the request."""
     after: tuple[AfterHook, ...] = ()
-    """Called with each answer before it is sent, refusals included; may change it, but leaves one that can be sent."""
+    """Hooks called with each answer before it is sent, refusals included. A hook may change the answer if it stays valid."""
 
     @property
     def are_of_connections(self) -> bool:
-        """Return whether any of them is called with connections."""
+        """Return whether there is a hook that is called with connections."""
         return bool(self.connected or self.closed or self.failed or self.idle)
 
 
 class HookedChannel(ServerChannel):
-    """A connection whose answers pass :attr:`ServerHooks.after`. Made only where there are such hooks."""
+    """A connection that calls :attr:`ServerHooks.after` with its answers. Servers without such hooks do not use it."""
 
     def __init__(self, server: RemotingServer) -> None:
         super().__init__(server)
         self._after = server.hooks.after
 
     def respond(self, to: Request, answer: Response) -> None:
-        """Answer a request after the hooks have seen, and perhaps changed, the answer."""
+        """Call the hooks with an answer, which they may change, and send it."""
         wrong = wrong_response(answer)
         if wrong:
             raise TypeError(wrong)
@@ -71,19 +72,19 @@ class HookedChannel(ServerChannel):
 
 
 AuthenticatorFailed = Callable[[Authenticator, Request, BaseException], None]
-"""Called when an authenticator raised something that is not a refusal; the request is refused."""
+"""Function called if an authenticator raises an exception that is not a refusal. The request is refused."""
 HookFailed = Callable[[BeforeHook, Request, BaseException], None]
-"""Called when a hook raised something that is not a refusal; the request is refused."""
+"""Function called if a hook raises an exception that is not a refusal. The request is refused."""
 
 
 class RequestGate:
     """Refuses requests that must not reach a processor. Loop thread.
 
     Args:
-        clock: bounds the lines of the audit log.
-        declared: what is declared of each code.
-        authenticators: every request must pass all of them.
-        authenticator_failed: see :data:`AuthenticatorFailed`.
+        clock: used to limit the lines per second in the audit log.
+        declared: declarations of requests, keyed by request code.
+        authenticators: authenticators that every request must pass.
+        authenticator_failed: function of the type :data:`AuthenticatorFailed`.
     """
 
     def __init__(
@@ -99,15 +100,20 @@ class RequestGate:
         self._audit = RefusalAudit(clock)
         self._hooks: tuple[tuple[BeforeHook, HookFailed], ...] = ()
         self.is_watched = bool(self._authenticators)
-        """Whether there is anything that a request must pass."""
+        """Whether there is an authenticator or a hook to call before requests."""
 
     def hook(self, hooks: Sequence[BeforeHook], failed: HookFailed) -> None:
-        """Call hooks with each request that the authenticators let pass."""
+        """Set the hooks to call with each request that the authenticators accepted.
+
+        Args:
+            hooks: the hooks.
+            failed: function called if a hook raises an exception that is not a refusal.
+        """
         self._hooks = tuple((hook, failed) for hook in hooks)
         self.is_watched = bool(self._authenticators or self._hooks)
 
     def passing(self, requests: Sequence[Request]) -> list[Request]:
-        """Return the requests that pass; the others are refused."""
+        """Return the requests that all authenticators and hooks accept; answer the others with refusals."""
         admitted = [one for one in requests if self._lets_pass(one)] if self._authenticators else list(requests)
         return [one for one in admitted if self._hooks_let_pass(one)] if self._hooks else admitted
 
@@ -125,7 +131,7 @@ class RequestGate:
                 request.channel.refuse(request, error)
                 return False
             except PLUGIN_FAULTS as error:
-                # A plugin's fault must not admit a request, nor drop the other requests of this read.
+                # An error in a plugin must neither admit this request nor lose the other requests of the read.
                 self._authenticator_failed(authenticator, request, error)
                 refusal = RefusedError(
                     ResponseCode.SYSTEM_ERROR,

@@ -1,11 +1,15 @@
-"""Postpones requests to a later iteration of the loop, so that one peer's requests do not keep the loop from others.
+"""Postpones requests to a later iteration of the loop, so that one peer's requests do not delay those of other peers.
 
-The requests of one read are answered at once; but sixty connections that each pull a megabyte sixty times cause gigabytes of
-answers in one iteration. Therefore the time is limited. Requests whose answers may be long (pulls, and all that are not handled
-in batches) are postponed when the turn has used its slice of time, or when the peer does not read its answers; whole reads are
-postponed, undecoded, when the turn is late. Postponed requests are answered in slices of time, one in each iteration of the
-loop: one request of each connection after the other. Connections with a single request come first, then those none of whose
-requests was answered from here yet, because a peer that asks for little must not wait for peers that ask for much.
+The requests of one read are normally answered at once. If sixty connections each pull a megabyte sixty times, that would cause
+gigabytes of answers in one iteration. Therefore the time is limited in two ways:
+
+* A request with a possibly long answer is postponed if the turn has used its slice of time, or if the peer does not read its
+  answers. Pulls are such requests, and all requests that are not handled in batches.
+* The bytes of a whole read are postponed undecoded if the turn is late.
+
+Postponed requests are answered in slices of time, one slice in each iteration of the loop. A slice answers one request of each
+connection in turn. Connections with a single request come first. Then follow those from which no postponed request was answered
+yet. So a peer with few requests does not wait for peers with many.
 """
 
 from __future__ import annotations
@@ -21,12 +25,13 @@ if TYPE_CHECKING:
     from flintmq.remoting.server.socket_turns import SocketTurns
 
 SLICE_S: Final = 0.002
-"""How long a turn answers requests whose answers may be long, and how long a slice of postponed requests takes."""
+"""Seconds that a turn spends on requests with possibly long answers, and length of a slice of postponed requests."""
 LATE_S: Final = 0.005
-"""How long a turn decodes what it reads."""
+"""Seconds after its start at which a turn is late and decodes no more frames."""
 _LEAST_S: Final = 0.001
-"""How long postponed requests are answered in each iteration at least, also when the sockets took more than the slice."""
+"""Least time in seconds for postponed requests in each iteration, even if the sockets used more than the slice."""
 _FRAMES_AT_ONCE: Final = 16
+"""Number of postponed frames of one connection that are decoded in one step."""
 
 Queues = dict["ServerChannel", "deque[Request | deque[bytes]]"]
 
@@ -35,33 +40,34 @@ class RequestScheduler:
     """The postponed requests of one server. Loop thread.
 
     Args:
-        answer: answers one; raises nothing.
-        now_s: the stopwatch of a clock (:func:`flintmq.core.io.clock.stopwatch_of`), that of the turns.
+        answer: answers one request. It must not raise.
+        now_s: the stopwatch that the turns use, too (:func:`flintmq.core.io.clock.stopwatch_of`).
     """
 
     def __init__(self, answer: Callable[[Request], None], now_s: Callable[[], float]) -> None:
         self._answer = answer
         self._now_s = now_s
         self.turns: SocketTurns | None = None
-        """The turns of the server's sockets; each begins a slice."""
+        """The turns of the server's sockets, each of which begins a slice; None before the server listens."""
         self._single: Queues = {}
-        """Peers with one postponed request, none of whose requests was answered from here yet."""
+        """Queues of peers with one postponed request and no earlier one answered by the scheduler, keyed by peer."""
         self._new: Queues = {}
-        """Peers with several postponed requests, none of which was answered from here yet."""
+        """Queues of peers with several postponed requests and none answered by the scheduler yet, keyed by peer."""
         self._waiting: Queues = {}
+        """Queues of peers from which the scheduler has answered a request, keyed by peer."""
         self._stalled: Queues = {}
-        """Peers that do not read their answers."""
+        """Queues of peers that do not read their answers, keyed by peer."""
         self._is_due = False
         self._began_s = 0.0
-        """When the slice began, outside a turn: encrypted connections are read by the loop itself."""
+        """Time at which the slice outside a turn began, in seconds. The loop reads encrypted connections outside turns."""
         self._is_marked = False
-        """Whether the slice began in this iteration of the loop."""
+        """Whether the slice outside a turn began in this iteration of the loop."""
         self._started_s = -1.0
-        """When the turn began in which the last coroutine was started."""
+        """Start, in seconds, of the turn in which the last coroutine was started; -1 before the first."""
         self._is_started = False
 
     def __len__(self) -> int:
-        """Return how many connections have postponed requests."""
+        """Return the number of connections that have postponed requests."""
         return len(self._single) + len(self._new) + len(self._waiting) + len(self._stalled)
 
     def _turn_began_s(self, now_s: float) -> float:
@@ -78,13 +84,16 @@ class RequestScheduler:
         self._is_marked = False
 
     def is_late(self) -> bool:
-        """Return whether the turn has taken so long that nothing more is decoded in it."""
+        """Return whether the turn began more than :data:`LATE_S` ago, so that its further reads are postponed undecoded."""
         now_s = self._now_s()
         return now_s >= self._turn_began_s(now_s) + LATE_S
 
     def must_wait(self, peer: RequestChannel) -> bool:
-        """Return whether a request that may be long has to wait: the slice is over, its peer does not read, or others
-        of it wait."""
+        """Return whether to postpone a request with a possibly long answer.
+
+        The reasons are: the slice is over, a coroutine was started in this turn, the peer does not read its answers, or other
+        requests of the peer wait.
+        """
         if peer.is_stalled or peer in self._waiting or peer in self._new or peer in self._single:
             return True
         now_s = self._now_s()
@@ -92,36 +101,38 @@ class RequestScheduler:
         return now_s >= began_s + SLICE_S or self._started_s == began_s
 
     def started(self) -> None:
-        """Note that a request is answered by a coroutine, whose first part is done with the loop's next turn and may be as
-        long as a slice: no other begins in this one."""
+        """Record that a coroutine answers a request, and let no other long request begin in this turn.
+
+        The first part of the coroutine runs in the loop's next iteration, and may take as long as a slice.
+        """
         self._is_started = True
         self._started_s = self._turn_began_s(self._now_s())
 
     def put(self, requests: Sequence[Request]) -> None:
-        """Keep requests of one connection for later, among those that are not answered yet."""
+        """Postpone requests of one connection, and count them as not answered."""
         peer = cast("ServerChannel", requests[0].channel)
         peer.took(len(requests))
         self._keep(peer, requests)
 
     def put_frames(self, peer: ServerChannel, frames: list[bytes]) -> None:
-        """Keep what a connection brought, undecoded; nothing more is read from it meanwhile."""
+        """Postpone frames of a connection undecoded, and stop reading from it until they are decoded."""
         peer.hold_reading()
         self._keep(peer, (deque(frames),))
 
     def resumed(self, peer: ServerChannel) -> None:
-        """Go on with what waited for a peer that reads again."""
+        """Resume answering the postponed requests of a peer that reads its answers again."""
         queue = self._stalled.pop(peer, None)
         if queue is not None:
             self._waiting[peer] = queue
             self._be_due()
 
     def forget(self, peer: ServerChannel) -> None:
-        """Drop what waits of a connection that has ended."""
+        """Drop the postponed requests of a connection that has ended."""
         for queues in (self._single, self._new, self._waiting, self._stalled):
             queues.pop(peer, None)
 
     def _keep(self, peer: ServerChannel, kept: Iterable[Request | deque[bytes]]) -> None:
-        """Queue what a connection brought, behind what waits of it already."""
+        """Add requests or frames to the end of a connection's queue."""
         for queues in (self._waiting, self._stalled, self._new):
             if peer in queues:
                 queues[peer].extend(kept)
@@ -139,13 +150,13 @@ class RequestScheduler:
             asyncio.get_running_loop().call_soon(self._serve)
 
     def _serve(self) -> None:
-        """Serve one slice of what waits."""
+        """Answer postponed requests for one slice of time."""
         self._is_due = False
         now_s = self._now_s()
         began_s = self.turns.began_s if self.turns is not None else 0.0
         took_s = self.turns.took_s if self.turns is not None else 0.0
         if now_s > began_s + took_s + _LEAST_S:
-            took_s = 0.0  # that was another turn of the loop
+            took_s = 0.0  # The last turn belongs to an earlier iteration of the loop.
         ends_s = now_s + max(_LEAST_S, SLICE_S - took_s)
         self._is_started = False
         while not self._is_started and self._now_s() < ends_s:
@@ -167,7 +178,7 @@ class RequestScheduler:
             if first:
                 queue.appendleft(first)
         if queue:
-            self._waiting[peer] = queue  # behind the others
+            self._waiting[peer] = queue  # The peer comes last, because a dict keeps the order of insertion.
         if isinstance(first, deque):
             peer.take(frames)
             if not first:

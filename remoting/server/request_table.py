@@ -1,4 +1,4 @@
-"""Which handler answers a request code at one server, in which bounded queue, and what is declared of the code."""
+"""Maps request codes to the handlers, pools and declarations of one server, and checks the processors of plugins."""
 
 from __future__ import annotations
 
@@ -21,51 +21,54 @@ from flintmq.remoting.server.audit import audited
 from flintmq.remoting.server.pool import Pool
 
 Watch = Callable[[Handler], Handler]
-"""Returns a handler, plain or ``async def`` as the given one, with something before it."""
+"""Function that wraps a handler. It returns a handler of the same kind, plain or ``async def``."""
 
 
 class RequestTable:
-    """Filled while a server is put together, read by :class:`~flintmq.remoting.server.server.RemotingServer`. Loop thread."""
+    """The handlers of one server, by request code. Loop thread.
+
+    It is filled while the server is assembled. :class:`~flintmq.remoting.server.server.RemotingServer` reads it.
+    """
 
     def __init__(self) -> None:
         self.handlers: dict[int, tuple[Handler, Pool]] = {}
-        """Of single requests, by code."""
+        """Handlers of single requests with their pools, keyed by request code."""
         self.batch_handlers: dict[int, tuple[BatchHandler, Pool]] = {}
-        """Of all requests of a read, by code."""
+        """Handlers that get all requests of a read at once, with their pools, keyed by request code."""
         self.may_wait: set[int] = set()
-        """Codes of batch handlers whose requests are postponed when an iteration of the loop takes long."""
+        """Codes of batch handlers whose requests may be postponed if an iteration of the loop takes long."""
         self.default: tuple[Handler, Pool] | None = None
-        """Answers the codes that no other handler does."""
+        """Handler of the codes that no other handler answers, with its pool; None answers them as unsupported."""
         self.declared: dict[int, RequestDeclaration] = {}
-        """What is declared of each code that a processor answers."""
+        """Declarations of the requests that processors answer, keyed by request code."""
         self.excluded: dict[int, frozenset[int]] = {}
-        """By port, the codes that are answered there as unsupported."""
+        """Request codes that are answered as unsupported, keyed by local port."""
 
     @property
     def codes(self) -> frozenset[int]:
-        """The codes with a handler."""
+        """Return the request codes that have a handler, without those that only the default handler answers."""
         return frozenset(self.handlers.keys() | self.batch_handlers.keys())
 
     def register(self, code: int, handler: Handler, pool: Pool) -> None:
-        """Answer a code by a handler of single requests. The last registration of a code counts."""
+        """Set the handler of single requests for a code. It replaces an earlier handler of the code."""
         self.batch_handlers.pop(code, None)
         self.handlers[code] = (handler, pool)
 
     def register_batch(self, code: int, handler: BatchHandler, pool: Pool, *, may_wait: bool = False) -> None:
-        """Answer a code by a handler that takes all requests of a read at once.
+        """Set a handler that gets all requests of a read with this code at once. It replaces an earlier handler of the code.
 
         Args:
             code: the request code.
-            handler: answers each request through its channel.
+            handler: the handler, which answers each request through its channel.
             pool: the bounded queue of the requests.
-            may_wait: each may be answered in a later iteration of the loop, when this one takes long.
+            may_wait: whether requests may be postponed to a later iteration of the loop if this one takes long.
         """
         self.handlers.pop(code, None)
         self.batch_handlers[code] = (handler, pool)
         (self.may_wait.add if may_wait else self.may_wait.discard)(code)
 
     def register_default(self, handler: Handler, pool: Pool, watch: Watch | None = None) -> None:
-        """Answer every code without a processor, as RocketMQ's ``registerDefaultProcessor``."""
+        """Set the handler for every code without a processor, as RocketMQ's ``registerDefaultProcessor`` does."""
         self.default = (_on_threads(handler, pool, watch), pool)
 
     def add_processor(
@@ -76,17 +79,18 @@ class RequestTable:
         where: str,
         watch: Watch | None = None,
     ) -> None:
-        """Answer the declared codes by a processor, with a line in the audit log for those that are audited.
+        """Set a processor as the handler of the declared codes. Audited requests get a line in the audit log.
 
         Args:
-            processor: one with ``process(batch)`` takes requests in batches, else ``handlers()`` has a handler for each code.
-            declarations: of its codes.
-            pool: the bounded queue of a name.
-            where: the plugin that registered it and the name, for errors.
-            watch: puts something before each of its handlers.
+            processor: the processor. If it has ``process(batch)``, it gets requests in batches; otherwise ``handlers()``
+                returns a handler for each code.
+            declarations: the declarations of its codes.
+            pool: returns the pool with a name.
+            where: the plugin and the name of the registration, for errors.
+            watch: wraps each handler; None for no wrapper.
 
         Raises:
-            PluginError: it is not a processor.
+            PluginError: the processor has a wrong form.
         """
         codes = [one.code for one in declarations]
         pools = {one.code: pool(one.pool) for one in declarations}
@@ -103,12 +107,12 @@ class RequestTable:
             self.register(one.code, audited(handler) if one.audited else handler, pools[one.code])
 
     def exclude(self, local_port: int, codes: frozenset[int]) -> None:
-        """Answer codes on one of the ports as unsupported (the VIP port serves no pulls)."""
+        """Answer requests with these codes as unsupported on one local port. The VIP port excludes pulls in this way."""
         self.excluded[local_port] = codes
 
 
 def _on_threads(handler: Handler, pool: Pool, watch: Watch | None) -> Handler:
-    """Return a handler that runs a plain one in its pool's threads, where the pool has some."""
+    """Return a handler, wrapped by `watch`, that runs in the pool's threads if it is plain and the pool has threads."""
     if watch is not None:
         handler = watch(handler)
     if pool.threads is None or inspect.iscoroutinefunction(handler):
@@ -123,18 +127,19 @@ _EXPECTED: Final = "expected an object with process(batch), or with handlers() t
 def check_processor(
     where: str, made: Any, codes: Sequence[int], *, in_threads: bool = False
 ) -> Mapping[int, Handler] | None:
-    """Check what a processor's factory made.
+    """Check the object that the factory of a processor returned.
 
     Args:
-        where: the plugin that registered it and the name, for errors.
-        codes: what it is registered for.
-        in_threads: its pool has threads, which take requests one by one.
+        where: the plugin and the name of the registration, for errors.
+        made: the object.
+        codes: the request codes that it is registered for.
+        in_threads: whether its pool has threads, which handle single requests only.
 
     Returns:
-        Its handlers by code; None for one that takes requests in batches.
+        The handlers, keyed by request code; None if the processor gets requests in batches.
 
     Raises:
-        PluginError: it is not a processor, or not one for all of the codes.
+        PluginError: the object is not a processor, or lacks a handler for one of the codes.
     """
     wrong = _wrong(made, in_threads=in_threads)
     handlers = None
@@ -153,10 +158,15 @@ def check_processor(
 
 
 def check_handler(where: str, made: Any, method: str) -> Handler:
-    """Check what a factory made that has one handler, as a method of this name.
+    """Return the handler of an object that a factory made, which is its method with the given name.
+
+    Args:
+        where: the plugin and the name of the registration, for errors.
+        made: the object.
+        method: the name of the method.
 
     Raises:
-        PluginError: it has no such method.
+        PluginError: the object has no such method, or the method cannot be called with a request.
     """
     expected = f"expected an object with {method}(request), plain or 'async def'"
     kind = f"the class {made.__name__}" if isinstance(made, type) else f"a {type(made).__name__}"
@@ -213,10 +223,10 @@ def _wrong_handler(handler: Any) -> str:
 
 
 def wrong_response(answer: Any) -> str:
-    """Return what keeps an answer from being sent; empty when nothing does. A wrong type would break the connection."""
+    """Return the reason why an answer cannot be sent, an empty string if it can. A wrong type would break the connection."""
     if not isinstance(answer, Response):
         return f"expected a Response, None, or something to await that gives one; found {shown(answer)}"
-    code: Any = answer.code  # whatever a third party wrote there
+    code: Any = answer.code  # A plugin may have assigned a value of any type.
     body: Any = answer.body
     remark: Any = answer.remark
     fields: Any = answer.ext_fields

@@ -1,4 +1,4 @@
-"""How long requests took from their read to their answer (RocketMQ 5's ``rocketmq_rpc_latency``), by code and answer."""
+"""Histograms of the time from a request's read to its answer, by code and answer (RocketMQ 5's ``rocketmq_rpc_latency``)."""
 
 from __future__ import annotations
 
@@ -12,30 +12,32 @@ from flintmq.remoting.wire.codes import PULLS, RequestCode
 
 _PULL: Final = int(RequestCode.PULL_MESSAGE)
 BOUNDS_MS: Final = (1.0, 3.0, 5.0, 7.0, 10.0, 100.0, 1000.0, 2000.0, 3000.0)
-"""RocketMQ's."""
+"""Upper bounds of the buckets in ms, the same as RocketMQ's."""
 QUICK_S: Final = BOUNDS_MS[0] / 1000
-"""What takes no longer, as nearly everything does, is in the first bucket."""
+"""Upper bound of the first bucket in seconds. Nearly all requests are in it."""
 KINDS_MAX: Final = 200
-"""Clients choose codes: further kinds are counted under :data:`OTHER`."""
+"""Limit of the histograms. Clients choose request codes, so requests of further kinds are counted under :data:`OTHER`."""
 OTHER: Final = -1
+"""Request code of the histograms for kinds beyond :data:`KINDS_MAX`."""
 
 Kind = tuple[int, int, bool, bool]
-"""Request code, response code, whether the request was held, whether it was one-way."""
+"""Key of a histogram: request code, response code, whether the request was held, whether it was one-way."""
 
 
 FoundPulls = Callable[[], tuple[int, float]]
-"""Returns how many pulls have found messages since the broker's start, and for how many seconds these were read."""
+"""Function that returns the number of pulls that found messages since the broker's start, and the seconds they took to read."""
 
 
 class RpcLatency:
-    """Histograms in ms. Loop thread.
+    """Histograms of the latency of requests, in ms. Loop thread.
 
-    Sends that share an append and a connection are noted at once. Of pulls that find messages, the broker's statistics know the
-    number: only those that were held or took longer than :data:`QUICK_S` are counted here, and all others are told in the first
-    bucket, with the mean time of reading messages for their sum. RocketMQ, which counts whole ms, tells 0 for that.
+    Sends that share an append and a connection are recorded in one call. Pulls that find messages are recorded only if they
+    were held or took longer than :data:`QUICK_S`. The others are added when the histograms are read. Their number comes from
+    the broker's statistics, and all count in the first bucket. Their sum is their number times the mean time of reading
+    messages. RocketMQ counts whole ms, and has 0 for that sum.
 
     Args:
-        found_pulls: asked now, and when the histograms are read.
+        found_pulls: called now, and when the histograms are read.
     """
 
     def __init__(self, found_pulls: FoundPulls) -> None:
@@ -44,10 +46,10 @@ class RpcLatency:
         self._found_pulls = found_pulls
         self._found, self._reading_s = found_pulls()
         self._found_counted = 0
-        """Pulls that found messages and are counted by :meth:`add`."""
+        """Number of pulls that found messages and were counted by :meth:`add` since the last reading."""
 
     def by_kind(self) -> dict[Kind, Histogram]:
-        """Return what is counted so far."""
+        """Return the histograms up to now, keyed by kind."""
         self._fold()
         found, reading_s = self._found_pulls()
         quick = found - self._found - self._found_counted
@@ -58,8 +60,10 @@ class RpcLatency:
         return self._by_kind
 
     def note(self, code: int, took_s: float, count: int) -> None:
-        """Note answered requests that succeeded, to be counted with others: code and histograms are in the processor's caches
-        then. The arguments are as in :meth:`add`."""
+        """Keep a record of successful requests to count it later with others; the arguments are those of :meth:`add`.
+
+        Counting many records together is faster, because the code and the histograms are in the processor's caches then.
+        """
         self._notes.append((code, took_s, count))
         if len(self._notes) >= NOTES_MAX:
             self._fold()
@@ -88,12 +92,12 @@ class RpcLatency:
         """Count answered requests that took the same time.
 
         Args:
-            code: of the requests.
-            response_code: of their answers.
-            took_s: from the read to the answer.
-            count: how many.
-            was_held: whether they waited for a message (``is_long_polling``).
-            is_oneway: whether nobody wanted the answer.
+            code: request code.
+            response_code: code of the answers.
+            took_s: seconds from the read to the answer.
+            count: number of requests.
+            was_held: whether the requests waited for a message (``is_long_polling``).
+            is_oneway: whether the requests were one-way, without an answer.
         """
         if code in PULLS and response_code == 0:
             self._found_counted += count
@@ -103,6 +107,6 @@ class RpcLatency:
             if len(self._by_kind) >= KINDS_MAX:
                 kind = OTHER, response_code, was_held, is_oneway
             histogram = self._by_kind.setdefault(kind, Histogram(BOUNDS_MS))
-        took_ms = took_s * 1000  # as Histogram.add does, without its calls
+        took_ms = took_s * 1000  # These lines are Histogram.add inline, which saves calls.
         histogram.counts[bisect_left(BOUNDS_MS, took_ms)] += count
         histogram.total += took_ms * count

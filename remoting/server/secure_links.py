@@ -1,4 +1,4 @@
-"""TLS of a server's ports, and the client by which a broker speaks to name servers: encrypted and signed where asked for."""
+"""Makes the TLS contexts of a server and its slaves, the alarms for certificates, and a broker's client for name servers."""
 
 from __future__ import annotations
 
@@ -17,11 +17,15 @@ if TYPE_CHECKING:
     from flintmq.remoting.server.tls import ServerTls
 
 TLS_RELOAD_S: Final = 5.0
-"""How often a server looks whether its certificate was renewed."""
+"""Seconds between two checks for a changed certificate file."""
 
 
 def server_tls(config: BrokerConfig) -> ServerTls | None:
-    """Return what ``listen.tls`` asks for; None for plain connections. Raises ``ConfigError``."""
+    """Return the TLS context of the ports by ``listen.tls``; None if TLS is disabled.
+
+    Raises:
+        ConfigError: a file is missing, or is not a certificate or key.
+    """
     section = config.listen.tls
     if section.mode_in_force == "disabled":
         return None
@@ -31,7 +35,7 @@ def server_tls(config: BrokerConfig) -> ServerTls | None:
 
 
 def certificate_alarms(tls: ServerTls, config: Callable[[], BrokerConfig], clock: Clock) -> Iterator[Alarm]:
-    """Return the alarm for a certificate near its end, or behind it."""
+    """Yield an alarm if a server's certificate has expired, or expires within ``alarms.certificate_days``."""
     days, file = config().alarms.certificate_days, tls.certificate
     if tls.expires_ms is None:
         return
@@ -48,7 +52,11 @@ def certificate_alarms(tls: ServerTls, config: Callable[[], BrokerConfig], clock
 
 
 def name_server_client(config: BrokerConfig) -> RemotingClient:
-    """Return a client that signs and encrypts as ``namesrv:`` says. Raises ``ConfigError``."""
+    """Return a client for name servers, which signs and encrypts requests if the section ``namesrv`` says so.
+
+    Raises:
+        ConfigError: a file is missing, or is not a certificate or key.
+    """
     client = RemotingClient(ssl_context=_name_server_tls(config))
     namesrv = config.namesrv
     if namesrv.access_key is not None and namesrv.secret_key is not None:
@@ -65,8 +73,11 @@ def _name_server_tls(config: BrokerConfig) -> ssl.SSLContext | None:
 
 
 def replication_client_tls(config: BrokerConfig) -> ssl.SSLContext:
-    """Return what a slave encrypts its connection to the master with: the same as towards name servers. Raises
-    ``ConfigError``."""
+    """Return the TLS context of a slave's connection to its master, which is also that of connections to name servers.
+
+    Raises:
+        ConfigError: a file is missing, or is not a certificate or key.
+    """
     from flintmq.remoting.server.tls import client_context
 
     tls = config.listen.tls

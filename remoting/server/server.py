@@ -1,8 +1,8 @@
-"""The server: sockets, connections, and the way from a request to its processor.
+"""Listens on ports, keeps the connections, and passes each request to the processor of its code.
 
-Processors are registered per code (:mod:`flintmq.remoting.server.request_table`), each in a pool: a bounded number of requests
-that may be under way at once. The loop thread runs them; one that must wait (for the disk, for a client) is a coroutine or
-answers later through the channel.
+Processors are registered by request code (:mod:`flintmq.remoting.server.request_table`), each in a pool. A pool bounds the
+requests that are under way at once. Processors run on the loop thread. A processor that waits for the disk or for a client is a
+coroutine, or answers later through the channel.
 
 See docs/internals/protocol.md, Errors before a processor.
 """
@@ -48,24 +48,27 @@ _REASONS_MAX: Final = 500
 _SWEEP_S: Final = 5.0
 _DRAIN_POLL_S: Final = 0.002
 _LINGER_S: Final = 1.0
-"""How long a stopping server lets answers leave before it cuts the connections."""
+"""Seconds that a stopping server waits until answers are sent, before it drops the rest and closes the connections."""
 
 
 class RemotingServer:
-    """Listens on one or more ports and hands requests to their processors. Loop thread.
+    """Listens on one or more ports and passes requests to their processors. Loop thread.
+
+    It plays the part of RocketMQ's ``NettyRemotingServer``.
 
     Args:
-        clock: for idle times.
-        max_frame_bytes: longest frame accepted.
-        max_connections: further ones are closed at once.
-        max_connections_per_address: further ones of one address are closed at once.
-        max_buffered_bytes: incomplete frames and unsent answers of all connections; beyond it the one with most is closed.
-        idle_timeout_ms: a connection without a byte either way for so long is closed.
-        backlog: connections that may wait to be accepted.
-        authenticators: every request must pass all of them.
+        clock: clock for idle times and latencies.
+        max_frame_bytes: length of the longest frame that is accepted.
+        max_connections: limit of connections; further ones are closed at once.
+        max_connections_per_address: limit of connections from one address; further ones are closed at once.
+        max_buffered_bytes: limit of the incomplete frames and unsent answers of all connections. If it is exceeded, the
+            connection that buffers most is closed.
+        idle_timeout_ms: time after which a connection is closed if no byte is received or sent.
+        backlog: number of connections that may wait to be accepted.
+        authenticators: authenticators that every request must pass.
         on_closed: called with each connection that ended.
-        on_failed: called with an unexpected error of a processor; its request is answered already.
-        on_authenticator_failed: called when an authenticator raised something that is not a refusal.
+        on_failed: called with an unexpected error of a processor, while its request is refused.
+        on_authenticator_failed: called if an authenticator raises an exception that is not a refusal.
     """
 
     def __init__(
@@ -89,20 +92,20 @@ class RemotingServer:
         limits = ConnectionLimits(max_connections, max_connections_per_address, max_buffered_bytes)
         self.connections = Connections(limits, idle_timeout_ms, on_closed)
         self.table = RequestTable()
-        """Which handler answers which code."""
+        """The handlers of request codes."""
         self.postponed = RequestScheduler(self._process_postponed, stopwatch_of(clock))
         self.hooks = ServerHooks()
-        """What plugins want to be called with; see :meth:`hook`."""
+        """The hooks of plugins, set by :meth:`hook`."""
         self.keeps_ext_fields = bool(authenticators)
-        """Whether an authenticator reads all fields of a request before its processor does."""
+        """Whether requests are decoded with all their fields, because an authenticator or a hook reads them."""
         self.refusals: dict[str, int] = {}
-        """Refused requests by reason; those of many reasons together under ``other``."""
+        """Numbers of refused requests, keyed by reason; ``other`` counts the reasons beyond the first 500."""
         self.on_store_failed: Callable[[StoreError], None] = lambda error: None
-        """Called with what keeps a request's change from being stored."""
+        """Function called with a store's error that made a request fail."""
         self.processed = 0
-        """Requests handed to processors."""
+        """Number of requests passed to processors."""
         self.latency: RequestLatency | None = None
-        """How long requests took; None while nothing reads it."""
+        """Counters of the latency of requests; None if nothing reads them."""
         self._gate = RequestGate(clock, self.table.declared, authenticators, on_authenticator_failed)
         self._on_failed = on_failed
         self._backlog = backlog
@@ -113,25 +116,25 @@ class RemotingServer:
         self._to_flush: set[RequestChannel] = set()
 
     def hook(self, hooks: ServerHooks, failed: HookFailed) -> None:
-        """Call plugins with connections and requests. Before the server listens.
+        """Set the hooks of plugins for connections, requests and answers. Called before the server listens.
 
         Args:
-            hooks: what they want to be called with.
-            failed: called with a hook before requests that raised something that is not a refusal.
+            hooks: the hooks.
+            failed: called if a hook of ``hooks.before`` raises an exception that is not a refusal.
         """
         self.hooks = hooks
         self.connections.hook(hooks)
         self._gate.hook(hooks.before, failed)
         self.keeps_ext_fields = bool(self._gate.is_watched or hooks.after)
 
-    # life
+    # Start and stop
 
     async def listen(self, sock: socket.socket, tls: ServerTls | None = None) -> None:
         """Start to accept connections on a socket made by :func:`~flintmq.remoting.server.descriptors.bind`.
 
         Args:
-            sock: closed with the server.
-            tls: encrypted connections are taken too, or alone; None takes plain ones only.
+            sock: the bound socket, which is closed with the server.
+            tls: the TLS context and whether TLS is required; None accepts plain connections only.
         """
         turns = self._begin()
         if tls is not None:
@@ -158,15 +161,15 @@ class RemotingServer:
         """Serve a connection whose other end is in this process.
 
         Args:
-            sock: connected; closed with the connection.
-            peer: the host and the port that the other end is to have, in logs, records and lists of clients.
+            sock: a connected socket, which is closed with the connection.
+            peer: the host and port to use for the other end in logs, records and lists of clients.
         """
         turns = self._begin()
         assert turns is not None, "the loop watches no descriptors, so nobody can have made a socket for it"
         SocketTransport(turns, sock, self._new_channel(), peer)
 
     def _begin(self) -> SocketTurns | None:
-        """Begin to read sockets, and to look for idle ones; return the turns, None where the loop reads by itself."""
+        """Start the turns and the closing of idle connections. Return the turns, None if the loop watches no descriptors."""
         loop = asyncio.get_running_loop()
         if self._turns is None and watches_descriptors(loop):
             self._turns = self.postponed.turns = SocketTurns(loop, stopwatch_of(self.clock))
@@ -182,10 +185,10 @@ class RemotingServer:
         self.connections.sweep(self.now_s())
 
     async def close(self, drain_s: float = 0.0) -> None:
-        """Stop listening, let requests under way be answered, and close every connection. Idempotent.
+        """Stop listening, wait for the answers to requests under way, and close every connection. Idempotent.
 
         Args:
-            drain_s: how long at most to wait for answers that are due; nothing new is read meanwhile.
+            drain_s: longest time to wait for the answers, in seconds. No new requests are read meanwhile.
         """
         if self._sweeper is not None:
             self._sweeper.cancel()
@@ -196,7 +199,7 @@ class RemotingServer:
             channel.stop_reading()
         now_s = asyncio.get_running_loop().time
         deadline_s = now_s() + drain_s
-        # Looked at now and then, because a signal would cost the hot path something with every answer.
+        # Polling is used, because an event would cost the hot path time at each answer.
         while self._answers_due() and now_s() < deadline_s:  # noqa: ASYNC110
             await asyncio.sleep(_DRAIN_POLL_S)
         for task in list(self._tasks):
@@ -215,17 +218,17 @@ class RemotingServer:
         channels = self.connections.channels
         return bool(self._tasks) or any(channel.unanswered and not channel.is_stalled for channel in channels)
 
-    # requests
+    # Requests
 
     def at_turn_end(self, callback: Callable[[], None]) -> None:
-        """Call back when all that has arrived on all connections is read; see :meth:`SocketTurns.at_end`."""
+        """Call a function once the bytes that have arrived on all connections are read; see :meth:`SocketTurns.at_end`."""
         if self._turns is not None:
             self._turns.at_end(callback)
         else:
             asyncio.get_running_loop().call_soon(callback)
 
     def process(self, requests: Sequence[Request]) -> None:
-        """Hand the requests of one read to their processors, those of a batch handler together."""
+        """Pass the requests of one read to their processors. A batch handler gets those of its code together."""
         if self._gate.is_watched:
             requests = self._gate.passing(requests)
         if not requests:
@@ -316,7 +319,7 @@ class RemotingServer:
         channel.flush()
 
     def _failed(self, requests: Sequence[Request], error: BaseException) -> None:
-        """Answer requests whose processor failed; only unexpected errors are logged with their trace."""
+        """Refuse requests whose processor raised an error. Only unexpected errors are passed to ``on_failed``."""
         request = requests[0]
         if isinstance(error, StoreError):
             self.on_store_failed(error)
@@ -334,16 +337,16 @@ class RemotingServer:
             one.channel.refuse(one, refusal)
 
     def refused(self, reason: str) -> None:
-        """Count a request that is refused for a reason."""
+        """Count a refused request under its reason in :attr:`refusals`."""
         known = self.refusals
         if reason not in known and len(known) >= _REASONS_MAX:
             reason = "other"
         known[reason] = known.get(reason, 0) + 1
 
-    # writes
+    # Writes
 
     def flush_soon(self, channel: RequestChannel) -> None:
-        """Flush a channel in the loop's next iteration; several calls make one write."""
+        """Flush a channel in the loop's next iteration. Several calls for a channel cause one write."""
         if not self._to_flush:
             asyncio.get_running_loop().call_soon(self._flush_all)
         self._to_flush.add(channel)

@@ -5,12 +5,12 @@
     loop ── the server's epoll is readable ──► read each ready connection ──► callbacks of ``at_end``
                                                data_received()                (one append for all sends, their answers)
 
-asyncio makes a handle for each ready socket, and work that they defer waits for another poll of the kernel. A broker needs the
-opposite, because what arrives together is stored together. Therefore plain sockets are registered with one epoll, and the loop
-watches only that: a *turn* is one event of the loop, however many sockets are ready, and its end is known. Where a protocol has
-another transport (TLS), :meth:`SocketTurns.at_end` waits for the next iteration of the loop instead. Linux only.
+asyncio runs a callback for each ready socket, and work that the callbacks defer waits for another poll of the kernel. A broker
+needs the opposite: messages that arrive together are stored together. Therefore plain sockets are registered with one epoll,
+and the loop watches only that epoll. A *turn* is one event of the loop, for any number of ready sockets, and its end is known.
+For connections with another transport (TLS), :meth:`SocketTurns.at_end` waits for the next iteration of the loop. Linux only.
 
-A loop that watches no descriptors, such as that of a simulation, has no turns: its own transports and servers are used.
+A loop that watches no descriptors, such as that of a simulation, has no turns. Its own transports and servers are used.
 """
 
 from __future__ import annotations
@@ -29,23 +29,24 @@ from flintmq.remoting.server.descriptors import has_room
 log = client_log("flintmq.remoting")
 
 _EVENTS_PER_TURN: Final = 256
-"""Events handled in one turn. The loop does its other work then; the kernel reports the remaining sockets first next time."""
+"""Largest number of events in one turn. After a turn the loop does other work. The kernel reports the remaining sockets first
+in the next turn."""
 _READ_MIN_BYTES: Final = 16 * 1024
 _READ_MAX_BYTES: Final = 256 * 1024
 _JOINED_MAX_BYTES: Final = 64 * 1024
-"""Pieces of this size together are joined: a copy is cheaper than a vectored write."""
+"""Total size up to which pieces are joined before they are sent, because the copy is cheaper than a vectored write."""
 _PIECES_MAX: Final = 1_024
-"""Pieces in one call of ``sendmsg``: IOV_MAX on Linux."""
+"""Largest number of pieces in one call of ``sendmsg``, which is IOV_MAX on Linux."""
 _ACCEPT_RETRY_S: Final = 0.1
 _HIGH_WATER_BYTES: Final = 64 * 1024
 _NO_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 Ready = Callable[[int], None]
-"""Called with the events that epoll reports for a socket."""
+"""Function called with the events that epoll reports for a socket."""
 
 
 def watches_descriptors(loop: asyncio.AbstractEventLoop) -> bool:
-    """Return whether a loop reports when descriptors are ready. One that does not has transports of its own alone."""
+    """Return whether a loop can watch descriptors. The loop of a simulation cannot; it has only its own transports."""
     return type(loop).add_reader is not asyncio.AbstractEventLoop.add_reader
 
 
@@ -53,7 +54,7 @@ class SocketTurns:
     """The sockets of one server. Loop thread.
 
     Args:
-        loop: the running loop; its ``call_exception_handler`` is called with what a callback raised.
+        loop: the running loop; its ``call_exception_handler`` is called with exceptions of callbacks.
         now_s: the stopwatch of a clock (:func:`flintmq.core.io.clock.stopwatch_of`).
     """
 
@@ -66,23 +67,29 @@ class SocketTurns:
         self.is_turn = False
         """Whether a turn is under way."""
         self.began_s = 0.0
-        """When the last turn began, by the stopwatch."""
+        """Time of the stopwatch at which the last turn began, in seconds."""
         self.took_s = 0.0
-        """How long it took."""
+        """Length of the last turn that has ended, in seconds."""
         loop.add_reader(self._epoll.fileno(), self._turn)
 
     def __len__(self) -> int:
         return len(self._ready)
 
     def at_end(self, callback: Callable[[], None]) -> None:
-        """Call back at the end of this turn, or, outside a turn, in the next iteration of the loop."""
+        """Call a function at the end of this turn; outside a turn, in the next iteration of the loop."""
         if self.is_turn:
             self._at_end.append(callback)
         else:
             self.loop.call_soon(callback)
 
     def watch(self, file_number: int, events: int, ready: Ready | None) -> None:
-        """Set the events that a socket is watched for, or with None stop watching it."""
+        """Watch a socket for events, or stop watching it.
+
+        Args:
+            file_number: descriptor of the socket.
+            events: epoll's events to watch for.
+            ready: called with the events that occur; None stops the watching.
+        """
         if ready is None:
             del self._ready[file_number]
             self._epoll.unregister(file_number)
@@ -109,7 +116,7 @@ class SocketTurns:
         try:
             for file_number, events in self._epoll.poll(0, _EVENTS_PER_TURN):
                 one = ready.get(file_number)
-                if one is not None:  # else one before it in this turn has closed it
+                if one is not None:  # An earlier callback of this turn may have closed the socket.
                     one(events)
         finally:
             self.is_turn = False
@@ -130,10 +137,10 @@ class SocketTransport(asyncio.Transport):
     """The transport of a plain connection, over a socket that never blocks. Loop thread.
 
     Args:
-        turns: reports when bytes have arrived, and when the socket takes bytes again.
-        sock: connected; closed with the transport.
-        protocol: called in the same order as by asyncio's own transports.
-        peer: the address of the other end, where it is in this process and has none.
+        turns: the turns that report when the socket can be read or written.
+        sock: a connected socket, which is closed with the transport.
+        protocol: the protocol, whose methods are called in the same order as by asyncio's own transports.
+        peer: host and port to report for the other end, if it is in this process and has no address; else None.
     """
 
     def __init__(
@@ -158,7 +165,7 @@ class SocketTransport(asyncio.Transport):
         protocol.connection_made(self)
         self._watch()
 
-    # what asyncio asks of it
+    # Methods of asyncio.Transport
 
     def is_closing(self) -> bool:
         return self._is_closing
@@ -215,7 +222,7 @@ class SocketTransport(asyncio.Transport):
         sent = self._try(self._sock.sendmsg, pieces[:_PIECES_MAX])
         if self._has_ended:
             return
-        # A copy of what is left: pieces of a mapped file must not keep it mapped until a slow peer has read.
+        # The rest is copied, because pieces of a mapped file would keep it mapped until a slow peer has read them.
         for piece in pieces:
             if sent >= len(piece):
                 sent -= len(piece)
@@ -236,10 +243,10 @@ class SocketTransport(asyncio.Transport):
     def abort(self) -> None:
         self._cut(None)
 
-    # events
+    # Events
 
     def _watch(self) -> None:
-        """Set the events to watch for. Unregister a socket with none: epoll would report its EPOLLHUP in every turn."""
+        """Set the events to watch for. Without any, unregister the socket, whose EPOLLHUP epoll would report in every turn."""
         wanted = select.EPOLLOUT if self._unsent else 0
         if not self._is_paused and not self._is_closing:
             wanted |= select.EPOLLIN
@@ -261,7 +268,7 @@ class SocketTransport(asyncio.Transport):
             return
         if not data:
             if self._protocol.eof_received():
-                self.pause_reading()  # epoll would report the end of the stream in every turn
+                self.pause_reading()  # Otherwise epoll would report the end of the stream in every turn.
             else:
                 self.close()
             return
@@ -301,7 +308,7 @@ class SocketTransport(asyncio.Transport):
             self._protocol.pause_writing()
 
     def _try(self, send: Callable[[Any], int], data: Any) -> int:
-        """Return how many bytes the kernel took, 0 while it has no room. Any other error ends the connection."""
+        """Return the number of bytes that the kernel accepted, 0 if its buffer is full. Any other error ends the connection."""
         try:
             return send(data)
         except (BlockingIOError, InterruptedError):
@@ -329,13 +336,13 @@ class SocketTransport(asyncio.Transport):
 
 
 class SocketListener:
-    """Accepts the connections of one port. Loop thread; used like an ``asyncio.Server``.
+    """Accepts the connections of one port. Loop thread. It is used like an ``asyncio.Server``.
 
     Args:
-        turns: of the connections too.
-        sock: bound, not listening yet; closed with the listener.
+        turns: the turns that watch the listening socket and the accepted connections.
+        sock: a bound socket that does not listen yet; it is closed with the listener.
         make_protocol: makes the protocol of a connection.
-        backlog: connections that may wait to be accepted.
+        backlog: number of connections that may wait to be accepted.
     """
 
     def __init__(
@@ -346,14 +353,14 @@ class SocketListener:
         self._make_protocol = make_protocol
         self._retry: asyncio.TimerHandle | None = None
         self._is_told = False
-        """Whether the log says that connections wait, until one is accepted."""
+        """Whether the warning that connections wait has been logged since the last accepted connection."""
         sock.setblocking(False)
         sock.listen(backlog)
         self._listen()
 
     @property
     def sockets(self) -> tuple[socket.socket, ...]:
-        """What it listens on."""
+        """Return the listening socket, as the ``sockets`` of an ``asyncio.Server``."""
         return (self._sock,)
 
     def close(self) -> None:
@@ -366,7 +373,7 @@ class SocketListener:
         self._sock.close()
 
     async def wait_closed(self) -> None:
-        """Return at once: :meth:`close` has done everything."""
+        """Return at once, because :meth:`close` waits for nothing."""
 
     def _listen(self) -> None:
         self._retry = None
@@ -392,7 +399,11 @@ class SocketListener:
             SocketTransport(self._turns, connection, self._make_protocol())
 
     def _pause(self, reason: str) -> None:
-        """Stop watching the listening socket for a while: epoll would report it in every turn."""
+        """Stop watching the listening socket for 0.1 s, because epoll would report it in every turn.
+
+        Args:
+            reason: the reason why no connection can be accepted, for the log.
+        """
         if not self._is_told:
             self._is_told = True
             log.warning("connection.waits", "connections wait to be accepted: %(reason)s", reason=reason)
@@ -401,7 +412,7 @@ class SocketListener:
 
 
 def _name(ask: Callable[[], Any]) -> Any:
-    """Return the address of one end; None when the peer has disconnected already."""
+    """Return the address of one end of a socket, read by a function; None if the peer has disconnected already."""
     try:
         return ask()
     except OSError:

@@ -1,4 +1,4 @@
-"""TLS contexts of servers and clients. TLS 1.2 is the least that is spoken."""
+"""TLS contexts of servers and clients. The lowest version that they accept is TLS 1.2."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ log = event_log("flintmq.tls")
 
 
 class ServerTls:
-    """A server's context, renewed when its files change. Loop thread.
+    """A server's TLS context, which is renewed when its files change. Loop thread.
 
-    A renewed context counts for handshakes from then on; connections there are go on as they are.
+    Later handshakes use a renewed context. Open connections are not affected.
 
     Raises:
         ConfigError: a file is missing, or is not a certificate or key.
@@ -29,15 +29,18 @@ class ServerTls:
         self._failed: tuple[object, ...] | None = None
         self.context = server_context(section)
         self.certificate = section.certificate or ""
-        """The file of the certificate."""
+        """Path of the certificate's file."""
         self.expires_ms = expires_ms(self.certificate)
-        """When the certificate ends, in ms since 1970; None where that cannot be read."""
+        """Time at which the certificate expires, in ms since 1970; None if it cannot be read."""
         self.required = section.mode_in_force == "required"
-        """Connections in clear are closed."""
+        """Whether plain connections are closed."""
 
     def reload(self) -> bool:
-        """Renew the context when a file has changed; return whether it did. Files that do not fit one another change nothing,
-        and that is logged once."""
+        """Renew the context if a file has changed, and return whether it was renewed.
+
+        If the new files cannot be used, for example because certificate and key do not match, an error is logged once and the
+        context stays.
+        """
         stamps = self._stamp()
         if stamps in (self._stamps, self._failed):
             return False
@@ -64,7 +67,7 @@ class ServerTls:
 
 
 def server_context(section: TlsSection) -> ssl.SSLContext:
-    """Return the context of ``listen.tls``.
+    """Return a server's TLS context, made from the section ``listen.tls``.
 
     Raises:
         ConfigError: a file is missing, or is not a certificate or key.
@@ -90,12 +93,13 @@ def client_context(
     """Return a context for :class:`~flintmq.remoting.client.transport.RemotingClient`.
 
     Args:
-        ca: PEM file of the authorities (or the very certificates) to trust. Host names are not compared then, because
-            clients are handed addresses by name servers; None trusts the system's authorities, with names compared.
-        certificate: PEM file of the client's own certificate, where the server asks for one.
-        key: its private key; None when it is in the same file.
-        password: opens the private key.
-        verify: False takes any certificate: encrypted, but open to everybody in between.
+        ca: PEM file of the authorities or server certificates to trust. Host names are not checked then, because clients get
+            IP addresses from name servers. None trusts the system's authorities, and host names are checked.
+        certificate: PEM file of the client's certificate, if the server requires one.
+        key: PEM file of the private key; None if it is in the certificate's file.
+        password: password of the private key.
+        verify: False accepts any certificate. Connections are encrypted then, but not protected against a server that
+            impersonates the real one.
 
     Raises:
         ConfigError: a file is missing, or is not a certificate or key.

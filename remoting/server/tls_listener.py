@@ -1,7 +1,7 @@
-"""Accepts connections and looks at their first byte: 0x16 begins a TLS handshake, anything else is a plain frame.
+"""Accepts connections on a port, and distinguishes TLS from plain ones: the first byte 0x16 begins a TLS handshake.
 
-The byte is looked at and left where it is, so that what comes after is either kind of asyncio transport with the same
-:class:`~flintmq.remoting.server.channel.ServerChannel` on it, and plain connections are as fast as on a server without TLS.
+The byte is read with ``MSG_PEEK`` and stays in the socket. Then the connection gets an encrypted or a plain transport with a
+:class:`~flintmq.remoting.server.channel.ServerChannel`. So plain connections are as fast as on a server without TLS.
 """
 
 from __future__ import annotations
@@ -29,17 +29,18 @@ _ACCEPT_RETRY_S: Final = 0.1
 
 
 class TlsListener:
-    """The accept loop of one port. Loop thread; used like an ``asyncio.Server``.
+    """Accepts the plain and encrypted connections of one port. Loop thread. It is used like an ``asyncio.Server``.
 
     Args:
-        sock: bound, not listening yet; closed with the listener.
+        sock: a bound socket that does not listen yet; it is closed with the listener.
         make_protocol: makes the channel of a connection.
-        tls: the context, and whether plain connections are taken.
-        backlog: connections that may wait to be accepted.
-        idle_s: return for how many seconds a connection may be silent; as long for its first byte as for any other.
-        has_room: whether one more connection is taken beside so many that are silent so far.
-        required: closes plain connections, whatever is the setting of the other ports.
-        turns: in which plain connections are read; None leaves them to asyncio.
+        tls: the TLS context, and whether TLS is required.
+        backlog: number of connections that may wait to be accepted.
+        idle_s: returns the seconds after which a silent connection is closed. They apply to the first byte, too.
+        has_room: returns whether one more connection may be accepted; its argument is the number of connections that have sent
+            nothing yet.
+        required: whether to close plain connections on this port, even if `tls` accepts them.
+        turns: the turns that read plain connections; None leaves them to asyncio.
     """
 
     def __init__(
@@ -62,22 +63,23 @@ class TlsListener:
         self._idle_s = idle_s
         self._takes_more = has_room
         self._pending: set[asyncio.Task[None]] = set()
-        """Of connections that are silent so far, or in their handshake."""
+        """Tasks of connections that have sent nothing yet, or are in their handshake."""
         self._pending_of: Counter[str] = Counter()
-        """By address."""
+        """Numbers of those tasks, keyed by the peer's host."""
         self._handshakes = 0
+        """Number of connections in their handshake."""
         sock.listen(backlog)
         sock.setblocking(False)
         self._accepting = asyncio.get_running_loop().create_task(self._accept())
 
     def close(self) -> None:
-        """Take no more connections, and drop those that have not finished their handshake."""
+        """Accept no more connections, and close those that have not finished their handshake."""
         self._accepting.cancel()
         for task in self._pending:
             task.cancel()
 
     async def wait_closed(self) -> None:
-        """Return when nothing is left, after :meth:`close`."""
+        """Wait until the tasks that :meth:`close` canceled have ended, and close the socket."""
         await asyncio.gather(self._accepting, *self._pending, return_exceptions=True)
         self._sock.close()
 
@@ -86,17 +88,19 @@ class TlsListener:
         accepted = 0
         while True:
             if accepted % ACCEPTS_PER_TURN == ACCEPTS_PER_TURN - 1:
-                await asyncio.sleep(0)  # where a connection waits already, nothing below gives others their turn
+                await asyncio.sleep(
+                    0
+                )  # While connections wait to be accepted, no await below lets the loop do other work.
             accepted += 1
             await self._room()
             try:
                 connection, address = await loop.sock_accept(self._sock)
-            except OSError as error:  # out of descriptors, or the peer has gone already
+            except OSError as error:  # No descriptor is free, or the peer has disconnected already.
                 log.warning("connection.not_accepted", "a connection could not be accepted: %(error)s", error=error)
                 await asyncio.sleep(_ACCEPT_RETRY_S)
                 continue
             if not is_below_ceiling(connection.fileno()):
-                connection.close()  # others took the room while no connection came here
+                connection.close()  # Other code has opened files since the check above.
                 continue
             host = str(address[0])
             if self._pending_of[host] >= TLS_PENDING_PER_ADDRESS_MAX or not self._takes_more(len(self._pending)):
@@ -108,7 +112,7 @@ class TlsListener:
             task.add_done_callback(functools.partial(self._begun, host))
 
     async def _room(self) -> None:
-        """Return when a connection may be accepted."""
+        """Wait until a descriptor is free for one more connection."""
         is_told = False
         while not has_room(self._sock.fileno()):
             if not is_told:
@@ -126,7 +130,7 @@ class TlsListener:
             del self._pending_of[host]
 
     async def _begin(self, connection: socket.socket, address: object) -> None:
-        """Until the connection has a transport of the right kind; any failure ends this connection alone."""
+        """Give a connection an encrypted or a plain transport by its first byte. An error closes only this connection."""
         try:
             idle_s = self._idle_s()
             try:
@@ -164,7 +168,11 @@ class TlsListener:
             raise
 
     async def _encrypted(self, connection: socket.socket) -> None:
-        """Shake hands, and serve the connection then."""
+        """Do the TLS handshake, and give the connection a channel.
+
+        Raises:
+            OSError: the handshake failed, or too many connections are in their handshake.
+        """
         if self._handshakes >= TLS_PENDING_MAX:
             raise OSError("too many connections are in their handshake")
         self._handshakes += 1
@@ -181,7 +189,7 @@ class TlsListener:
 
 
 async def _first_byte(connection: socket.socket) -> bytes:
-    """Return the first byte without taking it; empty when the peer has closed."""
+    """Return a connection's first byte, which stays in the socket; empty if the peer has closed the connection."""
     connection.setblocking(False)
     with contextlib.suppress(BlockingIOError):
         return connection.recv(1, socket.MSG_PEEK)
