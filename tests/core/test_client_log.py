@@ -29,12 +29,12 @@ def seconds(monkeypatch: pytest.MonkeyPatch) -> list[float]:
         ("x" * 9, "xxxxx..."),
     ],
 )
-def test_what_is_printed(text: str, shown: str) -> None:
+def test_control_characters_are_escaped_and_long_text_is_shortened(text: str, shown: str) -> None:
     """Line ends, colours and what is no character at all are shown as escapes; length is bounded."""
     assert printable(text, max_chars=5 if text.startswith("xx") else 100) == shown
 
 
-def test_arguments_are_escaped(caplog: pytest.LogCaptureFixture, seconds: list[float]) -> None:
+def test_log_lines_with_client_text_are_escaped(caplog: pytest.LogCaptureFixture, seconds: list[float]) -> None:
     """The whole line is, whichever argument brought it; exceptions keep their trace."""
     log = client_log("flintmq.test.escaped")
     log.warning("test.found", "group %(group)s is %(number)d", group="a\nERROR root: all is lost", number=3)
@@ -48,7 +48,9 @@ def test_arguments_are_escaped(caplog: pytest.LogCaptureFixture, seconds: list[f
     assert caplog.records[-1].exc_info
 
 
-def test_a_kind_of_line_comes_so_often_and_no_more(caplog: pytest.LogCaptureFixture, seconds: list[float]) -> None:
+def test_lines_of_one_kind_are_limited_per_second_and_the_rest_counted(
+    caplog: pytest.LogCaptureFixture, seconds: list[float]
+) -> None:
     """The others are counted; another kind, an error and the next second are not kept back."""
     log = client_log("flintmq.test.flood")
     for number in range(100):

@@ -16,7 +16,7 @@ def test_every_subscriber_is_called_in_order() -> None:
     assert called == [("first", 1), ("second", 1)]
 
 
-def test_what_is_unsubscribed_is_called_no_longer() -> None:
+def test_an_unsubscribed_function_is_not_called() -> None:
     """A part that is replaced while the broker runs would be kept, and called, for ever."""
 
     class Part:

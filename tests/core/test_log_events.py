@@ -99,7 +99,7 @@ def lines(found: Any) -> list[Any]:
     return list(found.lines(ROOT))
 
 
-def test_every_line_has_an_id(lines: list[Any]) -> None:
+def test_every_log_call_has_an_event_id(lines: list[Any]) -> None:
     assert len(lines) > 100
     assert not [(line.place, line.faults) for line in lines if line.faults], "see EventLog in core/log_events.py"
     fields: dict[tuple[str, str], set[tuple[str, ...]]] = {}
@@ -108,7 +108,7 @@ def test_every_line_has_an_id(lines: list[Any]) -> None:
     assert not [key for key, several in fields.items() if len(several) > 1], "one text, several names for its values"
 
 
-def test_an_id_is_one_calls(lines: list[Any]) -> None:
+def test_each_event_id_is_used_by_one_call(lines: list[Any]) -> None:
     """What was copied with its id would be taken for what the other call says."""
     calls = Counter(line.event for line in lines if line.event)
     assert {event for event, count in calls.items() if count > 1} == SHARED
@@ -135,13 +135,13 @@ def test_an_id_is_one_calls(lines: list[Any]) -> None:
         ('told = logging.getLogger("flintmq.x"); told.warning("gone")', "its id is not a literal"),
     ],
 )
-def test_another_call_is_refused(found: Any, call: str, fault: str) -> None:
+def test_log_calls_of_another_form_are_refused(found: Any, call: str, fault: str) -> None:
     """The page, and what programs look for, follow from the calls."""
     (line,) = found.lines_of(ast.parse(call), "x.py")
     assert line.faults == () if not fault else line.faults[0].startswith(fault)
 
 
-def test_no_line_goes_past_the_logs(found: Any) -> None:
+def test_every_logger_is_an_event_log_or_a_client_log(found: Any) -> None:
     """A plain logger's lines are not escaped, and have no ids."""
     asked = [(maker, name) for maker, name in found.loggers(ROOT) if name.startswith("flintmq.")]
     assert {maker for maker, _name in asked} == {"event_log", "client_log"}
@@ -159,7 +159,9 @@ def written() -> Iterator[io.StringIO]:
     logging.getLogger().removeHandler(handler)
 
 
-def test_a_record_carries_its_event_whoever_handles_it(written: io.StringIO, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_log_record_has_its_event_and_fields_in_every_handler(
+    written: io.StringIO, caplog: pytest.LogCaptureFixture
+) -> None:
     event_log("flintmq.store").critical("store.fenced", "%(reason)s", reason=Path("a disk\nis gone"))
     record: Any = caplog.records[-1]
     assert (record.event, record.fields) == ("store.fenced", {"reason": Path("a disk\nis gone")})
@@ -205,7 +207,7 @@ def test_a_record_carries_its_event_whoever_handles_it(written: io.StringIO, cap
         ("90 % of the disk", {}, "90 % of the disk"),
     ],
 )
-def test_a_line_reads_as_that_of_a_plain_logger(text: str, fields: dict[str, Any], line: str) -> None:
+def test_a_line_of_an_event_log_has_the_text_of_a_plain_logger(text: str, fields: dict[str, Any], line: str) -> None:
     """In the text log the id and the names do not show."""
     stream = io.StringIO()
     handler = OwnOutput()
@@ -223,7 +225,7 @@ def test_a_line_reads_as_that_of_a_plain_logger(text: str, fields: dict[str, Any
     assert first[23:] == second[23:] == f" WARNING broker-a flintmq.test.lines: {line}"
 
 
-def test_each_line_reads_as_the_page_says(lines: list[Any], caplog: pytest.LogCaptureFixture) -> None:
+def test_each_log_line_has_the_text_on_the_page_of_events(lines: list[Any], caplog: pytest.LogCaptureFixture) -> None:
     """People have the page, and scripts that look for its texts."""
     page = (ROOT / "docs" / "log-events.md").read_text()
     caplog.set_level(logging.INFO, "flintmq.test")
@@ -238,7 +240,7 @@ def test_each_line_reads_as_the_page_says(lines: list[Any], caplog: pytest.LogCa
             )
 
 
-def test_a_record_is_its_callers(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_log_record_has_the_file_line_and_function_of_its_caller(caplog: pytest.LogCaptureFixture) -> None:
     """Formats of embedding programs name the file, the line and the function."""
     log = event_log("flintmq.test.place")
     caplog.set_level(logging.DEBUG, "flintmq.test.place")
@@ -252,7 +254,9 @@ def test_a_record_is_its_callers(caplog: pytest.LogCaptureFixture) -> None:
         log.warning("test.failed", "%(what)s failed", what="it", exc_info=failure)
         log.error("test.failed", "it failed", exc_info=False)
     records: list[Any] = caplog.records
-    assert {(one.funcName, one.filename) for one in records} == {("test_a_record_is_its_callers", "test_log_events.py")}
+    assert {(one.funcName, one.filename) for one in records} == {
+        ("test_a_log_record_has_the_file_line_and_function_of_its_caller", "test_log_events.py")
+    }
     assert [one.levelname for one in records] == [
         "DEBUG",
         "INFO",
@@ -284,7 +288,7 @@ def test_a_level_that_is_off_costs_no_record(caplog: pytest.LogCaptureFixture) -
     assert not caplog.records
 
 
-def test_lines_of_one_kind_are_counted_whoever_made_the_log_first(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_event_log_that_becomes_a_client_log_limits_its_lines(caplog: pytest.LogCaptureFixture) -> None:
     """Modules share loggers; which of them is imported first must not matter."""
     event_log("flintmq.test.shared")
     log = client_log("flintmq.test.shared")
@@ -297,7 +301,7 @@ def test_lines_of_one_kind_are_counted_whoever_made_the_log_first(caplog: pytest
     assert caplog.messages[1] == "request 1\\n"
 
 
-def test_a_broker_names_its_events(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_log_records_of_an_embedded_broker_have_event_ids(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A program that embeds it does nothing for that."""
     caplog.set_level(logging.INFO, "flintmq")
     config = flintmq.load_config(None, [f"store.path={tmp_path}", "listen.port=0", "listen.vip=false"], {})
@@ -316,7 +320,7 @@ STEERS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e]")
 
 
 @pytest.mark.parametrize("make", [event_log, client_log])
-def test_no_value_forges_a_line(
+def test_no_value_can_forge_a_log_line(
     make: Callable[[str], EventLog], lines: list[Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     """In no line at all: which values come from peers changes with every feature."""
@@ -336,7 +340,7 @@ def test_no_value_forges_a_line(
     assert not STEERS.search(told.replace("\n", ""))
 
 
-def test_a_library_forges_no_line_in_our_output() -> None:
+def test_no_line_of_a_library_can_forge_a_log_line() -> None:
     """asyncio's lines are of several lines, and tell of errors in whose text a peer may have a part."""
     output = OwnOutput()
     output.name_lines("")

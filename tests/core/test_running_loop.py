@@ -7,7 +7,7 @@ import asyncio
 from flintmq.core.running_loop import running_loop
 
 
-def test_the_loop_of_the_callers_thread_is_found() -> None:
+def test_running_loop_returns_the_loop_of_the_calling_thread() -> None:
     """A thread beside a running loop has none."""
 
     async def inside() -> None:

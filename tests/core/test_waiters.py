@@ -42,7 +42,7 @@ def test_the_first_completion_wins() -> None:
     assert repr(waiter) == "<PendingWaiter to 100 timeout>"
 
 
-def test_a_callback_that_raises_does_not_rob_the_others(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_callback_that_raises_does_not_stop_the_others(caplog: pytest.LogCaptureFixture) -> None:
     waiter = PendingWaiter(100, 5.0, threading.Lock())
     calls: list[FlushStatus] = []
     waiter.add_done_callback(lambda status: 1 / 0)  # type: ignore[arg-type, return-value]
@@ -72,7 +72,7 @@ class ByHand(PendingWaiter):
     ],
 )
 @pytest.mark.parametrize("flush_first", [True, False])
-def test_one_promise_of_two(
+def test_a_waiter_for_two_promises_completes_with_both(
     flush: FlushStatus, transfer: FlushStatus, expected: FlushStatus, flush_first: bool
 ) -> None:
     """Only both make an acknowledgement, whichever comes first."""
@@ -87,7 +87,7 @@ def test_one_promise_of_two(
     assert waiter.status is expected
 
 
-def test_a_failed_sync_ends_it_at_once() -> None:
+def test_a_failed_sync_completes_a_waiter_for_two_promises_at_once() -> None:
     """No slave can make it an acknowledgement any more."""
     disk = ByHand()
     found = ends(both(disk, ByHand()))
@@ -95,7 +95,7 @@ def test_a_failed_sync_ends_it_at_once() -> None:
     assert found == [FENCED]
 
 
-def test_what_is_kept_already_costs_nothing() -> None:
+def test_both_returns_the_pending_waiter_if_the_other_is_flushed() -> None:
     """One of the two is handed on as it is."""
     pending = ByHand()
     assert both(CompletedWaiter(FLUSHED), pending) is pending
@@ -103,7 +103,7 @@ def test_what_is_kept_already_costs_nothing() -> None:
     assert both(CompletedWaiter(FLUSHED), CompletedWaiter(NOT_AVAILABLE)).status is NOT_AVAILABLE
 
 
-def test_both_threads_end_it_once() -> None:
+def test_a_waiter_completed_by_two_threads_calls_back_once() -> None:
     """The disk's promise is kept on another thread than the slave's."""
     for _ in range(200):
         disk, slave = ByHand(), ByHand()

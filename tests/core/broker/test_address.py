@@ -13,7 +13,7 @@ from flintmq.testing.clock import ManualClock
 from flintmq.testing.processor_kit import RecordingChannel
 
 
-def test_clients_are_told_a_name_and_records_hold_the_address_behind_it() -> None:
+def test_clients_get_the_host_name_and_records_store_its_ip_address() -> None:
     """A record has four bytes for a host, and a container's name is not its address."""
     address = address_of("mq.example", 10911, "10.0.0.7", listening_port=20911)
     assert address.host_port == "mq.example:10911"
@@ -21,7 +21,7 @@ def test_clients_are_told_a_name_and_records_hold_the_address_behind_it() -> Non
     assert address.listening_port == 20911
 
 
-def test_the_port_that_is_told_is_the_one_listened_on_where_nothing_else_is_said() -> None:
+def test_the_advertised_port_defaults_to_the_listening_port() -> None:
     """Only behind a proxy are there two ports."""
     assert address_of("127.0.0.1", 10911).listening_port == 10911
 
@@ -29,7 +29,7 @@ def test_the_port_that_is_told_is_the_one_listened_on_where_nothing_else_is_said
 REGISTERED = "172.17.0.2:10911"
 
 
-def test_what_is_said_travels_in_one_field() -> None:
+def test_advertised_addresses_are_encoded_in_one_text_field() -> None:
     said = Advertised.of(["outside=mq.example.com:20911", "vpn=10.8.0.1:10911"], as_client=True)
     assert said.to_text() == "client,outside=mq.example.com:20911,vpn=10.8.0.1:10911"
     assert Advertised.parse(said.to_text()) == said
@@ -38,12 +38,12 @@ def test_what_is_said_travels_in_one_field() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "nonsense", "a=b", "=h:1", "a=h:1:", "a b=h:1", "x=h:123456", "a=;h:1"])
-def test_what_a_stranger_registers_is_read_with_care(text: str) -> None:
+def test_malformed_advertised_addresses_are_ignored_and_valid_ones_kept(text: str) -> None:
     assert not Advertised.parse(text)
     assert Advertised.parse(f"{text},ok=h:1").by_listener == {"ok": "h:1"}
 
 
-def test_a_stranger_cannot_fill_memory() -> None:
+def test_at_most_64_advertised_addresses_are_read() -> None:
     assert len(Advertised.parse(",".join(f"l{number}=h:1" for number in range(10_000))).by_listener) == 64
 
 
@@ -61,11 +61,13 @@ def test_a_stranger_cannot_fill_memory() -> None:
         (Advertised({"outside": "mq:20911"}, as_client=True), Viewpoint("outside", "127.0.0.1"), "mq:20911"),
     ],
 )
-def test_who_is_told_what(said: Advertised, viewpoint: Viewpoint, told: str) -> None:
+def test_each_viewpoint_gets_the_advertised_address_for_its_listener(
+    said: Advertised, viewpoint: Viewpoint, told: str
+) -> None:
     assert said.address(REGISTERED, viewpoint) == told
 
 
-def test_every_answer_with_addresses_is_told_so() -> None:
+def test_routes_cluster_info_and_system_topics_use_the_advertised_address() -> None:
     """Routes for clients, the cluster for tools, and the broker that a list of system topics names."""
     routes = RouteInfoManager(ManualClock())
     for name, said in (("a", Advertised({"outside": "mq:1"})), ("b", Advertised())):
@@ -90,7 +92,7 @@ def test_every_answer_with_addresses_is_told_so() -> None:
         assert routes.system_topics(viewpoint)[1] == wanted[0]
 
 
-def test_addresses_are_written_so_that_a_port_can_be_told_from_them() -> None:
+def test_host_port_puts_ipv6_addresses_in_brackets() -> None:
     assert host_port("10.0.0.1", 1) == "10.0.0.1:1"
     assert host_port("fe80::1%eth0", 1) == "[fe80::1]:1"
     assert host_port("::ffff:10.0.0.1", "2") == "10.0.0.1:2"
@@ -109,7 +111,7 @@ def test_addresses_are_written_so_that_a_port_can_be_told_from_them() -> None:
         "h.:7",
     ],
 )
-def test_what_clients_can_connect_with_is_an_address(text: str) -> None:
+def test_addresses_that_clients_can_connect_to_are_valid(text: str) -> None:
     assert is_address(text)
 
 
@@ -148,5 +150,5 @@ def test_what_clients_can_connect_with_is_an_address(text: str) -> None:
         ),
     ],
 )
-def test_anything_else_is_not(text: str) -> None:
+def test_malformed_addresses_are_invalid(text: str) -> None:
     assert not is_address(text)

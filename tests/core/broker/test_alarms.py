@@ -9,14 +9,14 @@ from flintmq.core.broker.alarms import ALARMS_MAX, conflict, disk_used, gathered
 from flintmq.core.kernel.ports.alarm import CRITICAL, WARNING, Alarm
 
 
-def test_critical_alarms_come_first_and_each_once() -> None:
+def test_critical_alarms_come_first_and_duplicates_are_merged() -> None:
     """Two services may know the same fact; what is measured last counts."""
     slow, full = Alarm("a.slow", WARNING, "g", "slow", 1), Alarm("a.full", CRITICAL, "", "full")
     again = Alarm("a.slow", WARNING, "g", "slower", 2)
     assert gathered([slow, full, again]) == [full, again]
 
 
-def test_there_are_only_so_many_and_the_last_one_says_so() -> None:
+def test_the_list_of_alarms_is_bounded_and_the_last_alarm_counts_the_rest() -> None:
     """A broker with fifty thousand groups that lag still answers."""
     many = [Alarm("a.slow", WARNING, f"g{number}", "slow") for number in range(ALARMS_MAX + 50)]
     found = gathered([*many, Alarm("a.full", CRITICAL, "", "full")])
@@ -27,7 +27,7 @@ def test_there_are_only_so_many_and_the_last_one_says_so() -> None:
     assert len(gathered(many[:ALARMS_MAX])) == ALARMS_MAX
 
 
-def test_names_of_clients_break_no_line_and_fill_no_answer() -> None:
+def test_names_from_clients_are_escaped_and_shortened_in_alarms() -> None:
     """A group's name comes from a stranger."""
     (found,) = gathered([Alarm("a.slow", WARNING, "g\n\x1b[2J\ud800" + "x" * 9_999, "slow:\r\n" + "y" * 9_999)])
     assert found.subject.startswith("g\\n\\x1b[2J\\ud800xxx")
@@ -36,20 +36,20 @@ def test_names_of_clients_break_no_line_and_fill_no_answer() -> None:
     assert msgspec.json.decode(msgspec.json.encode(found), type=Alarm) == found
 
 
-def test_a_level_is_one_of_two() -> None:
+def test_an_unknown_alarm_level_is_refused() -> None:
     """What a plugin misspells would be neither shown in its place nor counted by an exit code."""
     with pytest.raises(ValueError, match="level"):
         Alarm("a.slow", "grave", "", "slow")  # type: ignore[arg-type]
 
 
-def test_a_ratio_alone_is_enough() -> None:
+def test_the_disk_alarm_needs_only_the_used_ratio() -> None:
     """A RocketMQ broker tells nothing else."""
     limits = {"nearly_full_ratio": 0.85, "full_ratio": 0.9}
     found = [disk_used("/a", ratio, **limits) for ratio in (0.85, 0.86, 0.91)]
     assert [one.id if one else None for one in found] == [None, "disk.nearly_full", "disk.full"]
 
 
-def test_a_conflict_says_how_and_what_to_do() -> None:
+def test_a_conflict_alarm_names_the_difference_and_the_remedy() -> None:
     """The value is how many members differ; by a look from outside that is not known."""
     found = conflict("G", "message model: CLUSTERING of most, but BROADCASTING of c3", 1)
     assert (found.id, found.level, found.subject, found.value, found.unit) == (

@@ -40,7 +40,7 @@ def reachable(api: BrokerApi) -> dict[str, int]:
     return {name: 1 if name in methods else len(public(getattr(api, name))) for name in public(BrokerApi)}
 
 
-def test_its_surface_is_bounded(tmp_path: Path) -> None:
+def test_the_number_of_public_members_of_the_broker_api_is_bounded(tmp_path: Path) -> None:
     """Of a broker that runs, so that nothing hides behind a protocol."""
 
     async def live() -> dict[str, int]:
@@ -56,7 +56,7 @@ def test_its_surface_is_bounded(tmp_path: Path) -> None:
     assert max(found.values()) <= NAMES_OF_ONE_MAX, {name: count for name, count in found.items() if count > 20}
 
 
-def test_every_member_is_explained() -> None:
+def test_every_member_of_the_broker_api_is_documented() -> None:
     """In a docstring, or in a string below an attribute."""
     (tree,) = (
         node
@@ -75,7 +75,7 @@ def test_every_member_is_explained() -> None:
     assert set(public(BrokerApi)) <= explained
 
 
-def test_nobody_gets_the_state_behind_it(tmp_path: Path) -> None:
+def test_the_broker_api_does_not_expose_the_broker_state(tmp_path: Path) -> None:
     """What a feature needs of the broker is a verb of the api, which says what it does."""
 
     async def live() -> None:
@@ -117,7 +117,7 @@ def assignments(source: str, path: str = "") -> Iterator[Assigned]:
         ("found = api.topics.select('T')", 0),
     ],
 )
-def test_assignments_are_found(source: str, count: int) -> None:
+def test_the_check_finds_assignments_to_broker_attributes(source: str, count: int) -> None:
     assert len([*assignments(source)]) == count
 
 
@@ -126,7 +126,7 @@ def is_outside(path: Path) -> bool:
     return "tests" not in parts and not (parts[0] == "plugins" and parts[1] in PROGRAMS)
 
 
-def test_nobody_assigns_to_it() -> None:
+def test_no_module_assigns_to_attributes_of_the_broker() -> None:
     """A feature that changes the broker asks for it by a method, which says what it does."""
     found = [
         one

@@ -18,7 +18,7 @@ def counted() -> BrokerStats:
     return stats
 
 
-def test_each_message_counts_once_whatever_came_with_it() -> None:
+def test_each_message_of_an_append_is_counted_once() -> None:
     """Appends of one topic, of several, and across the moments at which counters are folded."""
     stats = counted()
     stats.stored([record("A", 100)], 0.001)
@@ -38,7 +38,7 @@ def test_each_message_counts_once_whatever_came_with_it() -> None:
     assert sum(figures.durable_s.counts) == 1
 
 
-def test_notes_are_bounded() -> None:
+def test_unfolded_notes_are_bounded_and_folding_counts_all_of_them() -> None:
     """Nobody may read the figures for days."""
     stats, figures = BrokerStats(ManualClock()), BatchFigures()
     stats.figures = figures
@@ -50,7 +50,7 @@ def test_notes_are_bounded() -> None:
     assert sum(figures.append_s.counts) == figures.sizes["A"].counts[0] == NOTES_MAX + 3
 
 
-def test_what_is_deleted_is_forgotten() -> None:
+def test_deleting_a_topic_or_group_drops_its_figures() -> None:
     """A broker on which topics come and go must not grow."""
     stats = counted()
     stats.stored([record("A", 100)])

@@ -40,7 +40,7 @@ def test_a_new_member_is_announced_to_all_and_to_itself() -> None:
     assert consumers.find_member("h", "c") is None
 
 
-def test_leaving_and_losing_a_connection_is_announced_to_the_rest() -> None:
+def test_the_other_members_are_notified_when_a_member_leaves_or_disconnects() -> None:
     consumers = ConsumerTable(ManualClock())
     a, b, c = RecordingChannel(), RecordingChannel(), RecordingChannel()
     for channel, name in ((a, "a"), (b, "b"), (c, "c")):
@@ -58,7 +58,7 @@ def test_leaving_and_losing_a_connection_is_announced_to_the_rest() -> None:
     assert len(consumers) == 0
 
 
-def test_a_group_that_wants_no_notice_gets_none() -> None:
+def test_a_group_with_notifications_off_gets_no_notification() -> None:
     consumers = ConsumerTable(ManualClock())
     a = RecordingChannel()
     consumers.register("g", a, "a", [T], notify=False)
@@ -67,7 +67,7 @@ def test_a_group_that_wants_no_notice_gets_none() -> None:
     assert notices(a) == []
 
 
-def test_the_newest_version_wins_and_missing_topics_go() -> None:
+def test_the_newest_subscription_wins_and_omitted_topics_are_removed() -> None:
     consumers = ConsumerTable(ManualClock())
     a, b = RecordingChannel(), RecordingChannel()
     consumers.register(
@@ -119,7 +119,7 @@ def test_contradictory_subscriptions_are_reported(caplog: pytest.LogCaptureFixtu
     assert info.conflicts() == ()
 
 
-def test_what_the_heartbeat_says_of_the_group_is_kept() -> None:
+def test_a_heartbeat_sets_the_properties_of_its_group_and_member() -> None:
     consumers = ConsumerTable(ManualClock())
     consumers.register(
         "g",
@@ -141,7 +141,7 @@ def test_what_the_heartbeat_says_of_the_group_is_kept() -> None:
     assert (member.language, member.version) == ("GO", 317)
 
 
-def test_silent_consumers_expire_and_the_rest_hears_of_it() -> None:
+def test_silent_consumers_expire_and_the_other_members_are_notified() -> None:
     clock = ManualClock()
     consumers = ConsumerTable(clock)
     a, b = RecordingChannel(), RecordingChannel()
@@ -157,7 +157,7 @@ def test_silent_consumers_expire_and_the_rest_hears_of_it() -> None:
     assert notices(a) == ["g"]
 
 
-def test_groups_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_members_groups_and_subscriptions_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(producers_module, "CLIENTS_PER_GROUP_MAX", 2)
     monkeypatch.setattr(producers_module, "GROUPS_PER_CONNECTION_MAX", 2)
     monkeypatch.setattr(consumers_module, "SUBSCRIPTIONS_PER_HEARTBEAT_MAX", 1)
@@ -220,7 +220,7 @@ def test_a_reconnected_producer_is_found_at_its_new_connection() -> None:
     assert len(producers) == 1
 
 
-def test_transaction_checks_go_round_the_group() -> None:
+def test_transaction_checks_rotate_over_the_open_producers_of_a_group() -> None:
     producers = ProducerTable(ManualClock())
     channels = [RecordingChannel() for _ in range(3)]
     for number, channel in enumerate(channels):
@@ -235,7 +235,7 @@ def kept(*client_ids: str, group: str = "g") -> KeptGroup:
     return KeptGroup(group_name=group, client_ids=client_ids, subscriptions=[T])
 
 
-def test_members_from_before_a_start_share_the_queues_and_come_back_unannounced() -> None:
+def test_members_kept_from_before_a_restart_return_without_a_rebalance() -> None:
     """A rebalance after each heartbeat of the first half minute would move queues to and fro."""
     consumers = ConsumerTable(ManualClock())
     named: list[str] = []
@@ -256,7 +256,7 @@ def test_members_from_before_a_start_share_the_queues_and_come_back_unannounced(
     assert sorted(info.client_ids) == ["a", "b", "c"]
 
 
-def test_members_that_do_not_come_back_are_dropped_and_the_others_are_told() -> None:
+def test_kept_members_that_do_not_return_are_dropped_and_the_others_notified() -> None:
     """Their queues would be nobody's."""
     consumers = ConsumerTable(ManualClock())
     gone: list[str] = []
@@ -274,7 +274,7 @@ def test_members_that_do_not_come_back_are_dropped_and_the_others_are_told() -> 
     assert notices(a) == ["g"]
 
 
-def test_a_member_that_is_kept_may_say_farewell() -> None:
+def test_a_kept_member_can_unregister() -> None:
     """It stopped while the broker was away, or before its first heartbeat."""
     consumers = ConsumerTable(ManualClock())
     consumers.keep(kept("a", "b"))
@@ -287,7 +287,7 @@ def test_a_member_that_is_kept_may_say_farewell() -> None:
     assert consumers.find("g") is None
 
 
-def test_a_group_lives_on_while_members_are_kept() -> None:
+def test_a_group_with_kept_members_survives_the_loss_of_its_connections() -> None:
     """The connection of the one that came back may be lost again."""
     consumers = ConsumerTable(ManualClock())
     consumers.keep(kept("a", "b"))
@@ -299,7 +299,7 @@ def test_a_group_lives_on_while_members_are_kept() -> None:
     assert info.client_ids == ["b"]
 
 
-def test_changes_grow_with_all_that_a_start_has_to_know() -> None:
+def test_the_change_counter_grows_only_if_the_saved_registrations_would_differ() -> None:
     """A heartbeat that says nothing new must not have the file written again."""
     consumers = ConsumerTable(ManualClock())
     a = RecordingChannel()
@@ -322,7 +322,7 @@ def test_changes_grow_with_all_that_a_start_has_to_know() -> None:
     assert grew()
 
 
-def test_a_client_id_that_two_processes_use_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_client_id_shared_by_two_processes_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     """Both get the same queues, and every message is consumed twice."""
     clock = ManualClock()
     consumers = ConsumerTable(clock)
@@ -345,7 +345,7 @@ def test_a_client_id_that_two_processes_use_is_told(caplog: pytest.LogCaptureFix
     assert list(consumers.shared_ids()) == []
 
 
-def test_two_heartbeats_in_a_row_with_one_client_id_are_told_at_once() -> None:
+def test_two_heartbeats_in_a_row_with_one_client_id_are_reported_at_once() -> None:
     """No client gives a connection up within a second."""
     consumers = ConsumerTable(ManualClock())
     for address in ("10.0.0.1:1", "10.0.0.2:2"):
@@ -353,7 +353,7 @@ def test_two_heartbeats_in_a_row_with_one_client_id_are_told_at_once() -> None:
     assert list(consumers.shared_ids()) == [("g", "a", ("10.0.0.1:1", "10.0.0.2:2"))]
 
 
-def test_a_client_id_is_not_shared_by_those_that_get_everything_anyway() -> None:
+def test_broadcasting_consumers_may_share_a_client_id() -> None:
     """Java's broadcasting consumers of one host have the same id unless they are given others."""
     consumers = ConsumerTable(ManualClock())
     for address in ("10.0.0.1:1", "10.0.0.2:2"):
@@ -361,7 +361,7 @@ def test_a_client_id_is_not_shared_by_those_that_get_everything_anyway() -> None
     assert list(consumers.shared_ids()) == []
 
 
-def test_a_client_that_connected_anew_shares_its_id_with_nobody() -> None:
+def test_a_reconnected_client_is_not_reported_as_sharing_its_id() -> None:
     """Its first connection is still open at this end, and silent."""
     clock = ManualClock()
     consumers = ConsumerTable(clock)
@@ -373,7 +373,7 @@ def test_a_client_that_connected_anew_shares_its_id_with_nobody() -> None:
     assert list(consumers.shared_ids()) == []
 
 
-def test_what_heartbeats_say_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bytes_of_subscriptions_are_bounded_per_connection_and_in_total(monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection could be in 4,096 groups with 1 MB of subscriptions in each: no rights are needed for that."""
     monkeypatch.setattr(consumers_module, "SUBSCRIPTIONS_PER_CONNECTION_MAX_BYTES", 10_000)
     monkeypatch.setattr(consumers_module, "SUBSCRIPTIONS_MAX_BYTES", 15_000)
@@ -398,7 +398,7 @@ def test_what_heartbeats_say_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None
     assert (consumers._bytes, consumers._sizes, consumers._bytes_of, consumers._members) == (0, {}, {}, 0)
 
 
-def test_what_subscriptions_take_grows_with_all_that_they_hold() -> None:
+def test_the_size_of_a_subscription_counts_every_field() -> None:
     """Tags come as lists of their own, and need not be those of the expression."""
     plain = kept_bytes([T])
     assert kept_bytes([T, T]) == 2 * plain

@@ -69,7 +69,7 @@ def test_members_that_agree_have_no_conflict() -> None:
         ),
     ],
 )
-def test_each_way_to_differ_is_found_and_named(odd: Behaviour, about: str, said: str) -> None:
+def test_each_kind_of_difference_between_members_is_described(odd: Behaviour, about: str, said: str) -> None:
     """Topics, expression, type of expression, message model, consume type, and where consuming begins."""
     found = find_conflicts({"a": USUAL, "odd": odd, "b": USUAL})
     assert [one.about for one in found] == [about]
@@ -77,24 +77,24 @@ def test_each_way_to_differ_is_found_and_named(odd: Behaviour, about: str, said:
     assert odd_members(found) == ("odd",)
 
 
-def test_two_that_differ_are_both_named() -> None:
+def test_a_conflict_of_two_members_names_both() -> None:
     """Neither is the majority."""
     found = find_conflicts({"b": member(("T", "x")), "a": member()})
     assert describe_conflicts(found) == "subscription to T: 'x' of b, nothing of a"
 
 
-def test_where_consuming_begins_counts_only_of_those_that_share_by_the_broker() -> None:
+def test_consume_from_where_conflicts_only_in_clustering_push_groups() -> None:
     """Who broadcasts keeps offsets of its own, and who pulls begins where it likes."""
     for more in ({"model": "BROADCASTING"}, {"kind": "CONSUME_ACTIVELY"}):
         assert find_conflicts({"a": member(("T", "*"), **more), "b": member(("T", "*"), start=FIRST, **more)}) == ()
 
 
-def test_what_is_not_known_contradicts_nobody() -> None:
+def test_a_value_that_a_member_did_not_report_makes_no_conflict() -> None:
     """A client that reports its subscriptions only, as older ones do."""
     assert find_conflicts({"a": USUAL, "b": Behaviour(USUAL.subscriptions)}) == ()
 
 
-def test_the_gravest_comes_first_and_all_is_told_in_few_words() -> None:
+def test_the_gravest_conflict_comes_first_and_the_text_is_short() -> None:
     """A thousand members with a hundred topics each, by names that strangers chose."""
     members = {f"c{n:03}": member(*((f"T{n}-{m}", "x" * 500) for m in range(5))) for n in range(200)}
     members["cb"] = member(model="BROADCASTING")
@@ -121,7 +121,7 @@ behaviours = st.builds(
 
 
 @given(st.dictionaries(st.sampled_from("abcdefgh"), behaviours), st.randoms(use_true_random=False))
-def test_the_order_of_members_does_not_matter(members: dict[str, Behaviour], by: random.Random) -> None:
+def test_conflicts_do_not_depend_on_the_order_of_members(members: dict[str, Behaviour], by: random.Random) -> None:
     """What is told is the same at every broker, and after every restart; and everybody stands in one variant at most."""
     shuffled = list(members.items())
     by.shuffle(shuffled)
@@ -135,7 +135,7 @@ def test_the_order_of_members_does_not_matter(members: dict[str, Behaviour], by:
 
 
 @given(st.integers(3, 12), behaviours)
-def test_whoever_differs_from_all_others_is_named(count: int, odd: Behaviour) -> None:
+def test_a_member_that_differs_from_all_others_is_the_only_odd_member(count: int, odd: Behaviour) -> None:
     """And nobody else."""
     members = {f"m{number}": USUAL for number in range(count)} | {"odd": odd}
     found = find_conflicts(members)

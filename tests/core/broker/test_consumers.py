@@ -21,7 +21,7 @@ def joined(group: ConsumerGroupInfo, client_id: str, *topics: SubscriptionData) 
     return channel
 
 
-def test_a_member_is_new_once_for_each_connection() -> None:
+def test_a_member_is_added_once_for_each_connection() -> None:
     """Each new one starts a rebalance of the whole group; a heartbeat must not."""
     group = ConsumerGroupInfo("g")
     channel = joined(group, "one", subscription("T"))
@@ -37,7 +37,7 @@ def test_a_member_is_new_once_for_each_connection() -> None:
     assert not group.remove_member(second)
 
 
-def test_the_newest_subscription_of_a_topic_counts() -> None:
+def test_the_subscription_with_the_newest_version_wins() -> None:
     """RocketMQ's rule: one expression per topic and group, the youngest version's."""
     group = ConsumerGroupInfo("g")
     joined(group, "one", subscription("T", "new", 5))
@@ -47,7 +47,7 @@ def test_the_newest_subscription_of_a_topic_counts() -> None:
     assert found.sub_string == "new"
 
 
-def test_a_topic_that_a_member_leaves_out_is_gone_for_all() -> None:
+def test_a_topic_that_one_member_omits_is_removed_from_the_group() -> None:
     """That is RocketMQ's, too, and why contradictions are reported."""
     group = ConsumerGroupInfo("g")
     one = joined(group, "one", subscription("T"), subscription("U"))
@@ -56,7 +56,7 @@ def test_a_topic_that_a_member_leaves_out_is_gone_for_all() -> None:
     assert group.find_subscription("U") is None
 
 
-def test_contradictions_name_those_who_differ_from_most() -> None:
+def test_conflicts_name_the_members_that_differ_from_the_majority() -> None:
     """An operator must find the one client that was not updated."""
     group = ConsumerGroupInfo("g")
     for client_id in ("one", "two"):
@@ -68,7 +68,7 @@ def test_contradictions_name_those_who_differ_from_most() -> None:
     assert group.conflicts() == ()
 
 
-def test_the_last_heartbeat_decides_for_the_group_and_the_one_that_differs_is_known() -> None:
+def test_the_last_heartbeat_sets_the_message_model_and_a_conflict_names_its_member() -> None:
     """A member that broadcasts beside others that share."""
     group = ConsumerGroupInfo("g")
     for client_id in ("one", "two"):
@@ -79,7 +79,7 @@ def test_the_last_heartbeat_decides_for_the_group_and_the_one_that_differs_is_kn
     assert [(one.about, odd_members([one])) for one in group.conflicts()] == [("message model", ("odd",))]
 
 
-def test_the_retry_topic_makes_no_contradiction() -> None:
+def test_a_subscription_to_the_retry_topic_makes_no_conflict() -> None:
     """Clients add it by themselves, some of them only after their start."""
     group = ConsumerGroupInfo("g")
     joined(group, "one", subscription("T"))
@@ -87,7 +87,7 @@ def test_the_retry_topic_makes_no_contradiction() -> None:
     assert group.conflicts() == ()
 
 
-def test_the_revision_grows_with_every_change_of_what_members_said() -> None:
+def test_the_revision_grows_only_if_subscriptions_change() -> None:
     """What is derived from the subscriptions is made again only then."""
     group = ConsumerGroupInfo("g")
     one = joined(group, "one", subscription("T"))
@@ -100,7 +100,7 @@ def test_the_revision_grows_with_every_change_of_what_members_said() -> None:
     assert group.revision == before + 2
 
 
-def test_a_broadcasting_group_is_one() -> None:
+def test_is_broadcasting_follows_the_message_model() -> None:
     """Its consumers keep their own offsets."""
     group = ConsumerGroupInfo("g")
     assert not group.is_broadcasting

@@ -43,7 +43,7 @@ def watched(caplog: pytest.LogCaptureFixture) -> Watched:
 
 
 @pytest.mark.parametrize("reason", ["store.file", "store.disk_full", "store.exhausted", "store.failed"])
-def test_a_refusal_is_said_once_and_shown_until_a_send_is_stored(watched: Watched, reason: str) -> None:
+def test_a_refusal_is_logged_once_and_its_alarm_stays_until_a_send_is_stored(watched: Watched, reason: str) -> None:
     """The line and the alarm name the reason, the value and the key that clients are told."""
     for _ in range(100):
         watched.faults.refused(refusal(reason))
@@ -61,7 +61,7 @@ def test_a_refusal_is_said_once_and_shown_until_a_send_is_stored(watched: Watche
     assert not watched.faults.are_some
 
 
-def test_pauses_between_lines_grow(watched: Watched) -> None:
+def test_pauses_between_log_lines_of_a_lasting_fault_grow(watched: Watched) -> None:
     """Half an hour of refusals is a handful of lines, and the newest has the count."""
     said = []
     for second in range(1_800):
@@ -71,7 +71,7 @@ def test_pauses_between_lines_grow(watched: Watched) -> None:
     assert said == [0, 10, 30, 70, 150, 310, 630, 1270]
 
 
-def test_refusals_between_sends_that_fit_are_one_fault(watched: Watched) -> None:
+def test_refusals_between_successful_sends_are_one_fault(watched: Watched) -> None:
     """Small messages still fit the last file while large ones are refused: the alarm must not come and go."""
     for _ in range(100):
         watched.faults.refused(refusal("store.file"))
@@ -83,7 +83,7 @@ def test_refusals_between_sends_that_fit_are_one_fault(watched: Watched) -> None
     assert watched.alarms() == [], "the last send was taken"
 
 
-def test_a_fault_that_comes_back_soon_does_not_begin_with_a_short_pause(watched: Watched) -> None:
+def test_a_fault_that_returns_soon_keeps_its_long_pause_between_lines(watched: Watched) -> None:
     """A disk at its limit: full, free and full again each few seconds."""
     for _ in range(12):
         watched.faults.refused(refusal("store.disk_full"))
@@ -97,7 +97,7 @@ def test_a_fault_that_comes_back_soon_does_not_begin_with_a_short_pause(watched:
     assert len(watched.lines()) == 1
 
 
-def test_what_is_stored_is_not_yet_durable(watched: Watched) -> None:
+def test_a_durability_alarm_ends_only_with_a_durable_message(watched: Watched) -> None:
     """A slave that is missing costs no append: only a promise that is kept ends the alarm."""
     for reason in ("ha.no_slave", "ha.timeout", "flush.timeout"):
         watched.faults.refused(refusal(reason))
@@ -108,7 +108,7 @@ def test_what_is_stored_is_not_yet_durable(watched: Watched) -> None:
     assert watched.alarms() == []
 
 
-def test_flow_control_is_a_fault_only_where_it_lasts(watched: Watched) -> None:
+def test_flow_control_is_a_fault_only_if_it_lasts(watched: Watched) -> None:
     """A peak of some seconds is what flow control is for."""
     for _ in range(25):
         watched.faults.refused(refusal("admission.page_cache_busy"))
@@ -122,7 +122,7 @@ def test_flow_control_is_a_fault_only_where_it_lasts(watched: Watched) -> None:
     assert len(watched.lines()) == 1
 
 
-def test_a_broker_that_nobody_sends_to_any_more_is_not_accused_for_ever(watched: Watched) -> None:
+def test_an_alarm_about_sends_ends_if_nobody_sends_any_more(watched: Watched) -> None:
     watched.faults.refused(refusal("store.file"))
     watched.faults.not_written("topics", StoreError("no room"))
     watched.wait(SHOWN_S - 1)
@@ -132,14 +132,14 @@ def test_a_broker_that_nobody_sends_to_any_more_is_not_accused_for_ever(watched:
     assert not watched.faults.are_some
 
 
-def test_what_a_client_does_wrong_is_no_fault(watched: Watched) -> None:
+def test_errors_of_clients_raise_no_alarm(watched: Watched) -> None:
     """Nor is what has an alarm of its own."""
     for reason in ("topic.illegal", "message.too_large", "store.slave", "store.fenced"):
         watched.faults.refused(refusal(reason))
     assert (watched.alarms(), watched.lines(), watched.faults.are_some) == ([], [], False)
 
 
-def test_a_table_that_cannot_be_written_is_an_alarm_until_it_is(watched: Watched) -> None:
+def test_a_table_that_cannot_be_written_has_an_alarm_until_a_write_succeeds(watched: Watched) -> None:
     """Tried every five seconds: the log has a line now and then."""
     for _ in range(10):
         watched.faults.not_written("consumer offsets", StoreError("offsets.json: no room"))

@@ -12,7 +12,7 @@ from flintmq.core.kernel.ports import Measurement
 from flintmq.testing.clock import ManualClock
 
 
-def test_a_later_source_replaces_the_figures_of_those_that_are_first() -> None:
+def test_a_source_replaces_equal_figures_of_a_source_added_as_first() -> None:
     figures = Figures(BrokerStats(ManualClock()))
     figures.add(lambda: {"b": "of a service", "c": 3})
     figures.add(lambda: {"a": 1, "b": 2}, first=True)
@@ -23,7 +23,7 @@ def fail() -> dict[str, str]:
     raise ValueError("no figures today")
 
 
-def test_a_third_partys_source_that_fails_is_left_out_and_counted() -> None:
+def test_a_failing_source_of_a_plugin_is_skipped_and_counted() -> None:
     """After the last failure that is allowed it is not called any more."""
     owner = PluginOrigin("mine", PluginSource.PROGRAM)
     part = Failures(2).of(owner, "flintmq_services", "a source of runtime figures", optional=True)
@@ -38,7 +38,7 @@ def test_a_third_partys_source_that_fails_is_left_out_and_counted() -> None:
     assert part.errors == 2
 
 
-def test_an_error_of_a_built_in_is_raised() -> None:
+def test_an_error_of_a_built_in_source_is_raised() -> None:
     figures = Figures(BrokerStats(ManualClock()))
     figures.add(fail)
     with pytest.raises(ValueError, match="no figures today"):

@@ -14,7 +14,7 @@ from flintmq.core.io.typed_json import read_as
 from flintmq.testing.clock import ManualClock
 
 
-def test_has_the_built_in_groups() -> None:
+def test_a_new_table_has_the_built_in_groups() -> None:
     groups = SubscriptionGroupManager(None, ManualClock())
     assert {config.group_name for config in groups} == {
         "TOOLS_CONSUMER",
@@ -27,7 +27,7 @@ def test_has_the_built_in_groups() -> None:
     }
 
 
-def test_makes_groups_on_first_use_only_where_that_is_allowed() -> None:
+def test_groups_are_created_on_first_use_only_if_auto_create_is_on() -> None:
     groups = SubscriptionGroupManager(None, ManualClock())
     assert groups.find("g") is None
     assert groups.select("g") == SubscriptionGroupConfig(group_name="g")
@@ -40,7 +40,7 @@ def test_makes_groups_on_first_use_only_where_that_is_allowed() -> None:
     assert strict.select("CID_RMQ_SYS_TRANS") is not None
 
 
-def test_keeps_changes_over_a_restart(tmp_path: Path) -> None:
+def test_group_changes_survive_a_restart(tmp_path: Path) -> None:
     file = JsonFile(tmp_path / "subscriptionGroup.json")
     groups = SubscriptionGroupManager(file, ManualClock())
     mine = SubscriptionGroupConfig(
@@ -61,7 +61,7 @@ def test_keeps_changes_over_a_restart(tmp_path: Path) -> None:
         groups.put(SubscriptionGroupConfig(group_name=" "))
 
 
-def test_reads_what_is_missing_and_ignores_what_is_new() -> None:
+def test_missing_members_get_defaults_and_unknown_members_are_ignored() -> None:
     """A table of RocketMQ 5 has members that are unknown here, and groups need not repeat their names."""
     groups = SubscriptionGroupManager(None, ManualClock())
     groups.replace({"subscriptionGroupTable": {"g": {"groupSysFlag": 1}}})
@@ -70,13 +70,13 @@ def test_reads_what_is_missing_and_ignores_what_is_new() -> None:
     assert read_as(fastjson.loads(fastjson.dumps(one)), SubscriptionGroupConfig) == one
 
 
-def test_a_slave_takes_over_exactly_the_masters_table() -> None:
+def test_a_slave_replaces_its_groups_by_the_masters_table() -> None:
     groups = SubscriptionGroupManager(None, ManualClock())
     groups.replace({"subscriptionGroupTable": {"g": {}}, "dataVersion": {"counter": 2}})
     assert [config.group_name for config in groups] == ["g"]
 
 
-def test_there_is_an_end_to_groups_that_anyone_can_make() -> None:
+def test_the_number_of_auto_created_groups_is_bounded() -> None:
     groups = SubscriptionGroupManager(None, ManualClock(), count_max=9)
     while len(groups) < 9:
         assert groups.select(f"g{len(groups)}") is not None

@@ -60,7 +60,7 @@ def test_an_arrival_wakes_the_pulls_of_its_queue_only() -> None:
     assert len(held.service) == 2
 
 
-def test_of_records_read_in_bulk_requests_are_made_only_of_queues_at_which_a_pull_waits() -> None:
+def test_bulk_records_become_requests_only_for_queues_with_a_held_pull() -> None:
     """A slave that catches up reads a long way of the log: it must not make objects for messages that no pull waits for."""
     pytest.importorskip("numpy", reason="columns need numpy")
     held = Held()
@@ -83,7 +83,7 @@ def test_of_records_read_in_bulk_requests_are_made_only_of_queues_at_which_a_pul
     assert far.is_held
 
 
-def test_a_batch_wakes_the_pulls_that_want_one_of_its_messages() -> None:
+def test_a_batch_wakes_pulls_whose_filter_matches_one_of_its_messages() -> None:
     """Also one whose filter wants only the last of them; a batch of another queue is nobody's business."""
     held = Held()
     first, last = held.hold(5), held.hold(5, message_filter=tag_filter("B", frozenset()))
@@ -117,7 +117,7 @@ def test_a_filter_keeps_a_pull_held_until_the_periodic_check() -> None:
     assert held.service.notify_arriving("T", 0, 2) == 1
 
 
-def test_properties_are_asked_only_of_filters_that_need_them() -> None:
+def test_only_filters_that_need_properties_get_them() -> None:
     class Even:
         needs_properties = True
 
@@ -133,7 +133,7 @@ def test_properties_are_asked_only_of_filters_that_need_them() -> None:
     assert held.service.arrived(RecordBatch.of_units([record("T", 0, 1, n="2")])) == 1
 
 
-def test_time_runs_out_at_the_deadline_and_not_before() -> None:
+def test_a_held_pull_expires_at_its_deadline() -> None:
     held = Held()
     late, soon = held.hold(0, 15_000), held.hold(0, 1_000)
     assert held.service.next_deadline_s == held.clock.monotonic_s() + 1
@@ -148,7 +148,7 @@ def test_time_runs_out_at_the_deadline_and_not_before() -> None:
     assert held.service.next_deadline_s is None
 
 
-def test_a_closed_connection_takes_its_pulls_along_unanswered() -> None:
+def test_closing_a_connection_drops_its_held_pulls_without_answers() -> None:
     held = Held()
     held.hold(0)
     held.hold(0, queue_id=1)
@@ -160,7 +160,7 @@ def test_a_closed_connection_takes_its_pulls_along_unanswered() -> None:
     assert len(held.service) == 0
 
 
-def test_a_pull_may_be_held_again_while_it_is_resumed() -> None:
+def test_a_pull_can_be_held_again_while_it_is_resumed() -> None:
     held = Held()
     held.service.hold("T", 0, 0, held.channel, 1_000, lambda pull: held.hold(pull.queue_offset + 1) and None)
     assert held.service.arrived(RecordBatch.of_units([record("T", 0, 0)])) == 1
@@ -170,7 +170,7 @@ def test_a_pull_may_be_held_again_while_it_is_resumed() -> None:
 
 
 @pytest.mark.parametrize("key", ["held_max", "held_per_connection_max"])
-def test_too_many_pulls_are_refused_with_the_key(key: str) -> None:
+def test_pulls_beyond_a_limit_are_refused_with_the_key_of_the_setting(key: str) -> None:
     """One connection must not take the place of all others; who is refused is not told that nothing was found, because
     then it would ask again at once."""
     held = Held(**{key: 2})
@@ -184,14 +184,14 @@ def test_too_many_pulls_are_refused_with_the_key(key: str) -> None:
     held.hold(0)
 
 
-def test_one_connections_limit_is_not_anothers() -> None:
+def test_each_connection_has_a_separate_limit_of_held_pulls() -> None:
     held = Held(held_per_connection_max=1)
     held.hold(0)
     held.channel = RecordingChannel()
     held.hold(0)
 
 
-def test_a_hundred_thousand_held_pulls_cost_an_arrival_nothing() -> None:
+def test_an_arrival_costs_the_same_beside_a_hundred_thousand_held_pulls() -> None:
     held = Held()
     channels = [RecordingChannel() for _ in range(1_000)]
     for number in range(100_000):
@@ -206,7 +206,7 @@ def test_a_hundred_thousand_held_pulls_cost_an_arrival_nothing() -> None:
     assert held.service.next_deadline_s is None
 
 
-def test_deadlines_of_pulls_long_gone_do_not_pile_up() -> None:
+def test_deadlines_of_ended_pulls_are_removed() -> None:
     held = Held()
     keep = held.hold(10**9, 15_000, queue_id=3)
     for queue_offset in range(5_000):
@@ -216,7 +216,7 @@ def test_deadlines_of_pulls_long_gone_do_not_pile_up() -> None:
     assert keep.is_held
 
 
-def test_a_large_pull_counts_as_several() -> None:
+def test_a_large_pull_counts_as_several_pulls_against_the_limits() -> None:
     """All of a request is kept while it is held: 20,000 pulls with a header of 1 MB each were 20 GB."""
     held = Held(held_max=10, held_per_connection_max=6)
     large = held.hold(places=4)
@@ -239,7 +239,7 @@ def test_a_large_pull_counts_as_several() -> None:
         held.hold()
 
 
-def test_what_is_kept_of_a_pull_is_weighed() -> None:
+def test_the_weight_of_a_pull_counts_its_body_fields_and_expression() -> None:
     """Its body, its fields and its expression: whatever the sender can make long."""
 
     def weigh(body: bytes = b"", fields: dict[str, str] | None = None, subscription: str | None = None) -> int:
@@ -275,7 +275,7 @@ def test_a_wait_for_any_queue_is_woken_by_records_read_in_bulk() -> None:
     assert held.resumed == [waits]
 
 
-def test_the_filter_of_a_wait_for_any_queue_is_asked() -> None:
+def test_a_wait_for_any_queue_is_woken_only_by_messages_that_match_its_filter() -> None:
     held = Held()
     waits = held.hold(0, queue_id=ANY_QUEUE, message_filter=tag_filter("A", frozenset({7})))
     assert held.service.arrived(RecordBatch.of_units([record("T", 0, 0, tags_code=8)])) == 0
@@ -283,7 +283,7 @@ def test_the_filter_of_a_wait_for_any_queue_is_asked() -> None:
     assert held.resumed == [waits]
 
 
-def test_the_check_wakes_a_wait_for_any_queue_whose_topic_has_grown() -> None:
+def test_the_periodic_check_wakes_a_wait_for_any_queue_of_a_grown_topic() -> None:
     """By the sum of the ends of its queues, which the broker gives for no single queue."""
     held = Held()
     waits = held.hold(5, queue_id=ANY_QUEUE)
@@ -294,7 +294,7 @@ def test_the_check_wakes_a_wait_for_any_queue_whose_topic_has_grown() -> None:
     assert held.resumed == [waits]
 
 
-def test_a_cancelled_pull_is_not_resumed_and_takes_no_place() -> None:
+def test_a_canceled_pull_is_not_resumed_and_frees_its_place() -> None:
     held = Held(held_max=1)
     pull = held.hold(0, queue_id=ANY_QUEUE)
     held.service.cancel(pull)
@@ -305,7 +305,7 @@ def test_a_cancelled_pull_is_not_resumed_and_takes_no_place() -> None:
     assert held.resumed == []
 
 
-def test_a_pull_of_the_broker_itself_counts_against_the_limit_of_all_alone() -> None:
+def test_a_pull_without_a_connection_counts_only_against_the_total_limit() -> None:
     """It belongs to no connection: closing one does not drop it, a stop resumes it."""
     held = Held(held_max=4, held_per_connection_max=1)
     held.channel = None  # type: ignore[assignment]

@@ -56,7 +56,7 @@ def header(**fields: Any) -> Any:
     return SimpleNamespace(**plain | fields)
 
 
-def test_a_send_becomes_a_record_to_be() -> None:
+def test_a_send_becomes_a_message_with_host_time_and_cluster() -> None:
     """With the sender's address and time, and the cluster among its properties."""
     message = Intake().single({"KEYS": "k", "TAGS": "a"})
     assert (message.topic, message.queue_id, message.body) == ("T", 2, b"body")
@@ -78,7 +78,7 @@ def test_a_send_becomes_a_record_to_be() -> None:
         ("CLUSTER\x01other\x02A\x011\x02", f"A\x011\x02{CLUSTER}", True),
     ],
 )
-def test_properties_are_stored_without_wait_and_with_the_cluster(text: str, stored: str, waits: bool) -> None:
+def test_the_wait_property_is_removed_and_the_cluster_property_added(text: str, stored: str, waits: bool) -> None:
     """The bytes are RocketMQ's, and the same whether the property string has been seen before or not."""
     intake = Intake()
     for _ in range(3):
@@ -89,7 +89,7 @@ def test_properties_are_stored_without_wait_and_with_the_cluster(text: str, stor
         assert message.properties.get("CLUSTER") == "DefaultCluster"
 
 
-def test_a_queue_is_chosen_where_none_is_named() -> None:
+def test_a_negative_queue_id_gets_a_random_queue_and_an_unknown_queue_is_refused() -> None:
     """A negative queue id means any; one that is not there is refused."""
     intake = Intake()
     assert intake.single(queue_id=-1).queue_id == 3
@@ -97,7 +97,7 @@ def test_a_queue_is_chosen_where_none_is_named() -> None:
     assert intake.refusal(queue_id=4) == (ResponseCode.SYSTEM_ERROR, "queue.illegal")
 
 
-def test_a_topic_is_made_by_its_first_send() -> None:
+def test_the_first_send_creates_a_topic_if_its_default_topic_allows_this() -> None:
     """With the queues that the sender asked for, after the default topic; where that is forbidden it is refused."""
     intake = Intake()
     assert intake.single(topic="New", queue_id=1, default_topic_queue_nums=2).topic == "New"
@@ -107,7 +107,7 @@ def test_a_topic_is_made_by_its_first_send() -> None:
     assert intake.refusal(topic="")[0] == ResponseCode.SYSTEM_ERROR
 
 
-def test_what_is_too_long_is_refused() -> None:
+def test_bodies_and_properties_above_the_limits_are_refused() -> None:
     """Before a byte of it is appended; the limits themselves are allowed."""
     intake = Intake(max_message_bytes=1000)
     assert len(intake.single(body=b"x" * 1000).body) == 1000
@@ -131,7 +131,7 @@ class Redirect:
         return True
 
 
-def test_a_step_is_asked_about_what_concerns_it_alone() -> None:
+def test_a_step_is_called_only_for_its_properties_and_topic_prefixes() -> None:
     """Also when the same property string has come before, as a producer's do."""
     step = Redirect()
     intake = Intake(step)
@@ -145,7 +145,7 @@ def test_a_step_is_asked_about_what_concerns_it_alone() -> None:
     assert step.asked == [("T", Sent(407, 4)), ("%R%g", Sent(407, None))] * 2
 
 
-def test_a_message_that_a_step_redirects_gets_a_queue_that_its_new_topic_has() -> None:
+def test_a_redirected_message_gets_a_queue_of_its_new_topic() -> None:
     """A step names a topic; the queue is still the one that the sender chose in another."""
     intake = Intake(Redirect())
     intake.state.topics.create_in_send_back("ELSEWHERE", 2)
@@ -153,7 +153,7 @@ def test_a_message_that_a_step_redirects_gets_a_queue_that_its_new_topic_has() -
     assert queues == [0, 1, 0, 1]
 
 
-def test_a_transaction_is_refused_where_no_feature_takes_it() -> None:
+def test_a_half_message_is_refused_if_no_step_handles_transactions() -> None:
     """Stored as an ordinary message it would be delivered before it is committed."""
     intake = Intake()
     assert intake.refusal({"TRAN_MSG": "true"}) == (ResponseCode.NO_PERMISSION, "transaction.unsupported")
@@ -169,14 +169,14 @@ def test_a_transaction_is_refused_where_no_feature_takes_it() -> None:
         ({"sys_flag": 4}, b"", "batch.transaction"),
     ],
 )
-def test_a_batch_that_cannot_be_taken_apart_is_refused(fields: dict[str, Any], body: bytes, reason: str) -> None:
+def test_a_malformed_batch_is_refused_as_a_whole(fields: dict[str, Any], body: bytes, reason: str) -> None:
     """As a whole: its members have one answer."""
     with pytest.raises(RefusedError) as refused:
         Intake().intake.batch(header(**fields), body, SENDER)
     assert (refused.value.code, refused.value.reason) == (ResponseCode.MESSAGE_ILLEGAL, reason)
 
 
-def test_an_ordered_topic_takes_nothing_while_the_broker_may_not_be_written_to() -> None:
+def test_an_ordered_topic_refuses_sends_while_the_broker_is_not_writable() -> None:
     """Single messages and batches alike; other topics are taken, until their producers know."""
     intake = Intake()
     intake.state.topics.put(TopicConfig(topic_name="O", read_queue_nums=4, write_queue_nums=4, order=True))

@@ -24,14 +24,14 @@ GROUPS = [
 ]
 
 
-def test_groups_are_read_as_they_were_written() -> None:
+def test_kept_groups_survive_encoding_and_decoding() -> None:
     """Tags, versions and locks decide what a consumer gets after the start."""
     raw, left_out = encode_kept(GROUPS)
     assert (decode_kept(raw), left_out) == (GROUPS, 0)
     assert decode_kept(encode_kept([])[0]) == []
 
 
-def test_the_file_is_bounded() -> None:
+def test_groups_beyond_the_size_limit_of_the_file_are_left_out() -> None:
     """Heartbeats of strangers must not make a file that fills the disk; groups that fit are kept."""
     large = KeptGroup(group_name="large", client_ids=["x" * 500] * 50)
     raw, left_out = encode_kept([large, *GROUPS], max_bytes=2_000)
@@ -59,13 +59,13 @@ WHOLE = encode_kept(GROUPS)[0]
     ],
     ids=["empty", "zeros", "no text", "cut", "head only", "later", "wrong type", "long group", "long id"],
 )
-def test_a_file_that_is_not_whole_is_refused(raw: bytes) -> None:
+def test_a_truncated_or_damaged_registrations_file_is_refused(raw: bytes) -> None:
     """Nothing of it counts then: a part of a group's members would share the queues of all."""
     with pytest.raises(StoreFormatError):
         decode_kept(raw)
 
 
-def test_more_than_clients_may_say_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_registrations_file_above_the_limits_of_clients_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """A file that somebody wrote by hand must not take all memory."""
     many = [SubscriptionData(topic=f"T{n}") for n in range(3)]
     for name, group in (

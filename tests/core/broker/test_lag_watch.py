@@ -38,12 +38,12 @@ def watched(lags: list[int], *, every_s: float = 60.0) -> list[Alarm]:
         ("it is gone", [5_000, 6_000, 7_000, 8_000, 9_000, 9_500, 0], False),
     ],
 )  # fmt: skip
-def test_what_counts_as_growing(what: str, lags: list[int], tells: bool) -> None:
+def test_an_alarm_is_raised_only_for_a_lag_that_grows(what: str, lags: list[int], tells: bool) -> None:
     """Each row is a consumer as operators know it."""
     assert bool(watched(lags)) is tells, what
 
 
-def test_the_alarm_says_how_far_and_who() -> None:
+def test_the_lag_alarm_has_the_lag_the_growth_and_the_members() -> None:
     """The value is the lag, the limit the setting's; the text has the growth, and the members that there are."""
     (found,) = watched([5_000, 5_100, 5_200, 5_300, 5_400, 6_500])
     assert (found.id, found.level, found.subject) == ("consumer.lag_growing", "warning", "G")
@@ -52,7 +52,7 @@ def test_the_alarm_says_how_far_and_who() -> None:
         assert part in found.message
 
 
-def test_a_group_has_one_alarm_about_its_worst_topic() -> None:
+def test_a_group_has_one_alarm_which_names_its_worst_topic() -> None:
     """A group that reads forty topics is one fault."""
     watch = LagWatch(LIMIT, WINDOW_S)
     for number in range(6):
@@ -63,13 +63,13 @@ def test_a_group_has_one_alarm_about_its_worst_topic() -> None:
     assert "no members" in found.message
 
 
-def test_frequent_samples_change_nothing() -> None:
+def test_the_result_does_not_depend_on_the_sampling_interval() -> None:
     """A console looks once a second."""
     assert watched([5_000 + 2 * second for second in range(0, 700)], every_s=1.0)
     assert not watched([5_000 + second % 2 for second in range(0, 700)], every_s=1.0)
 
 
-def test_what_is_not_seen_any_more_is_forgotten() -> None:
+def test_groups_without_recent_samples_are_forgotten() -> None:
     """A deleted group must not stay in the list."""
     watch = LagWatch(LIMIT, WINDOW_S)
     for number in range(6):
@@ -80,7 +80,7 @@ def test_what_is_not_seen_any_more_is_forgotten() -> None:
     assert [alarm.subject for alarm in watch.alarms()] == ["H"]
 
 
-def test_a_limit_of_nothing_looks_at_nothing() -> None:
+def test_a_limit_of_0_switches_the_lag_watch_off() -> None:
     """The way to switch it off."""
     watch = LagWatch(0, WINDOW_S)
     for number in range(9):
@@ -89,7 +89,7 @@ def test_a_limit_of_nothing_looks_at_nothing() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 9), st.integers(0, 5_000)), max_size=200))
-def test_memory_is_bounded_whatever_comes(noted: list[tuple[int, int, int]]) -> None:
+def test_memory_of_the_lag_watch_is_bounded(noted: list[tuple[int, int, int]]) -> None:
     """Clients name groups and topics: neither how many there are nor how often they are looked at makes it grow."""
     watch = LagWatch(LIMIT, WINDOW_S, pairs_max=4)
     at_s = 0.0

@@ -15,7 +15,7 @@ from flintmq.core.io.config_journal import ConfigJournal
 from flintmq.core.io.config_manager import JsonFile
 
 
-def test_puts_what_comes_even_backwards() -> None:
+def test_a_commit_stores_an_offset_even_if_it_moves_backwards() -> None:
     offsets = ConsumerOffsetManager()
     assert offsets.query("T", "g", 0) == -1
     offsets.commit("T", "g", 0, 5)
@@ -25,7 +25,7 @@ def test_puts_what_comes_even_backwards() -> None:
     assert offsets.query_all("T", "h") == {}
 
 
-def test_finds_groups_and_topics_each_way() -> None:
+def test_topics_are_found_by_group_and_groups_by_topic() -> None:
     offsets = ConsumerOffsetManager()
     offsets.commit("T", "g", 0, 5)
     offsets.commit("T", "h", 0, 4)
@@ -38,7 +38,7 @@ def test_finds_groups_and_topics_each_way() -> None:
     assert offsets.query("T", "h", 0) == 4, "asking must not change anything"
 
 
-def test_clones_and_removes() -> None:
+def test_offsets_are_cloned_and_removed() -> None:
     offsets = ConsumerOffsetManager()
     offsets.commit("T", "g", 0, 5)
     offsets.clone("g", "copy", "T")
@@ -55,7 +55,7 @@ def test_clones_and_removes() -> None:
     assert offsets.which_topic_by_consumer("g") == set()
 
 
-def test_writes_only_when_something_changed(tmp_path: Path) -> None:
+def test_the_offset_file_is_written_only_after_a_change(tmp_path: Path) -> None:
     offsets = ConsumerOffsetManager(JsonFile(tmp_path / "consumerOffset.json"))
     assert not offsets.persist()
     offsets.commit("T", "g", 0, 5)
@@ -69,13 +69,13 @@ def test_writes_only_when_something_changed(tmp_path: Path) -> None:
     assert again.query("T", "g", 0) == 5
 
 
-def test_reads_quoted_keys_groups_with_an_at_and_skips_nonsense() -> None:
+def test_quoted_keys_and_groups_with_an_at_sign_are_read_and_bad_keys_skipped() -> None:
     offsets = ConsumerOffsetManager()
     offsets.replace({"offsetTable": {"T@g@h": {"0": 7}, "noat": {0: 1}, "@g": {0: 1}}, "dataVersion": {}})
     assert offsets.to_wire() == {"offsetTable": {"T@g@h": {0: 7}}}
 
 
-def test_a_failed_write_is_tried_again(tmp_path: Path) -> None:
+def test_offsets_are_written_again_after_a_failed_write(tmp_path: Path) -> None:
     (tmp_path / "x").write_text("")
     offsets = ConsumerOffsetManager(JsonFile(tmp_path / "x" / "consumerOffset.json"))
     offsets.commit("T", "g", 0, 5)
@@ -85,7 +85,7 @@ def test_a_failed_write_is_tried_again(tmp_path: Path) -> None:
     assert offsets.persist()
 
 
-def test_a_full_table_keeps_what_it_has_and_names_the_key() -> None:
+def test_a_full_offset_table_refuses_new_entries_with_the_key() -> None:
     """Names come from clients: without a limit each new one is memory and a longer file for ever."""
     offsets = ConsumerOffsetManager(entries_max=2)
     offsets.commit("T", "g", 0, 5)
@@ -105,7 +105,7 @@ def test_a_full_table_keeps_what_it_has_and_names_the_key() -> None:
     assert offsets.entries == 2
 
 
-def test_entries_are_counted_whatever_happens_to_them() -> None:
+def test_the_count_of_entries_follows_every_change() -> None:
     offsets = ConsumerOffsetManager()
     offsets.replace({"offsetTable": {"T@g": {"0": 1, "1": 2}, "U@g": {"0": 3}}})
     assert offsets.entries == 3
@@ -126,7 +126,7 @@ def test_entries_are_counted_whatever_happens_to_them() -> None:
     assert offsets.entries == 0
 
 
-def test_offsets_behind_what_a_crash_has_left_are_moved_back(tmp_path: Path) -> None:
+def test_offsets_beyond_the_end_of_a_queue_are_moved_back_after_a_crash(tmp_path: Path) -> None:
     """The messages that come now have those queue offsets again: a group that kept its own would pass them over."""
     manager = ConsumerOffsetManager(JsonFile(tmp_path / "consumerOffset.json"))
     ends = {("T", 0): 10, ("T", 1): 4}
@@ -141,7 +141,7 @@ def test_offsets_behind_what_a_crash_has_left_are_moved_back(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("standard", [False, True])
-def test_the_whole_table_is_a_body_in_pieces(standard: bool) -> None:
+def test_the_encoded_pieces_of_the_offset_table_join_to_one_json_body(standard: bool) -> None:
     """A slave asks for it again and again, and there may be a million offsets."""
     offsets = ConsumerOffsetManager()
     assert json.loads(b"".join(offsets.encoded(standard=True))) == {"offsetTable": {}}
@@ -157,7 +157,7 @@ def test_the_whole_table_is_a_body_in_pieces(standard: bool) -> None:
     assert again.to_wire() == offsets.to_wire()
 
 
-def test_a_group_is_found_in_its_topics_however_it_came_and_went() -> None:
+def test_the_topics_of_a_group_follow_every_kind_of_change() -> None:
     """A group that is deleted is not looked for in a hundred thousand topics."""
     offsets = ConsumerOffsetManager()
     offsets.commit("T", "g", 0, 1)
@@ -177,7 +177,7 @@ def test_a_group_is_found_in_its_topics_however_it_came_and_went() -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1, 199, 200, 201, 450])
-def test_the_file_is_the_same_in_pieces(count: int) -> None:
+def test_the_pieces_of_the_offset_file_join_to_rocketmqs_text(count: int) -> None:
     """RocketMQ reads it after a stop."""
     offsets = ConsumerOffsetManager()
     for number in range(count):
@@ -187,7 +187,7 @@ def test_the_file_is_the_same_in_pieces(count: int) -> None:
     assert b"".join(offsets._pieces()).decode() == whole
 
 
-def test_a_removal_is_noted_at_once_and_the_rest_with_the_file(tmp_path: Path) -> None:
+def test_a_removal_is_durable_before_the_offset_file_is_written(tmp_path: Path) -> None:
     """A process that is killed gives no offsets of a deleted topic, group or queue to a new one of that name."""
     offsets = kept(tmp_path)
     for topic, group, queue_id in (("T", "g", 0), ("T", "h", 0), ("U", "g", 0), ("U", "g", 1), ("V", "h", 0)):
@@ -202,7 +202,7 @@ def test_a_removal_is_noted_at_once_and_the_rest_with_the_file(tmp_path: Path) -
     assert again.is_dirty is False or again.persist()
 
 
-def test_a_removal_outlives_the_write_that_was_under_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_removal_during_a_write_is_not_undone_by_that_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The file that is being written may have the offsets still."""
     offsets = kept(tmp_path)
     offsets.commit("T", "g", 0, 5)
@@ -222,7 +222,7 @@ def test_a_removal_outlives_the_write_that_was_under_way(tmp_path: Path, monkeyp
     assert offsets.is_dirty
 
 
-def test_a_write_that_fails_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_removals_survive_a_failed_write_of_the_offset_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And nothing that was noted is forgotten."""
     offsets = kept(tmp_path)
     offsets.commit("T", "g", 0, 5)

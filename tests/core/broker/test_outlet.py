@@ -108,7 +108,7 @@ def at(tmp_path: Path) -> Iterator[Outlet]:
 # --- pull ---
 
 
-def test_messages_are_found_from_an_offset_on(at: Outlet) -> None:
+def test_a_pull_returns_messages_from_its_queue_offset(at: Outlet) -> None:
     """With the edges of the queue, and the offset to go on from."""
     at.put("first", "second", "third")
     pulled = at.pull(queue_offset=1)
@@ -131,7 +131,7 @@ def test_messages_are_found_from_an_offset_on(at: Outlet) -> None:
         ({"expression": "A"}, ResponseCode.PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE", 2, False),
     ],
 )
-def test_nothing_found_says_what_to_do_next(
+def test_an_empty_pull_returns_the_next_offset_and_whether_to_wait(
     at: Outlet, fields: dict[str, Any], code: int, status: str, next_offset: int, may_wait: bool
 ) -> None:
     """A wait is worth it only if nothing is there yet."""
@@ -148,7 +148,7 @@ def test_nothing_found_says_what_to_do_next(
     assert at.state.stats.get_missed == 1
 
 
-def test_what_is_found_is_counted_for_its_group_and_told_to_followers(at: Outlet) -> None:
+def test_pulled_messages_are_counted_and_reported_to_followers(at: Outlet) -> None:
     """A pull that finds nothing is counted as such, and told to nobody."""
     heard: list[HandedOut] = []
     at.put("one", "two")
@@ -161,7 +161,7 @@ def test_what_is_found_is_counted_for_its_group_and_told_to_followers(at: Outlet
     assert (stats.get_found, stats.get_missed, stats.get_messages, stats.get_bytes) == (1, 1, 2, pulled.size_bytes)
 
 
-def test_the_offset_that_a_pull_brings_is_stored(at: Outlet) -> None:
+def test_the_commit_offset_of_a_pull_is_stored_except_on_a_slave(at: Outlet) -> None:
     """Zero as well; none if it brings none, and none by a slave."""
     query = at.state.offsets.query
     at.pull()
@@ -256,7 +256,7 @@ def mended(at: Outlet) -> list[tuple[Callable[[], object], str, int, str]]:
     ]
 
 
-def test_the_checks_come_in_rocketmqs_order_with_its_codes_and_remarks(at: Outlet) -> None:
+def test_pull_checks_have_rocketmqs_order_codes_and_remarks(at: Outlet) -> None:
     """Everything is wrong with the pull at first, and one thing less each time."""
     at.configure(broker={"permission": WRITE}, groups={"auto_create": False})
     fields: dict[str, Any] = {"topic": "New", "queue_id": 2, "expression": None, "sub_version": 5}
@@ -278,7 +278,7 @@ def test_the_checks_come_in_rocketmqs_order_with_its_codes_and_remarks(at: Outle
         ("x", "REGEX", ResponseCode.SUBSCRIPTION_PARSE_FAILED, "filter.unknown"),
     ],
 )
-def test_an_expression_that_cannot_be_used_is_refused(
+def test_a_pull_with_an_invalid_expression_is_refused(
     at: Outlet, expression: str, kind: str, code: int, reason: str
 ) -> None:
     """A pull that brings its expression is told at once."""
@@ -290,7 +290,7 @@ def test_an_expression_that_cannot_be_used_is_refused(
 # --- the slave policy ---
 
 
-def test_a_slave_is_not_read_while_its_master_lives(at: Outlet, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slave_refuses_reads_while_its_master_is_registered(at: Outlet, monkeypatch: pytest.MonkeyPatch) -> None:
     """The consumer pulls again from the same offset, of the master; nothing is skipped, counted or stored."""
     at.put("one")
     at.state.role.change(SLAVE, 1)
@@ -306,7 +306,7 @@ def test_a_slave_is_not_read_while_its_master_lives(at: Outlet, monkeypatch: pyt
     assert at.found() == ["one"]
 
 
-def test_a_group_far_behind_is_sent_to_the_slave_that_it_names(at: Outlet) -> None:
+def test_a_group_far_behind_is_directed_to_its_configured_slave(at: Outlet) -> None:
     """With slave reads; without them to the master."""
     at.put("one")
     group = SubscriptionGroupConfig(group_name="G", broker_id=4, which_broker_when_consume_slowly=6)
@@ -321,7 +321,7 @@ def test_a_group_far_behind_is_sent_to_the_slave_that_it_names(at: Outlet) -> No
 # --- filters ---
 
 
-def test_a_pull_that_brings_its_expression_gets_what_it_names(at: Outlet) -> None:
+def test_a_pull_with_an_expression_gets_only_matching_messages(at: Outlet) -> None:
     """By tag, and by properties if that is switched on."""
     at.put("a", tags="A", color="red")
     at.put("b", tags="B", color="blue")
@@ -331,7 +331,7 @@ def test_a_pull_that_brings_its_expression_gets_what_it_names(at: Outlet) -> Non
     assert at.found(expression="color = 'red'", expression_type="SQL92") == ["a"]
 
 
-def test_a_pull_without_an_expression_gets_what_its_group_subscribes_to(at: Outlet) -> None:
+def test_a_pull_without_an_expression_uses_the_subscription_of_its_group(at: Outlet) -> None:
     at.put("a", tags="A")
     at.put("b", tags="B")
     at.subscribe(build_subscription("T", "A"))
@@ -341,7 +341,7 @@ def test_a_pull_without_an_expression_gets_what_its_group_subscribes_to(at: Outl
 # --- what is not there any more ---
 
 
-def test_a_wrong_offset_leaves_a_record_as_rocketmq_writes_it(at: Outlet) -> None:
+def test_a_pull_beyond_the_queue_stores_rocketmqs_offset_moved_event(at: Outlet) -> None:
     """One in ten seconds for the same question of the same group; with ``compat: strict`` one for each pull."""
     at.put("one")
     at.pull(queue_offset=9)
@@ -365,7 +365,7 @@ def test_a_wrong_offset_leaves_a_record_as_rocketmq_writes_it(at: Outlet) -> Non
     assert len(at.events()) == 5
 
 
-def test_a_record_that_cannot_be_stored_does_not_keep_a_pull_from_its_answer(
+def test_a_pull_is_answered_even_if_its_offset_moved_event_cannot_be_stored(
     at: Outlet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A full disk is no reason to leave a consumer at an offset that is not there."""
@@ -381,7 +381,7 @@ def test_a_record_that_cannot_be_stored_does_not_keep_a_pull_from_its_answer(
 # --- hold and wake ---
 
 
-def test_a_held_pull_is_woken_once_by_a_message_that_its_group_wants(at: Outlet) -> None:
+def test_a_held_pull_is_woken_once_by_a_message_that_matches_its_filter(at: Outlet) -> None:
     """Not by one that its filter does not let pass, nor by one of another queue."""
     held = at.outlet.hold(wanted(expression="A"), 15_000, at.woken.append)
     at.put("other queue", queue_id=1, tags="A")
@@ -392,7 +392,7 @@ def test_a_held_pull_is_woken_once_by_a_message_that_its_group_wants(at: Outlet)
     assert at.found(expression="A") == ["it", "another"]
 
 
-def test_a_held_pull_ends_with_its_time(at: Outlet) -> None:
+def test_a_held_pull_ends_at_its_timeout(at: Outlet) -> None:
     """Its own; without long polling that of the setting. A wait of years ends within a day."""
     own = at.outlet.hold(wanted(), 2_000, at.woken.append)
     at.configure(pull={"long_polling": False, "short_polling_ms": 1_000})
@@ -410,7 +410,7 @@ def test_a_held_pull_ends_with_its_time(at: Outlet) -> None:
     assert len(at.woken) == 3
 
 
-def test_a_held_pull_ends_with_its_peer_or_when_it_is_cancelled(at: Outlet) -> None:
+def test_a_held_pull_ends_if_its_connection_closes_or_it_is_canceled(at: Outlet) -> None:
     """Nobody is woken then; cancelling again does nothing."""
     held = at.outlet.hold(wanted(), 15_000, at.woken.append)
     at.outlet.cancel(held)
@@ -426,7 +426,7 @@ def test_a_held_pull_ends_with_its_peer_or_when_it_is_cancelled(at: Outlet) -> N
 # --- any queue of a topic ---
 
 
-def test_a_wait_for_any_queue_is_woken_by_a_message_in_any_and_moves_no_offset(at: Outlet) -> None:
+def test_a_wait_for_any_queue_is_woken_by_any_queue_and_commits_no_offset(at: Outlet) -> None:
     """Also in a queue that nobody has read before, and of a topic that is made later."""
     at.put("before", queue_id=3)
     first = at.outlet.hold_any("T", at.woken.append, 15_000)
@@ -442,7 +442,7 @@ def test_a_wait_for_any_queue_is_woken_by_a_message_in_any_and_moves_no_offset(a
     assert len(at.state.outlet.held) == 0
 
 
-def test_a_wait_for_any_queue_sees_what_no_arrival_told(at: Outlet) -> None:
+def test_the_periodic_check_wakes_a_wait_for_any_queue_without_an_arrival(at: Outlet) -> None:
     """The periodic check compares the ends of the topic's queues with those at the beginning of the wait."""
     at.put("before")
     held = at.outlet.hold_any("T", at.woken.append, 15_000)
@@ -453,7 +453,7 @@ def test_a_wait_for_any_queue_sees_what_no_arrival_told(at: Outlet) -> None:
     assert at.woken == [held]
 
 
-def test_a_wait_for_any_queue_ends_with_its_time_and_asks_its_filter(at: Outlet) -> None:
+def test_a_wait_for_any_queue_has_a_timeout_and_a_filter(at: Outlet) -> None:
     message_filter = at.outlet.filter_of(build_subscription("T", "A"))
     held = at.outlet.hold_any("T", at.woken.append, 1_000, message_filter=message_filter)
     at.put("b", tags="B", queue_id=1)
@@ -466,7 +466,7 @@ def test_a_wait_for_any_queue_ends_with_its_time_and_asks_its_filter(at: Outlet)
 # --- for features ---
 
 
-def test_a_feature_reads_without_a_group(at: Outlet) -> None:
+def test_a_feature_can_read_a_queue_without_a_group(at: Outlet) -> None:
     """Nothing is checked, made or counted; a queue that does not exist is empty."""
     at.put("one", "two", tags="A")
     at.configure(broker={"permission": WRITE})
@@ -482,7 +482,7 @@ def test_a_feature_reads_without_a_group(at: Outlet) -> None:
     assert "G" not in at.state.groups
 
 
-def test_a_message_is_read_by_its_place_in_the_log(at: Outlet) -> None:
+def test_a_message_is_read_by_its_physical_offset(at: Outlet) -> None:
     at.put("one", "two")
     found = at.outlet.read("T", 0, 1)
     assert isinstance(found, Found)

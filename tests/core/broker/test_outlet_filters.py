@@ -69,7 +69,7 @@ def test_an_expression_is_compiled_once() -> None:
     assert made.compiled == ["a > 1", "a > 2", "A || B"]
 
 
-def test_clients_cannot_fill_the_memory_with_expressions() -> None:
+def test_the_cache_of_compiled_filters_is_bounded_in_number_and_length() -> None:
     """Neither with many nor with long ones: they are compiled again."""
     made = Filters()
     for number in range(1024):
@@ -85,7 +85,7 @@ def test_clients_cannot_fill_the_memory_with_expressions() -> None:
     assert made.compiled[-2:] == [long, long]
 
 
-def test_sql92_that_is_switched_off_is_refused_though_it_was_compiled() -> None:
+def test_a_compiled_sql92_filter_is_refused_after_sql92_is_switched_off() -> None:
     """RocketMQ looks at its setting with each pull."""
     made = Filters()
     made.of("a > 1")
@@ -99,7 +99,7 @@ def test_sql92_that_is_switched_off_is_refused_though_it_was_compiled() -> None:
     assert made.of("A", "TAG").matches_tags_code(65)
 
 
-def test_a_filter_over_properties_is_backed_for_its_group() -> None:
+def test_a_property_filter_is_backed_by_the_bitmap_service_for_its_group() -> None:
     """By the service that has bit maps, which is made after the broker's state; not one of tags."""
     made, backing = Filters(), Backing()
     plain = made.of("a > 1")

@@ -88,7 +88,7 @@ def as_text(entries: list[tuple[str, str]], last: str) -> str:
 @example([("UNIQ_KEY", "AC11"), ("WAIT", "true"), ("TAGS", "TagA")], "")
 @example([("KEYS", "a b"), ("UNIQ_KEY", "AC11"), ("WAIT", "false"), ("TAGS", "TagA")], "\x02")
 @example([("UNIQ_KEY", "AC11")], "")
-def test_a_message_is_stored_the_same_whether_its_tail_is_known_or_not(
+def test_a_known_property_tail_gives_the_same_record_as_an_unknown_tail(
     entries: list[tuple[str, str]], last: str
 ) -> None:
     text = as_text(entries, last)
@@ -113,7 +113,7 @@ def test_a_message_is_stored_the_same_whether_its_tail_is_known_or_not(
     [[("UNIQ_KEY", "AC11")], [("KEYS", "order-1"), ("UNIQ_KEY", "AC11")], [("KEYS", "ordër"), ("UNIQ_KEY", "AC11")]],
     ids=["uniq key", "keys and uniq key", "not ascii"],
 )
-def test_what_differs_from_message_to_message_is_not_mistaken_for_what_does_not(first: list[tuple[str, str]]) -> None:
+def test_keys_that_differ_between_messages_are_not_taken_from_a_known_tail(first: list[tuple[str, str]]) -> None:
     """Or the second order would be found under the first one's key."""
     tail = [("WAIT", "true"), ("TAGS", "TagA")]
     intake = an_intake()
@@ -122,7 +122,7 @@ def test_what_differs_from_message_to_message_is_not_mistaken_for_what_does_not(
     assert put(intake, text).properties_bytes == put(an_intake(), text).properties_bytes
 
 
-def test_the_usual_message_of_a_client_takes_the_short_way() -> None:
+def test_properties_of_a_usual_client_message_are_found_by_their_tail() -> None:
     """Or nothing here would be worth its lines."""
     intake = an_intake()
     for key in ("A1", "A2", "A3"):
@@ -140,28 +140,28 @@ class TestWhatStrangersCanMakeItRemember:
 
         return PropertyTails(stored, IntakeSteps()), learnt
 
-    def test_is_bounded_in_number(self) -> None:
+    def test_the_number_of_known_tails_is_bounded(self) -> None:
         tails, learnt = self.tails()
         for number in range(property_tails.TAILS_MAX * 10):
             tails.look_up(f"UNIQ_KEY\x01a\x02x\x01{number}")
         assert len(tails) <= property_tails.TAILS_MAX
         assert len(learnt) > property_tails.TAILS_MAX, "then a newcomer was remembered, too"
 
-    def test_and_in_length(self) -> None:
+    def test_tails_above_the_length_limit_are_not_remembered(self) -> None:
         tails, _ = self.tails()
         text = f"UNIQ_KEY\x01a\x02x\x01{'v' * property_tails.TAIL_MAX_CHARACTERS}"
         assert tails.look_up(text) is None
         assert tails.look_up(text) is None
         assert len(tails) == 0
 
-    def test_a_sender_whose_tails_all_differ_hardly_pays_for_it(self) -> None:
+    def test_tails_that_never_repeat_are_rarely_learned(self) -> None:
         tails, learnt = self.tails()
         for number in range(1_000):
             tails.look_up(f"UNIQ_KEY\x01a\x02x\x01{number}")
         assert len(learnt) < 200
 
 
-def test_the_plain_way_into_the_log_gives_the_bytes_and_the_requests_of_the_other(tmp_path: Path) -> None:
+def test_the_fast_and_the_general_append_loop_give_equal_bytes_and_requests(tmp_path: Path) -> None:
     """One loop for nearly all messages, another for the rest: what lies in the log is the same, and what dispatchers are handed
     is what they would read there.
 

@@ -13,7 +13,7 @@ from flintmq.testing.clock import ManualClock
 Q0, Q1 = MessageQueue("b", 0, "T"), MessageQueue("b", 1, "T")
 
 
-def test_locks_renews_and_unlocks_per_group_and_client() -> None:
+def test_queues_are_locked_renewed_and_unlocked_per_group_and_client() -> None:
     locks = RebalanceLockManager(ManualClock())
     assert locks.lock_batch("g", [Q0], "a") == [Q0]
     assert locks.lock_batch("g", [Q0, Q1, Q1], "b") == [Q1]
@@ -43,11 +43,11 @@ def test_locks_expire_after_60_seconds_without_renewal() -> None:
     assert locks.remove_expired() == 0
 
 
-def test_queues_read_from_bodies_are_equal() -> None:
+def test_message_queues_decoded_from_json_are_equal() -> None:
     assert msgspec.json.decode(msgspec.json.encode(Q0), type=MessageQueue) == Q0
 
 
-def test_locks_are_bounded_and_expired_ones_make_room() -> None:
+def test_the_number_of_locks_is_bounded_and_expired_locks_are_replaced() -> None:
     """Names of groups and clients are whatever a client says."""
     clock = ManualClock()
     locks = RebalanceLockManager(clock, count_max=2)
@@ -64,7 +64,7 @@ def test_locks_are_bounded_and_expired_ones_make_room() -> None:
     assert locks.lock_batch("g", [Q1], "a") == [Q1]
 
 
-def test_locks_from_before_a_start_hold_until_they_should_have_been_renewed() -> None:
+def test_locks_kept_from_before_a_restart_hold_until_their_renewal_is_due() -> None:
     """A consumer that works on a queue must not have it taken by one that joins after the start."""
     clock = ManualClock()
     before = RebalanceLockManager(clock)
@@ -84,7 +84,7 @@ def test_locks_from_before_a_start_hold_until_they_should_have_been_renewed() ->
         full.keep("g", "a", [Q0, Q1], 30.0)
 
 
-def test_changes_grow_with_every_new_owner() -> None:
+def test_the_change_counter_of_locks_grows_only_with_a_new_owner() -> None:
     """Renewals, which come all the time, must not have the locks written again."""
     clock = ManualClock()
     locks = RebalanceLockManager(clock)

@@ -24,7 +24,7 @@ from flintmq.tests.support.roles import become_master, become_slave, on_loop
 @pytest.mark.parametrize(
     ("kind", "broker_id", "takes_writes"), [(ASYNC_MASTER, 0, True), (SYNC_MASTER, 0, True), (SLAVE, 1, False)]
 )
-def test_a_slave_alone_takes_no_writes(kind: str, broker_id: int, takes_writes: bool) -> None:
+def test_only_a_slave_refuses_writes(kind: str, broker_id: int, takes_writes: bool) -> None:
     """Both masters do."""
     role = Role(kind, broker_id)
     assert (role.kind, role.broker_id, role.epoch, role.takes_writes) == (kind, broker_id, 0, takes_writes)
@@ -38,7 +38,9 @@ def test_a_slave_alone_takes_no_writes(kind: str, broker_id: int, takes_writes: 
         (SLAVE, 1, 7, "greater than that of the present one, 7; found 7"),
     ],
 )
-def test_a_change_that_makes_no_role_changes_nothing(kind: str, broker_id: int, epoch: int | None, told: str) -> None:
+def test_an_invalid_or_outdated_role_change_changes_nothing(
+    kind: str, broker_id: int, epoch: int | None, told: str
+) -> None:
     """An order of an earlier epoch that comes late must not undo a later one."""
     role, changes = Role(), list[str]()
     role.change(SYNC_MASTER, MASTER_ID, 7)
@@ -57,7 +59,7 @@ def test_subscribers_see_the_new_role() -> None:
     assert seen == [(SLAVE, 2, 1, False), (ASYNC_MASTER, 0, 9, True)]
 
 
-def test_a_change_that_fails_halfway_leaves_a_broker_that_takes_no_writes() -> None:
+def test_a_broker_refuses_writes_after_a_failed_role_change() -> None:
     """Some features have the new role then, and others the former one: nothing may be acknowledged."""
     role = Role(SLAVE, 1)
 
@@ -73,7 +75,7 @@ def test_a_change_that_fails_halfway_leaves_a_broker_that_takes_no_writes() -> N
     assert role.takes_writes
 
 
-def test_a_feature_runs_while_its_condition_holds() -> None:
+def test_a_feature_runs_while_its_role_condition_holds() -> None:
     """It starts and stops once for each time that the condition begins to hold, however often the role changes meanwhile."""
     role, told = Role(), list[str]()
 
@@ -116,7 +118,7 @@ def test_a_broker_refuses_messages_while_it_is_a_slave(tmp_path: Path) -> None:
         assert sorted(one.body for one in broker.messages("T")) == [b"1", b"3"]
 
 
-def test_a_former_slave_numbers_messages_where_its_master_stopped(tmp_path: Path) -> None:
+def test_a_promoted_slave_assigns_queue_offsets_after_those_of_its_master(tmp_path: Path) -> None:
     """Those whose bytes it has copied and not yet made visible count: two messages of one offset would hide one of them."""
     with opened(tmp_path / "master", strategy=BY_HAND) as master:
         master.put([message("T"), message("T"), message("Gone")])
@@ -134,7 +136,7 @@ def test_a_former_slave_numbers_messages_where_its_master_stopped(tmp_path: Path
             assert [one.queue_offset for one in stored] == [2, 1, 0]
 
 
-def test_administrators_and_clients_of_the_process_see_the_present_role(tmp_path: Path) -> None:
+def test_broker_config_and_routes_show_the_role_after_a_change(tmp_path: Path) -> None:
     """By request 26, and by the routes of a broker that is its own name server; the configuration has the former role."""
 
     async def asked(broker: EmbeddedBroker) -> tuple[set[str], dict[int, str]]:

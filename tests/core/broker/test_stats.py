@@ -36,7 +36,7 @@ def minute(stats: BrokerStats, clock: ManualClock, name: str, key: str) -> tuple
     return found[0].sum, found[0].tps
 
 
-def test_an_append_counts_per_topic_and_for_the_broker(stats: BrokerStats, clock: ManualClock) -> None:
+def test_an_append_is_counted_per_topic_and_for_the_broker(stats: BrokerStats, clock: ManualClock) -> None:
     """One topic and several take different ways through the code."""
     stats.stored(records(("T", 0, 100), ("T", 1, 50)))
     stats.stored(records(("T", 0, 1), ("U", 0, 2), ("T", 0, 3)))
@@ -52,7 +52,7 @@ def test_an_append_counts_per_topic_and_for_the_broker(stats: BrokerStats, clock
 
 
 @pytest.mark.parametrize("more", [[], [("T", 0, 5)], [("U", 0, 5)]])
-def test_a_batch_counts_as_its_messages(
+def test_a_batch_is_counted_as_its_number_of_messages(
     stats: BrokerStats, clock: ManualClock, more: list[tuple[str, int, int]]
 ) -> None:
     """One object stands for them, alone, with others of its topic, and among several topics."""
@@ -69,7 +69,7 @@ def test_a_batch_counts_as_its_messages(
 
 
 @pytest.mark.parametrize("mixed", [False, True])
-def test_delayed_messages_count_per_level(stats: BrokerStats, clock: ManualClock, mixed: bool) -> None:
+def test_delayed_messages_are_counted_per_level(stats: BrokerStats, clock: ManualClock, mixed: bool) -> None:
     """RocketMQ counts queues in the schedule topic only."""
     stats.stored(
         records(("SCHEDULE_TOPIC_XXXX", 3, 100), ("SCHEDULE_TOPIC_XXXX", 3, 20), *([("T", 0, 1)] if mixed else []))
@@ -78,7 +78,9 @@ def test_delayed_messages_count_per_level(stats: BrokerStats, clock: ManualClock
     assert minute(stats, clock, "QUEUE_PUT_SIZE", "SCHEDULE_TOPIC_XXXX@3")[0] == 120
 
 
-def test_deliveries_count_as_gets_of_their_level(stats: BrokerStats, clock: ManualClock) -> None:
+def test_deliveries_of_delayed_messages_are_counted_as_gets_of_their_level(
+    stats: BrokerStats, clock: ManualClock
+) -> None:
     """RocketMQ shows delayed messages that were delivered under a group of their own."""
     stats.delivered("SCHEDULE_TOPIC_XXXX", 3, records(("T", 0, 100), ("U", 1, 20)))
     stats.delivered("SCHEDULE_TOPIC_XXXX", 0, records(("T", 0, 5)))
@@ -89,7 +91,7 @@ def test_deliveries_count_as_gets_of_their_level(stats: BrokerStats, clock: Manu
     assert stats.get_messages == 0, "nobody pulled"
 
 
-def test_a_pull_counts_per_group_with_its_latency(stats: BrokerStats, clock: ManualClock) -> None:
+def test_a_pull_is_counted_per_group_with_its_latency(stats: BrokerStats, clock: ManualClock) -> None:
     """consumeTps of 208 and 317 comes from here."""
     stats.handed_out("T", "g", 2, 32, 4_000, 0.004)
     stats.handed_out("T", "g", 2, 8, 1_000, 0.002)
@@ -108,7 +110,7 @@ def test_a_pull_counts_per_group_with_its_latency(stats: BrokerStats, clock: Man
     assert (stats.get_found, stats.get_messages, stats.get_bytes, stats.get_time_max_s) == (3, 60, 6_000, 0.004)
 
 
-def test_counters_go_with_their_topic_and_their_group(stats: BrokerStats) -> None:
+def test_counters_of_a_deleted_topic_or_group_are_removed(stats: BrokerStats) -> None:
     """A broker on which topics come and go keeps nothing of them."""
     for topic in ("T", "T2"):
         stats.stored(records((topic, 0, 1)))
@@ -126,7 +128,7 @@ def test_counters_go_with_their_topic_and_their_group(stats: BrokerStats) -> Non
     assert len(stats.table) == 2 + 2, "what is the broker's and T2's own is left"
 
 
-def test_times_of_appends_are_told_by_the_minute(stats: BrokerStats) -> None:
+def test_append_times_are_reported_per_minute(stats: BrokerStats) -> None:
     """putMessageDistributeTime and putMessageEntireTimeMax of request 28."""
     stats.stored(records(("T", 0, 1), ("T", 0, 1)), 0.0004)
     stats.stored(records(("T", 0, 1)), 0.03)
@@ -144,7 +146,7 @@ def test_times_of_appends_are_told_by_the_minute(stats: BrokerStats) -> None:
     assert stats.put_time_max_s == 11.0
 
 
-def test_counters_are_bounded(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_number_of_counters_is_bounded_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     """Groups may be made up by whoever pulls; what there is goes on being counted, and the log says so once."""
     table = StatsTable(ManualClock(), count_max=3)
     for number in range(5):

@@ -60,7 +60,7 @@ STEPS = st.lists(
 
 @settings(max_examples=examples(200), deadline=None)
 @given(STEPS)
-def test_a_counter_says_what_one_that_keeps_every_snapshot_says(
+def test_a_counter_gives_the_figures_of_a_plain_list_of_all_snapshots(
     steps: list[tuple[int, list[tuple[str, int]]]],
 ) -> None:
     """For the minute, the hour and the day, however long it rests in between."""
@@ -79,7 +79,7 @@ def test_a_counter_says_what_one_that_keeps_every_snapshot_says(
             assert table.view("N", key) == tuple(plain.span(key, series) for series in range(3))
 
 
-def test_snapshots_cost_the_same_beside_any_number_of_counters() -> None:
+def test_the_cost_of_a_snapshot_does_not_grow_with_the_number_of_counters() -> None:
     """With 100,000 names they once held the loop for half a second, every 10 s."""
     clock = ManualClock()
     table = StatsTable(clock)
@@ -100,7 +100,7 @@ def test_snapshots_cost_the_same_beside_any_number_of_counters() -> None:
     assert calls < 50
 
 
-def test_what_a_busy_counter_keeps_is_bounded() -> None:
+def test_the_memory_of_a_busy_counter_is_bounded() -> None:
     """One that is added to all day keeps a number for each snapshot that counts, and no more."""
     clock = ManualClock()
     table = StatsTable(clock)
@@ -113,7 +113,7 @@ def test_what_a_busy_counter_keeps_is_bounded() -> None:
     assert [len(marks) // 3 for marks in item.marks] <= [7, 7, 25]
 
 
-def test_nothing_is_kept_of_what_is_forgotten() -> None:
+def test_forgotten_topics_and_groups_leave_nothing_in_the_table() -> None:
     """Topics and groups that come and go must leave nothing behind, in whatever order they go."""
     table = StatsTable(ManualClock())
     for topic in "AB":
@@ -152,12 +152,12 @@ def _used_by(names: int, uses: int) -> float:
         tracemalloc.stop()
 
 
-def test_a_name_takes_little_memory() -> None:
+def test_counters_of_a_new_name_take_less_than_3_kb() -> None:
     """A topic and the group that reads it were 15 KB of counters before anything had been counted twice."""
     assert _used_by(100, 1) < 3_000
 
 
 @pytest.mark.slow
-def test_a_name_that_is_used_all_day_takes_little_memory() -> None:
+def test_counters_of_a_name_used_all_day_take_less_than_9_kb() -> None:
     """It was beyond 40 KB."""
     assert _used_by(20, 60) < 9_000

@@ -13,7 +13,7 @@ from flintmq.core.response_code import ResponseCode
 from flintmq.plugins.filters.plugin import TagFilter, tag_filter
 
 
-def test_builds_tag_subscriptions_as_java_does() -> None:
+def test_tag_subscriptions_have_javas_codes() -> None:
     built = build_subscription("T", "A || B||", sub_version=7)
     assert built == SubscriptionData(
         topic="T",
@@ -29,13 +29,13 @@ def test_builds_tag_subscriptions_as_java_does() -> None:
 
 
 @pytest.mark.parametrize(("expression", "kind"), [("||", "TAG"), (" ", "SQL92"), (None, "SQL92")])
-def test_refuses_expressions_without_content(expression: str | None, kind: str) -> None:
+def test_expressions_without_content_are_refused(expression: str | None, kind: str) -> None:
     with pytest.raises(RefusedError) as caught:
         build_subscription("T", expression, kind)
     assert caught.value.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
 
 
-def test_wire_form_goes_both_ways() -> None:
+def test_a_subscription_survives_encoding_and_decoding() -> None:
     one = build_subscription("T", "A || B", sub_version=3)
     written = fastjson.dumps(one)
     assert list(fastjson.loads(written)) == sorted(fastjson.loads(written))
@@ -43,7 +43,7 @@ def test_wire_form_goes_both_ways() -> None:
     assert read_as({"topic": "T", "tagsSet": None}, SubscriptionData).is_tag_type
 
 
-def test_tag_filter_compares_codes() -> None:
+def test_a_tag_filter_compares_tag_codes() -> None:
     some: MessageFilter = tag_filter("A", frozenset())
     assert some.matches_tags_code(65)
     assert not some.matches_tags_code(66)

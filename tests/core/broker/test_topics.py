@@ -33,7 +33,7 @@ def manager(file: JsonFile | None = None, *, auto_create: bool = True) -> TopicC
     return TopicConfigManager(file, ManualClock(), boot, auto_create=auto_create, journal=journal)
 
 
-def test_boots_with_the_references_topics() -> None:
+def test_a_new_broker_has_rocketmqs_system_topics() -> None:
     table = {config.topic_name: (config.write_queue_nums, config.perm) for config in manager()}
     assert table == {
         "SELF_TEST_TOPIC": (1, 6),
@@ -49,7 +49,7 @@ def test_boots_with_the_references_topics() -> None:
     assert boot_topics(cluster="C", broker_name="b", cluster_topic=False)["C"].perm == 1
 
 
-def test_a_send_makes_a_topic_of_the_template_once() -> None:
+def test_the_first_send_creates_a_topic_from_the_template_topic() -> None:
     topics = manager()
     calls: list[int] = []
     topics.changed.subscribe(lambda: calls.append(topics.data_version.counter))
@@ -62,7 +62,7 @@ def test_a_send_makes_a_topic_of_the_template_once() -> None:
     assert big.write_queue_nums == 8
 
 
-def test_no_topic_without_a_template() -> None:
+def test_a_send_creates_no_topic_without_a_template() -> None:
     topics = manager()
     assert topics.create_in_send("T", "NO_SUCH", "x", 4) is None
     assert topics.create_in_send("T", "SELF_TEST_TOPIC", "x", 4) is None
@@ -70,7 +70,7 @@ def test_no_topic_without_a_template() -> None:
     assert retry == TopicConfig(topic_name="%RETRY%g", read_queue_nums=1, write_queue_nums=1, perm=6)
 
 
-def test_switching_auto_create_off_counts_although_the_file_still_has_the_template(tmp_path: Path) -> None:
+def test_auto_create_off_wins_over_a_template_topic_in_the_file(tmp_path: Path) -> None:
     file = JsonFile(tmp_path / "topics.json")
     manager(file).persist()
     topics = manager(file, auto_create=False)
@@ -79,7 +79,7 @@ def test_switching_auto_create_off_counts_although_the_file_still_has_the_templa
     assert topics.create_in_send("T", "TBW102", "x", 4) is None
 
 
-def test_changes_survive_the_process_when_the_call_returns(tmp_path: Path) -> None:
+def test_a_topic_change_is_durable_when_the_call_returns(tmp_path: Path) -> None:
     file = JsonFile(tmp_path / "topics.json")
     topics = manager(file)
     topics.put(TopicConfig(topic_name="T", read_queue_nums=3, write_queue_nums=5, perm=6, order=True, topic_sys_flag=1))
@@ -96,7 +96,7 @@ def test_changes_survive_the_process_when_the_call_returns(tmp_path: Path) -> No
     assert "T" not in third
 
 
-def test_topics_made_by_sending_are_noted_and_the_file_follows(tmp_path: Path) -> None:
+def test_topics_created_by_sends_are_journaled_before_the_file_is_written(tmp_path: Path) -> None:
     """Ten thousand topics are not written for each further one; and a killed broker knows every one it answered for."""
     file = JsonFile(tmp_path / "topics.json")
     notes = tmp_path / "flint" / "new-topics"
@@ -120,7 +120,7 @@ def test_topics_made_by_sending_are_noted_and_the_file_follows(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("has_file", [False, True])
-def test_notes_without_a_file_and_notes_cut_short(tmp_path: Path, has_file: bool) -> None:
+def test_the_journal_is_read_without_a_table_file_and_with_a_torn_line(tmp_path: Path, has_file: bool) -> None:
     """The first topic of a new broker; a crash, or a full disk, in the midst of a line."""
     file = JsonFile(tmp_path / "topics.json")
     topics = manager(file)
@@ -137,7 +137,7 @@ def test_notes_without_a_file_and_notes_cut_short(tmp_path: Path, has_file: bool
     assert "B" in again
 
 
-def test_a_deleted_topic_does_not_come_back_from_the_notes(tmp_path: Path) -> None:
+def test_a_deleted_topic_does_not_return_from_the_journal(tmp_path: Path) -> None:
     """A crash may leave the notes behind after the file was written, and a topic may be made again after it was deleted."""
     file = JsonFile(tmp_path / "topics.json")
     topics = manager(file)
@@ -162,7 +162,7 @@ def test_a_deleted_topic_does_not_come_back_from_the_notes(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("wrong", ['"A"', "[1]", '{"A": 1}'])
-def test_a_note_of_another_shape_is_refused_with_its_file(tmp_path: Path, wrong: str) -> None:
+def test_a_journal_entry_of_the_wrong_type_is_refused_with_its_file(tmp_path: Path, wrong: str) -> None:
     """A start that went on would forget what was acknowledged."""
     (tmp_path / "flint").mkdir()
     (tmp_path / "flint" / "new-topics").write_text(f'{{"dataVersion":{{"counter":9}},"deleted":{wrong}}}\n')
@@ -170,14 +170,14 @@ def test_a_note_of_another_shape_is_refused_with_its_file(tmp_path: Path, wrong:
         manager(JsonFile(tmp_path / "topics.json")).load()
 
 
-def test_a_disk_that_takes_no_note_refuses_the_send(tmp_path: Path) -> None:
+def test_a_send_is_refused_if_its_new_topic_cannot_be_journaled(tmp_path: Path) -> None:
     (tmp_path / "x").write_text("")
     topics = manager(JsonFile(tmp_path / "x" / "topics.json"))
     with pytest.raises(StoreError, match=r"new-topics: cannot be written"):
         topics.create_in_send("A", "TBW102", "x", 4)
 
 
-def test_a_change_that_the_disk_refuses_is_not_made(tmp_path: Path) -> None:
+def test_a_topic_change_that_cannot_be_written_is_undone(tmp_path: Path) -> None:
     """The answer is an error: neither clients nor name servers may see what a restart would not."""
     (tmp_path / "x").write_text("")
     topics = manager(JsonFile(tmp_path / "x" / "topics.json"))
@@ -194,7 +194,7 @@ def test_a_change_that_the_disk_refuses_is_not_made(tmp_path: Path) -> None:
     assert not calls
 
 
-def test_what_a_consumer_needs_is_there_although_the_disk_refuses(tmp_path: Path) -> None:
+def test_retry_and_learned_topics_are_created_even_if_the_disk_refuses(tmp_path: Path) -> None:
     """A full disk shall not keep consumers from joining; the topic gets to the disk with the next writing of the table."""
     (tmp_path / "x").write_text("")
     topics = manager(JsonFile(tmp_path / "x" / "topics.json"))
@@ -207,7 +207,7 @@ def test_what_a_consumer_needs_is_there_although_the_disk_refuses(tmp_path: Path
     assert calls == ["changed"] * 2
 
 
-def test_a_broker_that_may_not_write_registers_its_own_permission() -> None:
+def test_a_broker_without_write_permission_registers_topics_without_it() -> None:
     topics = manager()
     topics.put(TopicConfig(topic_name="T", read_queue_nums=3, write_queue_nums=5, perm=6, order=True))
     assert topics.to_wire()["topicConfigTable"]["T"]["perm"] == 6
@@ -217,7 +217,7 @@ def test_a_broker_that_may_not_write_registers_its_own_permission() -> None:
     assert sent == msgspec.to_builtins(restricted)
 
 
-def test_order_topics_follow_the_name_server() -> None:
+def test_order_flags_of_topics_follow_the_name_server() -> None:
     topics = manager()
     topics.put(TopicConfig(topic_name="T"))
     topics.put(TopicConfig(topic_name="U", order=True))
@@ -233,7 +233,7 @@ def test_order_topics_follow_the_name_server() -> None:
     assert [c.topic_name for c in topics if c.order] == ["T"]
 
 
-def test_a_slave_takes_over_exactly_the_masters_table() -> None:
+def test_a_slave_replaces_its_topics_by_the_masters_table() -> None:
     topics = manager()
     topics.put(TopicConfig(topic_name="gone"))
     topics.replace({"dataVersion": {"counter": 9, "timestamp": 5}, "topicConfigTable": {"T": {"perm": 4}}})
@@ -241,7 +241,7 @@ def test_a_slave_takes_over_exactly_the_masters_table() -> None:
     assert topics.data_version.counter == 9
 
 
-def test_a_slave_learns_topics_from_their_messages_until_the_masters_table_comes(tmp_path: Path) -> None:
+def test_a_slave_learns_topics_from_messages_until_it_has_the_masters_table(tmp_path: Path) -> None:
     """With the queues it has seen; what the master has deleted is not learned from its old messages again and again."""
     file = JsonFile(tmp_path / "topics.json")
     topics = manager(file)
@@ -268,7 +268,7 @@ def test_a_slave_learns_topics_from_their_messages_until_the_masters_table_comes
     assert topics.learn("Deleted", 1), "it may have been made anew"
 
 
-def test_queue_numbers_are_checked() -> None:
+def test_topics_with_invalid_queue_numbers_are_refused() -> None:
     topics = manager()
     with pytest.raises(RefusedError):
         topics.put(TopicConfig(topic_name="T", read_queue_nums=-1))
@@ -277,18 +277,18 @@ def test_queue_numbers_are_checked() -> None:
 
 
 @pytest.mark.parametrize("topic", ["", "  ", "bad topic", "a@b", "../x", "ü", "x" * 128, "a\n"])
-def test_refuses_names_in_the_words_of_the_reference(topic: str) -> None:
+def test_invalid_topic_names_are_refused_with_rocketmqs_remark(topic: str) -> None:
     with pytest.raises(RefusedError, match=r"^The specified topic ") as caught:
         names.check_topic_name(topic)
     assert caught.value.code == ResponseCode.SYSTEM_ERROR
 
 
-def test_takes_names_the_reference_takes() -> None:
+def test_topic_names_valid_in_rocketmq_are_accepted() -> None:
     for topic in ("%RETRY%g", "a|b", "A_-9", "x" * 127):
         names.check_topic_name(topic)
 
 
-def test_system_and_forbidden_topics() -> None:
+def test_system_topics_are_recognized_and_sends_to_forbidden_topics_refused() -> None:
     topics = manager()
     for topic in ("TBW102", "C", "b-a", "rmq_sys_x", "C_REPLY_TOPIC"):
         assert topics.is_system_topic(topic)
@@ -299,14 +299,14 @@ def test_system_and_forbidden_topics() -> None:
     topics.check_not_forbidden("TBW102")
 
 
-def test_describes_a_topic_as_remarks_show_it() -> None:
+def test_describe_returns_rocketmqs_text_of_a_topic() -> None:
     assert TopicConfig(topic_name="T", read_queue_nums=2, write_queue_nums=2, perm=6).describe() == (
         "TopicConfig [topicName=T, readQueueNums=2, writeQueueNums=2, perm=RW-, topicFilterType=SINGLE_TAG, "
         "topicSysFlag=0, order=false]"
     )
 
 
-def test_there_is_an_end_to_topics_that_anyone_can_make() -> None:
+def test_the_number_of_topics_that_clients_can_create_is_bounded() -> None:
     """Except for the broker's own, without which transactions would stop."""
     boot = boot_topics(cluster="C", broker_name="b")
     topics = TopicConfigManager(None, ManualClock(), boot, count_max=len(boot) + 1)
@@ -324,7 +324,7 @@ def test_there_is_an_end_to_topics_that_anyone_can_make() -> None:
     assert "RMQ_SYS_TRANS_HALF_TOPIC" in topics
 
 
-def test_what_leaves_the_table_is_told() -> None:
+def test_subscribers_are_called_for_each_topic_that_leaves_the_table() -> None:
     """Others remember something of each topic: counters, offsets, filters. A slave's topics leave when its master's do."""
     topics = manager()
     gone: list[str] = []
@@ -353,7 +353,7 @@ def test_what_leaves_the_table_is_told() -> None:
         (4, 4, 2**31 - 1, 3),
     ],
 )
-def test_what_is_meant_for_a_queue_goes_to_one_that_is_read(
+def test_a_message_for_a_removed_queue_goes_to_a_readable_queue(
     read: int, write: int, meant_for: int, goes_to: int
 ) -> None:
     """A topic may lose a queue while messages wait that were acknowledged for it."""
@@ -362,7 +362,7 @@ def test_what_is_meant_for_a_queue_goes_to_one_that_is_read(
     assert topics.queue_inside("T", meant_for) == goes_to
 
 
-def test_topics_without_queues_take_nothing_and_those_where_messages_wait_take_all() -> None:
+def test_a_topic_without_queues_refuses_messages_but_the_schedule_topic_does_not() -> None:
     """The levels of a broker may be more than RocketMQ's 18 queues, and nobody pulls these."""
     topics = manager()
     topics.put(TopicConfig(topic_name="T", read_queue_nums=0, write_queue_nums=0))

@@ -33,7 +33,7 @@ print(anonymous_mib())
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="looks at a process in /proc")
-def test_large_blocks_are_given_back() -> None:
+def test_freed_large_blocks_are_returned_to_the_system() -> None:
     """Without the setting the same program keeps them, where the C library is glibc: else this would test nothing."""
     if not hasattr(ctypes.CDLL(None), "mallopt"):
         pytest.skip("this C library has no mallopt")
@@ -49,7 +49,7 @@ def test_large_blocks_are_given_back() -> None:
     assert kept_mib("left alone") > 120
 
 
-def test_free_memory_is_given_back() -> None:
+def test_trimming_returns_free_memory_to_the_system() -> None:
     """What a start has freed below a block that stays would otherwise be held for the life of the process."""
     if not hasattr(ctypes.CDLL(None), "malloc_trim"):
         pytest.skip("this C library has no malloc_trim")

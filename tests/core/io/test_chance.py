@@ -13,7 +13,7 @@ def drawn() -> tuple[int, int, bytes]:
     return chance.below(1 << 40), chance.bits(64), chance.secret_bytes(16)
 
 
-def test_one_seed_decides_everything_that_is_drawn() -> None:
+def test_the_seed_determines_every_random_value() -> None:
     with chance.decided_by(random.Random(7)):
         first = drawn()
     with chance.decided_by(random.Random(7)):
@@ -22,7 +22,7 @@ def test_one_seed_decides_everything_that_is_drawn() -> None:
         assert drawn() != first
 
 
-def test_the_machine_decides_again_afterwards() -> None:
+def test_random_values_are_unpredictable_again_after_decided_by_ends() -> None:
     def fail() -> None:
         with chance.decided_by(random.Random(7)):
             raise ValueError("on purpose")
@@ -35,7 +35,7 @@ def test_the_machine_decides_again_afterwards() -> None:
     assert chance.secret_bytes(16) != first, "the secret follows from a seed"
 
 
-def test_what_is_drawn_keeps_its_bounds() -> None:
+def test_random_values_stay_within_their_bounds() -> None:
     assert {chance.below(3) for _ in range(200)} == {0, 1, 2}
     assert all(chance.bits(4) < 16 for _ in range(200))
     assert len(chance.secret_bytes(5)) == 5

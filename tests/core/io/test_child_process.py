@@ -30,7 +30,7 @@ async def started(program: str) -> Process:
         ("", {}),
     ],
 )
-def test_only_a_ready_line_says_that_a_process_serves(program: str, words: dict[str, str]) -> None:
+def test_only_a_ready_line_marks_a_process_as_ready(program: str, words: dict[str, str]) -> None:
     """Anything else that a plugin or a broken interpreter prints first is no promise, and does not hide one."""
 
     async def work() -> dict[str, str]:
@@ -58,7 +58,7 @@ def test_a_process_that_does_not_end_is_killed(program: str, timeout_s: float, i
     assert asyncio.run(work()) == (in_good_order, code)
 
 
-def test_a_process_that_prints_is_heard_to_its_end() -> None:
+def test_the_output_of_a_process_is_read_to_its_end() -> None:
     """A pipe that nobody reads is full after 64 KiB, and then a broker whose plugin prints would serve nobody any more."""
     program = "print('before'); print('READY broker=1'); print('after ' * 200_000); print('last')"
 
@@ -72,7 +72,7 @@ def test_a_process_that_prints_is_heard_to_its_end() -> None:
     assert (code, printed[0], printed[-1]) == (0, "before", "last")
 
 
-def test_the_exit_code_of_one_that_ends_meanwhile_is_known() -> None:
+def test_the_exit_code_of_a_process_that_ends_during_the_stop_is_known() -> None:
     """A signal to a process that has just ended must not take its exit code away: the log names it."""
 
     async def work() -> int | None:

@@ -11,14 +11,14 @@ from flintmq.testing.clock import ManualClock
 from flintmq.testing.seeded_loop import SeededClock, SeededLoop
 
 
-def test_the_machine_measures_work_for_its_own_clock_and_for_one_that_is_moved_by_hand() -> None:
+def test_system_and_manual_clocks_measure_work_by_the_systems_timers() -> None:
     """With the functions themselves: hot paths call them."""
     for clock in (SYSTEM_CLOCK, ManualClock()):
         assert stopwatch_of(clock) is time.perf_counter
         assert thread_time_of(clock) is time.thread_time
 
 
-def test_a_simulation_decides_how_long_work_takes() -> None:
+def test_a_seeded_clock_measures_work_in_simulated_time() -> None:
     loop = SeededLoop(Choices(0))
     clock = SeededClock(loop)
 

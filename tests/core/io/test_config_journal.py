@@ -25,7 +25,7 @@ PATH = Path("/store/flint/new-topics")
 ADDITIONS = [{"table": {"a": 1}}, {"table": {"ü": "ß"}}, {"table": {}}]
 
 
-def test_additions_come_back_in_order_also_to_another_process() -> None:
+def test_additions_are_read_in_order_also_by_another_process() -> None:
     """The folder is made with the first; nothing is there before it, and nothing after :meth:`clear`."""
     disk = SimulatedDisk()
     journal = ConfigJournal(PATH, disk)
@@ -42,7 +42,7 @@ def test_additions_come_back_in_order_also_to_another_process() -> None:
 
 
 @pytest.mark.parametrize("cut", range(1, 20))
-def test_a_line_that_was_cut_short_is_left_out_and_ends_with_the_next_one(cut: int) -> None:
+def test_a_torn_line_is_skipped_and_the_next_addition_starts_a_new_line(cut: int) -> None:
     """Whatever part of it had reached the file when the broker died."""
     disk = SimulatedDisk()
     journal = ConfigJournal(PATH, disk)
@@ -57,7 +57,7 @@ def test_a_line_that_was_cut_short_is_left_out_and_ends_with_the_next_one(cut: i
     assert [one for one in again.read() if one != ADDITIONS[1]] == [ADDITIONS[0], ADDITIONS[2]]
 
 
-def test_a_disk_that_refuses_is_named_and_the_next_addition_is_whole() -> None:
+def test_a_failed_addition_names_its_file_and_the_next_addition_is_whole() -> None:
     """A full disk refuses one topic; when there is room again no line may be mixed up."""
     disk = SimulatedDisk()
     journal = ConfigJournal(PATH, disk)
@@ -69,7 +69,7 @@ def test_a_disk_that_refuses_is_named_and_the_next_addition_is_whole() -> None:
     assert journal.read() == [ADDITIONS[0], ADDITIONS[2]]
 
 
-def test_a_file_that_cannot_be_read_is_an_error_and_not_an_empty_one() -> None:
+def test_a_journal_that_cannot_be_read_raises_a_store_error() -> None:
     """A start that went on would write the table without what was noted."""
     disk = SimulatedDisk()
     journal = ConfigJournal(PATH, disk)
@@ -79,7 +79,7 @@ def test_a_file_that_cannot_be_read_is_an_error_and_not_an_empty_one() -> None:
         journal.read()
 
 
-def test_a_sync_makes_the_notes_of_both_files_durable() -> None:
+def test_a_sync_makes_both_journal_files_durable() -> None:
     """Whatever the turn is at that moment; the files' names among it."""
     disk = SimulatedDisk()
     journal = ConfigJournal(PATH, disk)
@@ -91,7 +91,7 @@ def test_a_sync_makes_the_notes_of_both_files_durable() -> None:
     assert sorted(map(str, ConfigJournal(PATH, left).read())) == sorted(map(str, ADDITIONS[:2]))
 
 
-def test_what_is_not_synced_when_a_process_dies_is_synced_by_the_next_one() -> None:
+def test_a_sync_of_the_next_process_covers_additions_of_a_dead_process() -> None:
     """A change that is asked for again, and that is found done, is acknowledged: it must be as durable as any."""
     disk = SimulatedDisk()
     ConfigJournal(PATH, disk).append(ADDITIONS[0])
@@ -102,7 +102,7 @@ def test_what_is_not_synced_when_a_process_dies_is_synced_by_the_next_one() -> N
     assert ConfigJournal(PATH, left).read() == ADDITIONS[:1]
 
 
-def test_a_sync_that_failed_is_not_believed_when_it_is_repeated() -> None:
+def test_a_journal_stays_unsound_after_a_failed_sync_until_the_table_is_written() -> None:
     """The kernel may call the pages clean that it could not write; the other file is one that it has not failed for."""
     disk = SimulatedDisk()
     journal = ConfigJournal(PATH, disk)
@@ -118,7 +118,7 @@ def test_a_sync_that_failed_is_not_believed_when_it_is_repeated() -> None:
     assert journal.path.name.endswith(SECOND_FILE)
 
 
-def test_a_file_that_is_removed_while_it_is_to_be_synced_is_no_failure() -> None:
+def test_a_sync_of_a_removed_journal_file_succeeds() -> None:
     """The table's file has its notes then, which was synced before."""
     disk = SimulatedDisk()
     journal = ConfigJournal(PATH, disk)
@@ -194,7 +194,7 @@ STEPS = st.tuples(
 
 @settings(max_examples=examples(60), deadline=None)
 @given(st.lists(STEPS, min_size=1, max_size=8))
-def test_no_acknowledged_change_is_lost_and_none_is_half_there(steps: list[tuple[str, str, int]]) -> None:
+def test_acknowledged_changes_survive_every_crash_point_whole(steps: list[tuple[str, str, int]]) -> None:
     """A power cut, or a kill, behind any operation of the disk, also while the table is written: what a start finds is the
     table as it was at some moment, and no earlier one than the last acknowledgement promises."""
     history = asyncio.run(_live(steps))

@@ -58,7 +58,7 @@ def loaded(folder: Path) -> Words:
     return words
 
 
-def test_what_is_noted_survives_without_the_file(tmp_path: Path) -> None:
+def test_journaled_additions_survive_without_the_table_file(tmp_path: Path) -> None:
     """A broker that is killed behind a thousand new topics finds them again."""
     words = Words(tmp_path)
     assert not words.load()
@@ -74,7 +74,7 @@ def test_what_is_noted_survives_without_the_file(tmp_path: Path) -> None:
     assert loaded(tmp_path).table == again.table
 
 
-def test_a_note_that_is_older_than_the_file_is_left_out(tmp_path: Path) -> None:
+def test_a_journal_entry_older_than_the_table_file_is_ignored(tmp_path: Path) -> None:
     """A crash between the file and the end of the notes must not bring back what administration changed meanwhile."""
     words = Words(tmp_path)
     words.add("a", "old")
@@ -84,7 +84,7 @@ def test_a_note_that_is_older_than_the_file_is_left_out(tmp_path: Path) -> None:
     assert loaded(tmp_path).table["a"] == "new"
 
 
-def test_notes_stay_where_others_came_meanwhile(tmp_path: Path) -> None:
+def test_additions_during_a_write_stay_in_the_journal(tmp_path: Path) -> None:
     """The file is written on another thread: what is noted while it does may not be in it."""
     words = Words(tmp_path)
     words.add("a", "1")
@@ -104,7 +104,7 @@ def test_notes_stay_where_others_came_meanwhile(tmp_path: Path) -> None:
     assert loaded(tmp_path).table == words.table
 
 
-def test_a_start_that_finds_both_files_of_notes_reads_them_in_their_order(tmp_path: Path) -> None:
+def test_a_start_reads_both_journal_files_in_order(tmp_path: Path) -> None:
     """A broker that is killed while it writes the table leaves both; which of them is the older one only the notes say."""
     words = Words(tmp_path)
     words.add("a", "1")
@@ -132,14 +132,14 @@ async def _refused(words: Words) -> None:
         words._file = JsonFile(Path(words.folder) / "words.json")
 
 
-def test_without_notes_every_addition_is_in_the_file(tmp_path: Path) -> None:
+def test_without_a_journal_every_addition_is_written_to_the_file(tmp_path: Path) -> None:
     """A table of a plugin, or of a test, needs no second file."""
     words = Words(tmp_path, notes=False)
     words.add("a", "1")
     assert loaded(tmp_path).table["a"] == "1"
 
 
-def test_a_table_in_memory_is_never_written() -> None:
+def test_a_table_without_a_file_is_never_written() -> None:
     """Embedded servers and tests have none on disk."""
     words = Words(None)
     assert not words.load()
@@ -148,7 +148,7 @@ def test_a_table_in_memory_is_never_written() -> None:
     assert words.table["a"] == "1"
 
 
-def test_a_replacement_that_is_wrong_changes_nothing(tmp_path: Path) -> None:
+def test_an_invalid_replacement_changes_nothing(tmp_path: Path) -> None:
     """A slave takes over its master's tables as they come over the wire."""
     words = Words(tmp_path)
     with pytest.raises(JsonTypeError):
@@ -158,7 +158,7 @@ def test_a_replacement_that_is_wrong_changes_nothing(tmp_path: Path) -> None:
     assert words.table == {"b": "2"}
 
 
-def test_a_file_of_another_type_names_itself(tmp_path: Path) -> None:
+def test_the_error_about_a_table_of_the_wrong_type_names_the_file(tmp_path: Path) -> None:
     """The operator must learn which of the files is wrong."""
     (tmp_path / "words.json").write_text('{"words": 7, "dataVersion": {"counter": 1}}')
     with pytest.raises(StoreFormatError, match=r"words\.json"):
@@ -170,7 +170,7 @@ GOLDEN = SHARED / "golden"
 ARCHIVES = ("store-basic/store", "store-cqext/store", "store-delay-tran/store-before", "store-delay-tran/store-after")
 
 
-def test_loads_what_was_saved_and_keeps_the_one_before(tmp_path: Path) -> None:
+def test_a_save_keeps_the_previous_file_as_backup(tmp_path: Path) -> None:
     file = JsonFile(tmp_path / "config" / "a.json")
     assert file.load() is None
     file.save({"n": 1})
@@ -182,7 +182,7 @@ def test_loads_what_was_saved_and_keeps_the_one_before(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [None, b"", b" \n", b'{"n":'])
-def test_falls_back_to_the_backup_when_the_file_is_missing_empty_or_cut(tmp_path: Path, damage: bytes | None) -> None:
+def test_a_missing_empty_or_truncated_file_is_replaced_by_its_backup(tmp_path: Path, damage: bytes | None) -> None:
     file = JsonFile(tmp_path / "a.json")
     file.save({"n": 1})
     file.save({"n": 2})
@@ -202,7 +202,7 @@ def test_an_empty_file_never_replaces_a_good_backup(tmp_path: Path) -> None:
     assert fastjson.loads(file.backup_path.read_bytes()) == {"n": 1}
 
 
-def test_two_broken_files_are_an_error_and_not_an_empty_table(tmp_path: Path) -> None:
+def test_a_broken_file_with_a_broken_backup_is_an_error(tmp_path: Path) -> None:
     file = JsonFile(tmp_path / "a.json")
     file.path.write_bytes(b"{")
     file.backup_path.write_bytes(b"\xff")
@@ -210,7 +210,7 @@ def test_two_broken_files_are_an_error_and_not_an_empty_table(tmp_path: Path) ->
         file.load()
 
 
-def test_a_disk_that_refuses_is_a_store_error(tmp_path: Path) -> None:
+def test_a_failed_save_raises_a_store_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
     with pytest.raises(StoreError, match=r"cannot be written"):
         JsonFile(tmp_path / "file" / "a.json").save({})
@@ -229,7 +229,7 @@ def golden_config(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
     return next(folder.rglob("config"))
 
 
-def test_writes_files_of_the_real_broker_to_the_byte(golden_config: Path) -> None:
+def test_config_files_of_a_java_broker_are_rewritten_to_the_byte(golden_config: Path) -> None:
     files = sorted(golden_config.glob("*.json*"))
     assert files
     for path in files:
@@ -238,7 +238,7 @@ def test_writes_files_of_the_real_broker_to_the_byte(golden_config: Path) -> Non
             assert fastjson.dumps_pretty(fastjson.loads(text)) == text.rstrip("\n"), path.name
 
 
-def test_managers_load_and_write_back_the_real_brokers_tables(golden_config: Path, tmp_path: Path) -> None:
+def test_tables_of_a_java_broker_are_loaded_and_written_back(golden_config: Path, tmp_path: Path) -> None:
     clock = ManualClock()
     topics = TopicConfigManager(JsonFile(golden_config / "topics.json"), clock, {})
     groups = SubscriptionGroupManager(JsonFile(golden_config / "subscriptionGroup.json"), clock)

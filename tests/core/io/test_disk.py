@@ -34,7 +34,7 @@ def write_through_map(region: MappedRegion, content: bytes) -> None:
         region.write(start, content[start : start + PAGE // 4])
 
 
-def test_what_no_sync_has_written_survives(tmp_path: Path) -> None:
+def test_evicting_pages_loses_no_unsynced_bytes(tmp_path: Path) -> None:
     """Written through the map, evicted, read by the map and by the system, written again, synced: always the same bytes."""
     path = tmp_path / "log"
     region = OS_DISK.map_file(path, SIZE, create=True, allocate=SIZE)
@@ -57,7 +57,7 @@ def test_what_no_sync_has_written_survives(tmp_path: Path) -> None:
     region.close()
 
 
-def test_only_whole_pages_go(tmp_path: Path) -> None:
+def test_an_eviction_frees_only_whole_pages(tmp_path: Path) -> None:
     """What lies beside the part may be written at this moment by others; and positions are seldom at pages' borders."""
     path = tmp_path / "log"
     region = OS_DISK.map_file(path, SIZE, create=True, allocate=SIZE)
@@ -71,7 +71,7 @@ def test_only_whole_pages_go(tmp_path: Path) -> None:
     region.evict(0, SIZE)
 
 
-def test_the_system_tells_what_is_resident(tmp_path: Path) -> None:
+def test_resident_bytes_follows_the_mapped_pages(tmp_path: Path) -> None:
     """The figure by which it is decided must follow what is mapped."""
     size = 64 * SIZE  # the kernel counts in batches
     region = OS_DISK.map_file(tmp_path / "log", size, create=True, allocate=size)

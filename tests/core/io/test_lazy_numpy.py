@@ -12,12 +12,12 @@ def said_by(program: str) -> str:
     return done.stdout.strip()
 
 
-def test_a_broker_is_made_without_it() -> None:
+def test_importing_the_broker_does_not_import_numpy() -> None:
     """13 MiB and a tenth of a second of every start."""
     assert said_by("import sys, flintmq.programs.broker.broker; print('numpy' in sys.modules)") == "False"
 
 
-def test_who_asks_whether_it_is_ready_sends_for_it_once() -> None:
+def test_ready_starts_one_import_of_numpy_in_the_background() -> None:
     program = """
 import threading
 from flintmq.core.io import lazy_numpy
@@ -31,7 +31,7 @@ print(first, len(loader), lazy_numpy.ready(), lazy_numpy.numpy.int64(3) + 4)
     assert said_by(program) == "False 1 True 7"
 
 
-def test_who_needs_it_at_once_gets_it() -> None:
+def test_load_imports_numpy_at_once() -> None:
     assert said_by("from flintmq.core.io.lazy_numpy import load, numpy, ready; load(); print(ready(), numpy.pi)") == (
         "True 3.141592653589793"
     )

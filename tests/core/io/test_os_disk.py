@@ -34,7 +34,7 @@ def test_a_second_lock_of_one_process_is_refused(tmp_path: Path) -> None:
     FileLock(path).release()
 
 
-def test_another_name_of_the_file_is_the_same_lock(tmp_path: Path) -> None:
+def test_a_link_to_a_locked_file_is_locked(tmp_path: Path) -> None:
     """A store that is reached by a link is the same store."""
     path = tmp_path / "lock"
     lock = FileLock(path)
@@ -44,7 +44,7 @@ def test_another_name_of_the_file_is_the_same_lock(tmp_path: Path) -> None:
     lock.release()
 
 
-def test_another_process_keeps_this_one_out(tmp_path: Path) -> None:
+def test_a_lock_held_by_another_process_is_refused(tmp_path: Path) -> None:
     """Java's ``FileChannel.tryLock`` locks the same byte in the same way as the process here."""
     path = tmp_path / "lock"
     with subprocess.Popen(
@@ -60,7 +60,7 @@ def test_another_process_keeps_this_one_out(tmp_path: Path) -> None:
     FileLock(path).release()
 
 
-def test_a_look_takes_no_lock(tmp_path: Path) -> None:
+def test_checking_a_lock_does_not_take_it(tmp_path: Path) -> None:
     """The doctor looks at stores of running brokers, and at folders without a lock file."""
     path = tmp_path / "lock"
     assert not is_file_locked(path)
@@ -72,7 +72,7 @@ def test_a_look_takes_no_lock(tmp_path: Path) -> None:
     os.close(fd)
 
 
-def test_a_folder_that_cannot_be_written_is_an_error_and_no_lock(tmp_path: Path) -> None:
+def test_a_lock_file_that_cannot_be_opened_is_not_reported_as_locked(tmp_path: Path) -> None:
     """What cannot be opened is not called locked: the operator would look for a second broker."""
     with pytest.raises(OSError, match="No such file") as found:
         FileLock(tmp_path / "missing" / "lock")

@@ -47,7 +47,7 @@ def test_mapped_files_hold_no_descriptor(tmp_path: Path) -> None:
         assert (tmp_path / f"{number}").read_bytes()[:11] == b"xxxxxxxxyzx"
 
 
-def test_one_that_holds_lets_go_once(tmp_path: Path) -> None:
+def test_a_region_with_a_descriptor_closes_it_once_and_reopens_the_file_later(tmp_path: Path) -> None:
     """The log's newest file keeps one; when it is full that is given back, and what is done later opens the file."""
     before = descriptors()
     (region,) = regions(tmp_path, 1, holds=True)
@@ -62,7 +62,7 @@ def test_one_that_holds_lets_go_once(tmp_path: Path) -> None:
     assert (tmp_path / "0").read_bytes()[:4] == b"late"
 
 
-def test_a_slice_outlives_its_region(tmp_path: Path) -> None:
+def test_a_slice_stays_readable_after_its_region_is_closed(tmp_path: Path) -> None:
     """Bytes on their way to a client stay readable; with the last slice the map goes."""
     (region,) = regions(tmp_path, 1)
     region.write(0, b"kept")
@@ -78,7 +78,7 @@ def test_a_slice_outlives_its_region(tmp_path: Path) -> None:
     assert str(tmp_path / "0") not in maps.read_text()
 
 
-def test_no_descriptor_is_no_fault_of_the_disk(tmp_path: Path) -> None:
+def test_a_file_refused_for_lack_of_descriptors_leaves_nothing_behind(tmp_path: Path) -> None:
     """At the real limit: a new file is refused as something that passes, with nothing left behind; a sync needs none."""
     (region,) = regions(tmp_path, 1)
     region.sync()
@@ -102,7 +102,9 @@ def test_no_descriptor_is_no_fault_of_the_disk(tmp_path: Path) -> None:
     region.close()
 
 
-def test_no_map_left_is_told_the_same_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_map_refused_for_lack_of_maps_raises_store_exhausted_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """ENOMEM of a map is vm.max_map_count: the disk is well, and the next file may fit."""
 
     def full(*_arguments: object) -> int:
@@ -114,14 +116,14 @@ def test_no_map_left_is_told_the_same_way(tmp_path: Path, monkeypatch: pytest.Mo
     assert not list(tmp_path.iterdir())
 
 
-def test_a_file_that_is_shorter_is_never_mapped(tmp_path: Path) -> None:
+def test_a_file_shorter_than_its_map_is_not_mapped(tmp_path: Path) -> None:
     """A look behind its end would be SIGBUS, the end of the broker."""
     (tmp_path / "0").write_bytes(b"short")
     with (tmp_path / "0").open("r+b") as file, pytest.raises(ValueError, match="5 bytes"):
         map_shared(file.fileno(), PAGE)
 
 
-def test_a_refused_sync_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_msync_raises_os_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An error of msync that nobody raises would be an acknowledgement of something that is not on disk."""
     (region,) = regions(tmp_path, 1)
     region.sync()
@@ -137,7 +139,7 @@ def test_a_refused_sync_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     region.close()
 
 
-def test_a_closed_map_is_never_synced_in_anothers_place(tmp_path: Path) -> None:
+def test_a_closed_map_is_not_synced(tmp_path: Path) -> None:
     """Its addresses may be another file's by now."""
     (tmp_path / "0").write_bytes(bytes(PAGE))
     with (tmp_path / "0").open("r+b") as file:
@@ -147,7 +149,7 @@ def test_a_closed_map_is_never_synced_in_anothers_place(tmp_path: Path) -> None:
         sync_map(mapped)
 
 
-def test_where_memory_is_promised_strictly_a_descriptor_is_the_price(tmp_path: Path) -> None:
+def test_a_region_keeps_a_descriptor_if_anonymous_maps_are_refused(tmp_path: Path) -> None:
     """Under a limit of data (as under vm.overcommit_memory=2) the anonymous map is refused; the file's own never is."""
     before = descriptors()
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
@@ -184,7 +186,7 @@ def random_parts(path: Path) -> list[int]:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="madvise is Linux's")
-def test_only_the_part_that_is_written_is_not_read_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_read_ahead_is_off_only_for_the_newest_part_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The newest part is spared; what lies before it is read by consumers, from its beginning to its end."""
     monkeypatch.setattr(os_region, "_SINGLE_PAGES_BYTES", PART)
     path = tmp_path / "log"
@@ -202,7 +204,9 @@ def test_only_the_part_that_is_written_is_not_read_ahead(tmp_path: Path, monkeyp
     again.close()
 
 
-def test_two_syncs_of_a_new_file_may_meet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_concurrent_syncs_of_a_new_file_both_sync_its_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The one that comes second must neither fail nor come back before the file's name is on disk."""
     region = OS_DISK.map_file(tmp_path / "new" / "0", 4096, create=True, allocate=4096)
     synced: list[Path] = []
@@ -230,7 +234,7 @@ def test_two_syncs_of_a_new_file_may_meet(tmp_path: Path, monkeypatch: pytest.Mo
         region.close()
 
 
-def test_short_writes_go_on_where_they_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_short_write_is_continued_at_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The system may write less than it was asked for; what is read through the map is whole all the same."""
     region = OS_DISK.map_file(tmp_path / "0", 8192, create=True, allocate=8192)
     real = os.pwrite

@@ -13,14 +13,14 @@ ROOT = Path("/store/consumequeue")
 
 
 @pytest.mark.parametrize("topic", ["Orders", "%RETRY%billing", "a|b_c-9", "t" * 127])
-def test_every_name_of_a_topic_is_a_folder(topic: str) -> None:
+def test_every_valid_topic_name_is_a_folder_name(topic: str) -> None:
     """RocketMQ's own system topics among them."""
     assert topic_folder(ROOT, topic) == ROOT / topic
     assert queue_folder(ROOT, topic, 3) == ROOT / topic / "3"
 
 
 @pytest.mark.parametrize("topic", ["", ".", "..", "../up", "a/b", "a\0b", "a b", "ü", "t" * 128, "a\n"])
-def test_a_name_that_could_lead_elsewhere_is_refused(topic: str) -> None:
+def test_a_topic_name_that_leads_out_of_the_store_is_refused(topic: str) -> None:
     """The names are checked when they come in as well; this is the second time."""
     with pytest.raises(StoreFormatError, match="folder's name"):
         topic_folder(ROOT, topic)
@@ -28,13 +28,13 @@ def test_a_name_that_could_lead_elsewhere_is_refused(topic: str) -> None:
         queue_folder(ROOT, topic, 0)
 
 
-def test_a_negative_queue_is_refused() -> None:
+def test_a_negative_queue_id_is_refused() -> None:
     """The number comes over the wire, too."""
     with pytest.raises(StoreFormatError, match="queue -1"):
         queue_folder(ROOT, "Orders", -1)
 
 
-def test_files_of_a_log_sort_by_where_they_start() -> None:
+def test_names_of_log_files_sort_by_their_start_offset() -> None:
     """RocketMQ finds a log's first file by sorting the names."""
     assert file_name(0) == "0" * 20
     assert file_name(1 << 30) == "00000000001073741824"

@@ -32,7 +32,7 @@ class LoopThreads:
         raise NotImplementedError
 
 
-def test_a_loop_with_threads_of_its_own_is_asked_for_them_and_no_other() -> None:
+def test_threads_here_returns_the_threads_of_the_running_loop() -> None:
     async def here() -> object:
         return threads_here()
 
@@ -47,7 +47,7 @@ def test_a_loop_with_threads_of_its_own_is_asked_for_them_and_no_other() -> None
     assert threads_here() is MACHINE_THREADS
 
 
-def test_a_repeated_call_goes_on_until_it_is_ended_and_never_after_that() -> None:
+def test_a_repeated_call_runs_until_it_is_ended() -> None:
     called = threading.Semaphore(0)
     running = threading.active_count()
     end = MACHINE_THREADS.repeat("test-repeat", 0.001, called.release)
@@ -60,7 +60,7 @@ def test_a_repeated_call_goes_on_until_it_is_ended_and_never_after_that() -> Non
     assert not called.acquire(blocking=False)
 
 
-def test_a_thread_is_a_daemon_of_its_name_and_waits_for_its_start() -> None:
+def test_daemon_thread_returns_a_named_daemon_that_is_not_started() -> None:
     done = threading.Event()
     thread = daemon_thread(done.set, "test-thread")
     assert (thread.name, thread.daemon, done.is_set()) == ("test-thread", True, False)
@@ -68,7 +68,7 @@ def test_a_thread_is_a_daemon_of_its_name_and_waits_for_its_start() -> None:
     assert done.wait(10)
 
 
-def test_work_in_the_background_and_in_a_pool_leaves_the_threads_of_the_loop() -> None:
+def test_background_and_pool_work_runs_on_other_threads_than_the_loops() -> None:
     async def names() -> list[str]:
         with thread_pool(1, "test-pool") as pool:
             name = lambda: threading.current_thread().name  # noqa: E731
@@ -80,7 +80,7 @@ def test_work_in_the_background_and_in_a_pool_leaves_the_threads_of_the_loop() -
     assert third.startswith("asyncio_")
 
 
-def test_a_worker_does_one_thing_after_the_other() -> None:
+def test_a_worker_runs_its_calls_in_order() -> None:
     order: list[int] = []
     with MACHINE_THREADS.worker("test-worker") as worker:
         for number in range(20):

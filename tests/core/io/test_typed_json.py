@@ -29,7 +29,7 @@ class Body(msgspec.Struct, rename="camel"):
     name: str = ""
 
 
-def test_what_fastjson_takes_is_taken() -> None:
+def test_values_that_fastjson_converts_are_accepted() -> None:
     """Numbers and booleans as texts, null for what is missing, members that nobody knows."""
     found = read_as({"queues": [{"queueId": "7", "offset": None}], "isOpen": "true", "name": None, "other": [1]}, Body)
     assert found == Body(queues=[Queue(7)], is_open=True)
@@ -49,7 +49,7 @@ def test_what_fastjson_takes_is_taken() -> None:
         ([], "the value", "an object"),
     ],
 )
-def test_what_does_not_fit_is_named_with_its_place(value: object, field: str, wanted: str) -> None:
+def test_a_type_error_names_the_path_the_value_and_the_expected_type(value: object, field: str, wanted: str) -> None:
     """The path to it, what stands there, and what should."""
     with pytest.raises(JsonTypeError) as found:
         read_as(value, Body)
@@ -57,14 +57,14 @@ def test_what_does_not_fit_is_named_with_its_place(value: object, field: str, wa
     assert f"must be {wanted}" in found.value.args[0]
 
 
-def test_a_long_value_is_cut() -> None:
+def test_a_long_value_is_shortened_in_the_error() -> None:
     """A body of a megabyte must not come back in the answer."""
     with pytest.raises(JsonTypeError) as found:
         read_as({"name": ["x" * 10_000]}, Body)
     assert len(found.value.args[0]) < 200
 
 
-def test_a_file_names_itself() -> None:
+def test_a_type_error_in_a_file_names_the_file() -> None:
     """Five tables are read at a start."""
     with (
         pytest.raises(StoreFormatError, match=r"/store/topics\.json: queueId is 'x'"),

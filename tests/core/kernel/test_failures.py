@@ -36,7 +36,7 @@ def test_the_last_failure_that_is_allowed_switches_a_part_off_for_good() -> None
     [part(0), part(1, optional=False), part(1, BUILT_IN)],
     ids=["no-limit", "essential", "built-in"],
 )
-def test_failures_that_switch_nothing_off(made: Part) -> None:
+def test_a_part_without_a_limit_is_never_switched_off(made: Part) -> None:
     for _ in range(100):
         made.failed(ValueError("no"))
     assert made.errors == 100
@@ -44,9 +44,7 @@ def test_failures_that_switch_nothing_off(made: Part) -> None:
 
 
 @pytest.mark.parametrize(("calls_between", "is_off"), [(1, True), (2, True), (3, False)])
-def test_failures_that_clients_provoke_count_together_if_they_follow_one_another(
-    calls_between: int, is_off: bool
-) -> None:
+def test_failures_that_clients_provoke_count_only_if_consecutive(calls_between: int, is_off: bool) -> None:
     """One client's odd requests must not take a processor from all others."""
     made = part(3, provoked=True)
     for _ in range(20):
@@ -55,7 +53,7 @@ def test_failures_that_clients_provoke_count_together_if_they_follow_one_another
     assert made.is_off is is_off
 
 
-def test_what_is_off_is_listed_for_its_plugin_only() -> None:
+def test_a_part_that_is_off_is_listed_only_for_its_plugin() -> None:
     failures = Failures(1)
     failures.of(MINE, "flintmq_services", "service 'mine'", optional=True).failed(ValueError("no"))
     assert failures.off(MINE) == ("service mine: failed 1 times, the last time in service 'mine': ValueError: no",)
@@ -64,7 +62,7 @@ def test_what_is_off_is_listed_for_its_plugin_only() -> None:
     assert (failures.last_error(MINE), failures.last_error(BUILT_IN)) == ("service 'mine': ValueError: no", "")
 
 
-def test_the_log_has_one_trace_and_then_counts(caplog: pytest.LogCaptureFixture) -> None:
+def test_repeated_failures_log_one_traceback_and_then_counts(caplog: pytest.LogCaptureFixture) -> None:
     """A plugin that fails with each of a million messages must not fill a disk."""
     failures = Failures()
     for number in range(1_000):
@@ -75,7 +73,7 @@ def test_the_log_has_one_trace_and_then_counts(caplog: pytest.LogCaptureFixture)
     assert failures.errors(MINE) == 1_000
 
 
-def test_the_ways_to_fail_that_are_told_apart_are_bounded(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_number_of_distinct_failures_that_are_logged_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
     failures = Failures()
     for number in range(3_000):
         failures.note(MINE, f"place {number}", ValueError())
@@ -83,7 +81,7 @@ def test_the_ways_to_fail_that_are_told_apart_are_bounded(caplog: pytest.LogCapt
     assert failures.errors(MINE) == 3_000
 
 
-def test_an_error_that_is_raised_again_counts_once() -> None:
+def test_an_error_that_is_raised_again_is_counted_once() -> None:
     """An index builder raises through the dispatcher that calls it."""
     failures, error = Failures(), ValueError("no")
     failures.of(MINE, "a", "index builder 'mine'").failed(error, raised_on=True)
@@ -91,13 +89,13 @@ def test_an_error_that_is_raised_again_counts_once() -> None:
     assert (failures.errors(MINE), failures.errors(BUILT_IN)) == (1, 0)
 
 
-def test_a_secret_error_is_shown_by_its_type() -> None:
+def test_a_secret_error_is_shown_only_by_its_type() -> None:
     made = part()
     made.failed(ValueError("password"), is_secret=True)
     assert made._failures.last_error(MINE) == "service 'mine': ValueError"
 
 
-def test_what_is_counted_goes_no_further() -> None:
+def test_counting_swallows_the_error_even_a_system_exit() -> None:
     made = part()
     with made.counting("tick"):
         raise SystemExit(3)
@@ -105,9 +103,7 @@ def test_what_is_counted_goes_no_further() -> None:
 
 
 @pytest.mark.parametrize(("owner", "calling"), [(MINE, MINE), (BUILT_IN, None)])
-def test_what_a_plugin_adds_while_it_is_made_is_known_to_be_its(
-    owner: PluginOrigin, calling: PluginOrigin | None
-) -> None:
+def test_the_calling_plugin_is_known_while_its_part_is_made(owner: PluginOrigin, calling: PluginOrigin | None) -> None:
     """Also in a task that it starts."""
 
     async def seen() -> PluginOrigin | None:
@@ -122,7 +118,7 @@ def test_what_a_plugin_adds_while_it_is_made_is_known_to_be_its(
     assert asyncio.run(make()) == calling
 
 
-def test_what_a_call_of_a_start_raised_is_its_outcome_and_passes() -> None:
+def test_an_error_raised_during_a_start_is_recorded_and_raised() -> None:
     made = part()
     with pytest.raises(KeyError), made.making():
         raise KeyError("settings")
@@ -131,7 +127,7 @@ def test_what_a_call_of_a_start_raised_is_its_outcome_and_passes() -> None:
     assert CALLING.get() is None
 
 
-def test_errors_that_cannot_be_shown_are_shown() -> None:
+def test_brief_shows_errors_whose_text_cannot_be_made() -> None:
     class Mute(Exception):
         def __str__(self) -> str:
             raise RuntimeError

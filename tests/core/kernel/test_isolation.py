@@ -27,7 +27,7 @@ def exits(*_arguments: object) -> None:
     raise SystemExit(3)
 
 
-def test_sys_exit_in_a_plugin_is_a_failure_like_any_other(part: Part) -> None:
+def test_sys_exit_in_a_plugin_is_counted_as_a_failure(part: Part) -> None:
     """It must not end the broker."""
     dispatcher: Any = types.SimpleNamespace(dispatch=exits)
     IsolatedDispatcher(dispatcher, part, essential=False).dispatch(sample_batch(0))
@@ -38,7 +38,7 @@ def test_sys_exit_in_a_plugin_is_a_failure_like_any_other(part: Part) -> None:
         Guarded(dispatcher, INDEX_BUILDER, part, "somebody").dispatch(sample_batch(0))
 
 
-def test_why_a_dispatcher_is_off_is_told(part: Part) -> None:
+def test_the_reason_why_a_dispatcher_is_off_names_its_last_error(part: Part) -> None:
     calls: list[object] = []
 
     def fails(batch: object) -> None:
@@ -77,7 +77,7 @@ class Builder:
         raise OSError("close")
 
 
-def test_a_guarded_object_counts_its_failures_once_and_refusals_never(part: Part) -> None:
+def test_a_guarded_object_counts_failures_once_but_no_refusals(part: Part) -> None:
     """The dispatcher `index` calls the index builder: one failure, not two."""
     builder: Any = Guarded(Builder(), INDEX_BUILDER, part, "somebody")
     IsolatedDispatcher(builder, part, essential=False).dispatch(sample_batch(0))
@@ -89,7 +89,7 @@ def test_a_guarded_object_counts_its_failures_once_and_refusals_never(part: Part
     assert part.errors == 2
 
 
-def test_a_guarded_object_supports_what_the_object_supports(part: Part) -> None:
+def test_a_guarded_object_has_the_optional_methods_of_its_object(part: Part) -> None:
     builder: Any = Guarded(Builder(), INDEX_BUILDER, part, "somebody")
     assert (builder.size, builder.committed()) == (7, 17)
     assert isinstance(builder, SupportsCommitted)
@@ -97,7 +97,7 @@ def test_a_guarded_object_supports_what_the_object_supports(part: Part) -> None:
     assert not isinstance(builder, SupportsTruncate)
 
 
-def test_an_index_builder_that_is_off_is_handed_nothing(part: Part) -> None:
+def test_an_index_builder_that_is_off_is_not_called(part: Part) -> None:
     builder: Any = Guarded(Builder(), INDEX_BUILDER, part, "somebody")
     for _ in range(3):
         with pytest.raises(ValueError, match="no"):
@@ -123,7 +123,7 @@ class Recorder:
         self.closed = True
 
 
-def test_an_essential_dispatcher_raises_through_and_is_never_off() -> None:
+def test_an_essential_dispatcher_raises_its_errors_and_is_never_switched_off() -> None:
     part = Failures(1).of(MINE, "flintmq_dispatchers", "dispatcher 'd'", optional=False)
     recorder = Recorder()
     isolated = IsolatedDispatcher(recorder, part, essential=True)
@@ -135,7 +135,7 @@ def test_an_essential_dispatcher_raises_through_and_is_never_off() -> None:
 
 
 @pytest.mark.parametrize("error", [StoreFullError("full"), StoreFencedError("fenced")])
-def test_what_the_store_says_passes_isolation(error: Exception, part: Part) -> None:
+def test_store_errors_pass_through_isolation_and_are_not_counted(error: Exception, part: Part) -> None:
     """Dispatch stands still on a full disk and goes on later: isolating would lose the batch."""
     recorder = Recorder()
     isolated = IsolatedDispatcher(recorder, part, essential=False)

@@ -75,7 +75,7 @@ def flintmq_dispatchers(register):
 """
 
 
-def test_built_ins_are_there_without_configuration() -> None:
+def test_built_in_plugins_are_loaded_without_configuration() -> None:
     kernel = assemble()
     assert kernel.registries.dispatchers.pick("consume_queue").essential
     assert kernel.registries.dispatchers.names() == ("consume_queue", "filter_bitmap", "spark_feed")
@@ -96,7 +96,7 @@ def test_built_ins_are_there_without_configuration() -> None:
     assert kernel.filter_factory("TAG")("*", frozenset()).matches_tags_code(7)
 
 
-def test_third_party_replaces_the_built_in_of_the_same_name(make_module: MakeModule) -> None:
+def test_a_plugin_replaces_the_built_in_part_of_the_same_name(make_module: MakeModule) -> None:
     """One line of YAML replaces a part of the broker: that is what the framework is for."""
     module = make_module(REPLACES_TWO + "\nplugin = __import__('sys').modules[__name__]\n")
     kernel = assemble(f"{module}:plugin", builtins=[BuiltIn()])
@@ -105,7 +105,7 @@ def test_third_party_replaces_the_built_in_of_the_same_name(make_module: MakeMod
     assert kernel.registries.dispatchers.pick(f"{module}:plugin/two").owner.name == f"{module}.plugin"
 
 
-def test_what_replaces_an_essential_dispatcher_is_essential(make_module: MakeModule) -> None:
+def test_the_replacement_of_an_essential_dispatcher_is_essential(make_module: MakeModule) -> None:
     """Its author may forget to say so; the store would acknowledge messages nobody can consume."""
     module = make_module(
         "class P:\n    @hookimpl\n    def flintmq_dispatchers(self, register): register('one', print)\n"
@@ -118,7 +118,7 @@ def test_what_replaces_an_essential_dispatcher_is_essential(make_module: MakeMod
         kernel.registries.check_dispatchers(["two"])
 
 
-def test_two_third_parties_of_one_name_need_a_choice(make_module: MakeModule) -> None:
+def test_two_plugins_with_parts_of_one_name_require_a_qualified_name(make_module: MakeModule) -> None:
     body = (
         "class Plugin:\n    @hookimpl\n    def flintmq_dispatchers(self, register):\n        register('two', print)\n"
     )
@@ -129,7 +129,7 @@ def test_two_third_parties_of_one_name_need_a_choice(make_module: MakeModule) ->
     assert kernel.registries.dispatchers.pick(f"{second}.Plugin/two").owner.name == f"{second}.Plugin"
 
 
-def test_unknown_names_are_answered_with_the_nearest() -> None:
+def test_the_error_about_an_unknown_name_suggests_the_nearest_name() -> None:
     kernel = assemble()
     with pytest.raises(PluginError, match=r"'consum_queue' \(dispatchers\); did you mean 'consume_queue'\?"):
         kernel.registries.dispatchers.pick("consum_queue")
@@ -219,14 +219,16 @@ def test_unknown_names_are_answered_with_the_nearest() -> None:
         ),
     ],
 )
-def test_a_bad_plugin_is_named_with_its_line(make_module: MakeModule, body: str, target: str, message: str) -> None:
+def test_the_error_about_a_bad_plugin_names_the_plugin_and_its_line(
+    make_module: MakeModule, body: str, target: str, message: str
+) -> None:
     """Whoever writes a plugin or a line of YAML must be told which one is wrong, and how."""
     module = make_module(body)
     with pytest.raises(PluginError, match=message):
         assemble(target.format(module=module))
 
 
-def test_unknown_optional_hooks_are_passed_over(make_module: MakeModule) -> None:
+def test_unknown_optional_hooks_are_ignored(make_module: MakeModule) -> None:
     """A plugin may implement a hook of a later version when it says so."""
     body = """
     class P:
@@ -244,7 +246,7 @@ def test_a_plugin_may_not_be_named_twice(make_module: MakeModule) -> None:
         assemble(f"{module}:P", f"{module}:P")
 
 
-def test_two_built_ins_of_one_name_are_a_mistake() -> None:
+def test_two_built_in_parts_of_one_name_are_refused() -> None:
     other = type("Other", (BuiltIn,), {"plugin_name": "other"})()
     with pytest.raises(PluginError, match=r"plugin 'other' \(built-in\): the dispatcher 'one' is registered by"):
         assemble(builtins=[BuiltIn(), other])
@@ -262,7 +264,7 @@ def test_disabled_plugins_are_listed_but_not_loaded(make_module: MakeModule, cap
     assert "never-heard-of" in caplog.text
 
 
-def test_describe_tells_source_hooks_registrations_and_errors(make_module: MakeModule) -> None:
+def test_describe_returns_source_hooks_registrations_and_errors(make_module: MakeModule) -> None:
     body = """
     class P:
         @hookimpl
@@ -282,7 +284,7 @@ def test_describe_tells_source_hooks_registrations_and_errors(make_module: MakeM
     assert info.last_error == "flintmq_broker_fenced: OSError: not today"
 
 
-def test_codes_of_processors_go_to_exactly_one(make_module: MakeModule) -> None:
+def test_each_request_code_belongs_to_exactly_one_processor(make_module: MakeModule) -> None:
     body = """
     class P:
         @hookimpl
@@ -299,7 +301,7 @@ def test_codes_of_processors_go_to_exactly_one(make_module: MakeModule) -> None:
         )
 
 
-def test_sections_find_their_registrations(make_module: MakeModule) -> None:
+def test_a_dispatcher_gets_the_config_section_of_its_plugin(make_module: MakeModule) -> None:
     """A dispatcher is given its own plugin's section and nobody else's."""
     body = """
     import attrs
@@ -354,7 +356,7 @@ def test_plugins_are_called_in_the_order_of_loading() -> None:
     ]
 
 
-def test_a_third_party_that_raises_does_not_break_the_broker(
+def test_a_plugin_that_raises_in_a_broker_hook_does_not_stop_the_broker(
     make_module: MakeModule, caplog: pytest.LogCaptureFixture
 ) -> None:
     body = """
@@ -372,7 +374,7 @@ def test_a_third_party_that_raises_does_not_break_the_broker(
     assert "raised in flintmq_broker_starting" in caplog.text
 
 
-def test_a_factory_that_raises_is_named_with_its_line(make_module: MakeModule) -> None:
+def test_the_error_about_a_failed_factory_names_the_plugin_and_its_line(make_module: MakeModule) -> None:
     """What goes wrong when the broker calls it: its author must learn where, as with hooks."""
     body = """
     class P:
@@ -387,7 +389,7 @@ def test_a_factory_that_raises_is_named_with_its_line(make_module: MakeModule) -
         kernel.make(found, found.value, None)
 
 
-def test_a_built_in_that_raises_stops_the_start_and_nothing_else() -> None:
+def test_an_error_of_a_built_in_plugin_stops_only_the_start() -> None:
     """A broker without delivery of delayed messages, say, must not pass for a whole one."""
     kernel = assemble(builtins=[Life("a", [], fails=True)])
     with pytest.raises(ValueError, match="a cannot"):
@@ -405,7 +407,7 @@ def test_every_hook_that_registers_has_a_registrar() -> None:
     assert specs - registering == set(re.findall(r'_tell\("(flintmq_broker_\w+)"', source))
 
 
-def test_a_strategy_of_a_plugin_carries_its_model(make_module: MakeModule) -> None:
+def test_a_flush_strategy_of_a_plugin_has_its_settings_model(make_module: MakeModule) -> None:
     body = """
     import attrs
     from flintmq.core.kernel.ports import FlushStrategy

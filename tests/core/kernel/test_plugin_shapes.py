@@ -68,7 +68,7 @@ def methods_of(*protocols: type) -> dict[str, tuple[str, ...]]:
     ],
     ids=lambda value: getattr(value, "kind", None),
 )
-def test_shapes_are_those_of_the_ports(shape: Shape, needed: type, optional: tuple[type, ...]) -> None:
+def test_plugin_shapes_have_the_methods_of_the_ports(shape: Shape, needed: type, optional: tuple[type, ...]) -> None:
     assert dict(shape.methods) == methods_of(needed)
     assert {**shape.methods, **shape.optional} == {**methods_of(*optional), **shape.methods}
 
@@ -82,7 +82,7 @@ def test_every_hook_that_registers_has_a_shape() -> None:
     } == hooks
 
 
-def test_built_in_filters_have_the_shape_too() -> None:
+def test_built_in_filters_have_the_required_shape() -> None:
     """They are made late, for the first consumer that asks."""
     kernel = Kernel.assemble((), (*BUILTIN_PLUGINS, ProcessorsPlugin()), use_entry_points=False)
     for name, expression in (("TAG", "a || b"), ("SQL92", "a > 5")):
@@ -116,7 +116,7 @@ def _wraps(function: Callable[..., Any]) -> Callable[..., Any]:
     ],
     ids=lambda function: type(function).__name__,
 )
-def test_what_can_be_called_is_taken(function: Any) -> None:
+def test_callables_that_accept_the_arguments_are_accepted(function: Any) -> None:
     """However it is written: a decorator's signature counts, not that of what it stands before."""
     assert wrong_call(function, ("one",)) == "" or function is AsyncCall
 
@@ -134,11 +134,11 @@ def test_what_can_be_called_is_taken(function: Any) -> None:
     ],
     ids=lambda function: type(function).__name__,
 )
-def test_what_cannot_is_not(function: Any) -> None:
+def test_callables_that_do_not_accept_the_arguments_are_refused(function: Any) -> None:
     assert wrong_call(function, ("one",))
 
 
-def test_what_is_found_is_shown_on_one_short_line() -> None:
+def test_shown_returns_one_short_line_for_any_object() -> None:
     class Mute:
         def __repr__(self) -> str:
             raise RuntimeError
@@ -149,7 +149,7 @@ def test_what_is_found_is_shown_on_one_short_line() -> None:
     assert "0x" not in shown(object())
 
 
-def test_the_built_ins_would_pass_for_a_third_partys() -> None:
+def test_built_in_plugins_pass_the_checks_of_third_party_plugins() -> None:
     """A start does not check them, so a mistake in one of them must be found here."""
     kernel = Kernel.assemble((), (), objects=(*BUILTIN_PLUGINS, ProcessorsPlugin()), use_entry_points=False)
     assert not any(plugin.origin.built_in for plugin in kernel.describe())

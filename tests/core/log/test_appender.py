@@ -57,7 +57,7 @@ def test_a_file_ends_in_a_blank_when_record_and_blank_do_not_fit(tmp_path: Path,
         assert store.reader.max_queue_offset("T", 0) == 2
 
 
-def test_a_record_that_fits_with_its_blank_stays(tmp_path: Path) -> None:
+def test_a_record_that_fits_with_its_blank_stays_in_the_file(tmp_path: Path) -> None:
     """The other side of the boundary."""
     with opened(tmp_path) as store:
         one(store, sized(FILE_BYTES - EMPTY_BYTES - 8))
@@ -80,7 +80,7 @@ def test_a_batch_stays_in_one_piece_with_consecutive_offsets(tmp_path: Path) -> 
         assert [request.queue_offset for request in result] == [1, 2, 3]
 
 
-def test_what_fits_no_file_is_refused_and_nothing_else(tmp_path: Path) -> None:
+def test_only_a_message_that_fits_no_file_is_refused(tmp_path: Path) -> None:
     """One message too large must not cost its neighbours anything, nor waste a file."""
     largest = FILE_BYTES - 8
     with opened(tmp_path) as store:
@@ -109,7 +109,7 @@ def unwritable() -> list[MessageExtBrokerInner]:
 
 
 @pytest.mark.parametrize("at", range(6))
-def test_a_value_that_no_record_holds_is_refused_alone(tmp_path: Path, at: int) -> None:
+def test_only_the_message_with_an_unencodable_value_is_refused(tmp_path: Path, at: int) -> None:
     """A field out of range comes from a client; it must not take the messages appended with it, nor leave a hole."""
     broken = unwritable()[at]
     with opened(tmp_path, commit_log_file_bytes=1 << 20) as store:
@@ -166,7 +166,7 @@ def test_every_message_gets_the_next_offset_of_its_queue(
             offsets[key] += 1
 
 
-def test_the_same_bytes_whether_messages_come_alone_or_together(tmp_path: Path) -> None:
+def test_messages_put_one_by_one_or_together_give_the_same_bytes(tmp_path: Path) -> None:
     """Putting many at once is an optimisation and nothing else."""
     items = [sized(100 + 37 * (n % 30), "AB"[n % 2], n % 3) for n in range(120)]
     with opened(tmp_path / "a") as store:
@@ -182,7 +182,9 @@ def test_the_same_bytes_whether_messages_come_alone_or_together(tmp_path: Path) 
     "hosts", [("127.0.0.1", "127.0.0.1"), ("::1", "127.0.0.1"), ("127.0.0.1", "::1"), ("::1", "::2")]
 )
 @pytest.mark.parametrize("bodies", [[b"", b"1", b"22" * 90], [b"same"] * 3])
-def test_a_batch_writes_the_bytes_of_its_messages(tmp_path: Path, hosts: tuple[str, str], bodies: list[bytes]) -> None:
+def test_a_batch_is_stored_with_the_bytes_of_its_single_messages(
+    tmp_path: Path, hosts: tuple[str, str], bodies: list[bytes]
+) -> None:
     """A batch has a way of its own to the log; neither log nor dispatchers can tell it from single messages."""
     born, stored_at = (pack_host(host, 10911) for host in hosts)
     singles = [
@@ -212,7 +214,7 @@ def test_a_batch_writes_the_bytes_of_its_messages(tmp_path: Path, hosts: tuple[s
     )
 
 
-def test_a_batch_with_a_property_no_record_holds_leaves_nothing(tmp_path: Path) -> None:
+def test_a_batch_with_an_unencodable_property_stores_nothing(tmp_path: Path) -> None:
     """All of its messages or none: a hole in the queue's numbers would never be filled."""
     host = pack_host("127.0.0.1", 10911)
     with opened(tmp_path) as store:
@@ -226,7 +228,7 @@ def test_a_batch_with_a_property_no_record_holds_leaves_nothing(tmp_path: Path) 
         assert stored.commit_log_offset_bytes == first.message_size_bytes
 
 
-def test_wait_is_between_sender_and_broker(tmp_path: Path) -> None:
+def test_wait_false_changes_neither_the_bytes_nor_the_durability(tmp_path: Path) -> None:
     """WAIT=false changes when the sender is answered, not what is stored; the promise of durability is made all the same."""
     with opened(tmp_path / "a") as store:
         assert store.put([message(wait=True)]).waiter.status is FlushStatus.FLUSHED
@@ -288,7 +290,7 @@ def test_ipv6_hosts_are_stored(tmp_path: Path) -> None:
                 assert request.message_size_bytes == record_size(item)
 
 
-def test_reading_the_log_at_any_place_gives_a_record_or_none(tmp_path: Path) -> None:
+def test_reading_the_log_at_any_offset_gives_a_record_or_none(tmp_path: Path) -> None:
     """viewMessage asks for whatever offset a client names."""
     store = open_store(tmp_path)
     starts = {one(store, sized(150 + n)).commit_log_offset_bytes: 150 + n for n in range(40)}

@@ -9,7 +9,7 @@ from flintmq.testing.store import BY_HAND_SYNCHRONOUS, message, opened
 FILE_BYTES = 4096
 
 
-def test_what_is_appended_is_readable_when_it_is_durable(tmp_path: Path) -> None:
+def test_an_appended_record_is_readable_once_it_is_durable(tmp_path: Path) -> None:
     """The three positions are of one log, whoever moves them."""
     with opened(tmp_path, strategy=BY_HAND_SYNCHRONOUS, commit_log_file_bytes=FILE_BYTES) as store:
         log, told = store.commit_log, []
@@ -21,7 +21,7 @@ def test_what_is_appended_is_readable_when_it_is_durable(tmp_path: Path) -> None
         assert (log.flushed_offset_bytes, log.max_offset_bytes, told) == (end, end, [end])
 
 
-def test_after_a_recovery_the_last_file_is_backed_by_disk_again(tmp_path: Path) -> None:
+def test_the_last_file_is_allocated_on_disk_again_after_a_recovery(tmp_path: Path) -> None:
     """Another maker's file may be sparse, and a write into a hole of a full disk would end the process."""
     with opened(tmp_path, commit_log_file_bytes=FILE_BYTES) as store:
         log = store.commit_log

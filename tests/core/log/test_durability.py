@@ -44,7 +44,7 @@ class Log:
         self.log.append([message(body=b"b" * 100) for _ in range(count)])
 
 
-def test_a_flush_moves_the_position_and_then_the_checkpoint() -> None:
+def test_a_flush_moves_the_flushed_position_and_then_the_checkpoint() -> None:
     """The checkpoint vouches for a store time only when all up to it is synced; a file is synced at a time."""
     one = Log()
     one.append(40)
@@ -58,7 +58,7 @@ def test_a_flush_moves_the_position_and_then_the_checkpoint() -> None:
     assert one.progress == len(one.log.queue.files)
 
 
-def test_a_flush_may_wait_for_enough_pages() -> None:
+def test_a_flush_waits_until_enough_pages_are_dirty() -> None:
     """RocketMQ's flushLeastPages: less than that stays in memory, unless the file is full."""
     one = Log()
     one.append(2)
@@ -67,7 +67,7 @@ def test_a_flush_may_wait_for_enough_pages() -> None:
     assert one.log.flush(0) == one.marks.wrote
 
 
-def test_a_failed_sync_fences_for_good(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_sync_fences_the_store_permanently(monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel may have dropped the pages: a second, successful sync proves nothing."""
     one = Log()
     one.append()
@@ -85,7 +85,7 @@ def test_a_failed_sync_fences_for_good(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(one.fences) == 1
 
 
-def test_a_sync_for_which_no_file_could_be_opened_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sync_without_a_free_descriptor_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing was tried, so nothing has failed: the process had no descriptor left."""
     one = Log()
     one.append()
@@ -97,7 +97,7 @@ def test_a_sync_for_which_no_file_could_be_opened_is_tried_again(monkeypatch: py
     assert one.log.flush(0) == one.marks.wrote
 
 
-def test_a_commit_counts_pages_as_a_flush_does() -> None:
+def test_a_commit_counts_page_borders_as_a_flush_does() -> None:
     """RocketMQ's ``isAbleToCommit`` asks how many page borders lie between, not how many bytes."""
     one = Log(synchronous=False, pooled=True, file_bytes=16 * 4096)
     body = b"b" * 3_000

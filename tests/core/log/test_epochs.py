@@ -52,7 +52,7 @@ def test_a_clean_restart_begins_no_epoch(tmp_path: Path) -> None:
         assert store.epochs.epochs == before
 
 
-def test_a_power_cut_begins_an_epoch_at_the_end_of_what_is_left(tmp_path: Path) -> None:
+def test_a_power_cut_begins_an_epoch_at_the_end_of_the_recovered_log(tmp_path: Path) -> None:
     """What was not synced is gone without a trace, and somebody may have read it."""
     with opened(tmp_path / "a") as store:
         fill(store)
@@ -98,7 +98,7 @@ def test_the_epoch_is_on_disk_before_anything_is_cut(tmp_path: Path) -> None:
     assert log.read_bytes() == raw
 
 
-def test_a_log_that_was_taken_away_begins_an_epoch(tmp_path: Path) -> None:
+def test_a_store_whose_log_was_removed_begins_an_epoch(tmp_path: Path) -> None:
     """An empty log is not the one that readers knew, though the store's id is."""
     with opened(tmp_path) as store:
         fill(store)
@@ -109,7 +109,7 @@ def test_a_log_that_was_taken_away_begins_an_epoch(tmp_path: Path) -> None:
         assert [(e.number, e.start_offset_bytes) for e in store.epochs.epochs.entries] == [(3, 0)]
 
 
-def test_an_epoch_replaces_those_behind_its_start() -> None:
+def test_an_epoch_replaces_all_epochs_after_its_start() -> None:
     """They speak of bytes that are gone; their numbers must not come again."""
     epochs = Epochs.new().begun(100, MASTER).begun(200, MASTER)
     cut = epochs.begun(100, RECOVERED)
@@ -117,7 +117,7 @@ def test_an_epoch_replaces_those_behind_its_start() -> None:
     assert cut.current.id not in {epoch.id for epoch in epochs.entries}
 
 
-def test_positions_belong_to_epochs() -> None:
+def test_the_epoch_of_a_position_is_found() -> None:
     """The epoch of a position is what makes it a name; deleted files take their epochs with them."""
     epochs = Epochs.new().begun(100, MASTER).begun(200, MASTER)
     first, second, third = epochs.entries
@@ -138,7 +138,7 @@ def test_positions_belong_to_epochs() -> None:
     assert Epochs("0" * 32, (second,)).cut_at(50).entries == (second,)
 
 
-def test_what_is_written_is_read_again(tmp_path: Path) -> None:
+def test_epochs_are_read_back_from_their_file(tmp_path: Path) -> None:
     """The file is the only memory of it."""
     disk = FaultyDisk()
     file = EpochFile(disk, epochs_path(tmp_path), 4096)
@@ -147,7 +147,7 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     assert not [path for path in file.path.parent.iterdir() if path != file.path]
 
 
-def test_a_refused_write_changes_nothing(tmp_path: Path) -> None:
+def test_a_failed_write_of_the_epoch_file_changes_nothing(tmp_path: Path) -> None:
     """What a store believes and what is on disk must not part."""
     disk = FaultyDisk()
     file = EpochFile(disk, epochs_path(tmp_path))
@@ -183,7 +183,7 @@ def damaged(change: str) -> bytes:
 
 
 @pytest.mark.parametrize("change", ["bit", "format", "crc", "shape", "torn", "zeros", "bytes", "deep"])
-def test_damage_is_told_with_what_to_do(tmp_path: Path, change: str) -> None:
+def test_the_error_about_a_damaged_epoch_file_has_a_remedy(tmp_path: Path, change: str) -> None:
     """A damaged file must not be taken for none: the store would get another id, silently."""
     path = epochs_path(tmp_path)
     path.parent.mkdir(parents=True)
@@ -207,7 +207,7 @@ def test_damage_is_told_with_what_to_do(tmp_path: Path, change: str) -> None:
         (Epoch(True, 0, "cd" * 8, "created"),),
     ],
 )
-def test_epochs_that_make_no_sense_are_refused(entries: tuple[Epoch, ...]) -> None:
+def test_inconsistent_epochs_are_refused(entries: tuple[Epoch, ...]) -> None:
     """They also come from another broker, with a checksum that is right."""
     with pytest.raises(ValueError, match=r"epoch|number"):
         Epochs.from_bytes(Epochs("ab" * 16, entries).to_bytes())

@@ -22,7 +22,7 @@ def filled(store: MessageStore) -> tuple[LogReader, list[int]]:
     return store.commit_log, [result.commit_log_offset_bytes for result in results]  # type: ignore[union-attr]
 
 
-def test_the_walk_passes_the_ends_of_files(tmp_path: Path) -> None:
+def test_reading_requests_continues_across_the_ends_of_files(tmp_path: Path) -> None:
     """A blank lies between the last record of a file and the first one of the next."""
     with opened(tmp_path, commit_log_file_bytes=FILE_BYTES) as store:
         log, places = filled(store)
@@ -31,7 +31,7 @@ def test_the_walk_passes_the_ends_of_files(tmp_path: Path) -> None:
         assert log.next_file_start(places[-1]) == store.commit_log.queue.files[-1].start + FILE_BYTES
 
 
-def test_a_walk_says_where_no_record_lies(tmp_path: Path) -> None:
+def test_reading_requests_names_the_position_without_a_record(tmp_path: Path) -> None:
     """Dispatch must not skip what it cannot read."""
     with opened(tmp_path, commit_log_file_bytes=FILE_BYTES) as store:
         log, places = filled(store)
@@ -41,7 +41,7 @@ def test_a_walk_says_where_no_record_lies(tmp_path: Path) -> None:
             list(log.requests(10**9, 10**9 + 1))
 
 
-def test_batches_hold_the_same_records_in_bulk_and_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bulk_and_single_reads_give_the_same_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Which way is taken depends on how much there is to read, and must show nowhere."""
     with opened(tmp_path, commit_log_file_bytes=FILE_BYTES) as store:
         log, _places = filled(store)
@@ -53,7 +53,7 @@ def test_batches_hold_the_same_records_in_bulk_and_one_by_one(tmp_path: Path, mo
         assert len(singly) == COUNT
 
 
-def test_nothing_is_read_behind_what_is_readable(tmp_path: Path) -> None:
+def test_nothing_is_read_beyond_the_readable_position(tmp_path: Path) -> None:
     """Under a synchronous strategy nobody reads what a crash could take back."""
     with opened(tmp_path, strategy=BY_HAND_SYNCHRONOUS, commit_log_file_bytes=FILE_BYTES) as store:
         (result,) = store.put([message(body=b"body")]).results

@@ -19,7 +19,7 @@ def made(disk: FaultyDisk, folder: Path) -> MappedFile:
     return MappedFile(path, 0, SIZE, disk.map_file(path, SIZE, create=True, allocate=0), STEP)
 
 
-def test_a_file_is_backed_by_disk_in_steps_before_it_is_written(tmp_path: Path) -> None:
+def test_a_file_is_allocated_in_steps_before_it_is_written(tmp_path: Path) -> None:
     """A write into a hole of a full disk would end the process; a step that fails leaves all as it was."""
     disk = FaultyDisk()
     file = made(disk, tmp_path)
@@ -33,7 +33,7 @@ def test_a_file_is_backed_by_disk_in_steps_before_it_is_written(tmp_path: Path) 
     assert file.grown == SIZE
 
 
-def test_what_waits_in_a_buffer_is_in_no_page(tmp_path: Path) -> None:
+def test_buffered_bytes_are_not_readable_before_a_commit(tmp_path: Path) -> None:
     """Nobody reads it before it is committed."""
     file = made(FaultyDisk(), tmp_path)
     file.buffer = memoryview(bytearray(SIZE))
@@ -46,7 +46,7 @@ def test_what_waits_in_a_buffer_is_in_no_page(tmp_path: Path) -> None:
     assert file.flush() == file.flushed == 20
 
 
-def test_several_records_get_their_head_last(tmp_path: Path) -> None:
+def test_the_first_8_bytes_of_several_records_are_written_last(tmp_path: Path) -> None:
     """While the first eight bytes are zeros, nothing behind them was acknowledged."""
     file = made(FaultyDisk(), tmp_path)
     file.grow(SIZE)
@@ -55,7 +55,7 @@ def test_several_records_get_their_head_last(tmp_path: Path) -> None:
     assert bytes(file.view[:16]) == b"0123456789abcdef"
 
 
-def test_a_failed_sync_moves_nothing_and_leaves_more_to_sync(tmp_path: Path) -> None:
+def test_a_failed_sync_does_not_move_the_flushed_position(tmp_path: Path) -> None:
     """The next sync must not be left out because positions say that all is on disk."""
     disk = FaultyDisk()
     file = made(disk, tmp_path)

@@ -15,7 +15,7 @@ from flintmq.core.log.no_room import no_room
         (StoreExhaustedError("/store: too many open files"), "store.exhausted", "ulimit -n"),
     ],
 )
-def test_the_refusal_says_what_is_used_up(error: StoreFullError, reason: str, key: str) -> None:
+def test_the_refusal_names_the_exhausted_resource_and_its_key(error: StoreFullError, reason: str, key: str) -> None:
     """With the code that makes RocketMQ's clients try another broker."""
     refused = no_room(error)
     assert refused.code == 14

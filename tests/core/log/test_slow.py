@@ -28,7 +28,9 @@ def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 @pytest.mark.parametrize(("takes_ms", "told"), [(500, False), (501, True)])
-def test_an_append(tmp_path: Path, disk: SlowDisk, caplog: pytest.LogCaptureFixture, takes_ms: int, told: bool) -> None:
+def test_a_slow_append_is_logged_with_its_time_and_size(
+    tmp_path: Path, disk: SlowDisk, caplog: pytest.LogCaptureFixture, takes_ms: int, told: bool
+) -> None:
     """One line for a batch, however many messages it has: how long, how many, where."""
     with opened(tmp_path, strategy=BY_HAND, disk=disk, clock=disk.clock) as store:
         store.put([message()])
@@ -46,7 +48,9 @@ def test_an_append(tmp_path: Path, disk: SlowDisk, caplog: pytest.LogCaptureFixt
 
 
 @pytest.mark.parametrize(("takes_ms", "told"), [(500, False), (812, True)])
-def test_a_flush(tmp_path: Path, disk: SlowDisk, caplog: pytest.LogCaptureFixture, takes_ms: int, told: bool) -> None:
+def test_a_slow_flush_is_logged_with_its_time_and_file(
+    tmp_path: Path, disk: SlowDisk, caplog: pytest.LogCaptureFixture, takes_ms: int, told: bool
+) -> None:
     """Whatever strategy asks for it: the log is flushed in one place."""
     with opened(tmp_path, strategy=BY_HAND, disk=disk, clock=disk.clock) as store:
         store.put([message()])
@@ -62,7 +66,9 @@ def test_a_flush(tmp_path: Path, disk: SlowDisk, caplog: pytest.LogCaptureFixtur
 
 
 @pytest.mark.parametrize(("takes_ms", "told"), [(500, False), (812, True)])
-def test_a_commit(tmp_path: Path, disk: SlowDisk, caplog: pytest.LogCaptureFixture, takes_ms: int, told: bool) -> None:
+def test_a_slow_commit_is_logged_with_its_time_and_file(
+    tmp_path: Path, disk: SlowDisk, caplog: pytest.LogCaptureFixture, takes_ms: int, told: bool
+) -> None:
     """Out of the pool's buffer into the file."""
     strategy = attrs.evolve(BY_HAND, uses_pool=True)
     pool = AnonymousBufferPool(2, FILE_BYTES)
@@ -75,7 +81,7 @@ def test_a_commit(tmp_path: Path, disk: SlowDisk, caplog: pytest.LogCaptureFixtu
         assert {kind: one.took_ms for kind, one in store.slow_operations.items()} == ({"commit": 812} if told else {})
 
 
-def test_what_a_slave_appends(tmp_path: Path, disk: SlowDisk, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_slow_append_of_a_slave_is_logged(tmp_path: Path, disk: SlowDisk, caplog: pytest.LogCaptureFixture) -> None:
     """Its disk is as much a disk as its master's."""
     with opened(tmp_path / "master", strategy=BY_HAND) as master:
         master.put([message(), message(), message()])
@@ -91,7 +97,7 @@ def test_what_a_slave_appends(tmp_path: Path, disk: SlowDisk, caplog: pytest.Log
         assert f"{slave.watermarks.wrote} bytes at 0" in line
 
 
-def test_a_disk_that_stands_still_does_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_slow_operations_log_at_most_one_line_per_second_of_each_kind(caplog: pytest.LogCaptureFixture) -> None:
     """One line a second of each kind; what was left out is counted."""
     clock = ManualClock()
     told = SlowLog(clock)

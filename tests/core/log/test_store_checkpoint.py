@@ -25,7 +25,7 @@ def written(physic_ms: int, logics_ms: int, index_ms: int = 0) -> tuple[Simulate
     return disk, checkpoint
 
 
-def test_what_was_flushed_is_read_back_after_a_power_cut() -> None:
+def test_a_flushed_checkpoint_is_read_back_after_a_power_cut() -> None:
     """Eight bytes each, and the file has the size that RocketMQ expects."""
     disk, _checkpoint = written(10_000, 20_000, 30_000)
     left = CrashPoint(disk).advance(len(disk.journal)).power_cut("lost", random.Random(1))
@@ -39,12 +39,14 @@ def test_what_was_flushed_is_read_back_after_a_power_cut() -> None:
 @pytest.mark.parametrize(
     ("physic_ms", "logics_ms", "minimum_ms"), [(10_000, 20_000, 7_000), (9_000, 5_000, 2_000), (1, 1, 0)]
 )
-def test_it_vouches_for_what_both_have_less_three_seconds(physic_ms: int, logics_ms: int, minimum_ms: int) -> None:
+def test_the_minimum_is_the_older_of_log_and_queue_times_minus_3_seconds(
+    physic_ms: int, logics_ms: int, minimum_ms: int
+) -> None:
     """RocketMQ's slack: store times of one file need not be in order."""
     assert written(physic_ms, logics_ms)[1].min_timestamp_ms == minimum_ms
 
 
-def test_a_rewind_is_durable_and_never_goes_forward() -> None:
+def test_a_rewind_is_durable_and_never_moves_times_forward() -> None:
     """Units that a recovery is about to write again must not be vouched for when it crashes."""
     disk, checkpoint = written(50_000, 50_000)
     checkpoint.rewind(60_000)
@@ -57,7 +59,7 @@ def test_a_rewind_is_durable_and_never_goes_forward() -> None:
     assert checkpoint.min_timestamp_ms == 0
 
 
-def test_an_empty_file_is_a_crash_while_it_was_made_and_another_size_is_not_a_checkpoint() -> None:
+def test_an_empty_checkpoint_reads_as_0_and_a_wrong_size_is_refused() -> None:
     """The first vouches for nothing; the second may be somebody else's file."""
     disk = SimulatedDisk()
     disk.make_folder(PATH.parent)

@@ -10,7 +10,7 @@ from flintmq.core.errors import StoreError, StoreLockedError
 from flintmq.core.log.store_lock import StoreLock, is_locked
 
 
-def test_the_second_one_is_told_what_to_do(tmp_path: Path) -> None:
+def test_the_error_about_a_locked_store_names_the_folder_and_the_setting(tmp_path: Path) -> None:
     """It names the folder and the setting."""
     assert not is_locked(tmp_path)
     lock = StoreLock(tmp_path)
@@ -23,7 +23,7 @@ def test_the_second_one_is_told_what_to_do(tmp_path: Path) -> None:
     StoreLock(tmp_path).release()
 
 
-def test_two_stores_share_no_folder_of_the_log(tmp_path: Path) -> None:
+def test_a_log_folder_used_by_another_store_is_refused(tmp_path: Path) -> None:
     """Both would write into one file. Nothing is made in the folder: RocketMQ opens no log with a foreign file in it."""
     one, other, shared = (tmp_path / name for name in ("one", "other", "shared"))
     for folder in one, other, shared:
@@ -41,7 +41,7 @@ def test_two_stores_share_no_folder_of_the_log(tmp_path: Path) -> None:
     assert not is_locked(one)
 
 
-def test_a_folder_without_a_lock_file_cannot_be_locked(tmp_path: Path) -> None:
+def test_a_missing_folder_is_not_reported_as_locked(tmp_path: Path) -> None:
     """A store that is missing is another mistake than one that is in use."""
     with pytest.raises(StoreError, match="cannot be opened for writing") as found:
         StoreLock(tmp_path / "missing")

@@ -8,7 +8,7 @@ from flintmq.core.log.watermarks import Watermarks
 
 
 @pytest.mark.parametrize(("synchronous", "readable"), [(True, 100), (False, 200)])
-def test_readers_see_what_an_acknowledgement_stands_for(synchronous: bool, readable: int) -> None:
+def test_readable_is_flushed_under_a_synchronous_strategy_else_committed(synchronous: bool, readable: int) -> None:
     """What is on disk under a synchronous strategy, what is committed under another one."""
     marks = Watermarks(synchronous=synchronous)
     marks.wrote, marks.committed, marks.flushed = 300, 200, 100
@@ -16,16 +16,14 @@ def test_readers_see_what_an_acknowledgement_stands_for(synchronous: bool, reada
 
 
 @pytest.mark.parametrize(("replicated", "readable"), [(None, 200), (150, 150), (500, 200)])
-def test_a_slave_that_must_have_it_first_lowers_the_ceiling_and_never_raises_it(
-    replicated: int | None, readable: int
-) -> None:
+def test_the_replicated_position_only_lowers_the_readable_position(replicated: int | None, readable: int) -> None:
     """A slave may be ahead in another file's past, and a master without slaves waits for none."""
     marks = Watermarks(synchronous=False)
     marks.committed, marks.replicated = 200, replicated
     assert marks.readable == readable
 
 
-def test_after_a_recovery_everything_is_on_disk() -> None:
+def test_set_all_moves_every_position_except_dispatched() -> None:
     """What is dispatched is found out separately: queues may be behind the log."""
     marks = Watermarks(synchronous=True)
     marks.set_all(400)

@@ -23,7 +23,7 @@ def test_the_hash_is_murmur3(data: bytes, low: int) -> None:
     assert murmur3_low_64(data) == low
 
 
-def test_positions_are_those_the_real_broker_stored() -> None:
+def test_bit_positions_equal_those_of_a_java_broker() -> None:
     """From the consumerFilter.json of a real 4.9.7 with its defaults."""
     bloom = BloomFilter(20, 32)
     assert (bloom.bit_num, bloom.hash_functions, bloom.bit_map_bytes) == (112, 3, 14)
@@ -31,7 +31,7 @@ def test_positions_are_those_the_real_broker_stored() -> None:
     assert {n: bloom.positions(f"golden_pg_sql{n}#GoldenFilter").bit_pos for n in expected} == expected
 
 
-def test_the_bit_map_is_the_real_brokers() -> None:
+def test_the_bit_map_equals_that_of_a_java_broker() -> None:
     """The bit map of a message that the filters of groups 0 and 3 fit, as the real broker wrote it."""
     bloom = BloomFilter(20, 32)
     groups = [bloom.positions(f"golden_pg_sql{n}#GoldenFilter") for n in (0, 3)]
@@ -46,7 +46,7 @@ def test_the_bit_map_is_the_real_brokers() -> None:
 
 
 @given(st.integers(1, 99), st.integers(1, 500), st.lists(st.text(), min_size=1, max_size=20))
-def test_who_was_put_in_is_always_found(error_percent: int, expected: int, names: list[str]) -> None:
+def test_a_bloom_filter_always_finds_its_members(error_percent: int, expected: int, names: list[str]) -> None:
     """A bloom filter may say yes too often, but a no that is wrong loses a message."""
     bloom = BloomFilter(error_percent, expected)
     members = [bloom.positions(name) for name in names]
@@ -55,7 +55,7 @@ def test_who_was_put_in_is_always_found(error_percent: int, expected: int, names
     assert all(member.is_hit(made) and bloom.is_valid(member) for member in members)
 
 
-def test_sizes_follow_the_references_formula() -> None:
+def test_filter_sizes_follow_rocketmqs_formula() -> None:
     """Sizes decide whether a bit map found in a store can be used."""
     assert [
         (BloomFilter(f, n).hash_functions, BloomFilter(f, n).bit_num) for f, n in ((10, 128), (1, 32), (50, 1))
@@ -69,7 +69,7 @@ def test_sizes_follow_the_references_formula() -> None:
             BloomFilter(*wrong)
 
 
-def test_positions_of_another_size_are_not_valid() -> None:
+def test_bit_positions_for_another_filter_size_are_invalid() -> None:
     """After a change of the configuration the stored positions mean something else."""
     small, large = BloomFilter(20, 32), BloomFilter(20, 64)
     assert not large.is_valid(small.positions("g"))

@@ -76,7 +76,9 @@ _CELLS = st.lists(
 @example([_cell(131, rec.MAGIC_V1, body) for body in (b"", b"", b"", _LURE, b"")], 9, 0)
 @example([_cell(131, rec.MAGIC_V1, b"")] * 5, 9, 1)
 @settings(max_examples=examples(300))
-def test_places_are_the_same_however_they_are_found(cells: list[bytes], rows: int, cut_bytes: int) -> None:
+def test_bulk_search_finds_the_same_record_offsets_as_the_search_one_by_one(
+    cells: list[bytes], rows: int, cut_bytes: int
+) -> None:
     """Looking for the magic must not take a body for a record, nor pass over one, wherever the bytes end."""
     data = memoryview(b"".join(cells))
     end_at = max(0, len(data) - cut_bytes)
@@ -278,7 +280,7 @@ def as_row(request: DispatchRequest) -> tuple[object, ...]:
 @given(LOGS)
 @example([PLAIN] * 50)
 @settings(max_examples=examples(100))
-def test_columns_say_what_requests_say(specs: list[Spec]) -> None:
+def test_columns_have_the_values_of_requests(specs: list[Spec]) -> None:
     """Every field, every key, in order, and up to the same place."""
     log = log_of(image_of(specs))
     columns = list(log.columns(0, log.queue.files[-1].start + FILE_BYTES))
@@ -288,7 +290,7 @@ def test_columns_say_what_requests_say(specs: list[Spec]) -> None:
     assert all(list(part.key_row) == sorted(part.key_row) for part in columns)
 
 
-def test_columns_end_where_they_are_told_to() -> None:
+def test_columns_end_at_the_last_whole_record_before_the_limit() -> None:
     """A slave may have acknowledged half a record: it is not read."""
     log = log_of(image_of([PLAIN] * 3))
     second = next(log.requests(0, 1)).message_size_bytes * 2
@@ -296,7 +298,7 @@ def test_columns_end_where_they_are_told_to() -> None:
         assert sum(map(len, log.columns(0, end))) == rows
 
 
-def test_columns_begin_in_the_middle_of_a_file() -> None:
+def test_columns_can_begin_in_the_middle_of_a_file() -> None:
     """A start goes on where queues end."""
     log = log_of(image_of([PLAIN] * 60))
     places = [request.commit_log_offset_bytes for request in log.requests(0, 2 * FILE_BYTES)]
@@ -304,7 +306,7 @@ def test_columns_begin_in_the_middle_of_a_file() -> None:
     assert found == places[7:-1]
 
 
-def test_columns_outlive_the_file() -> None:
+def test_columns_stay_valid_after_their_file_is_closed() -> None:
     """A file whose map is still in use cannot be closed."""
     log = log_of(image_of([PLAIN] * 10))
     columns = next(log.columns(0, FILE_BYTES))
@@ -324,7 +326,7 @@ def walked(image: Image, trusted_ms: int | None, *, check_crc: bool, skips_damag
 @given(LOGS, st.sampled_from([None, 0, FIRST_MS + 10, FIRST_MS + 10_000]), st.booleans(), st.booleans())
 @example([PLAIN] * 50, FIRST_MS + 10, True, True)
 @settings(max_examples=examples(100))
-def test_a_walk_finds_the_same_end(
+def test_a_bulk_walk_and_a_walk_one_by_one_find_the_same_end(
     specs: list[Spec], trusted_ms: int | None, check_crc: bool, skips_damage: bool
 ) -> None:
     """End, damage, and what else is decided by: counts, marks, times."""
@@ -338,7 +340,7 @@ def test_a_walk_finds_the_same_end(
     assert in_bulk == one_by_one
 
 
-def test_a_long_log_is_worth_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_walk_loads_numpy_once_the_log_is_long_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where it is not imported yet a walk begins record by record, and goes on in bulk."""
     image = image_of([PLAIN] * 80)
     expected = walked(image, None, check_crc=True, skips_damage=True)
@@ -376,7 +378,9 @@ def started(image: Image, compat: str) -> tuple[dict[Path, bytes], type[BaseExce
 @example([PLAIN] * 60, True, "safe", 0)
 @example([PLAIN] * 60, False, "safe", 0)
 @settings(max_examples=examples(60))
-def test_a_start_writes_the_same_bytes(specs: list[Spec], clean: bool, compat: str, start: int) -> None:
+def test_a_bulk_start_and_a_start_one_by_one_write_the_same_files(
+    specs: list[Spec], clean: bool, compat: str, start: int
+) -> None:
     """Queues, index, checkpoint, quarantine, and the log itself, after a stop and after a crash."""
     image = image_of(specs, start=start, clean=clean)
     with pytest.MonkeyPatch.context() as patch:

@@ -27,13 +27,13 @@ PLACE = 4_096
         (RecordFields(crc=1), "body CRC"),
     ],
 )
-def test_each_condition_says_why_it_fails(fields: RecordFields, why: str) -> None:
+def test_each_failed_condition_of_a_record_has_a_reason(fields: RecordFields, why: str) -> None:
     """An operator reads the reason in the log, and a slave's in the error that names its master."""
     with pytest.raises(RecordError, match=why):
         check_record(memoryview(fields.encode(PLACE)), 0, PLACE)
 
 
-def test_a_record_lies_where_it_says() -> None:
+def test_a_record_at_another_offset_than_its_own_is_refused() -> None:
     """A body may hold a whole record of another place."""
     raw = memoryview(RecordFields().encode(PLACE))
     assert check_record(raw, 0, PLACE).commit_log_offset_bytes == PLACE
@@ -41,7 +41,7 @@ def test_a_record_lies_where_it_says() -> None:
         check_record(raw, 0, PLACE + 1)
 
 
-def test_what_enters_no_queue_needs_no_place_in_one() -> None:
+def test_half_messages_need_no_topic_queue_or_queue_offset() -> None:
     """Fillers have no topic, and half messages no queue offset."""
     for fields in (RecordFields(topic=b""), RecordFields(queue_id=-1), RecordFields(queue_offset=-1)):
         raw = memoryview(_prepared(fields).encode(PLACE))
@@ -54,7 +54,7 @@ def _prepared(fields: RecordFields) -> RecordFields:
     )
 
 
-def test_a_plain_record_is_one_of_a_topic_that_was_met() -> None:
+def test_the_fast_check_accepts_only_topics_checked_before() -> None:
     """The first record of each topic is checked wholly."""
     raw = memoryview(RecordFields(properties=b"TAGS\x01A", store_timestamp_ms=9).encode(PLACE))
     check = RecordCheck()
@@ -68,7 +68,7 @@ def test_a_plain_record_is_one_of_a_topic_that_was_met() -> None:
 
 
 @given(at=st.integers(0, 10_000), value=st.integers(0, 255))
-def test_the_short_way_accepts_nothing_that_the_whole_way_refuses(at: int, value: int) -> None:
+def test_the_fast_check_accepts_no_record_that_the_full_check_refuses(at: int, value: int) -> None:
     """Whatever byte of a record is changed."""
     check = RecordCheck()
     raw = bytearray(RecordFields(body=b"body", properties=b"KEYS\x01k\x02TAGS\x01A").encode(PLACE))
@@ -82,7 +82,7 @@ def test_the_short_way_accepts_nothing_that_the_whole_way_refuses(at: int, value
         assert plain == (end, record.sys_flag, record.store_timestamp_ms, end - len(record.properties_bytes))
 
 
-def test_topics_that_were_met_are_not_remembered_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_remembered_topics_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """A slave checks what one connection brings for months, while topics come and go."""
     lazy_numpy.load()
     monkeypatch.setattr("flintmq.core.record.check._NUMBERED_MAX", 2)
@@ -101,7 +101,7 @@ def test_topics_that_were_met_are_not_remembered_for_ever(monkeypatch: pytest.Mo
         assert len(check._topics) <= 2
 
 
-def test_why_a_topic_is_none() -> None:
+def test_an_invalid_topic_name_has_a_reason() -> None:
     """Its queues could have no folder."""
     assert why_no_topic("Orders") == ""
     assert why_no_topic("..")

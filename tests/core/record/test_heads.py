@@ -19,7 +19,7 @@ RECORDS = [
 ]
 
 
-def test_each_row_is_what_its_record_says() -> None:
+def test_bulk_heads_equal_the_heads_of_single_records() -> None:
     """Whatever the hosts are, and under both magics."""
     raw, starts = encode_all(RECORDS, 4_096)
     heads = read_heads(numpy.frombuffer(raw, numpy.uint8), numpy.array(starts))
@@ -38,7 +38,7 @@ def test_each_row_is_what_its_record_says() -> None:
 
 
 @given(at=st.integers(0, 10_000), value=st.integers(0, 255))
-def test_a_row_is_bad_where_its_record_alone_is_refused(at: int, value: int) -> None:
+def test_a_bulk_head_is_bad_if_its_record_alone_is_refused(at: int, value: int) -> None:
     """One byte is changed, anywhere; the checksum and the text of the topic are for others to look at."""
     raw, starts = encode_all(RECORDS)
     broken = bytearray(raw)
@@ -54,7 +54,7 @@ def test_a_row_is_bad_where_its_record_alone_is_refused(at: int, value: int) -> 
         assert whole == (heads.bad is None or not heads.bad[row])
 
 
-def test_places_outside_the_bytes_are_refused() -> None:
+def test_record_offsets_outside_the_bytes_are_refused() -> None:
     """A head must lie there as a whole."""
     raw, _starts = encode_all(RECORDS[:1])
     with pytest.raises(ValueError, match="do not begin"):

@@ -117,25 +117,25 @@ LARGEST = Placed(
 @given(placed(), st.binary(max_size=8), st.binary(max_size=8))
 @example(EMPTY, b"", b"")
 @example(LARGEST, b"x", b"y")
-def test_a_record_comes_back_as_it_was_written(item: Placed, before: bytes, after: bytes) -> None:
+def test_an_encoded_record_is_decoded_unchanged(item: Placed, before: bytes, after: bytes) -> None:
     raw = item.encode()
     assert decode_record(before + raw + after, len(before)) == expected(item, len(raw))
     assert store_timestamp_at(memoryview(before + raw), len(before)) == item.store_timestamp_ms
 
 
-def test_the_smallest_record_has_the_size_that_recovery_counts_on() -> None:
+def test_the_smallest_record_has_the_minimum_size() -> None:
     assert len(EMPTY.encode()) == rec.RECORD_MIN_BYTES + len(EMPTY.message.topic)
 
 
 @given(st.lists(placed(), max_size=4))
-def test_records_lie_one_behind_the_other(items: list[Placed]) -> None:
+def test_consecutive_records_are_decoded_in_order(items: list[Placed]) -> None:
     raw = [item.encode() for item in items]
     assert decode_records(b"".join(raw)) == [expected(item, len(one)) for item, one in zip(items, raw, strict=True)]
 
 
 @given(placed(), st.data())
 @settings(max_examples=examples(300))
-def test_damaged_bytes_are_refused_or_read_but_never_followed_out_of_bounds(item: Placed, data: st.DataObject) -> None:
+def test_decoding_damaged_bytes_never_reads_out_of_bounds(item: Placed, data: st.DataObject) -> None:
     raw = bytearray(item.encode())
     for _ in range(data.draw(st.integers(1, 4))):
         raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
@@ -149,7 +149,7 @@ def test_damaged_bytes_are_refused_or_read_but_never_followed_out_of_bounds(item
 
 
 @given(st.binary(max_size=200))
-def test_garbage_behind_a_good_head_is_refused_or_read(tail: bytes) -> None:
+def test_garbage_after_a_valid_head_is_refused_or_decoded_within_its_size(tail: bytes) -> None:
     for magic in (rec.MAGIC_V1, rec.MAGIC_V2):
         try:
             record = decode_record(struct.pack(">II", 8 + len(tail), magic) + tail)
@@ -159,14 +159,14 @@ def test_garbage_behind_a_good_head_is_refused_or_read(tail: bytes) -> None:
 
 
 @pytest.mark.parametrize("at", range(4))
-def test_a_wrong_size_is_noticed(at: int) -> None:
+def test_a_changed_size_field_is_refused(at: int) -> None:
     raw = bytearray(Placed(message("T", body=b"abc"), 1, 2, 3).encode())
     raw[at] ^= 0x01
     with pytest.raises(RecordError):
         decode_record(bytes(raw) + bytes(16))
 
 
-def test_a_wrong_body_is_noticed_by_its_crc_alone() -> None:
+def test_a_changed_body_is_refused_only_if_the_crc_is_checked() -> None:
     raw = bytearray(Placed(message("T", body=b"abc"), 1, 2, 3).encode())
     raw[88] ^= 0xFF
     with pytest.raises(RecordError, match="CRC"):
@@ -214,7 +214,7 @@ def any_fields(draw: st.DrawFn) -> Placed:
 @settings(max_examples=examples(200))
 @example(Placed(message(body=b"x", KEY="p" * 32_766), 0, 0, 0))
 @example(attrs.evolve(EMPTY, queue_offset=-1))
-def test_what_is_encoded_can_be_read_by_every_reader_of_the_format(item: Placed) -> None:
+def test_every_encoded_record_is_readable_by_rocketmqs_rules(item: Placed) -> None:
     """A record that one reader refuses ends its log for RocketMQ, and a pull's answer for its clients: none may be made."""
     try:
         raw = item.encode()
@@ -227,7 +227,7 @@ def test_what_is_encoded_can_be_read_by_every_reader_of_the_format(item: Placed)
 
 @given(any_fields(), st.integers(1, 5))
 @settings(max_examples=examples(100))
-def test_what_a_batch_is_encoded_to_can_be_read_as_well(item: Placed, count: int) -> None:
+def test_every_encoded_batch_is_readable_by_rocketmqs_rules(item: Placed, count: int) -> None:
     """Batches have an encoder of their own."""
     inner = item.message
     place = item.queue_offset, item.physical, item.store_timestamp_ms
@@ -250,7 +250,7 @@ def lying(topic: bytes, properties: bytes) -> bytes:
 
 
 @pytest.mark.parametrize(("topic", "properties"), [(b"T", b"p" * 32_768), (b"T", b"p" * 65_535), (b"t" * 128, b"")])
-def test_a_length_that_is_negative_for_java_is_refused_when_read(topic: bytes, properties: bytes) -> None:
+def test_a_length_that_java_reads_as_negative_is_refused(topic: bytes, properties: bytes) -> None:
     """Our own readers must see what ends other readers' logs."""
     raw = lying(topic, properties)
     with pytest.raises(ValueError, match="length of -"):
@@ -259,12 +259,12 @@ def test_a_length_that_is_negative_for_java_is_refused_when_read(topic: bytes, p
         decode_record(raw)
 
 
-def test_a_topic_too_long_for_its_length_byte_is_refused_when_written() -> None:
+def test_encoding_a_topic_of_128_bytes_is_refused() -> None:
     with pytest.raises(ValueError, match="127"):
         record_size(message("t" * 128))
 
 
-def test_a_flag_that_lies_about_the_hosts_cannot_make_an_unreadable_record() -> None:
+def test_the_host_bits_of_sys_flag_are_set_from_the_hosts() -> None:
     """A client chooses the sysFlag it sends, and a copy of an IPv6 record may get an IPv4 store host."""
     for born in (V4, V6):
         item = Placed(message("T", body=b"x", born_host=born, store_host=V4, sys_flag=0x31), 0, 0, 0)
@@ -273,7 +273,7 @@ def test_a_flag_that_lies_about_the_hosts_cannot_make_an_unreadable_record() -> 
         assert (record.born_host, record.store_host, record.body) == (born, V4, b"x")
 
 
-def test_a_blank_says_how_much_it_blanks() -> None:
+def test_a_blank_has_its_size_and_magic() -> None:
     assert encode_blank(9) == struct.pack(">II", 9, 0xCBD43194)
     with pytest.raises(RecordError, match="magic"):
         decode_record(encode_blank(200) + bytes(192))

@@ -69,7 +69,7 @@ ANY_TEXT = st.text(st.characters(), max_size=40) | st.text("0123456789ABCDEFGHIJ
 @example("A" * 256)
 @example("a" * 600)
 @example("深圳😀")
-def test_java_hash_is_the_definition(text: str) -> None:
+def test_java_hash_follows_the_definition_of_string_hash_code(text: str) -> None:
     assert java_hash(text) == tags_hash(text) == plain_java_hash(text)
 
 
@@ -77,13 +77,15 @@ def test_java_hash_is_the_definition(text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["a" * 256, "AZ09" * 200, "ü" * 255 + "深", "深圳😀" * 300, "k " * 16_000, "\xff" * 511]
 )
-def test_long_texts_have_the_same_hash(text: str, fast: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_texts_have_javas_hash_with_and_without_numpy(
+    text: str, fast: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Tags and keys of 32 KB are hashed by other means than ordinary ones, with numpy and without."""
     monkeypatch.setattr(lazy_numpy, "ready", lambda: fast)
     assert java_hash(text) == plain_java_hash(text)
 
 
-def test_long_tags_are_not_remembered() -> None:
+def test_hashes_of_long_tags_are_not_cached() -> None:
     """65,536 of them would be two gigabytes that a stranger filled."""
     tags_hash("short")
     before = java_hash_module._remembered.cache_info().currsize
@@ -100,7 +102,7 @@ def test_the_index_hash_combines_topic_and_key(topic: str, key: str) -> None:
     assert index_key_hash(topic, key) == (0 if value == -(2**31) else abs(value))
 
 
-def test_the_one_number_without_an_absolute_value_becomes_zero() -> None:
+def test_the_smallest_integer_becomes_index_hash_0() -> None:
     key = _key_of_min_value()
     assert plain_java_hash("#" + key) == -(2**31)
     assert index_key_hash("", key) == 0
@@ -139,7 +141,7 @@ def _key_of_min_value() -> str:
         ("WAIT\x01true\x02地区\x01深圳", {"WAIT": "true", "地区": "深圳"}),
     ],
 )
-def test_properties_are_read_leniently(text: str, properties: dict[str, str]) -> None:
+def test_malformed_properties_are_read_as_rocketmq_reads_them(text: str, properties: dict[str, str]) -> None:
     assert string_to_properties(text) == properties
 
 
@@ -147,7 +149,7 @@ WORDS = st.text(st.characters(codec="utf-8", exclude_characters="\x01\x02"), min
 
 
 @given(st.dictionaries(WORDS, WORDS, max_size=6), st.booleans())
-def test_properties_come_back_with_and_without_the_last_separator(properties: dict[str, str], old: bool) -> None:
+def test_properties_are_read_with_and_without_the_last_separator(properties: dict[str, str], old: bool) -> None:
     text = properties_to_string(properties)
     assert not text.endswith("\x02")
     assert string_to_properties(text + "\x02" * (old and bool(text))) == properties
@@ -167,7 +169,7 @@ STORED = st.lists(
 @example(["TAGS\x01UNIQ_KEY\x01A"], 2)
 @example(["UNIQ_KEY\x01ü"], 2)
 @example(["UNIQ_KEY\x01A\x02TAGS\x01B", "UNIQ_KEY\x01B\x02TAGS\x01A"], 1)
-def test_the_columns_of_the_index_are_what_the_properties_say(texts: list[str], times: int) -> None:
+def test_index_columns_equal_the_values_in_the_properties(texts: list[str], times: int) -> None:
     """Messages that are alike are taken apart once; whatever lies between their keys, nobody may be given another's."""
     texts = texts * times
     expected = [string_to_properties(text) for text in texts]
@@ -183,7 +185,7 @@ def test_the_columns_of_the_index_are_what_the_properties_say(texts: list[str], 
 
 
 @given(st.lists(st.text("0123456789ABCDEF", min_size=6, max_size=6), min_size=1, max_size=5))
-def test_messages_of_one_sender_keep_their_own_keys(ids: list[str]) -> None:
+def test_messages_with_alike_properties_keep_their_unique_keys(ids: list[str]) -> None:
     """The short way itself, which random texts seldom take, and parts of what it finds."""
     stored = [f"UNIQ_KEY\x01{one}\x02WAIT\x01true\x02TAGS\x01T\x02KEYS\x01k".encode() for one in ids]
     alike = AlikeProperties.found_in(stored)
@@ -200,7 +202,7 @@ def test_messages_of_one_sender_keep_their_own_keys(ids: list[str]) -> None:
 @example(["UNIQ_KEY\x01A", "UNIQ_KEY\x01B"], "UNIQ_KEY\x01C")
 @example(["UNIQ_KEY\x01A", "UNIQ_KEY\x01B"], "TAGS\x01C")
 @example(["UNIQ_KEY\x01A\x02", "UNIQ_KEY\x01B\x02"], "")
-def test_what_messages_share_stands_behind_their_own(texts: list[str], shared: str) -> None:
+def test_shared_properties_are_appended_to_each_messages_properties(texts: list[str], shared: str) -> None:
     """One separator between them, whichever form the column has; and what is shared may bring another UNIQ_KEY."""
     own = [text.encode() for text in texts]
     expected = [one + (b"" if not one or one.endswith(b"\x02") else b"\x02") + shared.encode() for one in own]
@@ -212,7 +214,7 @@ def test_what_messages_share_stands_behind_their_own(texts: list[str], shared: s
         assert not has_nul(joined)
 
 
-def test_a_nul_among_alike_messages_is_found_wherever_it_is() -> None:
+def test_a_nul_byte_in_alike_properties_is_found() -> None:
     """Alike are only messages whose ids are proven to have none, so that nobody looks at each id again."""
     keys = [b"A\0", b"AB"]
     assert AlikeProperties.of(b"UNIQ_KEY\x01", keys, b"") is None
@@ -224,7 +226,7 @@ def test_a_nul_among_alike_messages_is_found_wherever_it_is() -> None:
 
 
 @pytest.mark.parametrize(("tag", "remembered"), [("t", 1), ("t" * 600, 0)])
-def test_what_stands_around_ids_is_remembered_while_it_is_short(tag: str, remembered: int) -> None:
+def test_only_short_text_around_unique_keys_is_cached(tag: str, remembered: int) -> None:
     """Its length is the client's choice: a thousand long ones would be megabytes."""
     behind = f"\x02TAGS\x01{tag}\x02KEYS\x01k of {tag}".encode()
     properties_module._tags_and_keys.cache_clear()
@@ -237,7 +239,7 @@ def test_what_stands_around_ids_is_remembered_while_it_is_short(tag: str, rememb
 
 @pytest.mark.parametrize("text", ["TAGS\x01t{0}", "TAGS\x01t{0}\x02KEYS\x01k{1}", "KEYS\x01k\x02UNIQ_KEY\x01{1:05}"])
 @pytest.mark.parametrize("count", [1, 255, 256, 700])
-def test_a_batch_is_looked_into_piece_by_piece_as_at_once(count: int, text: str) -> None:
+def test_index_columns_of_a_batch_are_equal_in_pieces_and_at_once(count: int, text: str) -> None:
     """What the index is told must not depend on how busy the broker is."""
     all_stored = [text.format(number % 3, number).encode() for number in range(count)]
     stored = AlikeProperties.found_in(all_stored) or all_stored
@@ -251,7 +253,7 @@ def test_a_batch_is_looked_into_piece_by_piece_as_at_once(count: int, text: str)
 
 
 @given(st.dictionaries(WORDS, WORDS, max_size=4))
-def test_stored_properties_are_a_map_like_any_other(properties: dict[str, str]) -> None:
+def test_stored_properties_behave_like_a_dict(properties: dict[str, str]) -> None:
     """Dispatchers and filters are promised a map, however late it is taken apart."""
     found = stored_properties(properties_to_string(properties).encode())
     assert isinstance(found, Mapping)
@@ -272,12 +274,12 @@ ITEMS = st.builds(BatchItem, st.integers(-(2**31), 2**31 - 1), st.binary(max_siz
 
 
 @given(st.lists(ITEMS, max_size=5))
-def test_a_batch_comes_back(items: list[BatchItem]) -> None:
+def test_an_encoded_batch_is_decoded_unchanged(items: list[BatchItem]) -> None:
     assert decode_batch(encode_batch(items)) == items
 
 
 @given(st.lists(ITEMS, min_size=1, max_size=3), st.data())
-def test_a_damaged_batch_raises_one_error_only(items: list[BatchItem], data: st.DataObject) -> None:
+def test_a_damaged_batch_raises_only_batch_error(items: list[BatchItem], data: st.DataObject) -> None:
     raw = bytearray(encode_batch(items))
     raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
     for damaged in (bytes(raw), bytes(raw[: data.draw(st.integers(0, len(raw)))])):
@@ -288,7 +290,7 @@ def test_a_damaged_batch_raises_one_error_only(items: list[BatchItem], data: st.
 
 
 @given(st.lists(st.tuples(st.binary(min_size=9, max_size=9), st.binary(min_size=5, max_size=5)), max_size=8), st.data())
-def test_items_of_one_size_have_a_short_way_that_finds_the_same(
+def test_the_fast_decoder_for_items_of_one_size_gives_the_same_items(
     pairs: list[tuple[bytes, bytes]], data: st.DataObject
 ) -> None:
     """And that gives way to the other one as soon as one of them differs, also by what it says only."""
@@ -302,7 +304,7 @@ def test_items_of_one_size_have_a_short_way_that_finds_the_same(
         assert list(map(BatchItem, flags, bodies, own)) == items
 
 
-def test_a_batch_is_bounded() -> None:
+def test_a_batch_of_too_many_messages_is_refused() -> None:
     item = BatchItem(0, b"", b"")
     assert len(decode_batch(encode_batch([item] * BATCH_MAX_MESSAGES))) == BATCH_MAX_MESSAGES
     with pytest.raises(BatchError, match="more than"):
@@ -313,49 +315,49 @@ def test_a_batch_is_bounded() -> None:
 
 
 @given(st.ip_addresses(), st.integers(0, 65_535))
-def test_hosts_come_back(ip: object, port: int) -> None:
+def test_packed_hosts_are_unpacked_unchanged(ip: object, port: int) -> None:
     packed = pack_host(str(ip), port)
     assert len(packed) in (8, 20)
     assert unpack_host(packed) == (str(ip), port)
     assert unpack_host(memoryview(packed)) == (str(ip), port)
 
 
-def test_hosts_read_well() -> None:
+def test_host_text_puts_ipv6_addresses_in_brackets() -> None:
     assert host_text(pack_host("10.0.0.1", 10911)) == "10.0.0.1:10911"
     assert host_text(pack_host("fe80::1%eth0", 10911)) == "[fe80::1]:10911"
 
 
 @given(st.ip_addresses(), st.integers(0, 65_535), st.integers(0, 2**63 - 1))
-def test_a_message_id_says_where_the_message_lies(ip: object, port: int, physical: int) -> None:
+def test_a_message_id_has_the_host_and_physical_offset(ip: object, port: int, physical: int) -> None:
     text = offset_message_id(pack_host(str(ip), port).hex().upper(), physical)
     assert len(text) in (32, 56)
     assert decode_message_id(text) == decode_message_id(text.lower()) == MessageId(str(ip), port, physical)
 
 
-def test_a_message_id_of_the_reference_is_read() -> None:
+def test_a_message_id_of_a_java_broker_is_decoded() -> None:
     assert decode_message_id("7F00000100002A9F000000000000010E") == MessageId("127.0.0.1", 10911, 270)
 
 
 @pytest.mark.parametrize("text", ["AC1100010A7C18B4AAC20B4B2AD50000", "AC110001BF7C18B4AAC20B4B2AD50000"])
-def test_the_id_of_a_sender_is_none_of_a_broker(text: str) -> None:
+def test_a_unique_key_of_a_client_is_not_a_message_id(text: str) -> None:
     """Both have 32 digits; what would be the port of the sender's is none, and no socket connects to it."""
     with pytest.raises(ValueError, match="names a port, 0 to 65535, and not"):
         decode_message_id(text)
 
 
 @pytest.mark.parametrize("text", ["", "7F", "7F" * 15, "ZZ" * 16, "7F" * 17, "é" * 32])
-def test_what_is_no_message_id_is_refused(text: str) -> None:
+def test_a_malformed_message_id_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"hex"):
         decode_message_id(text)
 
 
-def test_transaction_bits() -> None:
+def test_transaction_bits_of_sys_flag_are_read_and_removed() -> None:
     assert sys_flag.transaction_type(0x1 | sys_flag.TRANSACTION_COMMIT) == sys_flag.TRANSACTION_COMMIT
     assert sys_flag.without_transaction(0x31 | sys_flag.TRANSACTION_ROLLBACK) == 0x31
 
 
 @given(st.lists(st.integers(0, 2**63 - 1), min_size=1, max_size=5))
-def test_the_ids_of_a_batch_are_its_messages_ids(offsets: list[int]) -> None:
+def test_a_batch_message_id_joins_the_ids_of_its_messages(offsets: list[int]) -> None:
     """A client takes the answer apart at the commas."""
     host = pack_host("127.0.0.1", 10911).hex().upper()
     assert batch_message_id(host, offsets).split(",") == [offset_message_id(host, one) for one in offsets]
@@ -370,7 +372,7 @@ def test_the_ids_of_a_batch_are_its_messages_ids(offsets: list[int]) -> None:
     ),
     st.sampled_from([b"TAGS", b"KEYS"]),
 )
-def test_one_value_is_found_as_the_map_has_it(entries: list[bytes], name: bytes) -> None:
+def test_stored_value_equals_the_value_in_the_map(entries: list[bytes], name: bytes) -> None:
     """The log is read without taking all properties apart: repeated names, empty values, bytes that are no UTF-8."""
     stored = b"\x02".join(entries)
     assert stored_value(b"\x02" + stored + b"\x02", name) == stored_properties(stored).get(name.decode(), "")
@@ -378,7 +380,7 @@ def test_one_value_is_found_as_the_map_has_it(entries: list[bytes], name: bytes)
 
 @pytest.mark.parametrize("name", ["DELAY", "TIMER_DELAY_MS", "TIMER_DELAY_SEC", "TIMER_DELIVER_MS", "TRAN_MSG"])
 @pytest.mark.parametrize("alike", [True, False])
-def test_a_batch_with_a_message_that_waits_is_recognized(name: str, alike: bool) -> None:
+def test_a_batch_with_a_delayed_message_is_recognized(name: str, alike: bool) -> None:
     """Steps look at the members of such a batch only."""
     before, behind = b"TAGS\x01a\x02UNIQ_KEY\x01", b"\x02WAIT\x01true"
     for first, last in ((before, behind), (b"%b\x011\x02%b" % (name.encode(), before), behind)):
@@ -391,7 +393,7 @@ def test_a_batch_with_a_message_that_waits_is_recognized(name: str, alike: bool)
     assert may_wait(stored if alike else list(stored))
 
 
-def test_messages_of_which_two_are_as_long_as_the_first_stay_apart() -> None:
+def test_items_whose_sizes_add_up_evenly_are_decoded_separately() -> None:
     """Their lengths come out even. The second was taken for what the first one's lengths say, and swallowed the third."""
     properties = b"UNIQ_KEY\x01%032d\x02WAIT\x01true"
     alone = BatchItem(0, b"x", properties % 2).size_bytes

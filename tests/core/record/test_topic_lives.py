@@ -13,7 +13,7 @@ from flintmq.core.record.topic_lives import begins_again, deleted_topic, deleted
 from flintmq.testing.store import BY_HAND, message, opened
 
 
-def test_a_deletion_names_its_topic() -> None:
+def test_a_deletion_record_names_its_topic() -> None:
     """It is an ordinary record otherwise: a RocketMQ broker gives it a place in a queue of its own."""
     asked = deletion("Orders", 7)
     head, body, tail, properties = encode_record(asked, record_size(asked), 0, 0, 8)
@@ -22,7 +22,7 @@ def test_a_deletion_names_its_topic() -> None:
     assert deleted_topic(record) == "Orders"
 
 
-def test_a_message_of_that_topic_deletes_nothing() -> None:
+def test_an_ordinary_message_in_the_deletion_topic_deletes_nothing() -> None:
     """A RocketMQ broker lets its clients send there, but gives them no way to set the preparedOffset."""
     asked = message(DELETED_TOPIC, 0, REAL_TOPIC="Orders")
     head, body, tail, properties = encode_record(asked, record_size(asked), 0, 0, 8)
@@ -32,12 +32,12 @@ def test_a_message_of_that_topic_deletes_nothing() -> None:
 @pytest.mark.parametrize(
     ("queue_offset", "end", "again"), [(0, 0, False), (5, 5, False), (7, 5, False), (0, 5, True), (4, 5, False)]
 )
-def test_a_queue_begins_again_with_offset_0(queue_offset: int, end: int, again: bool) -> None:
+def test_a_queue_restarts_only_at_queue_offset_0(queue_offset: int, end: int, again: bool) -> None:
     """At its end it goes on, beyond the end messages are missing, and any other offset may be a bit that flipped."""
     assert begins_again(queue_offset, end) is again
 
 
-def test_every_form_of_a_batch_tells_of_deletions(tmp_path: Path) -> None:
+def test_every_form_of_a_batch_lists_deleted_topics(tmp_path: Path) -> None:
     """Appended units, requests and columns."""
     with opened(tmp_path, strategy=BY_HAND, commit_log_file_bytes=1 << 20) as store:
         store.put([message("A", 0), deletion("A", 1), message("B", 0), deletion("C", 1)])

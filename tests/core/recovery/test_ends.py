@@ -18,13 +18,13 @@ from flintmq.testing.store import message, open_store, opened, snapshot
 ENDS = Ends(is_stop=True, log_end=77, queues=[QueueEnd("T", 0, 1, 9), QueueEnd("U", 3, 0, 4)])
 
 
-def test_what_is_written_is_read_back(tmp_path: Path) -> None:
+def test_noted_ends_are_read_back(tmp_path: Path) -> None:
     EndsFile(OS_DISK, tmp_path).write(ENDS)
     found = EndsFile(OS_DISK, tmp_path)
     assert (found.noted, found.was_in_use, found.damage) == (ENDS, False, "")
 
 
-def test_lines_behind_it_take_something_back(tmp_path: Path) -> None:
+def test_lines_after_the_ends_withdraw_the_stop_and_deleted_queues(tmp_path: Path) -> None:
     """That the store is as it was at a stop, and the end of a queue that is deleted; half a line is none."""
     file = EndsFile(OS_DISK, tmp_path)
     file.write(ENDS)
@@ -40,7 +40,7 @@ def test_lines_behind_it_take_something_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("spoil", [lambda raw: b"", lambda raw: bytes(len(raw)), lambda raw: raw[:-9]])
-def test_damage_is_named(tmp_path: Path, spoil: object) -> None:
+def test_a_damaged_ends_file_is_ignored_and_reported(tmp_path: Path, spoil: object) -> None:
     EndsFile(OS_DISK, tmp_path).write(ENDS)
     path = ends_path(tmp_path)
     assert callable(spoil)
@@ -50,13 +50,13 @@ def test_damage_is_named(tmp_path: Path, spoil: object) -> None:
     assert found.damage
 
 
-def test_the_counter_of_a_table_is_found_without_reading_it_all() -> None:
+def test_the_version_counter_of_a_table_is_found_at_its_beginning() -> None:
     """Ours and RocketMQ's files begin with their version; another's has none."""
     assert counter_of(b'{\n\t"dataVersion":{\n\t\t"counter":17,\n\t\t"timestamp":1}') == 17
     assert counter_of(b"{}") == counter_of(b'{"counter":"x"}') == -1
 
 
-def test_small_files_are_noted_by_name_or_whole(tmp_path: Path) -> None:
+def test_small_files_are_noted_with_names_or_with_their_content(tmp_path: Path) -> None:
     with opened(tmp_path):
         pass
     (tmp_path / "config").mkdir()
@@ -69,7 +69,7 @@ def test_small_files_are_noted_by_name_or_whole(tmp_path: Path) -> None:
     assert counters == {"topics.json": 3}
 
 
-def test_a_log_whose_disk_is_not_mounted_soon_after_the_first_start_is_missed(tmp_path: Path) -> None:
+def test_a_start_without_the_log_disk_is_refused_even_before_a_checkpoint(tmp_path: Path) -> None:
     """The checkpoint vouches for nothing yet, and the machine was rebooted: queues described only what was synced."""
     root, log = tmp_path / "store", tmp_path / "log"
     where = {"commit_log_paths": (str(log),)}
@@ -88,7 +88,7 @@ def test_a_log_whose_disk_is_not_mounted_soon_after_the_first_start_is_missed(tm
     assert snapshot(tmp_path / "left", "consumequeue") == before != {}
 
 
-def test_a_store_that_another_broker_has_used_is_taken_as_it_is(tmp_path: Path) -> None:
+def test_outdated_notes_do_not_stop_a_start_after_another_broker_used_the_store(tmp_path: Path) -> None:
     """It knows nothing of the notes: the log, the queues and the index go further, and nothing is refused or made again."""
     with opened(tmp_path) as store:
         store.put([message("T", body=b"1")])
@@ -105,7 +105,7 @@ def test_a_store_that_another_broker_has_used_is_taken_as_it_is(tmp_path: Path) 
         assert store.reader.max_queue_offset("T", 0) == 16
 
 
-def test_a_topic_that_was_made_again_begins_at_0(tmp_path: Path) -> None:
+def test_a_topic_created_again_after_deletion_begins_at_queue_offset_0(tmp_path: Path) -> None:
     """Deleting a queue takes back what was noted of it, also where the broker is killed then."""
     live = tmp_path / "live"
     store = open_store(live)

@@ -236,7 +236,7 @@ def diff(before: State, now: State) -> str:
 
 @given(st.data())
 @settings(max_examples=examples(400), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-def test_no_part_of_a_store_is_lost_in_silence(
+def test_every_damaged_part_of_a_store_is_rebuilt_refused_or_reported(
     stores: Stores, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
     killed = data.draw(st.booleans(), "killed")

@@ -68,7 +68,9 @@ def messages_of(store: MessageStore) -> int:
 
 @pytest.mark.parametrize("last_stop", LastStop)
 @pytest.mark.parametrize("missing", ["all", "the last", "one in the middle"])
-def test_files_that_no_crash_took_are_missed(root: Path, tmp_path: Path, last_stop: LastStop, missing: str) -> None:
+def test_a_start_is_refused_if_synced_log_files_are_missing(
+    root: Path, tmp_path: Path, last_stop: LastStop, missing: str
+) -> None:
     """A folder that is not mounted, after whatever end: nothing is changed, and with the files back all is there."""
     files = log_files(root)
     gone = {"all": files, "the last": files[-2:], "one in the middle": files[3:4]}[missing]
@@ -89,7 +91,7 @@ def test_files_that_no_crash_took_are_missed(root: Path, tmp_path: Path, last_st
 
 
 @pytest.mark.parametrize("missing", ["all", "the last", "one in the middle"])
-def test_what_was_never_synced_may_be_lost_in_a_crash(root: Path, missing: str) -> None:
+def test_a_start_after_a_crash_accepts_the_loss_of_unsynced_log_files(root: Path, missing: str) -> None:
     """The checkpoint vouches for nothing of it: the start goes on with what is there."""
     files = log_files(root)
     for path in {"all": files, "the last": files[-2:], "one in the middle": files[-2:-1]}[missing]:
@@ -103,14 +105,14 @@ def test_what_was_never_synced_may_be_lost_in_a_crash(root: Path, missing: str) 
         assert found < COUNT
 
 
-def test_with_strict_it_is_as_in_rocketmq(root: Path) -> None:
+def test_strict_mode_deletes_queues_without_a_log(root: Path) -> None:
     """Queues without a log are deleted."""
     shutil.rmtree(root / "commitlog")
     with opened(root, **SIZES, compat="strict") as store:
         assert messages_of(store) == 0
 
 
-def test_without_the_queues_a_start_goes_on_with_what_is_left(root: Path) -> None:
+def test_a_start_without_the_queues_folder_uses_the_remaining_log_files(root: Path) -> None:
     """As the error says, for one whose files are lost for good; no queue offset is given twice."""
     for path in log_files(root)[-2:]:
         path.unlink()
@@ -125,7 +127,7 @@ def test_without_the_queues_a_start_goes_on_with_what_is_left(root: Path) -> Non
         assert messages_of(store) == last + 1
 
 
-def test_a_store_in_use_whose_queues_are_empty_is_no_mistake(tmp_path: Path) -> None:
+def test_a_store_without_messages_starts_without_a_log(tmp_path: Path) -> None:
     """It was started, and nothing was sent: it may have no log."""
     open_store(tmp_path, **SIZES).close()
     shutil.rmtree(tmp_path / "commitlog", ignore_errors=True)
@@ -133,7 +135,7 @@ def test_a_store_in_use_whose_queues_are_empty_is_no_mistake(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("first_bytes", [b"", b"\0" * 200, b"\xff" * 200])
-def test_a_file_that_begins_with_no_record_proves_nothing(first_bytes: bytes) -> None:
+def test_a_next_file_without_a_record_does_not_prove_a_loss(first_bytes: bytes) -> None:
     """The one before it may be lost, unless nothing can be."""
     assert may_be_lost(LastStop.CRASHED, 2**62, None, FILE_BYTES, memoryview(first_bytes))
     assert not may_be_lost(LastStop.KILLED, 2**62, None, FILE_BYTES, memoryview(first_bytes))
@@ -158,7 +160,7 @@ NOTHING_YET = Ends()
         (None, FILE_BYTES, False, False),
     ],
 )
-def test_notes_decide_what_a_crash_can_have_taken_and_store_times_where_there_are_none(
+def test_notes_or_else_store_times_decide_which_files_a_crash_can_lose(
     noted: Ends | None, end_offset_bytes: int, vouches: bool, is_missed: bool
 ) -> None:
     """In the middle of the log and at its end: positions that were synced are missed, later ones are not."""
@@ -173,7 +175,7 @@ def test_notes_decide_what_a_crash_can_have_taken_and_store_times_where_there_ar
 
 
 @pytest.mark.parametrize("is_noted", [True, False])
-def test_a_power_cut_soon_after_the_clock_was_set_back_is_recovered(is_noted: bool) -> None:
+def test_a_store_recovers_from_a_power_cut_after_the_clock_was_set_back(is_noted: bool) -> None:
     """The checkpoint vouches for a time that only an earlier record of the log has; its last file was never synced."""
     clock = ManualClock(1_000_000)
     disk = SimulatedDisk()
@@ -198,7 +200,7 @@ def test_a_power_cut_soon_after_the_clock_was_set_back_is_recovered(is_noted: bo
 
 
 @pytest.mark.parametrize("is_noted", [True, False])
-def test_files_written_by_another_broker_since_an_orderly_stop_may_be_lost(is_noted: bool) -> None:
+def test_files_that_another_broker_wrote_after_a_noted_stop_may_be_lost(is_noted: bool) -> None:
     """It did not sync before it dispatched, whatever the strategy was before that stop."""
     noted = Ends(log_end=FILE_BYTES, is_synchronous=True, is_stop=is_noted)
     with contextlib.nullcontext() if is_noted else pytest.raises(StoreFormatError):

@@ -59,7 +59,7 @@ def edit_log(root: Path, position: int, data: bytes) -> None:
     path.write_bytes(raw)
 
 
-def test_planning_changes_nothing(crashed: Path) -> None:
+def test_planning_changes_no_file(crashed: Path) -> None:
     """Made twice the plan is the same value, although the tail is torn and would be cut."""
     edit_log(crashed, log_end(crashed), b"torn")
     plan_of(crashed)  # a lock file may be made
@@ -70,7 +70,7 @@ def test_planning_changes_nothing(crashed: Path) -> None:
     assert snapshot(crashed) == before
 
 
-def test_without_a_log_queues_are_deleted(crashed: Path) -> None:
+def test_the_plan_without_a_log_deletes_the_queues(crashed: Path) -> None:
     """And a new epoch begins if the old one began behind the empty log."""
     shutil.rmtree(crashed / "commitlog")
     ends_path(crashed).unlink()
@@ -79,7 +79,7 @@ def test_without_a_log_queues_are_deleted(crashed: Path) -> None:
     assert plan.because == "there is no log: the queues are deleted"
 
 
-def test_after_a_clean_stop_nothing_is_to_be_done(crashed: Path) -> None:
+def test_the_plan_after_a_clean_stop_changes_nothing(crashed: Path) -> None:
     """The third-last file is the first one walked, and dispatch goes on at the end."""
     (crashed / "abort").unlink()
     ends_path(crashed).unlink()  # it says that the store is in use
@@ -96,7 +96,7 @@ def test_after_a_clean_stop_nothing_is_to_be_done(crashed: Path) -> None:
     assert plan.indexed_from_offset_bytes is None
 
 
-def test_after_a_kill_memory_is_trusted_and_after_a_power_cut_it_is_not(crashed: Path) -> None:
+def test_only_a_power_cut_begins_an_epoch_and_rewrites_the_log(crashed: Path) -> None:
     """Only the latter may have taken acknowledged records, so only then an epoch begins and the log is written again."""
     powered = plan_of(crashed)
     boot_path(crashed).write_text(OS_DISK.incarnation(crashed))
@@ -108,7 +108,7 @@ def test_after_a_kill_memory_is_trusted_and_after_a_power_cut_it_is_not(crashed:
     assert powered.walked == killed.walked
 
 
-def test_zeros_behind_the_end_are_no_cut(crashed: Path) -> None:
+def test_zeros_after_the_last_record_are_not_cut_but_other_bytes_are(crashed: Path) -> None:
     """They are what a file holds that was never written; any other byte is kept in the quarantine, so the plan names it."""
     end = log_end(crashed)
     plan = plan_of(crashed)
@@ -122,7 +122,7 @@ def test_zeros_behind_the_end_are_no_cut(crashed: Path) -> None:
     assert plan.begins_epoch
 
 
-def test_dispatch_begins_at_the_first_hole(crashed: Path) -> None:
+def test_the_plan_dispatches_again_from_the_first_hole(crashed: Path) -> None:
     """Records that are lost leave units to be taken back, and the checkpoint vouches for them no longer."""
     (crashed / "abort").unlink()
     ends_path(crashed).unlink()  # it says that the store is in use
@@ -147,7 +147,7 @@ def last_record(root: Path) -> int:
     return end - size
 
 
-def test_the_index_is_made_again_from_where_its_files_end(crashed: Path) -> None:
+def test_the_index_is_rebuilt_from_the_end_of_its_intact_files(crashed: Path) -> None:
     """Index files that refer to a record that is cut go, and the walk begins before the other records they referred to."""
     (crashed / "abort").unlink()
     ends_path(crashed).unlink()  # it says that the store is in use
@@ -160,7 +160,7 @@ def test_the_index_is_made_again_from_where_its_files_end(crashed: Path) -> None
     assert plan.because == "the index is rebuilt from position 0, and that part is walked too"
 
 
-def test_a_clean_stop_leaves_an_index_that_lacks_nothing(crashed: Path) -> None:
+def test_after_a_clean_stop_the_index_is_not_rebuilt(crashed: Path) -> None:
     """Records without keys leave its last file far behind the log's end: that is no reason to walk the log from there."""
     (crashed / "abort").unlink()
     ends_path(crashed).unlink()  # it says that the store is in use
@@ -170,7 +170,7 @@ def test_a_clean_stop_leaves_an_index_that_lacks_nothing(crashed: Path) -> None:
     assert plan.indexed_from_offset_bytes is None
 
 
-def test_all_that_was_not_synced_is_walked_although_the_clock_was_set_back() -> None:
+def test_all_unsynced_records_are_walked_after_the_clock_was_set_back() -> None:
     """By store times the last file alone would be: its first record is older than what the checkpoint vouches for."""
     clock, disk, root = ManualClock(1_000_000), SimulatedDisk(), Path("/store")
     spec = store_spec(root, disk=disk, clock=clock, strategy=BY_HAND, commit_log_file_bytes=FILE_BYTES)

@@ -31,7 +31,7 @@ def torn(tmp_path: Path) -> tuple[Path, int]:
     return tmp_path / "store", end
 
 
-def test_what_is_cut_is_kept_and_the_store_is_marked_first(
+def test_cut_bytes_are_quarantined_after_the_store_is_marked_as_in_use(
     torn: tuple[Path, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A crash in the middle of a recovery must not leave a store that looks clean."""
@@ -59,7 +59,7 @@ def test_what_is_cut_is_kept_and_the_store_is_marked_first(
         store.close()
 
 
-def test_a_recovery_happens_once(torn: tuple[Path, int]) -> None:
+def test_the_plan_after_a_recovery_changes_nothing(torn: tuple[Path, int]) -> None:
     """The bytes that were cut are zeros now, and everything else is as the plan wanted it."""
     root, end = torn
     spec = store_spec(root, commit_log_file_bytes=FILE_BYTES)
@@ -72,7 +72,7 @@ def test_a_recovery_happens_once(torn: tuple[Path, int]) -> None:
 
 
 @pytest.mark.parametrize("is_cut_short", [False, True])
-def test_the_index_forgets_the_messages_that_damage_has_taken(
+def test_the_index_loses_the_keys_of_damaged_messages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_cut_short: bool
 ) -> None:
     """A start that ends behind the repair leaves a log without holes: the next one could not know of them."""

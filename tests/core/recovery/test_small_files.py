@@ -40,7 +40,7 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("raw", NOTHING)
 @pytest.mark.parametrize("name", ["consumerOffset.json", "subscriptionGroup.json"])
-def test_without_a_backup_no_group_begins_anew(root: Path, name: str, raw: bytes) -> None:
+def test_a_damaged_offset_or_group_table_without_backup_stops_the_start(root: Path, name: str, raw: bytes) -> None:
     path = root / "config" / name
     path.write_bytes(raw)
     path.with_name(name + ".bak").unlink(missing_ok=True)
@@ -52,7 +52,9 @@ def test_without_a_backup_no_group_begins_anew(root: Path, name: str, raw: bytes
 
 
 @pytest.mark.parametrize("raw", NOTHING)
-def test_a_backup_takes_its_place_and_it_is_said(root: Path, caplog: pytest.LogCaptureFixture, raw: bytes) -> None:
+def test_a_damaged_table_is_replaced_by_its_backup_and_reported(
+    root: Path, caplog: pytest.LogCaptureFixture, raw: bytes
+) -> None:
     (root / "config" / "consumerOffset.json").write_bytes(raw)
     with caplog.at_level(logging.WARNING), broker_of(root) as broker:
         assert broker.state.offsets.query("Orders", "CG", 0) == 2
@@ -63,7 +65,7 @@ def test_a_backup_takes_its_place_and_it_is_said(root: Path, caplog: pytest.LogC
 
 @pytest.mark.parametrize("with_notes", [True, False])
 @pytest.mark.parametrize("raw", NOTHING)
-def test_topics_are_made_again_from_their_queues(
+def test_a_damaged_topic_table_is_rebuilt_from_the_queues(
     root: Path, caplog: pytest.LogCaptureFixture, raw: bytes, with_notes: bool
 ) -> None:
     """In a store that RocketMQ has left so, too."""
@@ -78,12 +80,12 @@ def test_topics_are_made_again_from_their_queues(
     assert "topics are made again" in caplog.text
 
 
-def test_a_sound_store_starts_without_a_word(root: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_undamaged_store_starts_without_warnings(root: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "flintmq.store"), broker_of(root) as broker:
         assert broker.state.store.mended == []
     assert not [record for record in caplog.records if record.name == "flintmq.store"]
 
 
-def test_braces_in_names_are_no_fault() -> None:
+def test_braces_in_names_are_not_reported_as_damage() -> None:
     assert table_fault(b'{"a":"}"}') == ""
     assert table_fault(b'{"a":{}') != ""

@@ -78,7 +78,7 @@ def log(tmp_path: Path) -> Log:
     return Log(tmp_path)
 
 
-def test_a_whole_log_is_counted_to_its_end(log: Log) -> None:
+def test_an_undamaged_log_is_counted_to_its_end(log: Log) -> None:
     """Half messages are records, but none that a queue has."""
     log.add(10)
     log.add(2, sys_flag=TRANSACTION_PREPARED)
@@ -87,7 +87,7 @@ def test_a_whole_log_is_counted_to_its_end(log: Log) -> None:
     assert (found.holes, found.store_timestamp_ms) == ((), log.now_ms)
 
 
-def test_a_walk_may_begin_with_a_later_file(log: Log) -> None:
+def test_a_walk_can_begin_with_a_later_file(log: Log) -> None:
     """The files before it are not looked at, damaged or not."""
     log.add(12)
     log.break_at(0)
@@ -96,7 +96,7 @@ def test_a_walk_may_begin_with_a_later_file(log: Log) -> None:
     assert found.records == sum(place >= FILE_BYTES for place in log.places)
 
 
-def test_records_before_the_counted_file_are_not_counted_where_damage_reaches_into_it(log: Log) -> None:
+def test_damage_across_a_file_border_keeps_counts_of_the_later_file(log: Log) -> None:
     """No record of the counted file's beginning is there to say that counting begins."""
     log.add(12)
     per_file = sum(place < FILE_BYTES for place in log.places)
@@ -112,7 +112,7 @@ def test_records_before_the_counted_file_are_not_counted_where_damage_reaches_in
     assert found.start_offset_bytes == FILE_BYTES
 
 
-def test_a_torn_tail_is_cut(log: Log) -> None:
+def test_a_torn_last_record_is_cut(log: Log) -> None:
     """Nothing valid follows, so the log ends at the first bad byte."""
     log.add(3)
     end = len(log.raw)
@@ -125,7 +125,7 @@ def test_a_torn_tail_is_cut(log: Log) -> None:
     assert found.records == 3
 
 
-def test_damage_in_the_middle_is_a_hole_and_strictly_an_end(log: Log) -> None:
+def test_damage_before_valid_records_is_a_hole_or_in_strict_mode_the_end(log: Log) -> None:
     """Acknowledged records lie behind it; RocketMQ ends its log there all the same."""
     log.add(12)
     bad, after = log.places[2], log.places[3]
@@ -138,7 +138,7 @@ def test_damage_in_the_middle_is_a_hole_and_strictly_an_end(log: Log) -> None:
     assert (strict.cut.offset_bytes, strict.cut.damaged, strict.records) == (bad, True, 2)
 
 
-def test_older_records_behind_the_end_are_stale(log: Log) -> None:
+def test_older_records_after_the_end_are_stale(log: Log) -> None:
     """A recovery of RocketMQ leaves them: they were cut, and the log went on before them."""
     log.add(3)
     end = len(log.raw)
@@ -149,7 +149,7 @@ def test_older_records_behind_the_end_are_stale(log: Log) -> None:
     assert (found.cut.offset_bytes, found.cut.stale) == (end, True)
 
 
-def test_a_file_that_holds_only_what_was_cut_is_cut_from_the_blank_before_it(log: Log) -> None:
+def test_a_file_with_only_torn_bytes_is_cut_at_its_start(log: Log) -> None:
     """The blank was written because a record followed, and that one is gone."""
     log.add(6)
     assert log.places[-1] == FILE_BYTES
@@ -161,7 +161,7 @@ def test_a_file_that_holds_only_what_was_cut_is_cut_from_the_blank_before_it(log
     assert found.records == 5
 
 
-def test_what_the_checkpoint_vouches_for_is_told(log: Log) -> None:
+def test_a_walk_reports_the_first_record_newer_than_the_checkpoint(log: Log) -> None:
     """Behind it queues are written again; a clock that went back makes times say nothing."""
     log.add(6)
     found = log.walk(trusted_ms=log.now_ms - 2)
@@ -173,7 +173,7 @@ def test_what_the_checkpoint_vouches_for_is_told(log: Log) -> None:
     assert log.walk(trusted_ms=0).clock_went_back
 
 
-def test_one_by_one_and_in_bulk_the_same_is_found(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bulk_walk_equals_a_walk_one_by_one(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     """A start has both ways, by the size of the log."""
     log.add(60)
     log.break_at(log.places[30] + 90)

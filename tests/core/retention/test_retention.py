@@ -63,20 +63,20 @@ def starts(found: object) -> list[int]:
         (moment(5, manual=True), [0, 1000]),
     ],
 )
-def test_expired_files_go_at_the_hour_or_when_asked_or_for_want_of_space(
+def test_expired_files_are_deleted_at_the_hour_on_request_or_without_space(
     circumstances: Moment, deleted: list[int]
 ) -> None:
     """Deleting is work for the disk: it is kept for the small hours unless somebody needs the room now."""
     assert starts(plan_deletions(files(80, 73, 71, 70, 0), circumstances, POLICY)) == deleted
 
 
-def test_the_first_that_has_not_expired_ends_the_run() -> None:
+def test_deletion_stops_at_the_first_file_that_has_not_expired() -> None:
     """A log with a hole in the middle cannot be opened."""
     assert starts(plan_deletions(files(80, 10, 80, 0), moment(4), POLICY)) == [0]
     assert starts(plan_deletions(files(80, None, 80, 0), moment(4), POLICY)) == [0]
 
 
-def test_the_last_file_stays_and_a_round_is_bounded() -> None:
+def test_the_last_file_is_kept_and_each_round_deletes_a_bounded_number() -> None:
     """Appends go to the last file; and a hundred files must not go at once."""
     everything = moment(4, space=Space(True, True))
     assert starts(plan_deletions(files(1000), everything, POLICY)) == []
@@ -84,7 +84,7 @@ def test_the_last_file_stays_and_a_round_is_bounded() -> None:
     assert len(starts(plan_deletions(files(*[100.0] * 30), everything, POLICY))) == DELETE_FILES_MAX
 
 
-def test_a_nearly_full_disk_takes_files_that_have_not_expired() -> None:
+def test_unexpired_files_are_deleted_if_the_disk_is_nearly_full() -> None:
     """Old messages are worth less than new ones that could not be stored."""
     found = list(plan_deletions(files(80, 1, 0, 0), moment(5, space=Space(True, True)), POLICY))
     assert [deletion.reason for deletion in found] == [Reason.FORCIBLY] * 3
@@ -92,7 +92,7 @@ def test_a_nearly_full_disk_takes_files_that_have_not_expired() -> None:
     assert starts(plan_deletions(files(80, 1, 0), moment(5, space=Space(False, True)), POLICY)) == []
 
 
-def test_bytes_are_kept_at_least() -> None:
+def test_retention_bytes_keeps_at_least_its_bytes() -> None:
     """At any hour, and never so much that less than the wanted bytes remain."""
     policy = replace(POLICY, retention_bytes=2500)
     found = list(plan_deletions(files(0, 0, 0, 0, 0), moment(5, end=4600), policy))
@@ -100,7 +100,7 @@ def test_bytes_are_kept_at_least() -> None:
     assert {deletion.reason for deletion in found} == {Reason.BYTES}
 
 
-def test_what_is_still_needed_stays() -> None:
+def test_files_not_yet_synced_or_dispatched_are_kept() -> None:
     """A file that must still be synced or dispatched is not deleted under anybody's hands."""
     needed = replace(moment(4), deletable_until_bytes=1500)
     assert starts(plan_deletions(files(80, 80, 80, 0), needed, POLICY)) == [0]
@@ -116,7 +116,7 @@ def test_what_is_still_needed_stays() -> None:
     needed_from=st.integers(0, 26_000),
     retention_bytes=st.one_of(st.just(0), st.integers(1, 30_000)),
 )
-def test_the_plan_is_the_models(
+def test_the_deletion_plan_equals_that_of_a_plain_model(
     ages: list[int | None],
     hour: int,
     delete: bool,
@@ -148,7 +148,7 @@ def test_the_plan_is_the_models(
         assert end - found[-1].file.end_offset_bytes >= retention_bytes
 
 
-def test_unread_files_are_held_up_to_a_length() -> None:
+def test_unread_files_are_kept_up_to_hold_max_bytes() -> None:
     """A dead group must not fill the disk for ever."""
     policy = replace(POLICY, hold_until_consumed=True, hold_max_bytes=5000)
     file = files(80)[0]
@@ -171,14 +171,14 @@ def test_unread_files_are_held_up_to_a_length() -> None:
         (91, (True, True, True)),
     ],
 )
-def test_the_references_thresholds(used: int, expected: tuple[bool, bool, bool]) -> None:
+def test_disk_thresholds_are_rocketmqs(used: int, expected: tuple[bool, bool, bool]) -> None:
     """75, 85 and 90 percent: above each, not at it."""
     policy = replace(POLICY, min_free_bytes=0)
     space = judge_disk(disk(used), policy)
     assert (space.delete, space.forcibly, space.full is not None) == expected
 
 
-def test_much_free_space_is_enough_whatever_the_ratio() -> None:
+def test_enough_free_bytes_win_over_a_high_used_ratio() -> None:
     """On a large shared disk a ratio alone would refuse all writes with terabytes free: a defect of RocketMQ."""
     large = disk(95, unit=GIB)
     assert judge_disk(large, POLICY) == Space(delete=True)
@@ -186,7 +186,7 @@ def test_much_free_space_is_enough_whatever_the_ratio() -> None:
     assert judge_disk(large, strict).full is not None
 
 
-def test_little_free_space_is_full_whatever_the_ratio() -> None:
+def test_too_few_free_bytes_make_a_disk_full_at_any_ratio() -> None:
     """Five percent of a small disk may be less than the next step of a file."""
     small = disk(50, unit=MIB)
     space = judge_disk(small, POLICY)
@@ -198,14 +198,14 @@ def test_little_free_space_is_full_whatever_the_ratio() -> None:
     assert judge_disk(DiskUsage(Path("/a"), 0, 0, 0), replace(POLICY, min_free_bytes=0)).full is not None
 
 
-def test_files_are_deleted_forcibly_only_where_that_is_allowed() -> None:
+def test_clean_forcibly_off_keeps_unexpired_files() -> None:
     """cleanFileForciblyEnable: false keeps what has not expired, and refuses writes instead."""
     space = judge_disk(disk(95), replace(POLICY, clean_forcibly=False))
     assert space.full is not None
     assert not space.forcibly
 
 
-def test_of_several_disks_the_least_used_one_counts() -> None:
+def test_the_least_used_log_disk_decides_whether_the_store_is_full() -> None:
     """Files can still be made there; the queues' disk counts by itself."""
     policy = replace(POLICY, min_free_bytes=0)
     full, half = disk(95, folder="/full"), disk(50, folder="/half")
@@ -215,7 +215,7 @@ def test_of_several_disks_the_least_used_one_counts() -> None:
     assert full_folders([full, half], policy) == {Path("/full")}
 
 
-def test_a_disk_that_cannot_be_measured_asks_for_nothing() -> None:
+def test_a_disk_without_figures_causes_no_deletion() -> None:
     """RocketMQ takes -1 for 'nearly full' and deletes."""
     assert judge_space([], None, POLICY) == Space()
 
@@ -226,7 +226,7 @@ def test_a_disk_that_cannot_be_measured_asks_for_nothing() -> None:
     enough=st.integers(0, 2**40),
     minimum=st.integers(0, 2**40),
 )
-def test_full_is_never_less_urgent_than_nearly_full(used: int, free: int, enough: int, minimum: int) -> None:
+def test_a_full_disk_always_causes_forced_deletion(used: int, free: int, enough: int, minimum: int) -> None:
     """Whoever refuses writes must also try to make room."""
     policy = replace(POLICY, enough_free_bytes=enough, min_free_bytes=minimum)
     space = judge_disk(DiskUsage(Path("/a"), used + free, used, free), policy)
@@ -239,7 +239,7 @@ def test_full_is_never_less_urgent_than_nearly_full(used: int, free: int, enough
         assert space.full is None
 
 
-def test_the_policy_is_the_configurations() -> None:
+def test_the_retention_policy_follows_the_configuration() -> None:
     """Hours are local and several; a ratio out of range is the nearest within, as RocketMQ takes it."""
     policy = RetentionPolicy.of(StoreSection(delete_when="4;16", file_reserved_hours=1, disk_max_used_ratio=99))
     assert policy.delete_hours == {4, 16}

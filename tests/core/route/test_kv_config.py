@@ -14,7 +14,7 @@ from flintmq.core.route import kv_config
 from flintmq.core.route.kv_config import ORDER_TOPIC_CONFIG, KVConfigManager
 
 
-def test_values_survive_a_restart(tmp_path: Path) -> None:
+def test_kv_values_survive_a_restart(tmp_path: Path) -> None:
     file = JsonFile(tmp_path / "namesrv" / "kvConfig.json")
     kv = KVConfigManager(file)
     assert not kv.load()
@@ -32,7 +32,7 @@ def test_values_survive_a_restart(tmp_path: Path) -> None:
     assert again.list_namespace("none") is None
 
 
-def test_a_change_is_a_note_and_survives_a_kill(tmp_path: Path) -> None:
+def test_a_journaled_kv_change_survives_a_kill(tmp_path: Path) -> None:
     """An order configuration of a hundred thousand topics is not written for each further one; values may be any text."""
     file, notes = JsonFile(tmp_path / "kvConfig.json"), tmp_path / "kvConfig.json.notes"
 
@@ -61,7 +61,7 @@ def test_a_change_is_a_note_and_survives_a_kill(tmp_path: Path) -> None:
     assert started().to_wire() == again.to_wire()
 
 
-def test_a_change_that_the_disk_refuses_is_not_made(tmp_path: Path) -> None:
+def test_a_kv_change_that_cannot_be_written_is_undone(tmp_path: Path) -> None:
     """The answer is an error, and the next question shows the old value."""
     (tmp_path / "x").write_text("")
     kv = KVConfigManager(JsonFile(tmp_path / "x" / "kvConfig.json"), ConfigJournal(tmp_path / "x" / "notes"))
@@ -70,7 +70,7 @@ def test_a_change_that_the_disk_refuses_is_not_made(tmp_path: Path) -> None:
     assert kv.get("ns", "k") is None
 
 
-def test_values_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kv_values_are_bounded_in_number_and_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In number and in size: they are in memory, and in the file that is read at a start."""
     monkeypatch.setattr(kv_config, "KV_CONFIG_ENTRIES_MAX", 3)
     monkeypatch.setattr(kv_config, "KV_CONFIG_MAX_BYTES", 30)

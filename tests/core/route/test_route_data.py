@@ -15,7 +15,7 @@ def table(**brokers: str) -> TopicQueueTable:
     return made
 
 
-def test_a_topic_goes_with_its_last_queues() -> None:
+def test_a_topic_is_removed_with_its_last_queues() -> None:
     """Clients must be told that a topic does not exist, and not be given a route without queues."""
     topics = table(a="TU", b="T")
     topics.remove("T", ["a", "unknown"])
@@ -26,7 +26,7 @@ def test_a_topic_goes_with_its_last_queues() -> None:
     topics.remove("never", ["a"])
 
 
-def test_a_broker_takes_all_its_queues_along() -> None:
+def test_removing_a_broker_removes_all_its_queues() -> None:
     """The queues of a broker that died must not be handed out for any topic."""
     topics = table(a="TU", b="UV")
     topics.remove_broker("a")
@@ -35,7 +35,7 @@ def test_a_broker_takes_all_its_queues_along() -> None:
     assert topics.topics_at(["b", "c"]) == ["U", "V"]
 
 
-def test_permissions_change_at_one_broker_only() -> None:
+def test_wiping_write_permission_affects_only_the_named_broker() -> None:
     """An operator who drains one broker must not stop the others."""
     topics = table(a="TU", b="T")
     assert topics.wipe_write_perm("a") == 2

@@ -56,7 +56,7 @@ class Names:
         return [dict(broker.broker_addrs) for broker in route.broker_datas] if route else []
 
 
-def test_a_broker_appears_and_goes() -> None:
+def test_a_broker_is_routed_from_registration_to_unregistration() -> None:
     names = Names()
     assert (
         names.register("a", 0, "h:1", TopicConfig(topic_name="T", read_queue_nums=2, write_queue_nums=3, perm=6))
@@ -80,7 +80,7 @@ def test_a_broker_appears_and_goes() -> None:
     assert names.routes.cluster_info() == ClusterInfo()
 
 
-def test_a_slave_learns_its_master_and_brings_no_topics() -> None:
+def test_a_slave_registration_returns_its_master_and_adds_no_topics() -> None:
     names = Names()
     assert names.register("a", 1, "h:2", TopicConfig(topic_name="S")) == RegisterResult()
     names.register("a", 0, "h:1", TopicConfig(topic_name="T"))
@@ -105,7 +105,7 @@ def test_a_promoted_slave_is_moved_to_its_new_id() -> None:
     assert names.addresses("T") == [{0: "h:2"}], "the old master's end does not take the new one away"
 
 
-def test_topics_count_only_with_a_new_version_and_are_never_removed_by_it() -> None:
+def test_topics_are_updated_only_with_a_new_version_and_not_removed() -> None:
     names = Names()
     names.register("a", 0, "h:1", TopicConfig(topic_name="T", read_queue_nums=4, write_queue_nums=4))
     names.register("a", 0, "h:1", TopicConfig(topic_name="T", read_queue_nums=8, write_queue_nums=8))
@@ -120,7 +120,7 @@ def test_topics_count_only_with_a_new_version_and_are_never_removed_by_it() -> N
     assert names.routes.data_version("h:1") == DataVersion(timestamp_ms=1, counter=2)
 
 
-def test_a_broker_that_sends_all_of_its_topics_has_no_others() -> None:
+def test_a_whole_registration_replaces_all_topics_of_a_broker() -> None:
     """Tools that know only the broker leave no route of a deleted topic behind; RocketMQ's brokers send single topics, too."""
     names, channel = Names(), RecordingChannel()
     t, u = TopicConfig(topic_name="T"), TopicConfig(topic_name="U")
@@ -133,7 +133,7 @@ def test_a_broker_that_sends_all_of_its_topics_has_no_others() -> None:
     assert names.addresses("T") == [{0: "h:2"}]
 
 
-def test_a_registration_of_an_older_table_brings_no_topics() -> None:
+def test_a_registration_with_an_older_version_changes_no_topics() -> None:
     """It was on its way while a topic was deleted. A broker that starts anew, perhaps from an older copy, is taken as it is."""
     names, channel = Names(), RecordingChannel()
     u = TopicConfig(topic_name="U")
@@ -150,7 +150,7 @@ def test_a_registration_of_an_older_table_brings_no_topics() -> None:
     assert names.routes.topics.topics() == ["T"]
 
 
-def test_a_new_connection_brings_what_its_broker_has_whatever_the_version() -> None:
+def test_a_registration_on_a_new_connection_replaces_topics_at_any_version() -> None:
     """A machine that lost its power and starts again, with another permission in its file, has the same table of topics."""
     names = Names()
     names.register("a", 0, "h:1", TopicConfig(topic_name="T", perm=6), whole=True)
@@ -158,7 +158,7 @@ def test_a_new_connection_brings_what_its_broker_has_whatever_the_version() -> N
     assert names.perms("T") == [4]
 
 
-def test_a_lost_connection_takes_its_broker_along_unless_it_registered_anew() -> None:
+def test_a_broker_is_removed_with_its_connection_unless_it_registered_again() -> None:
     names = Names()
     old, new = RecordingChannel(), RecordingChannel()
     names.register("a", 0, "h:1", TopicConfig(topic_name="T"), channel=old)
@@ -169,7 +169,7 @@ def test_a_lost_connection_takes_its_broker_along_unless_it_registered_anew() ->
     assert names.addresses("T") == []
 
 
-def test_a_silent_broker_is_forgotten_after_120_seconds() -> None:
+def test_a_silent_broker_is_removed_after_120_seconds() -> None:
     names = Names()
     silent, alive = RecordingChannel(), RecordingChannel()
     names.register("a", 0, "h:1", TopicConfig(topic_name="T"), channel=silent, filters=["f:1"])
@@ -191,7 +191,7 @@ def test_unregistering_under_a_wrong_name_removes_nothing() -> None:
     assert names.addresses("T") == [{0: "h:1"}]
 
 
-def test_filter_servers_belong_to_an_address() -> None:
+def test_filter_servers_are_kept_per_broker_address() -> None:
     names = Names()
     names.register("a", 0, "h:1", TopicConfig(topic_name="T"), filters=["f:1"])
     names.register("a", 0, "h:1")
@@ -204,7 +204,7 @@ def test_filter_servers_belong_to_an_address() -> None:
     assert route.filter_server_table == {}
 
 
-def test_lists_topics_by_cluster_flags_and_system() -> None:
+def test_topics_are_listed_by_cluster_by_flags_and_as_system_topics() -> None:
     names = Names()
     names.register(
         "a", 0, "h:1", TopicConfig(topic_name="T", topic_sys_flag=1), TopicConfig(topic_name="U", topic_sys_flag=2)
@@ -218,14 +218,14 @@ def test_lists_topics_by_cluster_flags_and_system() -> None:
     assert names.routes.system_topics() == (["C", "D", "a", "b"], "h:1")
 
 
-def test_a_broker_that_moves_to_another_cluster_is_in_one_only() -> None:
+def test_a_broker_that_changes_its_cluster_leaves_the_former_cluster() -> None:
     names = Names()
     names.register("a", 0, "h:1")
     names.register("a", 0, "h:1", cluster="D")
     assert names.routes.cluster_info().cluster_addr_table == {"D": ["a"]}
 
 
-def test_write_permission_is_wiped_and_given_back() -> None:
+def test_write_permission_is_wiped_and_restored() -> None:
     names = Names()
     names.register("a", 0, "h:1", TopicConfig(topic_name="T", perm=7), TopicConfig(topic_name="U"))
     names.register("b", 0, "h:2", TopicConfig(topic_name="T"))
@@ -240,7 +240,7 @@ def test_write_permission_is_wiped_and_given_back() -> None:
     assert names.routes.topics.wipe_write_perm("none") == 0
 
 
-def test_write_permission_stays_wiped_until_it_is_given_back() -> None:
+def test_write_permission_stays_wiped_after_a_new_registration() -> None:
     """A drained broker must get no messages again because somebody makes a topic."""
     names, channel = Names(), RecordingChannel()
     t, u = TopicConfig(topic_name="T"), TopicConfig(topic_name="U")
@@ -256,7 +256,7 @@ def test_write_permission_stays_wiped_until_it_is_given_back() -> None:
 
 
 @pytest.mark.parametrize("has_slave", [False, True])
-def test_a_broker_that_starts_anew_is_written_to_again(has_slave: bool) -> None:
+def test_a_restarted_broker_has_its_write_permission_again(has_slave: bool) -> None:
     """It was drained to be replaced; whether a slave was there meanwhile makes no difference."""
     names, channel = Names(), RecordingChannel()
     names.register("a", 0, "h:1", TopicConfig(topic_name="T"), channel=channel)
@@ -268,7 +268,7 @@ def test_a_broker_that_starts_anew_is_written_to_again(has_slave: bool) -> None:
     assert names.perms("T") == [6]
 
 
-def test_deletes_a_topic_everywhere_or_in_one_cluster() -> None:
+def test_a_topic_is_deleted_in_all_clusters_or_in_the_named_cluster() -> None:
     names = Names()
     names.register("a", 0, "h:1", TopicConfig(topic_name="T"))
     names.register("b", 0, "h:2", TopicConfig(topic_name="T"), cluster="D")
@@ -279,7 +279,7 @@ def test_deletes_a_topic_everywhere_or_in_one_cluster() -> None:
     assert names.routes.topics.topics() == []
 
 
-def test_a_renamed_broker_has_one_name() -> None:
+def test_a_renamed_broker_loses_its_former_name() -> None:
     """Nobody would ever forget the other one: it is known by the address, which is alive."""
     names, connection = Names(), RecordingChannel()
     topic = TopicConfig(topic_name="T", read_queue_nums=1, write_queue_nums=1, perm=6)
@@ -293,7 +293,7 @@ def test_a_renamed_broker_has_one_name() -> None:
     assert names.routes.topics.size == 0
 
 
-def test_the_brokers_of_a_connection_and_of_all_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_brokers_is_bounded_per_connection_and_in_total(monkeypatch: pytest.MonkeyPatch) -> None:
     """Anyone who may register makes new ones; those that are known go on, and a connection that ends makes room."""
     monkeypatch.setattr(route_manager, "REGISTERED_BROKERS_PER_CONNECTION_MAX", 3)
     monkeypatch.setattr(route_manager, "REGISTERED_BROKERS_MAX", 5)
@@ -315,7 +315,7 @@ def test_the_brokers_of_a_connection_and_of_all_are_bounded(monkeypatch: pytest.
     names.register("a6", 0, "h:6", channel=second)
 
 
-def test_the_topics_of_all_brokers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_total_number_of_registered_topics_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(route_manager, "REGISTERED_TOPICS_IN_ALL_MAX", 10)
     names, connection = Names(), RecordingChannel()
     some = [TopicConfig(topic_name=f"T{at}", read_queue_nums=1, write_queue_nums=1, perm=6) for at in range(6)]
@@ -332,7 +332,7 @@ def test_the_topics_of_all_brokers_are_bounded(monkeypatch: pytest.MonkeyPatch) 
     assert names.routes.topics.size == 3
 
 
-def test_brokers_that_left_are_known_for_a_day() -> None:
+def test_brokers_that_left_are_remembered_for_a_day() -> None:
     """Who reads all of a topic must hear that a part of it is away; not for ever, and not of a topic that was deleted."""
     names = Names()
     for name, address in (("a", "h:1"), ("b", "h:2")):
@@ -349,7 +349,7 @@ def test_brokers_that_left_are_known_for_a_day() -> None:
     assert names.routes.left_brokers("T") == []
 
 
-def test_what_is_known_of_brokers_that_left_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_memory_of_brokers_that_left_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Anyone who may register could fill the memory; and a broker that was renamed has not left."""
     monkeypatch.setattr(route_manager, "LEFT_BROKERS_MAX", 3)
     monkeypatch.setattr(route_manager, "LEFT_TOPICS_MAX", 5)

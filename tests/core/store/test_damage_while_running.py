@@ -101,7 +101,7 @@ def visible(store: MessageStore) -> list[int]:
 
 @pytest.mark.parametrize("in_bulk", [False, True], ids=["one by one", "in bulk"])
 @pytest.mark.parametrize("name", DAMAGES)
-def test_what_lies_before_the_damage_is_visible_and_nothing_more_is_promised(
+def test_damage_stops_dispatch_and_sends_but_earlier_messages_stay_visible(
     name: str, in_bulk: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever was spoilt: no exception leaves dispatch, the log says it once, sends are refused, and a restart recovers."""
@@ -140,7 +140,7 @@ def test_what_lies_before_the_damage_is_visible_and_nothing_more_is_promised(
     again.close()
 
 
-def test_messages_sent_behind_the_damage_wait_in_memory_and_are_not_dispatched_around_it(tmp_path: Path) -> None:
+def test_messages_after_the_damage_are_dispatched_only_after_a_restart(tmp_path: Path) -> None:
     """What came in before anybody met the damage is still of the log: it is there after the restart."""
     sizes, clock = {"commit_log_file_bytes": FILE_BYTES, "consume_queue_file_bytes": 2_000}, ManualClock()
     store = open_store(tmp_path, strategy=BY_HAND, clock=clock, **sizes)
@@ -161,7 +161,7 @@ def test_messages_sent_behind_the_damage_wait_in_memory_and_are_not_dispatched_a
     again.close()
 
 
-def test_a_slave_that_reads_damage_says_so_though_nobody_sends_to_it(tmp_path: Path) -> None:
+def test_a_slave_reports_damage_that_its_dispatch_reads(tmp_path: Path) -> None:
     """Its own dispatch always reads the log; whoever asks it how it is learns of it."""
     role = Role()
     sizes = {"commit_log_file_bytes": FILE_BYTES, "consume_queue_file_bytes": 2_000}
@@ -191,7 +191,7 @@ class Failing:
 
 
 @pytest.mark.parametrize("error", [RuntimeError("boom"), struct.error("out of range"), OSError(5, "I/O")], ids=repr)
-def test_a_step_that_raises_stops_promises_until_it_works(
+def test_sends_are_refused_while_a_dispatcher_raises(
     error: Exception, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Any exception of any dispatcher, a queue's put included: refused meanwhile, told once each way, nothing is skipped."""
@@ -214,7 +214,9 @@ def test_a_step_that_raises_stops_promises_until_it_works(
     store.close()
 
 
-def test_a_queue_that_cannot_be_put_stops_promises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sends_are_refused_while_the_consume_queue_dispatcher_raises(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The same with the built-in dispatcher, whose table of queues fails."""
     store = open_store(tmp_path, strategy=BY_HAND)
 
@@ -233,7 +235,9 @@ def test_a_queue_that_cannot_be_put_stops_promises(tmp_path: Path, monkeypatch: 
     store.close()
 
 
-def test_a_listener_that_raises_stops_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_arrival_listener_that_raises_does_not_stop_dispatch(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """Held pulls have deadlines; dispatch has none. Told once, not with each batch."""
     store = open_store(tmp_path, strategy=BY_HAND)
 
@@ -250,7 +254,7 @@ def test_a_listener_that_raises_stops_nothing(tmp_path: Path, caplog: pytest.Log
     store.close()
 
 
-def test_columns_that_cannot_be_made_are_read_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_are_read_one_by_one_if_the_bulk_reader_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A fault of the reader in bulk must not keep messages from their queues, at a start either."""
     store = open_store(tmp_path, strategy=BY_HAND)
     put(store, range(3))

@@ -33,7 +33,7 @@ def _quiet(caplog: pytest.LogCaptureFixture) -> None:
 # fences
 
 
-def test_a_failed_sync_fences_the_store_for_good(tmp_path: Path) -> None:
+def test_a_failed_sync_of_the_log_fences_the_store_permanently(tmp_path: Path) -> None:
     """The kernel may have dropped the pages, so a later sync that succeeds proves nothing: no retry, no acknowledgement."""
     disk = FaultyDisk()
     store = open_store(tmp_path, disk=disk)
@@ -62,7 +62,7 @@ def test_a_failed_sync_fences_the_store_for_good(tmp_path: Path) -> None:
         assert again.reader.max_queue_offset("T", 0) == 2  # written before the sync failed, and found valid
 
 
-def test_a_failed_sync_of_a_queue_only_costs_a_clean_exit(tmp_path: Path) -> None:
+def test_a_failed_sync_of_a_queue_only_prevents_a_clean_stop(tmp_path: Path) -> None:
     """Queues can be rebuilt: the log goes on, but the store is not called clean."""
     disk = FaultyDisk()
     store = open_store(tmp_path, disk=disk)
@@ -84,7 +84,7 @@ def results(put: Put) -> Any:
     return result
 
 
-def test_no_room_for_the_log_refuses_writes_and_goes_on_later(tmp_path: Path) -> None:
+def test_a_full_log_disk_refuses_writes_until_space_is_free(tmp_path: Path) -> None:
     """Earlier messages stay readable, later ones are taken when there is room again, and nothing lies between."""
     disk = FaultyDisk()
     with opened(tmp_path, disk=disk, commit_log_file_bytes=FILE_BYTES) as store:
@@ -108,7 +108,7 @@ def test_no_room_for_the_log_refuses_writes_and_goes_on_later(tmp_path: Path) ->
         assert store.reader.max_queue_offset("T", 0) == 3
 
 
-def test_no_room_within_one_put_keeps_what_fits(tmp_path: Path) -> None:
+def test_a_disk_that_fills_during_a_put_stores_the_messages_that_fit(tmp_path: Path) -> None:
     """Some of the messages of one put may be refused and others taken: each answer is its own message's."""
     disk = FaultyDisk()
     with opened(tmp_path, disk=disk) as store:
@@ -130,7 +130,7 @@ def test_no_room_within_one_put_keeps_what_fits(tmp_path: Path) -> None:
         assert store.reader.max_queue_offset("T", 0) == 3
 
 
-def test_no_room_to_grow_the_open_file(tmp_path: Path) -> None:
+def test_writes_are_refused_if_the_open_file_cannot_be_allocated(tmp_path: Path) -> None:
     """A file that was found sparse is backed by disk before it is written on; without room it is not written on."""
     open_store(tmp_path).close()
     with opened(tmp_path) as store:
@@ -144,7 +144,7 @@ def test_no_room_to_grow_the_open_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("after", [0, 1, 2, 3])
-def test_no_room_for_a_queue_stops_dispatch_and_loses_nothing(tmp_path: Path, after: int) -> None:
+def test_a_full_queue_disk_stops_dispatch_without_loss(tmp_path: Path, after: int) -> None:
     """Messages are in the log by then: dispatch stands still, writes are refused, and afterwards all is as without a fault."""
 
     def run(path: Path, disk: FaultyDisk) -> None:
@@ -185,7 +185,7 @@ def index_bytes(path: Path) -> list[bytes]:
 
 @pytest.mark.parametrize("after", [0, 1, 2])
 @pytest.mark.parametrize("operation", ["map_file", "allocate"])
-def test_no_room_for_the_index_loses_no_key_and_repeats_none(tmp_path: Path, operation: Any, after: int) -> None:
+def test_a_full_index_disk_loses_and_repeats_no_key(tmp_path: Path, operation: Any, after: int) -> None:
     """Entries that had room stay, those that had none come later; a record between two files is neither lost nor twice."""
     disk = FaultyDisk()
     with opened(tmp_path / "faulty", disk=disk, max_index_num=16) as store:
@@ -216,7 +216,7 @@ def test_no_room_for_the_index_loses_no_key_and_repeats_none(tmp_path: Path, ope
     assert index_bytes(tmp_path / "faulty") == index_bytes(tmp_path / "sound")
 
 
-def test_a_disk_that_is_full_at_the_start_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_a_start_that_fails_on_a_full_disk_releases_the_store(tmp_path: Path) -> None:
     """The folder must not stay locked, nor its files open, when a broker could not start on it."""
     with opened(tmp_path) as store:
         fill(store, 200)

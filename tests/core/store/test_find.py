@@ -48,7 +48,7 @@ def nearest(times: list[int], asked_ms: int, per_file: int) -> set[int]:
 
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=45), st.lists(st.integers(-20, 1_000), max_size=20))
 @settings(max_examples=examples(60))
-def test_the_message_nearest_in_time(
+def test_offset_by_time_finds_the_message_with_the_nearest_store_time(
     tmp_path_factory: pytest.TempPathFactory, gaps_ms: list[int], asked: list[int]
 ) -> None:
     """Ties go to the earlier message (docs/internals/algorithms.md, Offset by time)."""
@@ -58,7 +58,7 @@ def test_the_message_nearest_in_time(
     store.close()
 
 
-def test_time_does_not_lead_to_deleted_messages(tmp_path: Path) -> None:
+def test_offset_by_time_returns_no_deleted_message(tmp_path: Path) -> None:
     """The oldest message that exists is the earliest answer."""
     store, times = stored(tmp_path, [399] * 40)
     store.commit_log.queue.delete_before(2 * 4096)
@@ -84,7 +84,7 @@ MESSAGES = st.lists(
 
 @given(MESSAGES, st.integers(1, 70), st.integers(-1_000, 60_000), st.integers(-1_000, 60_000))
 @settings(max_examples=examples(60))
-def test_keys_are_found_as_by_looking_at_every_message(
+def test_a_key_query_equals_a_search_of_all_messages(
     tmp_path_factory: pytest.TempPathFactory,
     items: list[tuple[str, list[str], bool, int]],
     max_num: int,
@@ -120,7 +120,7 @@ def test_keys_are_found_as_by_looking_at_every_message(
                 assert few == everything[len(everything) - len(few) :]
 
 
-def test_the_index_says_how_far_it_is(tmp_path: Path) -> None:
+def test_a_key_query_returns_the_last_time_and_offset_of_the_index(tmp_path: Path) -> None:
     """The answer to a query carries the index's last time and offset."""
     clock = ManualClock(START_MS)
     with opened(tmp_path, clock=clock) as store:
@@ -131,7 +131,7 @@ def test_the_index_says_how_far_it_is(tmp_path: Path) -> None:
         assert (len(found), time_ms, offset) == (1, START_MS, 92)
 
 
-def test_old_index_files_go_with_the_log(tmp_path: Path) -> None:
+def test_index_files_of_deleted_messages_are_deleted(tmp_path: Path) -> None:
     """Files that only speak of deleted messages are deleted; the last one stays."""
     with opened(tmp_path, max_index_num=4) as store:
         for number in range(12):

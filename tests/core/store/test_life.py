@@ -61,7 +61,7 @@ def descriptors() -> int:
     return sum(1 for _ in folder.iterdir()) if folder.is_dir() else 0
 
 
-def test_one_store_has_one_broker(tmp_path: Path) -> None:
+def test_a_store_can_be_opened_by_only_one_broker(tmp_path: Path) -> None:
     """Two brokers on one log would overwrite each other: not in this process, and not in another."""
     store = open_store(tmp_path)
     before = descriptors()
@@ -94,7 +94,7 @@ def test_a_lock_held_by_another_process_is_respected(tmp_path: Path) -> None:
     open_store(tmp_path).close()
 
 
-def test_a_lock_is_released_once_and_can_be_taken_again(tmp_path: Path) -> None:
+def test_releasing_a_lock_twice_does_not_release_a_later_lock(tmp_path: Path) -> None:
     """Closing twice must not drop somebody else's lock."""
     first = StoreLock(tmp_path)
     first.release()
@@ -105,7 +105,7 @@ def test_a_lock_is_released_once_and_can_be_taken_again(tmp_path: Path) -> None:
     second.release()
 
 
-def test_a_folder_that_cannot_be_made_is_an_error_of_the_store(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created_raises_a_store_error(tmp_path: Path) -> None:
     """The message names the path."""
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match="file"):
@@ -124,7 +124,7 @@ def test_a_folder_that_cannot_be_made_is_an_error_of_the_store(tmp_path: Path) -
         ({"max_index_num": 65}, "maxIndexNum"),
     ],
 )
-def test_a_wrong_file_size_names_the_key_to_change(tmp_path: Path, sizes: dict[str, Any], key: str) -> None:
+def test_the_error_about_a_wrong_file_size_names_the_setting(tmp_path: Path, sizes: dict[str, Any], key: str) -> None:
     """And leaves the store as it is, and free."""
     with opened(tmp_path) as store:
         fill(store, 3)
@@ -144,7 +144,7 @@ def test_a_wrong_file_size_names_the_key_to_change(tmp_path: Path, sizes: dict[s
         ("checkpoint", 100),
     ],
 )
-def test_a_stray_file_is_named_and_not_touched(tmp_path: Path, path: str, size: int) -> None:
+def test_a_foreign_file_stops_the_start_and_is_kept(tmp_path: Path, path: str, size: int) -> None:
     """Something that does not belong there may be somebody's only copy."""
     with opened(tmp_path) as store:
         fill(store)
@@ -157,7 +157,7 @@ def test_a_stray_file_is_named_and_not_touched(tmp_path: Path, path: str, size: 
 # restarts
 
 
-def test_a_clean_restart_goes_on_where_it_stopped(tmp_path: Path) -> None:
+def test_a_restarted_store_writes_the_files_of_an_uninterrupted_store(tmp_path: Path) -> None:
     """Offsets continue, nothing is dispatched twice, and the files are those of a broker that never stopped."""
     for start in range(0, 30, 5):
         clock = ManualClock()
@@ -178,7 +178,7 @@ def test_a_clean_restart_goes_on_where_it_stopped(tmp_path: Path) -> None:
     assert list(snapshot(tmp_path / "a", "index").values()) == list(snapshot(tmp_path / "b", "index").values())
 
 
-def test_what_was_not_dispatched_is_dispatched_at_the_stop(tmp_path: Path) -> None:
+def test_closing_a_store_dispatches_all_remaining_records(tmp_path: Path) -> None:
     """A clean store has complete queues, though nobody asked for them."""
     store = open_store(tmp_path)
     store.put([message() for _ in range(5)])
@@ -192,7 +192,7 @@ def test_what_was_not_dispatched_is_dispatched_at_the_stop(tmp_path: Path) -> No
 
 @given(st.lists(st.integers(0, 900), max_size=25), st.integers(0, 25), st.integers(0, 25))
 @settings(max_examples=examples(40))
-def test_a_killed_broker_loses_nothing_that_was_in_its_files(
+def test_a_killed_broker_loses_no_record_and_rebuilds_queues_and_index(
     tmp_path_factory: pytest.TempPathFactory, sizes: list[int], dispatched: int, synced: int
 ) -> None:
     """A copy of the folder at any moment is what kill -9 leaves: all of the log is there, and queues and index like new."""
@@ -220,7 +220,7 @@ def test_a_killed_broker_loses_nothing_that_was_in_its_files(
 
 
 @pytest.mark.parametrize("keep", [0, 1, 50, RECORD_MIN_BYTES, 150])
-def test_a_torn_record_is_cut_and_its_place_written_anew(tmp_path: Path, keep: int) -> None:
+def test_a_torn_record_is_cut_and_its_place_used_again(tmp_path: Path, keep: int) -> None:
     """The next message takes its place and its queue offset; no unit and no byte of the torn one stays in the store."""
     store = open_store(tmp_path / "a", strategy=BY_HAND)
     fill(store, 5, b"b" * 60)
@@ -249,7 +249,7 @@ def test_a_torn_record_is_cut_and_its_place_written_anew(tmp_path: Path, keep: i
 @pytest.mark.parametrize("flags", [0, BORN_HOST_V6, STORE_HOST_V6, BORN_HOST_V6 | STORE_HOST_V6])
 @pytest.mark.parametrize("left", [8, 40, RECORD_MIN_BYTES, RECORD_MIN_BYTES + 12, RECORD_MIN_BYTES + 23])
 @pytest.mark.parametrize("check_crc", [True, False])
-def test_garbage_at_the_very_end_of_a_file_does_not_keep_a_broker_from_starting(
+def test_a_start_ignores_garbage_at_the_end_of_a_full_log_file(
     tmp_path: Path, flags: int, left: int, check_crc: bool
 ) -> None:
     """A head that says IPv6 where too few bytes are left must not be read beyond its file."""
@@ -267,7 +267,7 @@ def test_garbage_at_the_very_end_of_a_file_does_not_keep_a_broker_from_starting(
         assert store.reader.max_queue_offset("T", 0) == 1
 
 
-def test_each_cut_is_kept_under_a_name_of_its_own(tmp_path: Path) -> None:
+def test_each_cut_is_quarantined_in_a_separate_file(tmp_path: Path) -> None:
     """Two crashes in a row at the same place: the first one's bytes are not overwritten by the second one's."""
     with opened(tmp_path) as store:
         fill(store)
@@ -282,7 +282,7 @@ def test_each_cut_is_kept_under_a_name_of_its_own(tmp_path: Path) -> None:
     assert sorted(kept) == [b"first\n", b"second\n", b"third\n"]
 
 
-def test_nothing_is_blanked_before_its_copy_is_kept(tmp_path: Path) -> None:
+def test_a_failed_quarantine_write_stops_the_start_and_cuts_nothing(tmp_path: Path) -> None:
     """No room for the copy: the store does not open, and the bytes are still where they were."""
     with opened(tmp_path) as store:
         fill(store)
@@ -300,7 +300,7 @@ def test_nothing_is_blanked_before_its_copy_is_kept(tmp_path: Path) -> None:
     assert b"bytes" in next(iter(snapshot(tmp_path, "flint/quarantine").values()))
 
 
-def test_the_next_file_is_made_ahead_and_not_left_behind(tmp_path: Path) -> None:
+def test_a_preallocated_log_file_is_removed_at_the_stop(tmp_path: Path) -> None:
     """Nothing foreign may lie in the log's folder of a stopped store."""
     with opened(tmp_path, preallocate=True) as store:
         fill(store, 3, b"b" * 3000)
@@ -308,7 +308,7 @@ def test_the_next_file_is_made_ahead_and_not_left_behind(tmp_path: Path) -> None
     open_store(tmp_path).close()
 
 
-def test_the_checkpoint_says_what_is_on_disk(tmp_path: Path) -> None:
+def test_checkpoint_times_follow_the_syncs_of_log_and_queues(tmp_path: Path) -> None:
     """Recovery starts from it: each time must be one that the disk can vouch for, not the newest one."""
     clock = ManualClock(1_000_000)
     store = open_store(tmp_path, strategy=BY_HAND, clock=clock)
@@ -327,6 +327,6 @@ def test_the_checkpoint_says_what_is_on_disk(tmp_path: Path) -> None:
         assert store.checkpoint.min_timestamp_ms == 1_002_000
 
 
-def test_the_package_under_test_is_this_checkout() -> None:
+def test_the_tests_import_flintmq_from_this_checkout() -> None:
     """Otherwise nothing above says anything about it."""
     assert Path(str(flintmq.__file__)).parent == Path(__file__).resolve().parents[3]

@@ -59,7 +59,7 @@ def filled(store: MessageStore, count: int, size_bytes: int = 100, **properties:
         (12, 10, S.FOUND, 12),
     ],
 )
-def test_where_the_offset_lies_decides_the_status(
+def test_the_status_of_a_read_depends_on_the_queue_offset(
     tmp_path: Path, count: int, asked: int, status: GetMessageStatus, following: int
 ) -> None:
     """Ten units a queue file: a read ends with its file, and the next one begins there."""
@@ -73,7 +73,7 @@ def test_where_the_offset_lies_decides_the_status(
         assert result.size_bytes == sum(len(piece) for piece in result.slices)
 
 
-def test_asking_makes_no_queue(tmp_path: Path) -> None:
+def test_reading_an_unknown_topic_creates_no_queue(tmp_path: Path) -> None:
     """In RocketMQ every question about an unknown topic makes queue objects: a leak not copied."""
     with opened(tmp_path) as store:
         store.reader.get_message("nobody", 0, 0, 32, None)
@@ -84,7 +84,7 @@ def test_asking_makes_no_queue(tmp_path: Path) -> None:
         assert not (tmp_path / "consumequeue").exists()
 
 
-def test_an_empty_queue_has_no_message(tmp_path: Path) -> None:
+def test_reading_an_empty_queue_returns_no_message_in_queue(tmp_path: Path) -> None:
     """A queue whose log was lost: there is an object, and nothing in it."""
     with opened(tmp_path) as store:
         filled(store, 1)
@@ -94,7 +94,7 @@ def test_an_empty_queue_has_no_message(tmp_path: Path) -> None:
         assert store.reader.get_message("T", 0, 0, 32, None).status is S.NO_MESSAGE_IN_QUEUE
 
 
-def test_below_the_minimum_is_too_small(tmp_path: Path) -> None:
+def test_a_read_below_the_minimum_returns_offset_too_small(tmp_path: Path) -> None:
     """Old messages were deleted: the consumer is told where the queue begins."""
     with opened(tmp_path) as store:
         filled(store, 25, 1000)
@@ -108,7 +108,7 @@ def test_below_the_minimum_is_too_small(tmp_path: Path) -> None:
         assert store.reader.message_store_time("T", 0, 3) == -1
 
 
-def test_records_that_are_just_being_deleted_are_stepped_over(tmp_path: Path) -> None:
+def test_a_read_skips_records_whose_log_file_was_just_deleted(tmp_path: Path) -> None:
     """The queue still says 0, the log begins later: the read goes on with the first file there is."""
     with opened(tmp_path, consume_queue_file_bytes=2000) as store:
         filled(store, 25, 1000)
@@ -152,7 +152,7 @@ def test_a_read_is_limited_by_count_and_bytes(
         assert result.next_begin_offset == expected
 
 
-def test_messages_side_by_side_come_as_one_slice(tmp_path: Path) -> None:
+def test_adjacent_messages_are_returned_as_one_slice(tmp_path: Path) -> None:
     """Fewer pieces to send; a file's end or another queue's message ends a slice."""
     with opened(tmp_path, consume_queue_file_bytes=2000) as store:
         filled(store, 45)
@@ -165,7 +165,7 @@ def test_messages_side_by_side_come_as_one_slice(tmp_path: Path) -> None:
         assert len(store.reader.get_message("T", 1, 0, 32, None).slices) == 2
 
 
-def test_a_filter_is_asked_by_code_then_by_properties(tmp_path: Path) -> None:
+def test_a_filter_is_applied_to_the_tag_code_and_then_to_properties(tmp_path: Path) -> None:
     """What does not match is stepped over, and the consumer goes on behind it."""
     with opened(tmp_path, consume_queue_file_bytes=20_000) as store:
         for number in range(12):
@@ -183,7 +183,7 @@ def test_a_filter_is_asked_by_code_then_by_properties(tmp_path: Path) -> None:
         assert (none.status, none.next_begin_offset, none.slices) == (S.NO_MATCHED_MESSAGE, 12, [])
 
 
-def test_at_most_800_units_are_looked_at(tmp_path: Path) -> None:
+def test_a_read_examines_at_most_800_units(tmp_path: Path) -> None:
     """A filter that matches nothing must not hold the loop for a whole queue."""
     sizes = {"consume_queue_file_bytes": 40_000, "commit_log_file_bytes": 1 << 20}
     with opened(tmp_path, **sizes) as store:
@@ -194,7 +194,7 @@ def test_at_most_800_units_are_looked_at(tmp_path: Path) -> None:
         assert store.reader.get_message("T", 0, 800, 32, Filter(frozenset({1}))).next_begin_offset == 1000
 
 
-def test_slices_outlive_the_store(tmp_path: Path) -> None:
+def test_slices_stay_readable_after_the_store_is_closed(tmp_path: Path) -> None:
     """An answer that is being sent while the broker stops must not read unmapped memory."""
     with opened(tmp_path) as store:
         filled(store, 3)
@@ -202,7 +202,7 @@ def test_slices_outlive_the_store(tmp_path: Path) -> None:
     assert seen(result) == [0, 1, 2]
 
 
-def test_a_reader_far_behind_is_told(tmp_path: Path) -> None:
+def test_a_read_far_behind_suggests_the_slave(tmp_path: Path) -> None:
     """Then a slave could serve it better."""
     with opened(tmp_path, access_in_memory_ratio=0) as store:
         filled(store, 3)

@@ -59,7 +59,7 @@ STEPS = st.lists(st.one_of(st.lists(messages(), min_size=1, max_size=5), st.inte
 @pytest.mark.parametrize("forget", [False, True])
 @given(STEPS)
 @settings(max_examples=examples(40))
-def test_every_record_is_dispatched_once_in_order_and_below_the_ceiling(
+def test_every_readable_record_is_dispatched_once_and_in_order(
     tmp_path_factory: pytest.TempPathFactory, forget: bool, steps: list[list[MessageExtBrokerInner] | int]
 ) -> None:
     """Random batches under a random ceiling (as a slave's acknowledgements move it, also into the middle of a record), from
@@ -98,7 +98,7 @@ def test_every_record_is_dispatched_once_in_order_and_below_the_ceiling(
     assert list(snapshot(root / "a", "index").values()) == list(snapshot(root / "b", "index").values())
 
 
-def test_arrival_is_told_after_the_dispatchers(tmp_path: Path) -> None:
+def test_arrivals_are_published_after_the_dispatchers_have_run(tmp_path: Path) -> None:
     """A pull that is woken must find its message."""
     with opened(tmp_path) as store:
         seen: list[int] = []
@@ -115,7 +115,7 @@ def test_arrival_is_told_after_the_dispatchers(tmp_path: Path) -> None:
         assert seen == [2]
 
 
-def test_messages_with_many_keys_are_dispatched_a_few_at_a_time(tmp_path: Path) -> None:
+def test_messages_with_many_keys_are_dispatched_in_small_batches(tmp_path: Path) -> None:
     """One batch has room for two million keys: nobody waits until they are all in the index, and they get there."""
     keys = " ".join(f"k{number}" for number in range(200))
     with pytest.MonkeyPatch.context() as patch, opened(tmp_path, strategy=BY_HAND) as store:
@@ -132,7 +132,7 @@ def test_messages_with_many_keys_are_dispatched_a_few_at_a_time(tmp_path: Path) 
         assert batches[10:] == [10]
 
 
-def test_one_run_takes_so_long_and_no_longer(tmp_path: Path) -> None:
+def test_a_dispatch_run_ends_after_its_time_limit(tmp_path: Path) -> None:
     """Whatever dispatchers do with a batch: the loop gets its turn when the time is up."""
     with pytest.MonkeyPatch.context() as patch, opened(tmp_path, strategy=BY_HAND) as store:
         patch.setattr(reput_message_service, "_BATCH", 1)
@@ -141,7 +141,7 @@ def test_one_run_takes_so_long_and_no_longer(tmp_path: Path) -> None:
         assert [store.dispatch() for _ in range(3)] == [True, True, False]
 
 
-def test_a_long_way_behind_is_told_in_portions(tmp_path: Path) -> None:
+def test_max_batches_bounds_a_dispatch_run(tmp_path: Path) -> None:
     """The loop gets its turn between them."""
     with pytest.MonkeyPatch.context() as patch, opened(tmp_path, strategy=BY_HAND) as store:
         patch.setattr(reput_message_service, "_BATCH", 1)
@@ -153,7 +153,7 @@ def test_a_long_way_behind_is_told_in_portions(tmp_path: Path) -> None:
         assert store.reader.max_queue_offset("T", 0) == 10
 
 
-def test_a_long_way_behind_is_read_back_in_bulk(tmp_path: Path) -> None:
+def test_a_large_backlog_is_dispatched_in_bulk_with_the_same_bytes(tmp_path: Path) -> None:
     """A slave that catches up has nothing in memory; the bytes are those of a master."""
     lazy_numpy.load()
     sent = [
@@ -182,7 +182,9 @@ def test_a_long_way_behind_is_read_back_in_bulk(tmp_path: Path) -> None:
     assert list(snapshot(tmp_path / "a", "index").values()) == list(snapshot(tmp_path / "b", "index").values())
 
 
-def test_what_is_not_taken_in_bulk_is_tried_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bulk_batch_that_a_dispatcher_refuses_is_dispatched_one_by_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A fault in the bulk way must not keep messages from their queues."""
     lazy_numpy.load()
     with opened(tmp_path, strategy=BY_HAND) as store:

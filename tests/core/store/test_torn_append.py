@@ -49,7 +49,7 @@ def crashed(tmp_path: Path, *, appends: int, torn_bytes: int | None = None) -> P
 
 @pytest.mark.parametrize("torn_bytes", [None, 8])
 @pytest.mark.parametrize(("appends", "kept", "holes"), [(1, 4, 0), (6, 8, 1)])
-def test_a_torn_append_is_cut_and_damage_is_not(
+def test_a_torn_append_is_cut_but_damage_before_later_appends_is_skipped(
     tmp_path: Path, appends: int, kept: int, holes: int, torn_bytes: int | None
 ) -> None:
     """Of one append nothing was promised, so its rest goes; what later appends hold was promised, so it stays."""
@@ -82,7 +82,9 @@ class Recorder:
         self.writes.append(("in order", position, position + len(data)))
 
 
-def test_the_head_of_several_records_comes_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_bytes_of_a_multi_record_append_are_written_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Only so does a kill in the middle of a copy leave a proof that it was cut short.
 
     One record needs none; many bytes are written in order, so that nothing lies behind what was cut short.

@@ -86,7 +86,7 @@ def reading(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("what", LYING)
-def test_a_start_keeps_all_that_lies_behind_an_unreadable_record(
+def test_a_start_keeps_all_messages_after_an_unreadable_record(
     tmp_path: Path, what: str, clean: bool, reading: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The 200 messages behind it were acknowledged."""
@@ -120,7 +120,7 @@ def test_a_start_keeps_all_that_lies_behind_an_unreadable_record(
 
 
 @pytest.mark.parametrize("what", LYING)
-def test_verify_tells_of_an_unreadable_record_and_where_it_lies(tmp_path: Path, what: str) -> None:
+def test_verify_reports_an_unreadable_record_and_its_position(tmp_path: Path, what: str) -> None:
     """It called such stores sound."""
     start, end = stored_by_an_earlier_one(tmp_path, LYING[what], clean=True)
     report = verify(StoreFiles(tmp_path), DELAY_LEVEL_MS)
@@ -134,7 +134,7 @@ def test_verify_tells_of_an_unreadable_record_and_where_it_lies(tmp_path: Path, 
 
 @pytest.mark.parametrize("is_v6", [False, True])
 @pytest.mark.parametrize("which", ["born_host", "store_host"])
-def test_a_port_that_is_none_is_told_and_salvage_mends_it(tmp_path: Path, which: str, is_v6: bool) -> None:
+def test_verify_reports_an_invalid_port_and_salvage_repairs_the_record(tmp_path: Path, which: str, is_v6: bool) -> None:
     """Nothing but a port that no client in Java takes: the message is whole, and is kept."""
     store = open_store(tmp_path / "store", clock=ManualClock(FIRST_MS))
     host = (HOST_V6 if is_v6 else HOST_V4)[:-4]
@@ -159,7 +159,7 @@ def test_a_port_that_is_none_is_told_and_salvage_mends_it(tmp_path: Path, which:
 
 
 @pytest.mark.parametrize("what", LYING)
-def test_a_slave_does_not_take_an_unreadable_record(what: str) -> None:
+def test_a_slave_refuses_an_unreadable_record(what: str) -> None:
     """What no reader takes is not copied on, and the master's administrator is told what to do."""
     checker = RecordChecker(0, FILE_BYTES)
     whole = record(0).encode(0)
@@ -168,7 +168,7 @@ def test_a_slave_does_not_take_an_unreadable_record(what: str) -> None:
         checker.receive(len(whole), LYING[what].encode(len(whole)))
 
 
-def test_repair_takes_out_what_an_ordinary_start_does_not_walk(tmp_path: Path) -> None:
+def test_repair_removes_unreadable_records_that_a_start_does_not_walk(tmp_path: Path) -> None:
     """After a clean stop only the last three files are walked; what lies before them verify finds, and repair mends."""
     start, end = stored_by_an_earlier_one(tmp_path, LYING["properties"], clean=True)
     first = tmp_path / "commitlog" / f"{0:020d}"

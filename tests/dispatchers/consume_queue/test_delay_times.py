@@ -53,7 +53,7 @@ def put(store: MessageStore, count: int, level: int = 1) -> None:
         st.lists(st.tuples(st.integers(0, 10**12), st.integers(0, 10**9)), min_size=1, unique_by=lambda run: run[0]),
     )
 )
-def test_a_note_is_read_as_it_was_written(
+def test_delay_times_are_read_back_from_their_file(
     tmp_path_factory: pytest.TempPathFactory, levels: dict[int, list[tuple[int, int]]]
 ) -> None:
     root = tmp_path_factory.mktemp("store")
@@ -62,7 +62,7 @@ def test_a_note_is_read_as_it_was_written(
     assert load_delay_times(root) == times
 
 
-def test_a_delay_holds_from_where_it_was_noted() -> None:
+def test_a_delay_is_valid_from_the_physical_offset_at_which_it_began() -> None:
     times = DelayTimes()
     assert times.begin(100, LEVELS)
     assert not times.begin(150, LEVELS)
@@ -78,14 +78,14 @@ def test_a_delay_holds_from_where_it_was_noted() -> None:
 
 
 @pytest.mark.parametrize("text", ["[]", '{"delayLevels":{"a":[[0,1]]}}', '{"delayLevels":{"1":[[0,"1"]]}}', "{"])
-def test_a_note_that_says_something_else_is_refused(tmp_path: Path, text: str) -> None:
+def test_a_malformed_delay_times_file_is_refused(tmp_path: Path, text: str) -> None:
     delay_times_path(tmp_path).parent.mkdir()
     delay_times_path(tmp_path).write_text(text)
     with pytest.raises(StoreFormatError, match=r"delay_levels\.json"):
         load_delay_times(tmp_path)
 
 
-def test_what_is_not_known_is_told_from_what_cannot_be() -> None:
+def test_an_unknown_due_time_is_distinguished_from_an_impossible_due_time() -> None:
     """A flipped bit never makes another number of whole seconds."""
     stored_ms = 1_700_000_000_123
     wanted = unknown_due(stored_ms)

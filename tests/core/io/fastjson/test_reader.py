@@ -29,7 +29,7 @@ from flintmq.core.io.fastjson import ObjectKey
         ("{n:9223372036854775807}", {"n": 9223372036854775807}),
     ],
 )
-def test_reads_what_rocketmq_reads(text: str, value: object) -> None:
+def test_json_that_fastjson_accepts_is_read(text: str, value: object) -> None:
     assert fastjson.loads(text) == value
     assert fastjson.loads(text.encode("utf-8")) == value
 
@@ -37,13 +37,13 @@ def test_reads_what_rocketmq_reads(text: str, value: object) -> None:
 @pytest.mark.parametrize(
     "text", ["", "{", "[1", "{a}", "{a:1 b:2}", '"x', "{a:\\u12}", "nope", "{a:1}}", "{:1}", "-", "'\\u12'", "[1 2]"]
 )
-def test_refuses_what_is_broken(text: str) -> None:
+def test_malformed_json_is_refused(text: str) -> None:
     with pytest.raises(JsonSyntaxError):
         fastjson.loads(text)
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, "{a:" * 100_000, "[" * 100_000 + "]" * 100_000, "{" * 100_000])
-def test_deep_nesting_is_an_error_and_not_a_crash(text: str) -> None:
+def test_deep_nesting_raises_a_syntax_error(text: str) -> None:
     with pytest.raises(JsonSyntaxError):
         fastjson.loads(text)
 
@@ -60,7 +60,7 @@ NESTED = {
 
 
 @pytest.mark.parametrize("nested", NESTED.values(), ids=NESTED)
-def test_nesting_is_bounded_at_one_depth_on_every_interpreter(nested: Callable[[int], str]) -> None:
+def test_nesting_deeper_than_64_is_refused(nested: Callable[[int], str]) -> None:
     """The readers in C stop at 900 to 100,000, by interpreter and stack: a body that one broker takes, all must take."""
     fastjson.loads(nested(64))
     for depth in (65, 900, 3_000, 8_000, 20_000):
@@ -73,7 +73,7 @@ def test_a_long_flat_text_does_not_count_as_nested() -> None:
     assert fastjson.loads('[{"a":["]"]}' + ',{"a":["["]}' * 1_000 + "]") == [{"a": ["]"]}] + [{"a": ["["]}] * 1_000
 
 
-def test_refuses_bytes_that_are_no_utf8_and_endless_numbers() -> None:
+def test_invalid_utf8_and_numbers_of_5000_digits_are_refused() -> None:
     with pytest.raises(JsonSyntaxError):
         fastjson.loads(b'{"a":"\xff"}')
     with pytest.raises(JsonSyntaxError):
@@ -81,18 +81,18 @@ def test_refuses_bytes_that_are_no_utf8_and_endless_numbers() -> None:
 
 
 @given(st.text(alphabet="{}[]:,'\"\\u0123abtnf-.eE \n$%", max_size=60) | st.binary(max_size=40))
-def test_garbage_is_refused_and_nothing_else_happens(garbage: str | bytes) -> None:
+def test_random_text_raises_no_error_but_a_syntax_error(garbage: str | bytes) -> None:
     with contextlib.suppress(JsonSyntaxError):
         fastjson.loads(garbage)
 
 
-def test_reads_object_keys_into_something_hashable() -> None:
+def test_objects_as_keys_are_read_as_hashable_object_keys() -> None:
     body = fastjson.loads('{"offsetTable":{{"brokerName":"a","queueId":0,"topic":"T"}:5}}')
     assert body == {"offsetTable": {ObjectKey({"topic": "T", "queueId": 0, "brokerName": "a"}): 5}}
     assert fastjson.dumps(body) == '{"offsetTable":{{"brokerName":"a","queueId":0,"topic":"T"}:5}}'
 
 
-def test_members_count_and_not_their_order() -> None:
+def test_object_keys_are_equal_in_any_order_of_members() -> None:
     """Two texts may name the members of one key in another order, and nest objects and lists in it."""
     one, other = ObjectKey({"a": 1, "b": {"c": [1]}}), ObjectKey({"b": {"c": [1]}, "a": 1})
     assert one == other
@@ -102,7 +102,7 @@ def test_members_count_and_not_their_order() -> None:
     assert (dict(one), len(one)) == ({"a": 1, "b": {"c": [1]}}, 2)
 
 
-def test_follows_references_within_the_text() -> None:
+def test_references_within_the_text_are_followed() -> None:
     assert fastjson.loads('{"a":{"x":[{"k":1}]},"b":{"$ref":"$.a.x[0]"},"c":{"$ref":"$.no"}}') == {
         "a": {"x": [{"k": 1}]},
         "b": {"k": 1},
@@ -111,7 +111,7 @@ def test_follows_references_within_the_text() -> None:
     assert fastjson.loads('{"a":{"$ref":"$"}}') == {"a": None}
 
 
-def test_what_is_named_may_have_as_many_values_as_the_text_has_characters() -> None:
+def test_references_expand_to_at_most_one_value_per_character_of_text() -> None:
     """Readers copy what is named: seven thousand numbers named nine hundred times would be six million values."""
     few, many = ('{"a":[' + "1," * 20 + '1],"b":[' + '{"$ref":"$.a"},' * count + "1]}" for count in (3, 30))
     assert fastjson.loads(few)["b"] == [[1] * 21] * 3 + [1]
@@ -120,7 +120,7 @@ def test_what_is_named_may_have_as_many_values_as_the_text_has_characters() -> N
         fastjson.loads(many)
 
 
-def test_values_inside_what_is_named_count_too() -> None:
+def test_nested_values_of_a_reference_count_against_its_limit() -> None:
     """Otherwise a list of lists would be counted as short."""
     inner = "[" + "1," * 30 + "1]"
     text = '{"a":[' + ",".join([inner] * 5) + '],"b":[' + ",".join(['{"$ref":"$.a"}'] * 5) + "]}"

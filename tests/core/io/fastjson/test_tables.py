@@ -25,18 +25,18 @@ def _check(rows: dict[str, Any]) -> None:
 
 
 @given(st.dictionaries(NAMES, st.builds(TopicConfig, topic_name=NAMES, order=st.booleans()), max_size=5))
-def test_topics_of_any_name_are_written_as_the_writer_does(rows: dict[str, TopicConfig]) -> None:
+def test_the_table_writer_gives_the_same_text_as_the_general_writer(rows: dict[str, TopicConfig]) -> None:
     """Names of old files, and of files that somebody has edited, may hold anything."""
     _check(rows)
 
 
 @pytest.mark.parametrize("count", [0, 1, 499, 500, 501, 1700])
-def test_pieces_join_at_any_number_of_rows(count: int) -> None:
+def test_table_pieces_join_to_valid_json_for_any_number_of_rows(count: int) -> None:
     """No comma is missing or too many where one piece ends."""
     _check({f"g{number}": SubscriptionGroupConfig(group_name=f"g{number}") for number in range(count)})
 
 
-def test_half_a_character_does_not_keep_a_table_from_being_written() -> None:
+def test_a_name_with_a_lone_surrogate_is_written_with_a_question_mark() -> None:
     """A file that was written by hand may hold such a name."""
     rows = {"a\ud800": TopicConfig(topic_name="a\ud800")}
     for pieces in (fastjson.table_pieces, fastjson.pretty_table_pieces):

@@ -11,7 +11,7 @@ from flintmq.core.io import fastjson
 from flintmq.core.io.fastjson import ObjectKey
 
 
-def test_writes_unquoted_or_standard_keys() -> None:
+def test_integer_keys_are_written_unquoted_or_in_standard_form() -> None:
     value = {"b": {1: "ü", 0: None}, "a": None, "c": {"y", "x"}, "d": 0.0, "e": float("nan")}
     assert fastjson.dumps(value) == '{"b":{1:"ü"},"c":["x","y"],"d":0.0,"e":null}'
     assert (
@@ -23,7 +23,7 @@ def test_writes_unquoted_or_standard_keys() -> None:
         fastjson.dumps({"x": b"bytes"})
 
 
-def test_pretty_text_is_rocketmqs_file_to_the_byte() -> None:
+def test_pretty_text_equals_rocketmqs_files_to_the_byte() -> None:
     offsets = '{\n\t"offsetTable":{\n\t\t"TopicTest@CG":{0:1,1:1,2:3,3:1\n\t\t}\n\t}\n}'
     assert fastjson.dumps_pretty(fastjson.loads(offsets)) == offsets
     delays = '{\n\t"offsetTable":{1:1,3:2\n\t}\n}'
@@ -43,7 +43,7 @@ _VALUES = st.recursive(
 
 
 @given(_VALUES)
-def test_whatever_is_written_is_read_back(value: object) -> None:
+def test_written_json_is_read_back_unchanged(value: object) -> None:
     assume("$ref" not in repr(value))
     assert fastjson.loads(fastjson.dumps(value)) == value
     assert fastjson.loads(fastjson.dumps_pretty(value)) == value

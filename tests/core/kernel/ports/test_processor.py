@@ -50,7 +50,7 @@ def asked(code: int, ext_fields: dict[str, str] | None = None, flag: int = 0) ->
     return Request(None, code, 1, flag, 0, "JAVA", 0, ext_fields, b"")  # type: ignore[arg-type]
 
 
-def test_a_declaration_says_all_of_a_code() -> None:
+def test_a_declaration_has_every_property_of_a_request_code() -> None:
     """In the order of definition, with the first paragraph of the docstring in one line."""
     mix, *look = declared_by(Paint)
     assert mix == RequestDeclaration(
@@ -62,7 +62,7 @@ def test_a_declaration_says_all_of_a_code() -> None:
     ]
 
 
-def test_a_declaring_method_is_the_handler() -> None:
+def test_a_declaring_method_handles_all_its_codes() -> None:
     """Of each of its codes, and of none beside."""
     handlers = Paint().handlers()
     assert sorted(handlers) == [20_001, 20_002, 20_003]
@@ -71,13 +71,13 @@ def test_a_declaring_method_is_the_handler() -> None:
     assert answer.remark == "20003"
 
 
-def test_a_subclass_replaces_a_handler_with_its_codes() -> None:
+def test_an_overriding_method_replaces_the_codes_of_its_parent() -> None:
     """What a parent declares of a method that is replaced would name a handler that no longer exists."""
     assert [one.code for one in declared_by(Spray)] == [20_001, 20_004]
     assert sorted(Spray().handlers()) == [20_001, 20_004]
 
 
-def test_a_code_taken_over_by_its_number_keeps_its_rule() -> None:
+def test_a_plugin_that_replaces_a_built_in_code_keeps_its_access_rule() -> None:
     """A plugin that replaces a built-in handler must not open the code to everybody."""
     built_in = RequestDeclaration(17, ConsumerGroupRequestHeader, needs=ADMIN, audited=True)
     taken = RequestDeclaration(17, pool="mine").under(built_in)
@@ -86,7 +86,7 @@ def test_a_code_taken_over_by_its_number_keeps_its_rule() -> None:
     assert own.under(built_in) is own
 
 
-def test_a_header_is_decoded_by_its_class() -> None:
+def test_a_request_header_is_decoded_by_its_class() -> None:
     """A missing field refuses the request; a header that was decoded with the frame is not decoded again."""
     assert asked(1, {"consumerGroup": "G"}).header(ConsumerGroupRequestHeader).consumer_group == "G"
     with pytest.raises(RefusedError, match="consumerGroup"):
@@ -96,7 +96,7 @@ def test_a_header_is_decoded_by_its_class() -> None:
     assert request.header(ConsumerGroupRequestHeader) is typed
 
 
-def test_a_one_way_request_says_so() -> None:
+def test_is_oneway_follows_the_oneway_flag() -> None:
     """Its answer would reach a client that waits for none."""
     assert asked(1, flag=ONEWAY_FLAG).is_oneway
     assert not asked(1).is_oneway
