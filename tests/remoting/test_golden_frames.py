@@ -129,7 +129,7 @@ def wire_frames(frames: Frames) -> list[tuple[dict[str, Any], str, bytes]]:
     ]
 
 
-def test_commands_read_as_the_reference_reads_them_and_are_written_the_same(golden_frames: Frames) -> None:
+def test_recorded_commands_are_decoded_as_in_rocketmq_and_encoded_unchanged(golden_frames: Frames) -> None:
     count = 0
     for line, side, wire in wire_frames(golden_frames):
         command = decode_command(wire[4:])
@@ -147,7 +147,7 @@ def test_commands_read_as_the_reference_reads_them_and_are_written_the_same(gold
     assert count == 618
 
 
-def test_the_whole_recording_in_one_stream_is_cut_into_its_frames(golden_frames: Frames) -> None:
+def test_the_recording_as_one_stream_is_split_into_its_frames(golden_frames: Frames) -> None:
     """Pieces of a prime size cut through length fields, headers and bodies."""
     wires = [wire for _, _, wire in wire_frames(golden_frames)]
     stream = b"".join(wires)
@@ -157,7 +157,7 @@ def test_the_whole_recording_in_one_stream_is_cut_into_its_frames(golden_frames:
     assert decoder.pending_bytes == 0
 
 
-def test_request_headers_have_a_type_and_lose_nothing(golden_frames: Frames) -> None:
+def test_recorded_request_headers_are_decoded_without_loss(golden_frames: Frames) -> None:
     """Two requests leave out a required field, and RocketMQ failed on them too."""
     refused = 0
     for _, side, wire in wire_frames(golden_frames):
@@ -175,7 +175,7 @@ def test_request_headers_have_a_type_and_lose_nothing(golden_frames: Frames) -> 
     assert refused == 2
 
 
-def test_response_headers_have_a_type_and_lose_nothing(golden_frames: Frames) -> None:
+def test_recorded_response_headers_are_decoded_without_loss(golden_frames: Frames) -> None:
     for line, side, wire in wire_frames(golden_frames):
         command = decode_command(wire[4:])
         if side == "request" or not command.ext_fields or command.code not in (0, 10, 11, 12, 19, 20, 21):
@@ -184,7 +184,7 @@ def test_response_headers_have_a_type_and_lose_nothing(golden_frames: Frames) ->
         assert encode_header(header) == {key: value for key, value in command.ext_fields.items() if value}
 
 
-def test_the_typed_way_agrees_with_the_general_way(golden_frames: Frames) -> None:
+def test_the_typed_decoder_agrees_with_the_general_decoder(golden_frames: Frames) -> None:
     seen = set()
     for _, side, wire in wire_frames(golden_frames):
         codec, header, _ = split_frame(wire[4:])
@@ -209,7 +209,7 @@ def with_sorted_sets(body: bytes) -> bytes:
     return re.sub(rb'("(?:codeSet|tagsSet)":\[)([^]]*)', in_order, body)
 
 
-def test_bodies_are_read_and_written_the_same(golden_frames: Frames) -> None:
+def test_recorded_bodies_are_encoded_unchanged(golden_frames: Frames) -> None:
     """Route data is asked for as strict JSON by these clients; all other bodies are fastjson's."""
     seen = set()
     for line, side, wire in wire_frames(golden_frames):
@@ -226,7 +226,7 @@ def test_bodies_are_read_and_written_the_same(golden_frames: Frames) -> None:
     assert len(seen) == 40
 
 
-def test_registrations_are_read_and_compressed_the_same(golden_frames: Frames) -> None:
+def test_recorded_registrations_are_encoded_and_compressed_unchanged(golden_frames: Frames) -> None:
     compressed_ones = 0
     for _, side, wire in wire_frames(golden_frames):
         command = decode_command(wire[4:])
@@ -246,7 +246,7 @@ def test_registrations_are_read_and_compressed_the_same(golden_frames: Frames) -
     assert compressed_ones
 
 
-def test_fast_answers_are_the_reference_s_bytes(golden_frames: Frames) -> None:
+def test_fast_answers_equal_rocketmqs_bytes(golden_frames: Frames) -> None:
     seen = set()
     for line, side, wire in wire_frames(golden_frames):
         codec, _, _ = split_frame(wire[4:])

@@ -38,12 +38,12 @@ def rows() -> dict[int, Any]:
     return {int(found[0]): tuple(part.strip() for part in found[1:]) for found in ROW.findall(text)}
 
 
-def test_every_code_has_a_row(rows: dict[int, Any]) -> None:
+def test_every_request_code_has_a_row_on_the_page(rows: dict[int, Any]) -> None:
     """Under its name."""
     assert {code: row[0] for code, row in rows.items()} == {int(code): code.name for code in RequestCode}
 
 
-def test_every_code_that_is_answered_or_sent_is_tested(tool: ModuleType, rows: dict[int, Any]) -> None:
+def test_every_request_code_in_use_has_a_test(tool: ModuleType, rows: dict[int, Any]) -> None:
     """A processor that nobody asks in a test may answer anything."""
     broker, name_server = tool.answered_by()
     tests = tool.tested_by()
@@ -65,7 +65,7 @@ def _protocol() -> str:
     return path.read_text()
 
 
-def test_every_code_of_the_protocol_has_a_row(rows: dict[int, Any]) -> None:
+def test_every_request_code_of_the_protocol_page_has_a_row(rows: dict[int, Any]) -> None:
     """The tables of its section 2: number and name; where several share a row, their numbers."""
     section = _protocol().split("\n## 2.")[1].split("\n## 3.")[0].split("### 2.5")[0]
     found: dict[int, str] = {}
@@ -79,7 +79,7 @@ def test_every_code_of_the_protocol_has_a_row(rows: dict[int, Any]) -> None:
     assert {number: name for number, name in found.items() if rows[number][0] != name} == {}
 
 
-def test_what_nobody_answers_is_known(tool: ModuleType) -> None:
+def test_every_unanswered_request_code_is_listed_with_a_decision(tool: ModuleType) -> None:
     """Each of these is so by decision: RocketMQ has no handler, clients answer it, or it is dangerous."""
     broker, name_server = tool.answered_by()
     left = {int(code) for code in RequestCode} - {*broker, *name_server, *map(int, tool.PUSHED)}

@@ -214,6 +214,6 @@ class AdminMachine(ClientMachine):
         }
 
 
-def test_admin_clients() -> None:
+def test_admin_clients_keep_their_promises_under_random_calls_and_faults() -> None:
     """What an admin client says is so, calls end in time, and close leaves nothing."""
     run_machine(AdminMachine, examples(60))

@@ -47,7 +47,7 @@ STRATEGIES: dict[str, AllocateStrategy] = {
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
-def test_shares_are_those_of_the_java_client(name: str) -> None:
+def test_queue_shares_equal_those_of_the_java_client(name: str) -> None:
     """Nearby, RocketMQ goes through other rooms in the order of a hash map: the share is the same, its order is not."""
     order = (lambda found: sorted(found, key=str)) if name == "nearby" else list
     for case in CASES:
@@ -75,7 +75,7 @@ def test_every_queue_has_exactly_one_owner(name: str, members: int, queues: int,
     assert STRATEGIES[name]("room9-stranger", ids, every) == []
 
 
-def test_a_member_that_comes_moves_few_queues() -> None:
+def test_a_new_member_takes_queues_only_for_itself_by_consistent_hash() -> None:
     """The reason for a consistent hash: nobody but the new one gains."""
     every = [MessageQueue("b", number, "T") for number in range(64)]
     allocate = allocate_by_consistent_hash()
@@ -84,14 +84,14 @@ def test_a_member_that_comes_moves_few_queues() -> None:
     assert {after[queue] for queue in every if after[queue] != before[queue]} == {"d"}
 
 
-def test_a_configured_member_has_its_own() -> None:
+def test_allocate_by_config_returns_the_configured_queues_that_exist() -> None:
     """Those of them that there are, in order."""
     every = [MessageQueue("b", number, "T") for number in range(3)]
     allocate = allocate_by_config([every[2], every[0], MessageQueue("b", 9, "T")])
     assert allocate("anybody", [], every) == [every[0], every[2]]
 
 
-def test_a_ring_without_places_is_refused() -> None:
+def test_a_consistent_hash_without_virtual_nodes_is_refused() -> None:
     """The refusal names the argument."""
     with pytest.raises(ValueError, match="virtual_nodes"):
         allocate_by_consistent_hash(0)

@@ -16,7 +16,7 @@ async def answer() -> int:
     return 42
 
 
-def test_work_is_done_and_what_it_raises_is_raised() -> None:
+def test_a_loop_thread_returns_results_and_raises_errors_of_coroutines() -> None:
     thread = LoopThread()
 
     async def fail() -> None:
@@ -28,7 +28,7 @@ def test_work_is_done_and_what_it_raises_is_raised() -> None:
     thread.stop()
 
 
-def test_a_stop_cancels_what_runs() -> None:
+def test_stopping_a_loop_thread_cancels_its_tasks() -> None:
     """A task that is destroyed while it waits is a complaint on somebody's terminal."""
     thread = LoopThread("stops")
     started, ended = threading.Event(), threading.Event()
@@ -52,7 +52,7 @@ def test_a_stop_cancels_what_runs() -> None:
         thread.run(answer())
 
 
-def test_all_share_one_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shared_loop_returns_one_loop_per_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Unless it belongs to the process that this one was forked from, whose thread is not here."""
     shared = shared_loop()
     assert shared_loop() is shared
@@ -71,7 +71,7 @@ def test_all_share_one_loop(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("has_begun", [True, False])
-def test_an_interrupt_before_there_is_a_future_to_wait_for_cancels_too(
+def test_an_interrupt_before_the_wait_begins_cancels_the_coroutine(
     monkeypatch: pytest.MonkeyPatch, has_begun: bool
 ) -> None:
     """The loop's thread may be faster than the caller's, which KeyboardInterrupt then finds on its way to the wait."""
@@ -104,7 +104,7 @@ def test_an_interrupt_before_there_is_a_future_to_wait_for_cancels_too(
     loop.stop()
 
 
-def test_a_stop_does_not_wait_for_a_loop_that_a_function_holds(
+def test_stopping_a_blocked_loop_thread_ends_after_its_timeout(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A coroutine function that never waits holds up all clients; the end of the process it must not."""

@@ -32,7 +32,7 @@ def async_raiser(failure: type[BaseException]) -> Callable[..., Any]:
 
 @pytest.mark.parametrize("make", [raiser, async_raiser])
 @pytest.mark.parametrize("failure", [SystemExit, KeyboardInterrupt, asyncio.CancelledError])
-def test_an_exception_that_ends_a_process_is_an_error_of_the_call(
+def test_an_exception_that_would_end_the_process_becomes_a_callback_error(
     make: Callable[..., Any], failure: type[BaseException]
 ) -> None:
     async def call() -> None:
@@ -44,7 +44,7 @@ def test_an_exception_that_ends_a_process_is_an_error_of_the_call(
 
 
 @pytest.mark.parametrize("failure", ORDINARY)
-def test_another_exception_is_passed_on_as_it_is(failure: type[BaseException]) -> None:
+def test_an_ordinary_exception_of_a_callback_is_raised_unchanged(failure: type[BaseException]) -> None:
     async def call() -> None:
         with pytest.raises(failure):
             await outcome_of(raiser(failure))
@@ -53,13 +53,13 @@ def test_another_exception_is_passed_on_as_it_is(failure: type[BaseException]) -
 
 
 @pytest.mark.parametrize("failure", [*ENDING, *ORDINARY])
-def test_a_thread_carries_every_exception_as_a_value(failure: type[BaseException]) -> None:
+def test_called_returns_every_exception_as_a_value(failure: type[BaseException]) -> None:
     outcome = called(raiser(failure), None)
     assert isinstance(outcome, Raised)
     assert isinstance(outcome.failure, failure)
 
 
-def test_a_task_that_is_cancelled_in_a_function_stays_cancelled() -> None:
+def test_a_task_canceled_while_it_awaits_a_callback_is_canceled() -> None:
     """Only the function's own CancelledError is a failure of the function."""
 
     async def wait() -> None:
@@ -76,7 +76,7 @@ def test_a_task_that_is_cancelled_in_a_function_stays_cancelled() -> None:
 
 
 @pytest.mark.parametrize("failure", [SystemExit, KeyboardInterrupt])
-def test_the_loop_of_all_clients_outlives_a_callback_that_ends_loops(failure: type[BaseException]) -> None:
+def test_the_loop_thread_survives_a_callback_that_would_end_its_loop(failure: type[BaseException]) -> None:
     """A later call of another client does not hang, and the thread ends when it is told to."""
     thread = LoopThread("test")
     asyncio_loop = thread._loop

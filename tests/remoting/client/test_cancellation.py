@@ -96,7 +96,7 @@ async def give_up(work: Coroutine[Any, Any, object], turns: int, chance: random.
     linger_ms=st.sampled_from([None, 0, 2]),
     close_turns=st.integers(0, 30),
 )
-def test_nothing_is_left_of_what_was_cancelled(
+def test_canceled_producer_calls_leave_no_tasks_or_lost_exceptions(
     fake_peer: Any, fake_broker: Any, seed: int, turns: list[int], linger_ms: float | None, close_turns: int
 ) -> None:
     async def test() -> None:
@@ -139,7 +139,9 @@ def test_nothing_is_left_of_what_was_cancelled(
 
 
 @pytest.mark.parametrize("linger_ms", [None, 0])
-def test_a_statement_that_raises_closes_the_producer(fake_peer: Any, fake_broker: Any, linger_ms: float | None) -> None:
+def test_an_error_in_an_async_with_statement_closes_the_producer(
+    fake_peer: Any, fake_broker: Any, linger_ms: float | None
+) -> None:
     """And what other tasks send then ends, one way or the other."""
 
     async def test() -> None:

@@ -54,7 +54,7 @@ MODELS: list[Callable[[], Any]] = [lambda: OfMsgspec, lambda: OfDataclass, lambd
 
 
 @pytest.mark.parametrize("model_of", MODELS)
-def test_a_model_is_encoded_and_decoded(model_of: Callable[[], Any]) -> None:
+def test_a_value_of_a_model_is_encoded_and_decoded(model_of: Callable[[], Any]) -> None:
     model = model_of()
     codec = JsonCodec(model)
     value = model(number=7)
@@ -116,7 +116,7 @@ async def until(condition: Callable[[], bool]) -> None:
 @pytest.mark.parametrize(
     "kind", ["plain", "async", "plain list", "async list", "plain orderly", "loop", "poll", "pull", "handler"]
 )
-def test_every_consumer_s_messages_have_values(kind: str) -> None:
+def test_messages_of_every_kind_of_consumer_have_decoded_values(kind: str) -> None:
     """Also those that came again, and were made anew for that."""
 
     async def test(cluster: FakeCluster) -> None:
@@ -167,7 +167,7 @@ def test_every_consumer_s_messages_have_values(kind: str) -> None:
     run(test)
 
 
-def test_a_body_that_does_not_decode_stops_no_other() -> None:
+def test_a_body_that_cannot_be_decoded_is_retried_and_stops_no_other_message() -> None:
     """The message is told of in full, and comes again like any that its listener failed at; its bytes are there."""
 
     async def test(cluster: FakeCluster) -> None:
@@ -200,7 +200,7 @@ def test_a_body_that_does_not_decode_stops_no_other() -> None:
 
 
 @pytest.mark.parametrize("failure", [ValueError, SystemExit, StopIteration])
-def test_a_codec_of_the_user_may_raise_anything(failure: type[BaseException]) -> None:
+def test_a_message_whose_codec_raises_any_exception_is_retried(failure: type[BaseException]) -> None:
     async def test(cluster: FakeCluster) -> None:
         for number in range(3):
             cluster.put(QUEUE, b"%d" % number)
@@ -223,7 +223,7 @@ def test_a_codec_of_the_user_may_raise_anything(failure: type[BaseException]) ->
     run(test)
 
 
-def test_a_message_of_a_consumer_without_a_codec_says_so() -> None:
+def test_reading_a_value_without_a_codec_raises_codec_error() -> None:
     async def test(cluster: FakeCluster) -> None:
         cluster.put(QUEUE, b"x")
         async with PullConsumer("g", cluster.address, clock=cluster.clock) as puller:

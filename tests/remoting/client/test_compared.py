@@ -36,7 +36,7 @@ def run(fake_peer: Any, fake_broker: Any, test: Callable[[Any], Awaitable[None]]
     asyncio.run(with_broker())
 
 
-def test_each_row_has_a_test() -> None:
+def test_each_row_of_the_comparison_names_an_existing_test() -> None:
     """A row that is added needs one, and a test that is renamed is found again."""
     rows = [int(row[1]) for row in ROWS.finditer(PAGE)]
     named = TESTS.findall(PAGE)
@@ -47,7 +47,7 @@ def test_each_row_has_a_test() -> None:
         assert name in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}, f"{file}::{name}"
 
 
-def test_each_row_says_something_of_each_client() -> None:
+def test_no_cell_of_the_comparison_is_empty() -> None:
     """An empty cell would not say whether nothing is known, or there is nothing to say."""
     for row in ROWS.finditer(PAGE):
         cells = [cell.strip() for cell in row[0].strip("|").split("|")]
@@ -55,7 +55,7 @@ def test_each_row_says_something_of_each_client() -> None:
         assert all(cells), row[0]
 
 
-def test_a_poll_that_is_under_way_returns_what_lies_at_the_new_position(fake_peer: Any, fake_broker: Any) -> None:
+def test_a_poll_during_a_seek_returns_messages_from_the_new_position(fake_peer: Any, fake_broker: Any) -> None:
     async def test(broker: Any) -> None:
         for number in range(5):
             broker.put("T", 0, b"%d" % number)
@@ -71,7 +71,7 @@ def test_a_poll_that_is_under_way_returns_what_lies_at_the_new_position(fake_pee
     run(fake_peer, fake_broker, test)
 
 
-def test_a_commit_behind_a_seek_stores_the_position_that_was_moved_to(fake_peer: Any, fake_broker: Any) -> None:
+def test_a_commit_after_a_seek_stores_the_new_position(fake_peer: Any, fake_broker: Any) -> None:
     async def test(broker: Any) -> None:
         for number in range(5):
             broker.put("T", 0, b"%d" % number)
@@ -86,7 +86,7 @@ def test_a_commit_behind_a_seek_stores_the_position_that_was_moved_to(fake_peer:
     run(fake_peer, fake_broker, test)
 
 
-def test_two_loops_share_the_messages(fake_peer: Any, fake_broker: Any) -> None:
+def test_two_loops_over_one_consumer_share_its_messages(fake_peer: Any, fake_broker: Any) -> None:
     async def test(broker: Any) -> None:
         for number in range(40):
             broker.put("T", number % 2, b"%d" % number)
@@ -108,7 +108,7 @@ def test_two_loops_share_the_messages(fake_peer: Any, fake_broker: Any) -> None:
     run(fake_peer, fake_broker, test)
 
 
-def test_messages_go_on_after_a_subscription_was_changed_at_once(fake_peer: Any, fake_broker: Any) -> None:
+def test_messages_arrive_after_quick_changes_of_a_subscription(fake_peer: Any, fake_broker: Any) -> None:
     async def test(broker: Any) -> None:
         heard: list[bytes] = []
 
@@ -128,9 +128,7 @@ def test_messages_go_on_after_a_subscription_was_changed_at_once(fake_peer: Any,
 
 
 @pytest.mark.parametrize("way", ["gone", pytest.param("silent", marks=pytest.mark.slow)])
-def test_a_consumer_closes_within_seconds_though_its_servers_are_away(
-    fake_peer: Any, fake_broker: Any, way: str
-) -> None:
+def test_a_consumer_closes_within_seconds_without_its_servers(fake_peer: Any, fake_broker: Any, way: str) -> None:
     async def test(broker: Any) -> None:
         heard = asyncio.Event()
 
@@ -152,7 +150,7 @@ def test_a_consumer_closes_within_seconds_though_its_servers_are_away(
     run(fake_peer, fake_broker, test)
 
 
-def test_a_queue_that_is_lost_is_left_at_what_was_consumed(fake_peer: Any, fake_broker: Any) -> None:
+def test_the_offset_of_a_lost_queue_is_committed_for_its_next_member(fake_peer: Any, fake_broker: Any) -> None:
     """The member that gets it begins there, also if the loss comes between two messages."""
 
     async def test(broker: Any) -> None:

@@ -42,7 +42,7 @@ WRONG: list[Any] = ["", "First", "earliest", "2026-13-01", "-1", -1, None, True,
 
 
 @pytest.mark.parametrize(("value", "begin"), SPELLINGS, ids=[str(value) for value, _ in SPELLINGS])
-def test_every_spelling_means_a_place(value: Any, begin: tuple[str, int]) -> None:
+def test_every_spelling_of_consume_from_is_accepted(value: Any, begin: tuple[str, int]) -> None:
     assert begin_of(value) == begin
     settings = ConsumerSettings(consume_from=value)
     assert (settings.consume_from, settings.consume_from_timestamp_ms) == begin
@@ -50,30 +50,30 @@ def test_every_spelling_means_a_place(value: Any, begin: tuple[str, int]) -> Non
 
 
 @pytest.mark.parametrize("value", WRONG, ids=[repr(value)[:20] for value in WRONG])
-def test_what_is_no_place_is_refused(value: Any) -> None:
+def test_an_invalid_consume_from_is_refused(value: Any) -> None:
     for make in (begin_of, lambda value: ConsumerSettings(consume_from=value)):
         with pytest.raises(InvalidArgumentError, match="must be first, last, a time such as 2026-01-31T12:00"):
             make(value)
 
 
-def test_rocketmq_s_two_settings_for_a_time_stay() -> None:
+def test_rocketmqs_two_settings_for_a_start_time_are_accepted() -> None:
     settings = ConsumerSettings(consume_from=FROM_TIMESTAMP, consume_from_timestamp_ms=NOON_MS)
     assert (settings.consume_from, settings.consume_from_timestamp_ms) == (FROM_TIMESTAMP, NOON_MS)
 
 
 @pytest.mark.parametrize(("value", "begin"), [(value, begin) for value, begin in SPELLINGS if isinstance(value, str)])
-def test_the_command_line_takes_the_same(value: str, begin: tuple[str, int]) -> None:
+def test_the_from_option_accepts_every_spelling(value: str, begin: tuple[str, int]) -> None:
     assert where(value, "--from") == begin
 
 
 @pytest.mark.parametrize("value", [value for value in WRONG if isinstance(value, str)] + [FROM_TIMESTAMP])
-def test_the_command_line_refuses_the_same(value: str) -> None:
+def test_the_from_option_refuses_invalid_values(value: str) -> None:
     with CliRunner().isolation(), pytest.raises(CommandError, match=r"--from must be a time .*; or first, or last"):
         where(value, "--from")
 
 
 @pytest.mark.parametrize(("place", "count"), [("first", 3), ("last", 0), (1_700_000_000_001, 2)])
-def test_consumers_begin_there(place: Any, count: int) -> None:
+def test_consumers_begin_at_the_configured_position(place: Any, count: int) -> None:
     """Both kinds; the fake broker finds the second message at every time."""
     cluster = FakeCluster(Choices(3), brokers=1, queue_nums=1)
     queue = MessageQueue("broker-0", 0, "T")

@@ -28,7 +28,9 @@ def of_lists(broker: Any, listener: Any, settings: ConsumerSettings = FAST) -> C
 
 @pytest.mark.parametrize("in_thread", [False, True])
 @pytest.mark.parametrize("orderly", [False, True])
-def test_a_list_has_what_came_up_to_its_size(fake_peer: Any, fake_broker: Any, in_thread: bool, orderly: bool) -> None:
+def test_a_batch_listener_gets_available_messages_up_to_its_batch_size(
+    fake_peer: Any, fake_broker: Any, in_thread: bool, orderly: bool
+) -> None:
     """In the order of the queue, and without waiting for more."""
 
     async def test(broker: Any) -> None:
@@ -56,7 +58,7 @@ def test_a_list_has_what_came_up_to_its_size(fake_peer: Any, fake_broker: Any, i
     ("outcome", "sent_back"),
     [(None, []), (Result.SUCCESS, []), (4, []), (1, [1, 2, 3]), (0, [0, 1, 2, 3]), (Result.LATER, [0, 1, 2, 3])],
 )
-def test_what_a_list_listener_has_not_consumed_is_sent_back(
+def test_messages_that_a_batch_listener_did_not_consume_are_sent_back(
     fake_peer: Any, fake_broker: Any, outcome: Any, sent_back: list[int]
 ) -> None:
     """As with RocketMQ's ackIndex: the first ones count, the others come again."""
@@ -78,7 +80,7 @@ def test_what_a_list_listener_has_not_consumed_is_sent_back(
 
 
 @pytest.mark.parametrize("outcome", [5, -1, True, "SUCCESS", [1]])
-def test_an_outcome_that_means_nothing_is_a_failure(
+def test_an_invalid_return_value_of_a_listener_is_a_failure(
     fake_peer: Any, fake_broker: Any, outcome: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Taken for a success, messages would be lost of which nobody knows whether they were consumed."""
@@ -99,7 +101,7 @@ def test_an_outcome_that_means_nothing_is_a_failure(
     assert "returns a ConsumeResult, None or how many it has consumed, not" in caplog.text
 
 
-def test_a_list_in_order_is_tried_again_from_where_it_failed(fake_peer: Any, fake_broker: Any) -> None:
+def test_an_orderly_batch_is_retried_from_its_first_failed_message(fake_peer: Any, fake_broker: Any) -> None:
     """Nothing of the queue goes ahead of a message that is not consumed."""
 
     async def test(broker: Any) -> None:
@@ -119,7 +121,7 @@ def test_a_list_in_order_is_tried_again_from_where_it_failed(fake_peer: Any, fak
     run(fake_peer, fake_broker, test)
 
 
-def test_lists_in_order_bury_what_was_tried_often_enough(fake_peer: Any, fake_broker: Any) -> None:
+def test_an_orderly_batch_sends_exhausted_messages_to_the_dead_letters(fake_peer: Any, fake_broker: Any) -> None:
     """One that cannot be made a dead letter is tried again, and the others of its list are not lost over it."""
 
     async def test(broker: Any) -> None:
@@ -141,7 +143,7 @@ def test_lists_in_order_bury_what_was_tried_often_enough(fake_peer: Any, fake_br
     run(fake_peer, fake_broker, test)
 
 
-def test_a_listener_that_never_waits_leaves_the_loop_its_turns(fake_peer: Any, fake_broker: Any) -> None:
+def test_a_listener_that_never_awaits_does_not_starve_the_loop(fake_peer: Any, fake_broker: Any) -> None:
     """Heartbeats and pulls share its loop; a backlog of a thousand messages must not keep them for seconds."""
 
     async def test(broker: Any) -> None:
@@ -177,7 +179,7 @@ def test_a_listener_that_never_waits_leaves_the_loop_its_turns(fake_peer: Any, f
     run(fake_peer, fake_broker, test)
 
 
-def test_a_slow_listener_holds_no_more_than_is_allowed(fake_peer: Any, fake_broker: Any) -> None:
+def test_pulling_pauses_at_the_cache_limit_of_a_slow_listener(fake_peer: Any, fake_broker: Any) -> None:
     """Pulling pauses at the limit, goes on when there is room, and what is held is never more than a pull above it."""
 
     async def test(broker: Any) -> None:
@@ -241,14 +243,14 @@ def test_every_message_is_consumed_or_sent_back_exactly_once(
     run(fake_peer, fake_broker, test)
 
 
-def test_two_kinds_of_listener_are_one_too_many() -> None:
+def test_a_consumer_with_two_listeners_is_refused() -> None:
     """Which of them would get a message?"""
     with pytest.raises(ValueError, match="a listener or a batch_listener, not both"):
         Consumer("g", "127.0.0.1:1", lambda _: None, batch_listener=lambda _: None)
 
 
 @pytest.mark.parametrize("in_thread", [False, True])
-def test_a_listener_that_hangs_does_not_hold_up_its_queue(fake_peer: Any, fake_broker: Any, in_thread: bool) -> None:
+def test_a_hanging_listener_does_not_block_its_queue(fake_peer: Any, fake_broker: Any, in_thread: bool) -> None:
     """Its message is sent back once, and what the listener says of it later changes nothing."""
 
     async def test(broker: Any) -> None:
@@ -284,7 +286,7 @@ def test_a_listener_that_hangs_does_not_hold_up_its_queue(fake_peer: Any, fake_b
     run(fake_peer, fake_broker, test)
 
 
-def test_a_suspended_consumer_keeps_its_place(fake_peer: Any, fake_broker: Any) -> None:
+def test_a_suspended_consumer_keeps_its_queues_and_continues_after_resume(fake_peer: Any, fake_broker: Any) -> None:
     """It is a member still, with heartbeats and queues, and goes on where it was."""
 
     async def test(broker: Any) -> None:
@@ -309,7 +311,7 @@ def test_a_suspended_consumer_keeps_its_place(fake_peer: Any, fake_broker: Any) 
     run(fake_peer, fake_broker, test)
 
 
-def test_a_listener_that_closes_its_consumer_is_told(
+def test_closing_a_consumer_in_its_listener_is_an_error(
     fake_peer: Any, fake_broker: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It would wait for itself for ever."""
@@ -330,7 +332,7 @@ def test_a_listener_that_closes_its_consumer_is_told(
 
 @pytest.mark.parametrize("in_thread", [False, True])
 @pytest.mark.parametrize("close_timeout_s", [0.0, 10.0])
-def test_a_close_waits_for_what_listeners_have_where_it_is_to(
+def test_a_close_waits_for_running_listeners_if_configured(
     fake_peer: Any, fake_broker: Any, close_timeout_s: float, in_thread: bool
 ) -> None:
     """A program that ends in good order bills nobody twice; what no listener has begun comes to another member."""
@@ -366,7 +368,7 @@ def test_a_close_waits_for_what_listeners_have_where_it_is_to(
     run(fake_peer, fake_broker, test)
 
 
-def test_a_listener_that_hangs_holds_up_a_close_for_so_long_only(
+def test_a_hanging_listener_delays_a_close_by_at_most_close_timeout_s(
     fake_peer: Any, fake_broker: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Supervisors kill what does not end."""
@@ -386,7 +388,7 @@ def test_a_listener_that_hangs_holds_up_a_close_for_so_long_only(
 
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.integers(0, 12), max_size=12))
-def test_cancelled_iterations_lose_nothing(fake_peer: Any, fake_broker: Any, turns: list[int]) -> None:
+def test_canceled_iterations_lose_no_message(fake_peer: Any, fake_broker: Any, turns: list[int]) -> None:
     """A web request that ends in the middle of a loop: the next loop begins with the message that was not finished."""
 
     async def test(broker: Any) -> None:

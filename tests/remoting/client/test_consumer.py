@@ -76,7 +76,7 @@ def member(broker: Any, listener: Any, settings: ConsumerSettings = FAST, **opti
     return Consumer("g", broker.peer.address, listener, settings=settings, **options)
 
 
-def test_messages_come_and_offsets_are_committed(fake_peer: Any, fake_broker: Any) -> None:
+def test_a_consumer_gets_messages_and_commits_their_offsets(fake_peer: Any, fake_broker: Any) -> None:
     async def test(broker: Any) -> None:
         for number in range(5):
             broker.put("T", number % 2, b"%d" % number, "TAGS\x01A\x02KEYS\x01k1 k2\x02UNIQ_KEY\x01id")
@@ -100,7 +100,7 @@ def test_messages_come_and_offsets_are_committed(fake_peer: Any, fake_broker: An
     run(fake_peer, fake_broker, test)
 
 
-def test_a_stored_offset_is_gone_on_from(fake_peer: Any, fake_broker: Any) -> None:
+def test_a_consumer_continues_at_the_stored_offset(fake_peer: Any, fake_broker: Any) -> None:
     async def test(broker: Any) -> None:
         for number in range(4):
             broker.put("T", 0, b"%d" % number)
@@ -114,7 +114,9 @@ def test_a_stored_offset_is_gone_on_from(fake_peer: Any, fake_broker: Any) -> No
 
 
 @pytest.mark.parametrize(("consume_from", "first"), [(None, b"new"), (FROM_FIRST, b"0"), (FROM_TIMESTAMP, b"1")])
-def test_a_new_group_begins_where_it_wants(fake_peer: Any, fake_broker: Any, consume_from: Any, first: bytes) -> None:
+def test_a_new_group_begins_at_its_consume_from_position(
+    fake_peer: Any, fake_broker: Any, consume_from: Any, first: bytes
+) -> None:
     async def test(broker: Any) -> None:
         broker.queue_nums = 1
         for number in range(2):
@@ -143,7 +145,7 @@ def test_an_illegal_offset_is_corrected(fake_peer: Any, fake_broker: Any) -> Non
     run(fake_peer, fake_broker, test)
 
 
-def test_tags_are_compared_again_here(fake_peer: Any, fake_broker: Any) -> None:
+def test_tags_are_compared_in_the_client_because_hashes_collide(fake_peer: Any, fake_broker: Any) -> None:
     """A broker compares hashes, and "Aa" has the hash of "BB". What is passed over counts as consumed."""
 
     async def test(broker: Any) -> None:
@@ -158,7 +160,7 @@ def test_tags_are_compared_again_here(fake_peer: Any, fake_broker: Any) -> None:
     run(fake_peer, fake_broker, test)
 
 
-def test_members_share_the_queues_and_a_notice_makes_them_share_anew(fake_peer: Any, fake_broker: Any) -> None:
+def test_members_share_queues_and_rebalance_after_a_notification(fake_peer: Any, fake_broker: Any) -> None:
     async def test(broker: Any) -> None:
         settings = attrs.evolve(FAST, rebalance_interval_s=60.0)
         first, second = Listener(), Listener()
@@ -178,7 +180,7 @@ def test_members_share_the_queues_and_a_notice_makes_them_share_anew(fake_peer: 
     run(fake_peer, fake_broker, test)
 
 
-def test_a_member_that_the_broker_names_twice_has_every_queue(fake_peer: Any, fake_broker: Any) -> None:
+def test_a_member_listed_twice_by_the_broker_gets_every_queue(fake_peer: Any, fake_broker: Any) -> None:
     """As Java's brokers do for two minutes when it lost its connection, and the broker does not know."""
 
     async def test(broker: Any) -> None:
@@ -209,7 +211,7 @@ def test_failed_messages_are_sent_back(fake_peer: Any, fake_broker: Any) -> None
     run(fake_peer, fake_broker, test)
 
 
-def test_what_cannot_be_sent_back_is_tried_again_here(fake_peer: Any, fake_broker: Any) -> None:
+def test_a_message_that_cannot_be_sent_back_is_retried_in_the_client(fake_peer: Any, fake_broker: Any) -> None:
     async def test(broker: Any) -> None:
         broker.put("T", 0, b"x")
         broker.peer.answers[36] = lambda asked: response(asked, 1, "no")
@@ -222,7 +224,7 @@ def test_what_cannot_be_sent_back_is_tried_again_here(fake_peer: Any, fake_broke
     run(fake_peer, fake_broker, test)
 
 
-def test_messages_that_come_again_have_their_first_topic(fake_peer: Any, fake_broker: Any) -> None:
+def test_a_retried_message_has_its_original_topic(fake_peer: Any, fake_broker: Any) -> None:
     async def test(broker: Any) -> None:
         broker.topics.add("%RETRY%g")
         broker.put("%RETRY%g", 0, b"again", "RETRY_TOPIC\x01T", reconsume_times=1)
@@ -234,7 +236,7 @@ def test_messages_that_come_again_have_their_first_topic(fake_peer: Any, fake_br
     run(fake_peer, fake_broker, test)
 
 
-def test_orderly_messages_wait_for_the_one_before(fake_peer: Any, fake_broker: Any) -> None:
+def test_an_orderly_message_is_delivered_after_its_predecessor_is_consumed(fake_peer: Any, fake_broker: Any) -> None:
     async def test(broker: Any) -> None:
         broker.queue_nums = 1
         for number in range(3):
@@ -252,7 +254,7 @@ def test_orderly_messages_wait_for_the_one_before(fake_peer: Any, fake_broker: A
     run(fake_peer, fake_broker, test)
 
 
-def test_an_orderly_message_becomes_a_dead_letter_at_last(fake_peer: Any, fake_broker: Any) -> None:
+def test_an_orderly_message_becomes_a_dead_letter_after_its_last_retry(fake_peer: Any, fake_broker: Any) -> None:
     async def test(broker: Any) -> None:
         broker.queue_nums = 1
         broker.put("T", 0, b"bad")
@@ -268,7 +270,7 @@ def test_an_orderly_message_becomes_a_dead_letter_at_last(fake_peer: Any, fake_b
     run(fake_peer, fake_broker, test)
 
 
-def test_a_queue_locked_by_another_is_left_alone_until_it_is_free(fake_peer: Any, fake_broker: Any) -> None:
+def test_a_queue_locked_by_another_member_is_not_consumed(fake_peer: Any, fake_broker: Any) -> None:
     async def test(broker: Any) -> None:
         broker.queue_nums = 1
         broker.locks[Q0] = "another"
@@ -287,7 +289,7 @@ def test_a_queue_locked_by_another_is_left_alone_until_it_is_free(fake_peer: Any
     run(fake_peer, fake_broker, test)
 
 
-def test_broadcasting_members_get_everything_and_keep_offsets_in_a_file(
+def test_broadcasting_members_get_all_messages_and_store_offsets_in_a_file(
     fake_peer: Any, fake_broker: Any, tmp_path: Path
 ) -> None:
     async def test(broker: Any) -> None:
@@ -319,7 +321,7 @@ def test_a_damaged_offset_file_is_reported(tmp_path: Path) -> None:
         asyncio.run(FileOffsetStore(path).load(Q0))
 
 
-def test_iterating_consumes_what_the_loop_has_finished_with(fake_peer: Any, fake_broker: Any) -> None:
+def test_an_iteration_consumes_a_message_when_the_next_is_requested(fake_peer: Any, fake_broker: Any) -> None:
     """The message that a loop is broken at comes again."""
 
     async def test(broker: Any) -> None:
@@ -342,7 +344,9 @@ def test_iterating_consumes_what_the_loop_has_finished_with(fake_peer: Any, fake
 
 
 @pytest.mark.parametrize("orderly", [False, True])
-def test_a_loop_that_was_left_goes_on_at_its_message(fake_peer: Any, fake_broker: Any, orderly: bool) -> None:
+def test_a_new_loop_begins_with_the_unfinished_message_of_the_last_loop(
+    fake_peer: Any, fake_broker: Any, orderly: bool
+) -> None:
     """And closing ends it, here and in another task, whatever was not consumed."""
 
     async def test(broker: Any) -> None:
@@ -378,7 +382,7 @@ def test_a_loop_that_was_left_goes_on_at_its_message(fake_peer: Any, fake_broker
     run(fake_peer, fake_broker, test)
 
 
-def test_a_program_that_ends_gives_no_message_back(
+def test_pulled_messages_are_not_sent_back_when_the_interpreter_exits(
     fake_peer: Any, fake_broker: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The interpreter begins no thread any more: that is no failure of the messages that are still pulled."""
@@ -416,7 +420,7 @@ def test_a_plain_function_as_listener_runs_in_a_thread(fake_peer: Any, fake_brok
     run(fake_peer, fake_broker, test)
 
 
-def test_reset_offsets_are_obeyed(fake_peer: Any, fake_broker: Any) -> None:
+def test_a_consumer_follows_an_offset_reset_from_the_broker(fake_peer: Any, fake_broker: Any) -> None:
     async def test(broker: Any) -> None:
         for number in range(3):
             broker.put("T", 0, b"%d" % number)
@@ -432,7 +436,7 @@ def test_reset_offsets_are_obeyed(fake_peer: Any, fake_broker: Any) -> None:
     run(fake_peer, fake_broker, test)
 
 
-def test_questions_about_a_consumer_are_answered(fake_peer: Any, fake_broker: Any) -> None:
+def test_a_consumer_answers_requests_about_its_state(fake_peer: Any, fake_broker: Any) -> None:
     async def test(broker: Any) -> None:
         broker.put("T", 0, b"x")
         listener = Listener()
@@ -474,7 +478,7 @@ def test_a_filter_that_the_broker_refuses_is_refused_at_once(fake_peer: Any, fak
     run(fake_peer, fake_broker, test)
 
 
-def test_a_topic_that_is_unsubscribed_is_left_at_its_offset(fake_peer: Any, fake_broker: Any) -> None:
+def test_unsubscribing_commits_offsets_and_gives_up_the_queues(fake_peer: Any, fake_broker: Any) -> None:
     """What was consumed of it is stored, its queues are given up, and other topics go on."""
 
     async def test(broker: Any) -> None:
@@ -494,7 +498,7 @@ def test_a_topic_that_is_unsubscribed_is_left_at_its_offset(fake_peer: Any, fake
     run(fake_peer, fake_broker, test)
 
 
-def test_pulling_by_hand(fake_peer: Any, fake_broker: Any) -> None:
+def test_a_pull_consumer_pulls_and_commits_explicitly(fake_peer: Any, fake_broker: Any) -> None:
     async def test(broker: Any) -> None:
         for number in range(3):
             broker.put("T", 0, b"%d" % number, f"TAGS\x01{'AB'[number % 2]}")

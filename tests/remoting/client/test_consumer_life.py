@@ -48,7 +48,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 @pytest.mark.parametrize("orderly", [True, False])
 @pytest.mark.parametrize("has_message", [True, False])
-def test_a_suspended_consumer_closes_and_leaves_its_queues_to_others(orderly: bool, has_message: bool) -> None:
+def test_closing_a_suspended_consumer_releases_its_queues(orderly: bool, has_message: bool) -> None:
     async def test(cluster: FakeCluster) -> None:
         got: list[bytes] = []
         consumer = member(cluster, lambda message: got.append(message.body), orderly=orderly)
@@ -69,7 +69,7 @@ def test_a_suspended_consumer_closes_and_leaves_its_queues_to_others(orderly: bo
 
 @pytest.mark.parametrize("orderly", [True, False])
 @pytest.mark.parametrize("swallows", [1, 1_000])
-def test_a_listener_that_swallows_its_cancellation_does_not_hold_up_a_close(
+def test_a_listener_that_ignores_its_cancellation_does_not_block_a_close(
     orderly: bool, swallows: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     """One that goes on all the same is named in the log."""
@@ -108,7 +108,7 @@ def test_a_listener_that_swallows_its_cancellation_does_not_hold_up_a_close(
     run(test)
 
 
-def test_an_orderly_listener_that_never_returns_is_abandoned_with_a_word(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_hanging_orderly_listener_is_abandoned_with_a_log_line(caplog: pytest.LogCaptureFixture) -> None:
     """Its queue is not unlocked: who has it next would consume the message while this listener still may."""
 
     async def test(cluster: FakeCluster) -> None:
@@ -128,7 +128,7 @@ def test_an_orderly_listener_that_never_returns_is_abandoned_with_a_word(caplog:
     run(test)
 
 
-def test_a_concurrent_listener_that_never_returns_is_abandoned_with_a_word(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_hanging_concurrent_listener_is_abandoned_with_a_log_line(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "flintmq.client")
 
     async def test(cluster: FakeCluster) -> None:
@@ -142,7 +142,7 @@ def test_a_concurrent_listener_that_never_returns_is_abandoned_with_a_word(caplo
     run(test)
 
 
-def test_the_lock_of_a_lost_queue_lives_as_long_as_its_message() -> None:
+def test_the_lock_of_a_lost_queue_is_renewed_until_its_message_is_consumed() -> None:
     """The broker forgets a lock after 60 s, and would give the queue to another member in the midst of a message."""
 
     async def test(cluster: FakeCluster) -> None:
@@ -174,7 +174,7 @@ def test_the_lock_of_a_lost_queue_lives_as_long_as_its_message() -> None:
 
 
 @pytest.mark.parametrize("orderly", [True, False])
-def test_a_listener_may_call_its_consumer(orderly: bool) -> None:
+def test_a_listener_can_call_every_method_of_its_consumer_but_close(orderly: bool) -> None:
     """Everything but close, which tells it where else to."""
 
     async def test(cluster: FakeCluster) -> None:
@@ -212,9 +212,7 @@ def test_a_listener_may_call_its_consumer(orderly: bool) -> None:
 
 
 @pytest.mark.parametrize("orderly", [True, False])
-def test_a_listener_that_cancels_its_own_task_gets_its_message_again(
-    orderly: bool, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_message_is_retried_if_its_listener_cancels_its_task(orderly: bool, caplog: pytest.LogCaptureFixture) -> None:
     """The worker that dies of it is replaced, and so is the task of a queue."""
 
     async def test(cluster: FakeCluster) -> None:
@@ -239,7 +237,7 @@ def test_a_listener_that_cancels_its_own_task_gets_its_message_again(
     assert ("another one takes its place" in caplog.text) is not orderly
 
 
-def test_two_closes_at_once_both_return_when_all_is_closed() -> None:
+def test_two_concurrent_closes_return_after_everything_is_closed() -> None:
     async def test(cluster: FakeCluster) -> None:
         begun = asyncio.Event()
 
@@ -259,7 +257,7 @@ def test_two_closes_at_once_both_return_when_all_is_closed() -> None:
     run(test)
 
 
-def test_a_close_that_was_cancelled_is_finished_by_the_next_one() -> None:
+def test_a_second_close_finishes_a_canceled_close() -> None:
     """Else the member keeps its queues, and on a shared client it pulls them for good."""
 
     async def test(cluster: FakeCluster) -> None:
@@ -286,7 +284,7 @@ def test_a_close_that_was_cancelled_is_finished_by_the_next_one() -> None:
     run(test)
 
 
-def test_a_function_that_closes_all_consumers_gets_an_error_and_nothing_is_closed() -> None:
+def test_closing_all_consumers_in_a_handler_is_an_error_and_closes_none() -> None:
     async def test(cluster: FakeCluster) -> None:
         consumers = Consumers(cluster.address, clock=cluster.clock)
         from_first = ConsumerSettings(consume_from=FROM_FIRST)
@@ -314,7 +312,7 @@ def test_a_function_that_closes_all_consumers_gets_an_error_and_nothing_is_close
     run(test)
 
 
-def test_a_check_may_close_its_producer() -> None:
+def test_a_transaction_check_can_close_its_producer() -> None:
     """It runs in a task of the connections that are closed."""
 
     async def test(cluster: FakeCluster) -> None:
@@ -336,7 +334,7 @@ def test_a_check_may_close_its_producer() -> None:
     run(test)
 
 
-def test_results_that_mean_nothing_are_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_invalid_results_of_transaction_callbacks_are_reported(caplog: pytest.LogCaptureFixture) -> None:
     """A local part or a check that forgets its return leaves the transaction undecided, and says so."""
 
     async def test(cluster: FakeCluster) -> None:
@@ -353,7 +351,7 @@ def test_results_that_mean_nothing_are_told(caplog: pytest.LogCaptureFixture) ->
     run(test)
 
 
-def test_a_hook_whose_methods_are_coroutine_functions_is_refused() -> None:
+def test_a_hook_with_coroutine_methods_is_refused() -> None:
     """Nobody would await it: requests would leave without a signature."""
 
     class Hook:
@@ -365,7 +363,7 @@ def test_a_hook_whose_methods_are_coroutine_functions_is_refused() -> None:
         Consumer("g", "127.0.0.1:9876", hooks=[Hook()])  # type: ignore[list-item]
 
 
-def test_a_loop_over_a_consumer_that_was_never_started_says_so() -> None:
+def test_iterating_over_an_unstarted_consumer_is_an_error() -> None:
     """It would wait for good, without a word."""
 
     async def test(cluster: FakeCluster) -> None:

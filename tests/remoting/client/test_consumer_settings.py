@@ -39,7 +39,7 @@ from flintmq.remoting.client.message import Message
         ("allocate", "averagely", "allocate_averagely"),
     ],
 )
-def test_a_setting_that_does_not_fit(name: str, value: Any, fits: str) -> None:
+def test_an_invalid_setting_is_refused_with_its_value(name: str, value: Any, fits: str) -> None:
     with pytest.raises(InvalidArgumentError) as failure:
         ConsumerSettings(**{name: value})
     assert str(failure.value).startswith(f"{name} is {value!r}, and must be ")
@@ -48,7 +48,7 @@ def test_a_setting_that_does_not_fit(name: str, value: Any, fits: str) -> None:
     assert isinstance(failure.value, FlintError)
 
 
-def test_a_folder_may_be_a_text() -> None:
+def test_an_offset_folder_can_be_a_string() -> None:
     assert ConsumerSettings(offset_folder="/x").offset_folder == Path("/x")  # type: ignore[arg-type]
 
 
@@ -74,14 +74,14 @@ def test_a_folder_may_be_a_text() -> None:
         ({"flag": 2**31}, "flag is 2147483648, and must be a number of 32 bits"),
     ],
 )
-def test_a_message_that_no_broker_would_take(arguments: dict[str, Any], says: str) -> None:
+def test_a_message_that_no_broker_accepts_is_refused_when_created(arguments: dict[str, Any], says: str) -> None:
     with pytest.raises(InvalidArgumentError) as failure:
         Message(**{"topic": "T", "body": b"x", **arguments})
     assert says in str(failure.value)
     assert len(str(failure.value)) < 400
 
 
-def test_a_body_that_could_be_changed_is_copied() -> None:
+def test_a_mutable_body_is_copied() -> None:
     body = bytearray(b"abc")
     message = Message("T", body)  # type: ignore[arg-type]
     body[0] = 0
@@ -89,7 +89,7 @@ def test_a_body_that_could_be_changed_is_copied() -> None:
     assert type(Message("T", memoryview(b"abc")).body) is bytes  # type: ignore[arg-type]
 
 
-def test_a_user_without_a_name_and_a_home_may_consume(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_without_name_and_home_folder_can_consume(monkeypatch: pytest.MonkeyPatch) -> None:
     """Containers run under ids that no file names; only broadcasting needs a folder."""
 
     def unknown(uid: int) -> Any:
@@ -108,7 +108,9 @@ def test_a_user_without_a_name_and_a_home_may_consume(monkeypatch: pytest.Monkey
     asyncio.run(run())
 
 
-def test_offsets_of_broadcasting_lie_at_home_by_default(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_broadcasting_offsets_are_stored_in_the_home_folder_by_default(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
 
     async def run() -> None:

@@ -30,7 +30,7 @@ def run(fake_peer: Any, fake_broker: Any, test: Callable[[Any, Consumers], Await
     asyncio.run(with_broker())
 
 
-def test_each_function_gets_its_topics_messages(fake_peer: Any, fake_broker: Any) -> None:
+def test_each_handler_gets_the_messages_of_its_topic(fake_peer: Any, fake_broker: Any) -> None:
     """Groups of one topic and of two, of single messages and of lists, of coroutine functions and of plain ones."""
 
     async def test(broker: Any, consumers: Consumers) -> None:
@@ -65,7 +65,7 @@ def test_each_function_gets_its_topics_messages(fake_peer: Any, fake_broker: Any
     run(fake_peer, fake_broker, test)
 
 
-def test_run_goes_on_until_it_is_ended(fake_peer: Any, fake_broker: Any) -> None:
+def test_run_returns_after_a_cancellation_or_a_close(fake_peer: Any, fake_broker: Any) -> None:
     """By a cancellation, as at the end of ``asyncio.run``, or by ``close``; either way the group is left."""
 
     async def test(broker: Any, consumers: Consumers) -> None:
@@ -93,7 +93,7 @@ def test_run_goes_on_until_it_is_ended(fake_peer: Any, fake_broker: Any) -> None
     run(fake_peer, fake_broker, test)
 
 
-def test_a_start_that_fails_leaves_no_group_behind(fake_peer: Any, fake_broker: Any) -> None:
+def test_a_failed_start_leaves_no_consumer_running(fake_peer: Any, fake_broker: Any) -> None:
     """A broker that refuses one filter must not leave the other group half consuming."""
 
     async def test(broker: Any, consumers: Consumers) -> None:
@@ -108,7 +108,7 @@ def test_a_start_that_fails_leaves_no_group_behind(fake_peer: Any, fake_broker: 
     run(fake_peer, fake_broker, test)
 
 
-def test_mistakes_are_told_where_they_are_made(fake_peer: Any, fake_broker: Any) -> None:
+def test_an_invalid_handler_is_refused_by_the_decorator(fake_peer: Any, fake_broker: Any) -> None:
     """At the decorator, with the group's name."""
 
     async def asynchronous(_message: MessageExt) -> None:

@@ -104,7 +104,7 @@ async def failing(address: str) -> None:
         (started_consumers, "Consumers"),
     ],
 )
-def test_a_client_that_is_dropped_is_named_and_closed(
+def test_an_unclosed_client_warns_and_is_closed_when_collected(
     fake_peer: Any, fake_broker: Any, use: Any, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Else it keeps two connections and two tasks for the life of the process."""
@@ -133,7 +133,7 @@ def test_a_client_that_is_dropped_is_named_and_closed(
 @pytest.mark.parametrize(
     "kind", ["producer", "lingering", "transactions", "consumer", "orderly", "pulls", "admin", "consumers"]
 )
-def test_a_closed_client_is_started_again(kind: str) -> None:
+def test_a_closed_client_can_be_started_again(kind: str) -> None:
     """Else it would say that it is started, and hold nothing."""
     cluster = FakeCluster(Choices(3), brokers=1)
     got: list[bytes] = []
@@ -229,7 +229,7 @@ def test_a_client_that_shares_a_closed_one_does_not_start(fake_peer: Any, fake_b
     asyncio.run(run())
 
 
-def test_a_broker_that_takes_no_heartbeat_is_named_once_and_then_with_growing_pauses(
+def test_failed_heartbeats_to_a_broker_are_logged_with_growing_pauses(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     cluster = FakeCluster(Choices(3), brokers=2)
@@ -259,7 +259,7 @@ def test_a_broker_that_takes_no_heartbeat_is_named_once_and_then_with_growing_pa
     cluster.loop.run(run())
 
 
-def test_a_client_that_was_closed_or_never_used_is_not_named(fake_peer: Any, fake_broker: Any) -> None:
+def test_a_closed_or_unused_client_does_not_warn_when_collected(fake_peer: Any, fake_broker: Any) -> None:
     async def run() -> None:
         async with fake_peer() as peer:
             fake_broker(peer)
@@ -308,14 +308,14 @@ with Producer("p", sys.argv[1]) as producer, PullConsumer("g", sys.argv[1]) as p
 """
 
 
-def test_a_process_does_not_wait_long_for_a_listener_that_hangs(fake_peer: Any, fake_broker: Any) -> None:
+def test_a_process_exits_soon_although_a_listener_hangs(fake_peer: Any, fake_broker: Any) -> None:
     """The message comes again: it is not committed. The log says so."""
     done = asyncio.run(program(fake_peer, fake_broker, BUSY))
     assert done == (0, "closed\n", done[2])
     assert "functions of clients have not returned: g-listener_0" in done[2]
 
 
-def test_a_forked_child_ends_as_it_says_inside_a_with_statement(fake_peer: Any, fake_broker: Any) -> None:
+def test_a_forked_child_exits_with_its_code_inside_a_with_statement(fake_peer: Any, fake_broker: Any) -> None:
     assert asyncio.run(program(fake_peer, fake_broker, FORKED)) == (0, "child 7 2\n", "")
 
 

@@ -31,7 +31,7 @@ from flintmq.tests.support.costs import turns
 from flintmq.tests.support.records import RecordFields, encode_all
 
 
-def test_what_was_compressed_comes_back() -> None:
+def test_a_compressed_body_is_decompressed_by_its_flags() -> None:
     """With the flags that say so, and without them as it is."""
     for body in (b"", b"hello", b"x" * 100_000):
         packed, flags = compress(body)
@@ -40,7 +40,7 @@ def test_what_was_compressed_comes_back() -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 5, 20])
-def test_a_damaged_stream_is_refused(cut: int) -> None:
+def test_a_damaged_zlib_stream_is_refused(cut: int) -> None:
     """A part of a body must not pass for the whole."""
     packed, flags = compress(bytes(range(256)) * 10)
     with pytest.raises(CompressionError, match=r"cut off|no zlib"):
@@ -49,7 +49,7 @@ def test_a_damaged_stream_is_refused(cut: int) -> None:
         decompress(packed, flags | 0x700)
 
 
-def test_a_bomb_is_refused_before_it_goes_off(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_decompression_bomb_is_refused_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """64 MiB of zeros fit into 64 KB; what is beyond the limit is not made."""
     monkeypatch.setattr(compression, "DECOMPRESSED_MAX_BYTES", 1_000_000)
     with pytest.raises(CompressionError, match="longer than 1000000"):
@@ -57,7 +57,9 @@ def test_a_bomb_is_refused_before_it_goes_off(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize(("package", "flags"), [("lz4.frame", 0x101), ("zstandard", 0x201)])
-def test_a_package_that_is_missing_is_named(package: str, flags: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_compression_package_is_named_with_its_extra(
+    package: str, flags: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With the extra that brings it: the message itself cannot say what it needs."""
 
     def missing(name: str) -> Any:
@@ -75,7 +77,7 @@ def packed_with(package: str, body: bytes) -> bytes:
 
 
 @pytest.mark.parametrize(("package", "flags"), [("lz4.frame", 0x101), ("zstandard", 0x201)])
-def test_other_methods(package: str, flags: int) -> None:
+def test_lz4_and_zstd_bodies_are_decompressed_and_damage_refused(package: str, flags: int) -> None:
     """Round trip, and damage: a part of a body must not pass for the whole."""
     body = b"hello " * 100_000 + bytes(range(256)) * 1_000
     packed = packed_with(package, body)
@@ -90,7 +92,9 @@ def test_other_methods(package: str, flags: int) -> None:
 
 
 @pytest.mark.parametrize(("package", "flags"), [("lz4.frame", 0x101), ("zstandard", 0x201)])
-def test_other_methods_are_bounded_too(package: str, flags: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lz4_and_zstd_bodies_are_bounded_in_size_and_memory(
+    package: str, flags: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A body of exactly the limit is whole, one byte more is refused, and a bomb takes little more memory than the limit."""
     monkeypatch.setattr(compression, "DECOMPRESSED_MAX_BYTES", 3 * 1024 * 1024)
     assert len(decompress(packed_with(package, bytes(3 * 1024 * 1024)), flags)) == 3 * 1024 * 1024
@@ -112,7 +116,7 @@ JAVA_5_BODIES = {
 
 
 @pytest.mark.parametrize("flags", JAVA_5_BODIES)
-def test_what_the_java_client_compresses(flags: int) -> None:
+def test_lz4_and_zstd_bodies_of_the_java_client_are_decompressed(flags: int) -> None:
     """Bodies as a producer of RocketMQ 5.3.3 sent them."""
     pytest.importorskip("lz4.frame" if flags == 0x101 else "zstandard")
     packed = bytes.fromhex(JAVA_5_BODIES[flags])
@@ -123,7 +127,7 @@ def test_what_the_java_client_compresses(flags: int) -> None:
 
 
 @pytest.mark.parametrize(("package", "flags"), [("", 0x301), ("lz4.frame", 0x101), ("zstandard", 0x201)])
-def test_a_body_is_made_part_by_part(package: str, flags: int) -> None:
+def test_decompressed_parts_unpacks_a_body_in_steps(package: str, flags: int) -> None:
     """Of a long one no more is made than what is looked at; damage is found at the end, as by :func:`decompress`."""
     body = bytes(range(256)) * 4_000 + bytes(100_000_000)
     packed = packed_with(package, body) if package else zlib.compress(body)
@@ -146,7 +150,7 @@ def message_with(body: bytes, sys_flag: int) -> MessageExt:
     return MessageExt("T", body, b"", 0, 0, "", 0, 0, 0, sys_flag, 0, b"", 0, b"", 0, 0)
 
 
-def test_a_message_that_stays_packed_says_so() -> None:
+def test_a_message_kept_compressed_has_a_body_error() -> None:
     """Its bytes must not pass for what was sent; its parts, its beginning and a copy with that do not unpack twice."""
     packed, flags = compress(b"x" * 300_000)
     message = keep_packed(message_with(packed, flags))
@@ -164,7 +168,7 @@ def test_a_message_that_stays_packed_says_so() -> None:
     assert shortened(plain, 3).body == b"pla"
 
 
-def test_long_bodies_are_unpacked_in_a_thread() -> None:
+def test_long_bodies_are_decompressed_in_a_thread() -> None:
     """The loop goes on meanwhile, and what comes of it is the same."""
     bodies = [b"x", zlib.compress(bytes(40_000_000)), zlib.compress(b"y")]
     fields = [RecordFields(body=body, sys_flag=0x301 if at else 0) for at, body in enumerate(bodies)]

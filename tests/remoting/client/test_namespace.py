@@ -53,7 +53,7 @@ FROM_FIRST: Any = {"consume_from": "CONSUME_FROM_FIRST_OFFSET", "rebalance_inter
         ("CID_ONSAPI_OWNER", "ns%CID_ONSAPI_OWNER"),
     ],
 )
-def test_names_are_those_of_the_java_client(resource: str, wrapped: str) -> None:
+def test_wrapped_names_equal_those_of_the_java_client(resource: str, wrapped: str) -> None:
     """As NamespaceUtil of rocketmq-client 4.9.7 wraps them."""
     assert Namespace("ns").wrap(resource) == wrapped
     assert Namespace("ns").unwrap(wrapped) == resource.replace("ns%", "")
@@ -65,7 +65,7 @@ def test_names_are_those_of_the_java_client(resource: str, wrapped: str) -> None
     st.sampled_from(["", "%RETRY%", "%DLQ%"]),
     st.text("ab_-", min_size=1, max_size=9),
 )
-def test_what_is_wrapped_is_unwrapped_and_wrapped_once(name: str, prefix: str, plain: str) -> None:
+def test_a_wrapped_name_is_unwrapped_and_not_wrapped_twice(name: str, prefix: str, plain: str) -> None:
     """Whatever the names: a message would go to a topic that nobody reads."""
     namespace = Namespace(name)
     wrapped = namespace.wrap(prefix + plain)
@@ -74,7 +74,7 @@ def test_what_is_wrapped_is_unwrapped_and_wrapped_once(name: str, prefix: str, p
 
 
 @pytest.mark.parametrize("name", ["with blank", "a%b", "x" * 300])
-def test_a_namespace_that_no_broker_takes_is_refused(name: str) -> None:
+def test_an_invalid_namespace_is_refused(name: str) -> None:
     """When the client is made, and by the option's name."""
     with pytest.raises(ValueError, match="namespace"):
         Producer("g", "127.0.0.1:1", namespace=name)
@@ -93,7 +93,7 @@ def with_broker(tmp_path: Path, work: Callable[[EmbeddedBroker], Awaitable[None]
 
 
 @pytest.mark.parametrize("linger_ms", [None, 0])
-def test_messages_stay_in_their_namespace(tmp_path: Path, linger_ms: float | None) -> None:
+def test_messages_are_sent_and_consumed_within_their_namespace(tmp_path: Path, linger_ms: float | None) -> None:
     """Sent of every kind, consumed by a group, by hand, and again after a failure: the broker alone sees whole names."""
 
     async def work(broker: EmbeddedBroker) -> None:
@@ -154,7 +154,7 @@ async def _committed(broker: EmbeddedBroker, group: str, topic: str) -> list[int
     return [offsets.query(topic, group, queue_id) for queue_id in range(2)]
 
 
-def test_two_namespaces_share_nothing(tmp_path: Path) -> None:
+def test_two_namespaces_share_no_topics_and_groups(tmp_path: Path) -> None:
     """The reason for them: the same names, and each program has its own topic and its own group."""
 
     async def work(broker: EmbeddedBroker) -> None:
@@ -172,7 +172,7 @@ def test_two_namespaces_share_nothing(tmp_path: Path) -> None:
     with_broker(tmp_path, work)
 
 
-def test_orderly_consumers_lock_their_queues(tmp_path: Path) -> None:
+def test_orderly_consumers_lock_queues_within_a_namespace(tmp_path: Path) -> None:
     """Locks name topic and group in a body, and come back in one."""
 
     async def work(broker: EmbeddedBroker) -> None:
@@ -191,7 +191,7 @@ def test_orderly_consumers_lock_their_queues(tmp_path: Path) -> None:
     with_broker(tmp_path, work)
 
 
-def test_transactions_are_asked_about(tmp_path: Path) -> None:
+def test_transactions_are_checked_within_a_namespace(tmp_path: Path) -> None:
     """The broker finds the producer by its whole group, which the half message names."""
     clock = VirtualClock()
 
@@ -214,7 +214,7 @@ def test_transactions_are_asked_about(tmp_path: Path) -> None:
     with_broker(tmp_path, work, clock=clock)
 
 
-def test_requests_are_replied_to(tmp_path: Path) -> None:
+def test_requests_get_replies_within_a_namespace(tmp_path: Path) -> None:
     """The topic of replies is a broker's own: a reply that was wrapped would go nowhere."""
 
     async def work(broker: EmbeddedBroker) -> None:
@@ -236,7 +236,7 @@ def test_requests_are_replied_to(tmp_path: Path) -> None:
     with_broker(tmp_path, work)
 
 
-def test_an_admin_client_is_given_whole_names() -> None:
+def test_an_admin_client_with_a_namespace_is_refused() -> None:
     """Half of its calls would mean one thing, and half another."""
     with pytest.raises(ValueError, match="whole names"):
         AdminClient("127.0.0.1:1", namespace="ns")

@@ -16,7 +16,7 @@ from flintmq.remoting.wire.bodies import ResetOffsetBody
 QUEUE = MessageQueue("broker-a", 0, "T")
 
 
-def test_members_with_one_client_id_can_commit_at_the_same_time(
+def test_two_members_with_one_client_id_can_save_offsets_concurrently(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The one must not take away the file that the other is about to put in place."""
@@ -37,7 +37,7 @@ def test_members_with_one_client_id_can_commit_at_the_same_time(
     assert [one.name for one in path.parent.iterdir()] == ["offsets.json"]
 
 
-def test_a_save_that_fails_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_save_leaves_the_former_offset_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A full disk, for example."""
     path = tmp_path / "offsets.json"
     asyncio.run(FileOffsetStore(path).save({QUEUE: 1}))

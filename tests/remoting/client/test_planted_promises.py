@@ -65,7 +65,9 @@ def what_comes_behind_a_damaged_record_is_skipped(patch: pytest.MonkeyPatch) -> 
 
 @bug(
     BUGS,
-    lambda caplog: unreadable.test_a_listener_gets_what_can_be_read(FakePeer, FakeBroker, "checksum", False, caplog),
+    lambda caplog: unreadable.test_unreadable_messages_are_sent_back_and_not_given_to_the_listener(
+        FakePeer, FakeBroker, "checksum", False, caplog
+    ),
 )
 def a_message_that_cannot_be_read_is_given_to_the_listener(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(UnreadableMessages, "is_withheld", lambda self, message: False)
@@ -85,7 +87,7 @@ def name_servers_have_a_time_of_their_own(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(RouteCache, "ask", ask)
 
 
-@bug(BUGS, lambda _caplog: timeouts.test_each_of_many_timeouts_bounds_its_own_call(0, "key"))
+@bug(BUGS, lambda _caplog: timeouts.test_each_of_many_timeouts_bounds_its_call(0, "key"))
 def a_gathered_message_waits_for_those_before_it(patch: pytest.MonkeyPatch) -> None:
     """Behind a batch of another timeout, ``timeout_ms=300`` takes 3.3 s."""
     patch.setattr(ProduceAccumulator, "_expire_at", lambda self, lane, deadline_s: None)
@@ -96,7 +98,7 @@ def a_gathered_message_waits_in_any_order(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ProduceAccumulator, "_expire_at", lambda self, lane, deadline_s: None)
 
 
-@bug(BUGS, lambda _caplog: timeouts.test_a_linger_that_is_longer_than_the_timeout_leaves_time_to_send())
+@bug(BUGS, lambda _caplog: timeouts.test_a_linger_longer_than_the_timeout_leaves_time_to_send())
 def a_message_lingers_until_its_time_is_over(patch: pytest.MonkeyPatch) -> None:
     def depart(self: Any, lane: Any, entry: Any) -> None:
         if lane.departure is None:
@@ -107,21 +109,21 @@ def a_message_lingers_until_its_time_is_over(patch: pytest.MonkeyPatch) -> None:
 
 @bug(
     BUGS,
-    lambda _caplog: timeouts.test_a_broker_that_comes_back_elsewhere_is_found_by_the_next_attempt(FakePeer, FakeBroker),
+    lambda _caplog: timeouts.test_a_retry_finds_a_broker_that_returned_at_another_address(FakePeer, FakeBroker),
 )
 def a_failed_send_does_not_doubt_the_route(patch: pytest.MonkeyPatch) -> None:
     """After a broker comes back elsewhere, producers fail until the next look-up."""
     patch.setattr(RouteCache, "doubt", lambda self, topic: None)
 
 
-@bug(BUGS, instances.test_a_broker_that_takes_no_heartbeat_is_named_once_and_then_with_growing_pauses)
+@bug(BUGS, instances.test_failed_heartbeats_to_a_broker_are_logged_with_growing_pauses)
 def each_heartbeat_that_fails_is_a_line(patch: pytest.MonkeyPatch) -> None:
     """8,000 in ten minutes."""
     patch.setattr(Troubles, "met", lambda self, subject, reason, may_pass=False: True)
 
 
 def away(orderly: bool) -> None:
-    troubles.test_a_broker_that_is_away_stops_no_queue_of_another_one("refusing", 0, orderly)
+    troubles.test_an_unreachable_broker_stops_no_queue_of_another_broker("refusing", 0, orderly)
 
 
 @bug(BUGS, lambda _caplog: away(False))
@@ -153,7 +155,7 @@ def a_broker_that_is_away_takes_the_locks_of_others(patch: pytest.MonkeyPatch) -
 
 @bug(
     BUGS,
-    lambda caplog: instances.test_a_client_that_is_dropped_is_named_and_closed(
+    lambda caplog: instances.test_an_unclosed_client_warns_and_is_closed_when_collected(
         FakePeer, FakeBroker, instances.used_producer, "Producer of group shop", caplog
     ),
 )
@@ -164,7 +166,7 @@ def a_client_that_is_dropped_is_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 @bug(
     BUGS,
-    lambda caplog: instances.test_a_client_that_is_dropped_is_named_and_closed(
+    lambda caplog: instances.test_an_unclosed_client_warns_and_is_closed_when_collected(
         FakePeer, FakeBroker, instances.started_consumer, "Consumer of group bills", caplog
     ),
 )
@@ -179,12 +181,12 @@ def the_tasks_of_a_member_know_its_consumer(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Consumer, "_join", join)
 
 
-@bug(BUGS, lambda _caplog: instances.test_a_closed_client_is_started_again("consumer"))
+@bug(BUGS, lambda _caplog: instances.test_a_closed_client_can_be_started_again("consumer"))
 def a_closed_client_says_that_it_is_started_again(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ClientInstance, "open", lambda self: None)
 
 
-@bug(BUGS, lambda _caplog: instances.test_a_closed_client_is_started_again("transactions"))
+@bug(BUGS, lambda _caplog: instances.test_a_closed_client_can_be_started_again("transactions"))
 def brokers_are_told_once_of_a_transaction_producer(patch: pytest.MonkeyPatch) -> None:
     """After a close and a start they cannot ask it until its next heartbeat."""
 
@@ -197,7 +199,7 @@ def brokers_are_told_once_of_a_transaction_producer(patch: pytest.MonkeyPatch) -
     patch.setattr(Requests, "announce", announce)
 
 
-@bug(BUGS, lambda _caplog: timeouts.test_a_broker_that_hangs_does_not_hold_up_what_goes_to_another_one("transaction"))
+@bug(BUGS, lambda _caplog: timeouts.test_a_hanging_broker_does_not_delay_calls_to_another_broker("transaction"))
 def a_transaction_waits_for_a_broker_that_hangs(patch: pytest.MonkeyPatch) -> None:
     """All of its time, each time, although it goes to another one."""
     original = Requests.announce
@@ -222,7 +224,7 @@ def two_members_of_a_group_share_a_client(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Consumer, "_join", join)
 
 
-@bug(BUGS, lambda _caplog: promises.test_nothing_more_is_delivered_after_suspend(FakePeer, FakeBroker, False))
+@bug(BUGS, lambda _caplog: promises.test_no_message_is_delivered_after_suspend(FakePeer, FakeBroker, False))
 def a_pull_that_a_broker_holds_delivers_after_suspend(patch: pytest.MonkeyPatch) -> None:
     original = ConsumeService._pull
 

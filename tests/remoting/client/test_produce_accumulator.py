@@ -66,7 +66,7 @@ def sends(broker: Any) -> list[RemotingCommand]:
         Message("T", bytes(100)),  # to be compressed
     ],
 )
-def test_what_a_batch_cannot_hold_leaves_by_itself(fake_peer: Any, fake_broker: Any, message: Message) -> None:
+def test_a_message_that_no_batch_allows_is_sent_alone(fake_peer: Any, fake_broker: Any, message: Message) -> None:
     async def test(broker: Any, producer: Producer) -> None:
         broker.topics.add("%RETRY%g")
         await asyncio.gather(*(producer.send(message) for _ in range(3)))
@@ -77,7 +77,7 @@ def test_what_a_batch_cannot_hold_leaves_by_itself(fake_peer: Any, fake_broker: 
     run(fake_peer, fake_broker, test, compress_over_bytes=100)
 
 
-def test_the_linger_is_over_in_time(fake_peer: Any, fake_broker: Any) -> None:
+def test_a_batch_is_sent_when_its_linger_ends(fake_peer: Any, fake_broker: Any) -> None:
     async def test(broker: Any, producer: Producer) -> None:
         begin_s = asyncio.get_running_loop().time()
         first = asyncio.create_task(producer.send(Message("T", b"1")))
@@ -90,7 +90,7 @@ def test_the_linger_is_over_in_time(fake_peer: Any, fake_broker: Any) -> None:
     run(fake_peer, fake_broker, test, linger_ms=20)
 
 
-def test_a_failure_is_each_caller_s_own(fake_peer: Any, fake_broker: Any) -> None:
+def test_each_caller_of_a_failed_batch_gets_a_separate_exception(fake_peer: Any, fake_broker: Any) -> None:
     """An exception that many tasks raise would gather the tracebacks of all of them."""
 
     async def test(broker: Any, producer: Producer) -> None:
@@ -105,7 +105,7 @@ def test_a_failure_is_each_caller_s_own(fake_peer: Any, fake_broker: Any) -> Non
     run(fake_peer, fake_broker, test)
 
 
-def test_one_bad_message_does_not_fail_the_others(fake_peer: Any, fake_broker: Any) -> None:
+def test_a_refused_message_does_not_fail_the_others_of_its_batch(fake_peer: Any, fake_broker: Any) -> None:
     """Neither one that is refused here nor one that the broker refuses."""
 
     async def test(broker: Any, producer: Producer) -> None:
@@ -131,7 +131,7 @@ def test_one_bad_message_does_not_fail_the_others(fake_peer: Any, fake_broker: A
     run(fake_peer, fake_broker, test, max_message_bytes=1_000)
 
 
-def test_who_gives_up_later_leaves_the_others_alone(fake_peer: Any, fake_broker: Any) -> None:
+def test_canceling_a_sent_message_does_not_affect_others_of_its_batch(fake_peer: Any, fake_broker: Any) -> None:
     async def test(broker: Any, producer: Producer) -> None:
         broker.peer.answers[320] = lambda asked: None
         tasks = [asyncio.create_task(producer.send(Message("T", b"%d" % number))) for number in range(3)]
@@ -147,7 +147,7 @@ def test_who_gives_up_later_leaves_the_others_alone(fake_peer: Any, fake_broker:
     run(fake_peer, fake_broker, test)
 
 
-def test_a_queue_s_next_batch_leaves_when_the_one_before_is_answered(fake_peer: Any, fake_broker: Any) -> None:
+def test_the_next_batch_of_a_queue_is_sent_after_the_answer_to_the_last(fake_peer: Any, fake_broker: Any) -> None:
     """A broker may handle two requests of one connection at once, and a batch that is tried again would come after."""
 
     async def test(broker: Any, producer: Producer) -> None:
@@ -167,7 +167,7 @@ def test_a_queue_s_next_batch_leaves_when_the_one_before_is_answered(fake_peer: 
     run(fake_peer, fake_broker, test)
 
 
-def test_a_message_whose_time_is_over_is_not_sent(fake_peer: Any, fake_broker: Any) -> None:
+def test_a_message_whose_timeout_has_passed_is_not_sent(fake_peer: Any, fake_broker: Any) -> None:
     async def test(broker: Any, producer: Producer) -> None:
         broker.peer.answers[310] = lambda asked: None
         first = asyncio.create_task(producer.send(Message("T", b"1"), sharding_key="k", timeout_ms=500))
@@ -186,7 +186,7 @@ def test_a_message_whose_time_is_over_is_not_sent(fake_peer: Any, fake_broker: A
     run(fake_peer, fake_broker, test)
 
 
-def test_closing_sends_what_was_gathered_and_refuses_what_comes_then(fake_peer: Any, fake_broker: Any) -> None:
+def test_closing_sends_gathered_messages_and_refuses_later_sends(fake_peer: Any, fake_broker: Any) -> None:
     """Also when the body of the statement raised: the callers are other tasks, which it does not concern."""
 
     async def test(broker: Any, producer: Producer) -> None:
@@ -206,7 +206,7 @@ def test_closing_sends_what_was_gathered_and_refuses_what_comes_then(fake_peer: 
     run(fake_peer, fake_broker, test, linger_ms=3_600_000)
 
 
-def test_a_close_that_is_cancelled_leaves_nobody_waiting(fake_peer: Any, fake_broker: Any) -> None:
+def test_a_canceled_close_leaves_no_sender_waiting(fake_peer: Any, fake_broker: Any) -> None:
     async def test(broker: Any, producer: Producer) -> None:
         broker.peer.answers[310] = broker.peer.answers[320] = lambda asked: None
         await producer.queues("T")
@@ -222,9 +222,7 @@ def test_a_close_that_is_cancelled_leaves_nobody_waiting(fake_peer: Any, fake_br
     run(fake_peer, fake_broker, test, linger_ms=3_600_000)
 
 
-def test_the_first_messages_of_a_key_keep_their_order_while_the_queues_are_asked_for(
-    fake_peer: Any, fake_broker: Any
-) -> None:
+def test_messages_of_a_key_keep_their_order_while_the_route_is_fetched(fake_peer: Any, fake_broker: Any) -> None:
     async def test(broker: Any, producer: Producer) -> None:
         tasks = [asyncio.create_task(producer.send(Message("T", b"%03d" % n), sharding_key="k")) for n in range(50)]
         while not tasks[49].done():
@@ -301,7 +299,7 @@ class Trial:
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 10**9), linger_ms=st.sampled_from([0, 0, 1]), count=st.integers(1, 120))
-def test_whatever_happens_results_and_store_agree(
+def test_results_agree_with_the_stored_messages_after_random_faults(
     fake_peer: Any, fake_broker: Any, seed: int, linger_ms: int, count: int
 ) -> None:
     async def test(broker: Any, producer: Producer) -> None:
@@ -323,7 +321,7 @@ async def send_each(producer: Producer, *bodies: bytes, **options: Any) -> list[
     return await asyncio.gather(*(producer.send(Message("T", body), **options) for body in bodies))
 
 
-def test_concurrent_sends_are_one_request_and_each_has_its_result(fake_peer: Any, fake_broker: Any) -> None:
+def test_concurrent_sends_share_a_request_and_each_has_its_result(fake_peer: Any, fake_broker: Any) -> None:
     """The ids lead to the messages, at the broker as in the message itself."""
 
     async def test(broker: Any, producer: Producer) -> None:
@@ -342,7 +340,7 @@ def test_concurrent_sends_are_one_request_and_each_has_its_result(fake_peer: Any
     run(fake_peer, fake_broker, test)
 
 
-def test_a_message_alone_is_sent_as_ever(fake_peer: Any, fake_broker: Any) -> None:
+def test_a_single_message_is_sent_without_a_batch(fake_peer: Any, fake_broker: Any) -> None:
     """A batch of one would cost more, at the broker too."""
 
     async def test(broker: Any, producer: Producer) -> None:
@@ -364,7 +362,7 @@ def test_a_message_alone_is_sent_as_ever(fake_peer: Any, fake_broker: Any) -> No
         (Message("T", b"x" * 100), {"compress_over_bytes": 100}),
     ],
 )
-def test_what_no_batch_can_hold_goes_by_itself(
+def test_a_message_that_no_batch_can_hold_is_sent_beside_the_batch(
     fake_peer: Any, fake_broker: Any, message: Message, options: dict[str, Any]
 ) -> None:
     """Brokers refuse a batch with such a message; the others in it would be refused along with it."""
@@ -381,7 +379,7 @@ def test_what_no_batch_can_hold_goes_by_itself(
     run(fake_peer, fake_broker, test, **options)
 
 
-def test_only_what_belongs_together_is_one_request(fake_peer: Any, fake_broker: Any) -> None:
+def test_messages_of_different_topics_queues_or_timeouts_share_no_batch(fake_peer: Any, fake_broker: Any) -> None:
     """A batch has one topic, one queue, one promise of durability, and one time limit."""
 
     async def test(broker: Any, producer: Producer) -> None:
@@ -405,7 +403,7 @@ def test_only_what_belongs_together_is_one_request(fake_peer: Any, fake_broker: 
     run(fake_peer, fake_broker, test)
 
 
-def test_a_batch_leaves_when_it_is_full(fake_peer: Any, fake_broker: Any) -> None:
+def test_a_full_batch_is_sent_before_its_linger_ends(fake_peer: Any, fake_broker: Any) -> None:
     """A producer that lingers long must neither hold more than a batch, nor send more than a broker takes."""
 
     async def test(broker: Any, producer: Producer) -> None:
@@ -419,7 +417,7 @@ def test_a_batch_leaves_when_it_is_full(fake_peer: Any, fake_broker: Any) -> Non
     run(fake_peer, fake_broker, test, linger_ms=60_000)
 
 
-def test_keyed_messages_stay_in_order_though_they_wait(fake_peer: Any, fake_broker: Any) -> None:
+def test_keyed_messages_stay_in_order_while_a_batch_is_unanswered(fake_peer: Any, fake_broker: Any) -> None:
     """A broker with several threads may store the second of two requests first: the next waits for the answer."""
 
     async def test(broker: Any, producer: Producer) -> None:
@@ -440,7 +438,7 @@ def test_keyed_messages_stay_in_order_though_they_wait(fake_peer: Any, fake_brok
     run(fake_peer, fake_broker, test)
 
 
-def test_who_is_cancelled_takes_the_message_back_unless_it_has_left(fake_peer: Any, fake_broker: Any) -> None:
+def test_canceling_a_send_withdraws_its_message_unless_it_was_sent(fake_peer: Any, fake_broker: Any) -> None:
     """And the others of the batch do not notice."""
 
     async def test(broker: Any, producer: Producer) -> None:
@@ -461,7 +459,7 @@ def test_who_is_cancelled_takes_the_message_back_unless_it_has_left(fake_peer: A
     run(fake_peer, fake_broker, test)
 
 
-def test_a_refusal_is_everybodys(fake_peer: Any, fake_broker: Any) -> None:
+def test_a_refused_batch_fails_every_send_in_it(fake_peer: Any, fake_broker: Any) -> None:
     """The batch is stored together, or not at all."""
 
     async def test(broker: Any, producer: Producer) -> None:
@@ -472,7 +470,7 @@ def test_a_refusal_is_everybodys(fake_peer: Any, fake_broker: Any) -> None:
     run(fake_peer, fake_broker, test)
 
 
-def test_a_message_that_cannot_be_sent_is_nobody_elses_concern(fake_peer: Any, fake_broker: Any) -> None:
+def test_an_invalid_message_fails_only_its_own_send(fake_peer: Any, fake_broker: Any) -> None:
     """A mistake of one caller is told to this caller, before the batch."""
 
     async def test(broker: Any, producer: Producer) -> None:
@@ -489,7 +487,7 @@ def test_a_message_that_cannot_be_sent_is_nobody_elses_concern(fake_peer: Any, f
     run(fake_peer, fake_broker, test)
 
 
-def test_no_answer_in_time(fake_peer: Any, fake_broker: Any) -> None:
+def test_every_send_of_an_unanswered_batch_times_out(fake_peer: Any, fake_broker: Any) -> None:
     """It is not known whether any of them is stored; a broker that does not answer is not asked twice within the time."""
 
     async def test(broker: Any, producer: Producer) -> None:
@@ -502,7 +500,7 @@ def test_no_answer_in_time(fake_peer: Any, fake_broker: Any) -> None:
     run(fake_peer, fake_broker, test)
 
 
-def test_a_client_that_is_closed_meanwhile_leaves_nobody_waiting(fake_peer: Any, fake_broker: Any) -> None:
+def test_closing_a_shared_client_fails_all_waiting_sends(fake_peer: Any, fake_broker: Any) -> None:
     """Of a shared client, say: senders are told, whether their message has left or not."""
 
     async def test(broker: Any, producer: Producer) -> None:
@@ -523,7 +521,7 @@ def test_a_client_that_is_closed_meanwhile_leaves_nobody_waiting(fake_peer: Any,
 @given(
     st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3), st.booleans(), st.sampled_from([10, 50_000])), max_size=60)
 )
-def test_every_result_is_of_its_own_message(
+def test_every_result_belongs_to_its_message(
     fake_peer: Any, fake_broker: Any, sends: list[tuple[int, int, bool, int]]
 ) -> None:
     """However sends come, are keyed and cancelled: what a caller is told is where its own message lies, and nothing is lost."""
@@ -564,7 +562,7 @@ def test_a_negative_linger_is_refused(fake_peer: Any, fake_broker: Any) -> None:
 
 
 @pytest.mark.skipif(not hasattr(asyncio, "eager_task_factory"), reason="tasks that begin at once came with Python 3.12")
-def test_a_loop_whose_tasks_begin_at_once(fake_peer: Any, fake_broker: Any) -> None:
+def test_sends_work_in_a_loop_with_eager_tasks(fake_peer: Any, fake_broker: Any) -> None:
     """A task that has ended before ``create_task`` returns must not be waited for, nor count as under way."""
 
     async def test(broker: Any, producer: Producer) -> None:

@@ -29,7 +29,7 @@ def run(fake_peer: Any, fake_broker: Any, test: Callable[[Any, Producer], Awaita
     asyncio.run(with_producer())
 
 
-def test_a_message_is_sent_with_all_it_has(fake_peer: Any, fake_broker: Any) -> None:
+def test_a_message_is_sent_with_all_its_properties(fake_peer: Any, fake_broker: Any) -> None:
     async def test(broker: Any, producer: Producer) -> None:
         message = Message("T", b"body", tags="A", keys="k1 k2", properties={"user": "x"}, delay_level=3, flag=7)
         result = await producer.send(message)
@@ -52,7 +52,7 @@ def test_a_message_is_sent_with_all_it_has(fake_peer: Any, fake_broker: Any) -> 
     run(fake_peer, fake_broker, test)
 
 
-def test_messages_go_round_the_queues(fake_peer: Any, fake_broker: Any) -> None:
+def test_messages_are_sent_to_the_queues_in_turn(fake_peer: Any, fake_broker: Any) -> None:
     async def test(broker: Any, producer: Producer) -> None:
         queues = await producer.queues("T")
         used = [(await producer.send(Message("T", b"%d" % number))).queue for number in range(4)]
@@ -65,9 +65,7 @@ def test_messages_go_round_the_queues(fake_peer: Any, fake_broker: Any) -> None:
 
 
 @pytest.mark.parametrize("code", [1, 14, 16, 17, 204, 205])
-def test_refusals_that_another_broker_may_not_share_are_tried_again(
-    fake_peer: Any, fake_broker: Any, code: int
-) -> None:
+def test_retryable_refusals_are_sent_again(fake_peer: Any, fake_broker: Any, code: int) -> None:
     async def test(broker: Any, producer: Producer) -> None:
         def refuse_twice(asked: RemotingCommand) -> RemotingCommand:
             return response(asked, code, "no") if len(broker.peer.of_code(310)) <= 2 else broker.send(asked)
@@ -84,7 +82,7 @@ def test_refusals_that_another_broker_may_not_share_are_tried_again(
 
 
 @pytest.mark.parametrize("code", [2, 13, 26])
-def test_other_refusals_are_final(fake_peer: Any, fake_broker: Any, code: int) -> None:
+def test_other_refusals_are_not_sent_again(fake_peer: Any, fake_broker: Any, code: int) -> None:
     async def test(broker: Any, producer: Producer) -> None:
         broker.peer.answers[310] = lambda asked: response(asked, code, "no")
         with pytest.raises(RefusedError) as refused:
@@ -95,7 +93,7 @@ def test_other_refusals_are_final(fake_peer: Any, fake_broker: Any, code: int) -
     run(fake_peer, fake_broker, test)
 
 
-def test_a_lost_connection_is_tried_again(fake_peer: Any, fake_broker: Any) -> None:
+def test_a_send_is_retried_after_a_lost_connection(fake_peer: Any, fake_broker: Any) -> None:
     async def test(broker: Any, producer: Producer) -> None:
         def hang_up_once(asked: RemotingCommand) -> RemotingCommand | None:
             if len(broker.peer.of_code(310)) > 1:
@@ -110,7 +108,7 @@ def test_a_lost_connection_is_tried_again(fake_peer: Any, fake_broker: Any) -> N
 
 
 @pytest.mark.parametrize("status", list(SendStatus))
-def test_half_successes_are_results(fake_peer: Any, fake_broker: Any, status: SendStatus) -> None:
+def test_partial_durability_is_returned_as_a_send_status(fake_peer: Any, fake_broker: Any, status: SendStatus) -> None:
     async def test(broker: Any, producer: Producer) -> None:
         def answer(asked: RemotingCommand) -> RemotingCommand:
             stored = broker.send(asked)
@@ -123,7 +121,7 @@ def test_half_successes_are_results(fake_peer: Any, fake_broker: Any, status: Se
     run(fake_peer, fake_broker, test)
 
 
-def test_an_unknown_topic_is_created_by_sending(fake_peer: Any, fake_broker: Any) -> None:
+def test_a_send_creates_an_unknown_topic_with_bounded_queues(fake_peer: Any, fake_broker: Any) -> None:
     """The auto-create topic tells where; with at most the producer's number of queues."""
 
     async def test(broker: Any, producer: Producer) -> None:
@@ -140,7 +138,7 @@ def test_an_unknown_topic_is_created_by_sending(fake_peer: Any, fake_broker: Any
     run(fake_peer, fake_broker, test)
 
 
-def test_a_batch_is_one_request(fake_peer: Any, fake_broker: Any) -> None:
+def test_send_batch_sends_one_request(fake_peer: Any, fake_broker: Any) -> None:
     async def test(broker: Any, producer: Producer) -> None:
         messages = [Message("T", b"%d" % number, tags="A", keys=[f"k{number}"], flag=number) for number in range(3)]
         result = await producer.send_batch(messages)
@@ -156,7 +154,7 @@ def test_a_batch_is_one_request(fake_peer: Any, fake_broker: Any) -> None:
     run(fake_peer, fake_broker, test)
 
 
-def test_what_cannot_be_a_batch_is_refused_at_once(fake_peer: Any, fake_broker: Any) -> None:
+def test_an_invalid_batch_is_refused_before_it_is_sent(fake_peer: Any, fake_broker: Any) -> None:
     async def test(broker: Any, producer: Producer) -> None:
         for messages in (
             [],
@@ -172,7 +170,7 @@ def test_what_cannot_be_a_batch_is_refused_at_once(fake_peer: Any, fake_broker: 
     run(fake_peer, fake_broker, test)
 
 
-def test_what_cannot_be_stored_is_refused_at_once(fake_peer: Any, fake_broker: Any) -> None:
+def test_a_message_that_cannot_be_stored_is_refused_before_it_is_sent(fake_peer: Any, fake_broker: Any) -> None:
     async def test(broker: Any, producer: Producer) -> None:
         with pytest.raises(ValueError, match="11 bytes"):
             await producer.send(Message("T", bytes(11)))
@@ -186,7 +184,7 @@ def test_what_cannot_be_stored_is_refused_at_once(fake_peer: Any, fake_broker: A
     run(fake_peer, fake_broker, test, max_message_bytes=10)
 
 
-def test_long_bodies_are_compressed_when_asked(fake_peer: Any, fake_broker: Any) -> None:
+def test_long_bodies_are_compressed_if_configured(fake_peer: Any, fake_broker: Any) -> None:
     async def test(broker: Any, producer: Producer) -> None:
         await producer.send(Message("T", b"x" * 99))
         await producer.send(Message("T", b"x" * 100))
@@ -206,7 +204,7 @@ def test_oneway_sends_are_not_answered(fake_peer: Any, fake_broker: Any) -> None
     run(fake_peer, fake_broker, test)
 
 
-def test_the_group_is_announced_and_left(fake_peer: Any, fake_broker: Any) -> None:
+def test_a_producer_registers_and_unregisters_its_group(fake_peer: Any, fake_broker: Any) -> None:
     async def with_producer() -> None:
         async with fake_peer() as peer:
             broker = fake_broker(peer)
@@ -222,7 +220,7 @@ def test_the_group_is_announced_and_left(fake_peer: Any, fake_broker: Any) -> No
     asyncio.run(with_producer())
 
 
-def test_a_name_server_that_is_gone_is_passed_over(fake_peer: Any, fake_broker: Any) -> None:
+def test_an_unreachable_name_server_is_skipped(fake_peer: Any, fake_broker: Any) -> None:
     async def with_producer() -> None:
         async with fake_peer() as peer:
             fake_broker(peer)
@@ -251,7 +249,7 @@ class MonthClock:
         return self.ms / 1000
 
 
-def test_unique_ids_have_the_reference_s_form() -> None:
+def test_unique_ids_have_rocketmqs_form() -> None:
     """Address, process, time since the first of the month and a counter: 32 digits, 56 with IPv6; never the same twice."""
     clock = MonthClock(1_701_388_800_000 + 86_400_000)  # early December 2023 in any time zone
     maker = UniqueIdMaker("10.0.0.1", clock)
@@ -267,12 +265,12 @@ def test_unique_ids_have_the_reference_s_form() -> None:
     assert len(UniqueIdMaker("fd00::1", clock).make()) == 56
 
 
-def test_client_ids_are_unique_unless_named() -> None:
+def test_client_ids_are_unique_unless_an_instance_name_is_given() -> None:
     assert make_client_id("1.2.3.4", "DEFAULT") == "1.2.3.4@DEFAULT"
     assert make_client_id("1.2.3.4") != make_client_id("1.2.3.4")
 
 
-def test_messages_with_one_key_go_to_one_queue_in_order(fake_peer: Any, fake_broker: Any) -> None:
+def test_messages_with_one_sharding_key_go_to_one_queue_in_order(fake_peer: Any, fake_broker: Any) -> None:
     """To the one that the Java client chooses for the key, however it is sent; and nothing else is tried."""
 
     async def test(broker: Any, producer: Producer) -> None:
@@ -301,7 +299,7 @@ def test_messages_with_one_key_go_to_one_queue_in_order(fake_peer: Any, fake_bro
     run(fake_peer, fake_broker, test)
 
 
-def test_any_number_of_messages_is_sent_in_batches(fake_peer: Any, fake_broker: Any) -> None:
+def test_send_all_splits_any_number_of_messages_into_batches(fake_peer: Any, fake_broker: Any) -> None:
     async def test(broker: Any, producer: Producer) -> None:
         messages = [Message("T", b"%02d" % number + bytes(100)) for number in range(10)]
         results = await producer.send_all(messages, (await producer.queues("T"))[0])
@@ -316,7 +314,7 @@ def test_any_number_of_messages_is_sent_in_batches(fake_peer: Any, fake_broker: 
     run(fake_peer, fake_broker, test, max_message_bytes=600)
 
 
-def test_what_was_stored_before_a_batch_failed_is_told(fake_peer: Any, fake_broker: Any) -> None:
+def test_a_failed_send_all_returns_the_results_stored_before(fake_peer: Any, fake_broker: Any) -> None:
     """Who sends all again would store the first ones twice."""
 
     async def test(broker: Any, producer: Producer) -> None:

@@ -376,6 +376,6 @@ MACHINES: list[type[RuleBasedStateMachine]] = [ProducerMachine, LingeringMachine
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-def test_producers(machine: type[ProducerMachine]) -> None:
+def test_producers_keep_their_promises_under_random_calls_and_faults(machine: type[ProducerMachine]) -> None:
     """Nothing acknowledged is missing, nothing is stored twice without a cause, calls end in time, close leaves nothing."""
     run_machine(machine, examples(60))

@@ -69,7 +69,7 @@ def test_two_transaction_producers_of_one_group_cannot_share_a_client(fake_peer:
     asyncio.run(run())
 
 
-def test_a_group_stays_while_one_of_its_producers_does(fake_peer: Any, fake_broker: Any) -> None:
+def test_a_group_stays_registered_until_its_last_producer_closes(fake_peer: Any, fake_broker: Any) -> None:
     async def run() -> None:
         async with fake_peer() as peer:
             fake_broker(peer)
@@ -89,7 +89,7 @@ def test_a_group_stays_while_one_of_its_producers_does(fake_peer: Any, fake_brok
 
 @pytest.mark.parametrize("kind", [Consumer, sync.Consumer])
 @pytest.mark.parametrize("wrong", [print, 9876, None, {"a:1": 1}.items()])
-def test_a_listener_in_the_place_of_the_addresses_is_named(kind: Any, wrong: Any) -> None:
+def test_a_listener_passed_as_name_servers_is_refused(kind: Any, wrong: Any) -> None:
     async def run() -> None:
         client = ClientInstance("127.0.0.1:1")
         for options in ({}, {"client": client}):
@@ -101,7 +101,7 @@ def test_a_listener_in_the_place_of_the_addresses_is_named(kind: Any, wrong: Any
 
 
 @pytest.mark.parametrize("orderly", [False, True])
-def test_nothing_more_is_delivered_after_suspend(fake_peer: Any, fake_broker: Any, orderly: bool) -> None:
+def test_no_message_is_delivered_after_suspend(fake_peer: Any, fake_broker: Any, orderly: bool) -> None:
     """A pull that the broker holds is answered after the call; its messages are pulled again after resume."""
 
     async def run() -> None:
@@ -133,7 +133,7 @@ def test_nothing_more_is_delivered_after_suspend(fake_peer: Any, fake_broker: An
     asyncio.run(run())
 
 
-def test_a_wrong_value_is_a_flint_error_wherever_it_is_given(fake_peer: Any, fake_broker: Any) -> None:
+def test_every_invalid_argument_raises_a_flint_error(fake_peer: Any, fake_broker: Any) -> None:
     async def run() -> None:
         async with fake_peer() as peer:
             fake_broker(peer)
@@ -161,7 +161,7 @@ def test_a_wrong_value_is_a_flint_error_wherever_it_is_given(fake_peer: Any, fak
             made()
 
 
-def test_an_id_from_before_a_move_is_found_where_the_broker_is_now(fake_peer: Any, fake_broker: Any) -> None:
+def test_a_message_id_with_a_former_address_is_found_at_the_moved_broker(fake_peer: Any, fake_broker: Any) -> None:
     """The id of a message holds the address that its broker had; nobody answers there any more."""
 
     async def run() -> None:

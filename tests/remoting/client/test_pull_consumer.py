@@ -28,7 +28,7 @@ def run(fake_peer: Any, fake_broker: Any, test: Callable[[Any, PullConsumer], Aw
     asyncio.run(with_consumer())
 
 
-def test_messages_of_all_queues_come_once_and_are_committed(fake_peer: Any, fake_broker: Any) -> None:
+def test_polling_returns_messages_of_all_queues_once(fake_peer: Any, fake_broker: Any) -> None:
     async def test(broker: Any, consumer: PullConsumer) -> None:
         for number in range(5):
             broker.put("T", number % 2, b"%d" % number)
@@ -49,7 +49,7 @@ def test_messages_of_all_queues_come_once_and_are_committed(fake_peer: Any, fake
     run(fake_peer, fake_broker, test)
 
 
-def test_what_was_not_handed_out_is_not_committed(fake_peer: Any, fake_broker: Any) -> None:
+def test_pulled_messages_are_committed_only_after_poll_returned_them(fake_peer: Any, fake_broker: Any) -> None:
     """A pull brings more than a poll asks for: the position is behind what the caller has seen."""
 
     async def test(broker: Any, consumer: PullConsumer) -> None:
@@ -66,7 +66,7 @@ def test_what_was_not_handed_out_is_not_committed(fake_peer: Any, fake_broker: A
     run(fake_peer, fake_broker, test)
 
 
-def test_queues_take_turns(fake_peer: Any, fake_broker: Any) -> None:
+def test_polling_alternates_between_queues(fake_peer: Any, fake_broker: Any) -> None:
     """One that always has messages must not keep another from being read."""
 
     async def test(broker: Any, consumer: PullConsumer) -> None:
@@ -83,7 +83,7 @@ def test_queues_take_turns(fake_peer: Any, fake_broker: Any) -> None:
     run(fake_peer, fake_broker, test)
 
 
-def test_a_poll_waits_and_its_pull_outlasts_it(fake_peer: Any, fake_broker: Any) -> None:
+def test_a_pull_outlasts_the_poll_that_started_it(fake_peer: Any, fake_broker: Any) -> None:
     """A poll that finds nothing leaves its pull with the broker: what comes between two polls is there for the second."""
 
     async def test(broker: Any, consumer: PullConsumer) -> None:
@@ -98,7 +98,7 @@ def test_a_poll_waits_and_its_pull_outlasts_it(fake_peer: Any, fake_broker: Any)
     run(fake_peer, fake_broker, test)
 
 
-def test_a_queue_begins_at_the_group_s_offset(fake_peer: Any, fake_broker: Any) -> None:
+def test_an_assigned_queue_begins_at_the_offset_of_the_group(fake_peer: Any, fake_broker: Any) -> None:
     """Without one at the end, or at the beginning where that is asked for; assigned again it goes on where it was."""
 
     async def test(broker: Any, consumer: PullConsumer) -> None:
@@ -117,7 +117,7 @@ def test_a_queue_begins_at_the_group_s_offset(fake_peer: Any, fake_broker: Any) 
     run(fake_peer, fake_broker, test)
 
 
-def test_seeking_forgets_what_has_come(fake_peer: Any, fake_broker: Any) -> None:
+def test_a_seek_discards_pulled_messages(fake_peer: Any, fake_broker: Any) -> None:
     async def test(broker: Any, consumer: PullConsumer) -> None:
         for number in range(5):
             broker.put("T", 0, b"%d" % number)
@@ -136,7 +136,7 @@ def test_seeking_forgets_what_has_come(fake_peer: Any, fake_broker: Any) -> None
     run(fake_peer, fake_broker, test)
 
 
-def test_mistakes_are_named(fake_peer: Any, fake_broker: Any) -> None:
+def test_invalid_calls_of_a_pull_consumer_are_refused(fake_peer: Any, fake_broker: Any) -> None:
     async def test(broker: Any, consumer: PullConsumer) -> None:
         with pytest.raises(ValueError, match=r"call assign\(topic\)"):
             await consumer.poll()
@@ -158,7 +158,7 @@ def test_mistakes_are_named(fake_peer: Any, fake_broker: Any) -> None:
     run(fake_peer, fake_broker, test)
 
 
-def test_a_pull_that_fails_is_raised_unless_there_are_messages(
+def test_a_failed_pull_is_raised_only_if_there_are_no_messages(
     fake_peer: Any, fake_broker: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     """One broken queue must not hide the messages of the others, nor be hidden for good."""
@@ -188,7 +188,9 @@ def test_a_pull_that_fails_is_raised_unless_there_are_messages(
     run(fake_peer, fake_broker, test)
 
 
-def test_an_illegal_position_is_corrected(fake_peer: Any, fake_broker: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_illegal_position_is_corrected_and_logged(
+    fake_peer: Any, fake_broker: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     async def test(broker: Any, consumer: PullConsumer) -> None:
         await consumer.commit(Q0, 7)
         await consumer.assign([Q0])

@@ -72,7 +72,7 @@ def test_each_request_gets_its_reply(tmp_path: Path) -> None:
     with_broker(tmp_path, work)
 
 
-def test_nobody_replies(tmp_path: Path) -> None:
+def test_a_request_without_a_reply_times_out(tmp_path: Path) -> None:
     """The request times out, is stored all the same, and a reply that comes then is refused to nobody's harm."""
 
     async def work(name_server: str, broker: Broker) -> None:
@@ -92,7 +92,7 @@ def test_nobody_replies(tmp_path: Path) -> None:
     with_broker(tmp_path, work)
 
 
-def test_a_requester_that_lost_its_connection_is_found_again(tmp_path: Path) -> None:
+def test_a_requester_gets_replies_after_it_lost_its_connection(tmp_path: Path) -> None:
     """Brokers forget clients with their connections: the next request introduces the client anew."""
 
     async def work(name_server: str, broker: Broker) -> None:
@@ -113,7 +113,7 @@ def test_a_requester_that_lost_its_connection_is_found_again(tmp_path: Path) -> 
     with_broker(tmp_path, work)
 
 
-def test_a_message_that_is_no_request_has_no_reply() -> None:
+def test_a_reply_to_a_message_that_is_no_request_is_refused() -> None:
     """Said before anything is sent."""
     made: dict[str, Any] = dict.fromkeys(MessageExt.__annotations__, 0)
     message = MessageExt(**{**made, "properties_bytes": b"UNIQ_KEY\x01K\x02CLUSTER\x01C"})
@@ -121,7 +121,7 @@ def test_a_message_that_is_no_request_has_no_reply() -> None:
         make_reply(message, b"")
 
 
-def test_a_reply_nobody_waits_for_is_taken(fake_peer: Any) -> None:
+def test_an_unexpected_reply_is_acknowledged(fake_peer: Any) -> None:
     """The broker gets an answer, or it would wait ten seconds."""
 
     async def run() -> None:
@@ -140,7 +140,7 @@ def test_a_reply_nobody_waits_for_is_taken(fake_peer: Any) -> None:
     asyncio.run(run())
 
 
-def test_a_reply_that_cannot_be_read_is_an_error_of_its_request(tmp_path: Path) -> None:
+def test_an_unreadable_reply_fails_its_request(tmp_path: Path) -> None:
     """At once and with the reason: it is nothing that the caller could use, and no other reply comes."""
 
     async def work(name_server: str, _broker: Broker) -> None:
@@ -159,7 +159,7 @@ def test_a_reply_that_cannot_be_read_is_an_error_of_its_request(tmp_path: Path) 
     with_broker(tmp_path, work)
 
 
-def test_a_long_reply_is_unpacked_in_a_thread(tmp_path: Path) -> None:
+def test_a_long_reply_is_decompressed_in_a_thread(tmp_path: Path) -> None:
     """It comes whole, however well it is compressed."""
 
     async def work(name_server: str, _broker: Broker) -> None:

@@ -54,7 +54,7 @@ def ask(routes: RouteCache, times: int = 1) -> None:
 
 
 @pytest.mark.parametrize("first", [0, 1, 2])
-def test_it_stays_until_that_one_fails(first: int) -> None:
+def test_a_client_keeps_its_name_server_until_it_fails(first: int) -> None:
     """Then the next in the list's order, and it stays there: also when the first one is back."""
     servers = Servers()
     routes = cache(servers, first)
@@ -72,7 +72,7 @@ def test_it_stays_until_that_one_fails(first: int) -> None:
     assert routes.name_servers == SERVERS, "told as they were given"
 
 
-def test_all_are_asked_once_before_it_gives_up() -> None:
+def test_every_name_server_is_tried_once_before_a_request_fails() -> None:
     """And the next request begins where this one did."""
     servers = Servers()
     servers.down = set(SERVERS)
@@ -84,7 +84,7 @@ def test_all_are_asked_once_before_it_gives_up() -> None:
         assert servers.asked == ["b:1", "c:1", "a:1"]
 
 
-def test_requests_that_fail_together_move_on_once() -> None:
+def test_concurrent_failures_advance_to_the_next_name_server_once() -> None:
     """Ten requests that were under way when the server died must not go round in a circle."""
     servers = Servers()
     servers.down = {"a:1"}
@@ -115,7 +115,7 @@ def test_requests_that_fail_together_move_on_once() -> None:
     ],
     ids=["producer", "consumer", "pull consumer", "administration"],
 )
-def test_every_kind_of_client_begins_at_random(make: Any) -> None:
+def test_every_kind_of_client_begins_at_a_random_name_server(make: Any) -> None:
     """Of 300 clients some 100 begin at each of three servers; with fewer than 50 chance has no part in it."""
 
     async def run() -> Counter[str]:
@@ -133,7 +133,7 @@ def test_every_kind_of_client_begins_at_random(make: Any) -> None:
     assert min(begun.values()) > 50
 
 
-def test_a_client_of_one_broker_has_no_name_server_to_choose() -> None:
+def test_a_client_without_name_servers_has_an_empty_list() -> None:
     """Who is given a broker's address asks nobody for routes."""
     assert RouteCache(Servers(), (), ManualClock()).name_servers == ()  # type: ignore[arg-type]
 
@@ -163,12 +163,12 @@ def test_a_key_chooses_the_queue_that_the_java_client_chooses(key: str, hash_cod
         assert route.queue_by_key(key) == ordered[abs(java_remainder)]
 
 
-def test_a_topic_without_queues_has_none_for_a_key() -> None:
+def test_a_key_of_a_topic_without_queues_is_refused() -> None:
     with pytest.raises(RefusedError, match="no queue to write to"):
         route_of(0).queue_by_key("k")
 
 
-def test_an_ordered_topic_is_sent_to_as_its_configuration_lists() -> None:
+def test_an_ordered_topic_has_the_queues_of_its_order_configuration() -> None:
     """In its order, and also to a queue of a broker that is away: another one would get messages of a foreign key."""
     route = route_of(4, "b:2;c:1;")
     assert route.write_queues == (MessageQueue("b", 0, "T"), MessageQueue("b", 1, "T"), MessageQueue("c", 0, "T"))
@@ -179,7 +179,7 @@ def test_an_ordered_topic_is_sent_to_as_its_configuration_lists() -> None:
             route_of(4, wrong)
 
 
-def test_a_bad_entry_of_an_order_configuration_costs_itself_alone(caplog: pytest.LogCaptureFixture) -> None:
+def test_only_bad_entries_of_an_order_configuration_are_ignored(caplog: pytest.LogCaptureFixture) -> None:
     """Somebody mistypes one broker: sends go on to the queues of the others, in their order."""
     for wrong in ("b", "b:", ":2", "b:two", "b:-1", "b:2147483647", "b: 4", "b:4:5"):
         for conf in (f"{wrong};c:1;a:1", f"c:1;{wrong};a:1;", f"c:1;a:1;{wrong}"):
@@ -188,7 +188,7 @@ def test_a_bad_entry_of_an_order_configuration_costs_itself_alone(caplog: pytest
     assert route_of(4, "c:0;a:1").write_queues == (MessageQueue("a", 0, "T"),)
 
 
-def test_a_known_route_outlives_name_servers_that_do_not_know_it_yet(fake_peer: Any, fake_broker: Any) -> None:
+def test_a_known_route_is_kept_while_a_restarted_name_server_lacks_it(fake_peer: Any, fake_broker: Any) -> None:
     """One that has just begun knows no topic until brokers have registered; and not every send in between must ask."""
 
     async def run() -> None:

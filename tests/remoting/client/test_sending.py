@@ -89,7 +89,7 @@ async def send_many(cluster: Cluster, producer: Producer, count: int = 12) -> se
     return set(cluster.asked)
 
 
-def test_a_retry_goes_elsewhere_and_the_next_send_comes_back(fake_peer: Any, fake_broker: Any) -> None:
+def test_a_retry_avoids_the_failed_broker_but_the_next_send_does_not(fake_peer: Any, fake_broker: Any) -> None:
     """Without back-off only the send that failed avoids the broker."""
 
     async def test(cluster: Cluster, producer: Producer) -> None:
@@ -101,7 +101,7 @@ def test_a_retry_goes_elsewhere_and_the_next_send_comes_back(fake_peer: Any, fak
     run(fake_peer, fake_broker, test)
 
 
-def test_a_broker_that_fails_is_let_alone_for_ten_minutes(fake_peer: Any, fake_broker: Any) -> None:
+def test_a_failed_broker_is_avoided_for_ten_minutes(fake_peer: Any, fake_broker: Any) -> None:
     async def test(cluster: Cluster, producer: Producer) -> None:
         cluster.code["b"] = 14
         assert "b" in await send_many(cluster, producer)
@@ -119,7 +119,9 @@ def test_a_broker_that_fails_is_let_alone_for_ten_minutes(fake_peer: Any, fake_b
     ("latency_ms", "backoff_ms"),
     [(550, 30_000), (1_000, 60_000), (2_500, 120_000), (3_000, 180_000), (20_000, 600_000)],
 )
-def test_a_slow_broker_is_let_alone(fake_peer: Any, fake_broker: Any, latency_ms: int, backoff_ms: int) -> None:
+def test_a_slow_broker_is_avoided_for_its_backoff(
+    fake_peer: Any, fake_broker: Any, latency_ms: int, backoff_ms: int
+) -> None:
     async def test(cluster: Cluster, producer: Producer) -> None:
         cluster.latency_ms["b"] = latency_ms
         await send_many(cluster, producer)
@@ -134,7 +136,7 @@ def test_a_slow_broker_is_let_alone(fake_peer: Any, fake_broker: Any, latency_ms
     run(fake_peer, fake_broker, test, latency_backoff=True)
 
 
-def test_a_message_that_is_wrong_is_not_the_broker_s_fault(fake_peer: Any, fake_broker: Any) -> None:
+def test_a_broker_is_not_avoided_after_refusing_an_illegal_message(fake_peer: Any, fake_broker: Any) -> None:
     async def test(cluster: Cluster, producer: Producer) -> None:
         cluster.code.update(a=13, b=13, c=13)
         for _ in range(3):
@@ -147,9 +149,7 @@ def test_a_message_that_is_wrong_is_not_the_broker_s_fault(fake_peer: Any, fake_
 
 
 @pytest.mark.parametrize("code", [10, 11, 12])
-def test_a_message_that_is_not_durable_is_sent_elsewhere_when_asked(
-    fake_peer: Any, fake_broker: Any, code: int
-) -> None:
+def test_a_message_that_is_not_durable_is_sent_to_another_broker(fake_peer: Any, fake_broker: Any, code: int) -> None:
     async def test(cluster: Cluster, producer: Producer) -> None:
         cluster.code["a"] = code
         results = [await producer.send(Message("T", b"x")) for _ in range(12)]
@@ -165,7 +165,7 @@ def test_a_message_that_is_not_durable_is_sent_elsewhere_when_asked(
     run(fake_peer, fake_broker, test, retry_when_not_durable=True)
 
 
-def test_what_is_stored_is_not_forgotten_because_a_retry_fails(fake_peer: Any, fake_broker: Any) -> None:
+def test_a_failed_retry_returns_the_status_of_the_stored_message(fake_peer: Any, fake_broker: Any) -> None:
     async def test(cluster: Cluster, producer: Producer) -> None:
         cluster.code.update(a=10, b=13)
         ways = []
@@ -181,7 +181,7 @@ def test_what_is_stored_is_not_forgotten_because_a_retry_fails(fake_peer: Any, f
     run(fake_peer, fake_broker, test, retry_when_not_durable=True, names="ab")
 
 
-def test_where_there_is_no_other_broker_nothing_is_stored_twice(fake_peer: Any, fake_broker: Any) -> None:
+def test_a_message_that_is_not_durable_is_not_sent_twice_to_one_broker(fake_peer: Any, fake_broker: Any) -> None:
     async def test(cluster: Cluster, producer: Producer) -> None:
         cluster.code["a"] = 10
         assert (await producer.send(Message("T", b"x"))).status is SendStatus.FLUSH_DISK_TIMEOUT
@@ -191,7 +191,7 @@ def test_where_there_is_no_other_broker_nothing_is_stored_twice(fake_peer: Any, 
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from([0, 600, 3_000, 20_000]), st.integers(0, 200_000))))
-def test_there_is_always_a_queue_and_a_good_one_if_there_is_any(events: list[tuple[str, int, int]]) -> None:
+def test_the_backoff_chooses_an_available_broker_or_the_next_to_recover(events: list[tuple[str, int, int]]) -> None:
     clock = HandClock()
     backoff = LatencyBackoff(clock)
     free_at_ms = dict.fromkeys("abc", 0)

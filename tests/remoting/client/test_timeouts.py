@@ -89,7 +89,7 @@ def test_a_timeout_bounds_the_whole_call(fake_peer: Any, fake_broker: Any, hangs
     asyncio.run(run())
 
 
-def test_a_known_route_is_used_where_no_name_server_answers_in_time(fake_peer: Any, fake_broker: Any) -> None:
+def test_a_known_route_is_used_if_no_name_server_answers_in_time(fake_peer: Any, fake_broker: Any) -> None:
     """It is old, and a send that waited for a newer one all of its time would fail at a broker that works."""
 
     async def run() -> None:
@@ -104,7 +104,7 @@ def test_a_known_route_is_used_where_no_name_server_answers_in_time(fake_peer: A
     asyncio.run(run())
 
 
-def test_a_message_behind_one_with_more_time_keeps_its_own(fake_peer: Any, fake_broker: Any) -> None:
+def test_a_message_keeps_its_timeout_behind_a_message_with_a_longer_timeout(fake_peer: Any, fake_broker: Any) -> None:
     """Both are for one queue, in order: the first may take long, and the second must not wait for it."""
 
     async def run() -> None:
@@ -126,7 +126,7 @@ def test_a_message_behind_one_with_more_time_keeps_its_own(fake_peer: Any, fake_
     asyncio.run(run())
 
 
-def test_a_broker_that_comes_back_elsewhere_is_found_by_the_next_attempt(fake_peer: Any, fake_broker: Any) -> None:
+def test_a_retry_finds_a_broker_that_returned_at_another_address(fake_peer: Any, fake_broker: Any) -> None:
     """Without asking again, sends fail until the route is refreshed by itself, which takes half a minute."""
 
     async def run() -> None:
@@ -204,14 +204,14 @@ def silent_queue(linger_ms: float, sends: list[tuple[int, str]]) -> list[tuple[i
 
 @pytest.mark.parametrize("linger_ms", [0, 5, 500, 20_000])
 @pytest.mark.parametrize("how", ["key", "queue", "any"])
-def test_each_of_many_timeouts_bounds_its_own_call(linger_ms: float, how: str) -> None:
+def test_each_of_many_timeouts_bounds_its_call(linger_ms: float, how: str) -> None:
     """Messages of other timeouts are other batches, one behind the other: none may add the time of those before it."""
     timeouts_ms = [300, 2_500, 300, 1_000, 300, 2_000, 400]
     for timeout_ms, duration_s in silent_queue(linger_ms, [(timeout_ms, how) for timeout_ms in timeouts_ms]):
         assert timeout_ms / 1000 - 0.02 <= duration_s <= timeout_ms / 1000 + 0.02
 
 
-def test_a_message_that_waited_has_its_own_time_too() -> None:
+def test_messages_of_one_batch_keep_separate_timeouts() -> None:
     """A batch is not over when the first of its messages, which has waited for long, is out of time."""
     cluster = FakeCluster(Choices(1), brokers=1)
 
@@ -231,7 +231,7 @@ def test_a_message_that_waited_has_its_own_time_too() -> None:
     cluster.loop.run(run())
 
 
-def test_a_linger_that_is_longer_than_the_timeout_leaves_time_to_send() -> None:
+def test_a_linger_longer_than_the_timeout_leaves_time_to_send() -> None:
     """Else a message would never be sent that nobody joins."""
     cluster = FakeCluster(Choices(1), brokers=1)
 
@@ -250,7 +250,7 @@ def test_a_linger_that_is_longer_than_the_timeout_leaves_time_to_send() -> None:
 
 
 @pytest.mark.parametrize("kind", ["request", "transaction"])
-def test_a_broker_that_hangs_does_not_hold_up_what_goes_to_another_one(kind: str) -> None:
+def test_a_hanging_broker_does_not_delay_calls_to_another_broker(kind: str) -> None:
     """All brokers of the topic are told of this client before a request, and before a transaction."""
     cluster = FakeCluster(Choices(1), brokers=2)
 

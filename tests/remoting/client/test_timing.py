@@ -32,7 +32,7 @@ NOON_MS = 1_769_860_800_000
         (timedelta(0), 0),
     ],
 )
-def test_a_delay_is_a_duration(delay: Any, delay_ms: int) -> None:
+def test_a_delay_is_sent_in_milliseconds(delay: Any, delay_ms: int) -> None:
     message = Message("T", b"x", delay=delay)
     assert message.delay == delay
     assert message.properties == {"TIMER_DELAY_MS": str(delay_ms)}
@@ -40,7 +40,7 @@ def test_a_delay_is_a_duration(delay: Any, delay_ms: int) -> None:
 
 
 @pytest.mark.parametrize("moment", [NOON, NOON_MS, NOON.astimezone(), NOON.astimezone().replace(tzinfo=None)])
-def test_a_time_is_a_datetime_or_a_number(moment: Any) -> None:
+def test_deliver_at_accepts_a_datetime_or_a_number(moment: Any) -> None:
     message = Message("T", b"x", properties={"a": "b"}, deliver_at=moment)
     assert message.properties == {"a": "b", "TIMER_DELIVER_MS": str(NOON_MS)}
 
@@ -64,18 +64,18 @@ def test_a_time_is_a_datetime_or_a_number(moment: Any) -> None:
         ({"delay": "5s", "delay_level": 3}, "delay_level is 3, and would count"),
     ],
 )
-def test_what_is_no_time_is_refused_when_the_message_is_made(fields: dict[str, Any], match: str) -> None:
+def test_an_invalid_delivery_time_is_refused_when_the_message_is_created(fields: dict[str, Any], match: str) -> None:
     with pytest.raises(InvalidArgumentError, match=match):
         Message("T", b"x", **fields)
 
 
-def test_a_copy_keeps_its_time() -> None:
+def test_a_copy_of_a_message_keeps_its_delivery_time() -> None:
     message = attrs.evolve(Message("T", b"x", delay="2h"), body=b"y")
     assert message.properties == {"TIMER_DELAY_MS": "7200000"}
     assert attrs.evolve(message, properties={"a": "b"}).properties == {"a": "b", "TIMER_DELAY_MS": "7200000"}
 
 
-def test_it_goes_by_itself_where_others_are_gathered() -> None:
+def test_a_delayed_message_is_not_sent_in_a_batch() -> None:
     """A batch is stored at once, all of it: one that is asked for by the program is refused."""
     message = Message("T", b"x", delay="2h")
     assert not Preparer().goes_in_batch(message)
@@ -85,7 +85,7 @@ def test_it_goes_by_itself_where_others_are_gathered() -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"linger_ms": 1}, {"trace": True}])
-def test_it_is_sent_as_one_that_waits(options: dict[str, Any]) -> None:
+def test_a_delayed_message_is_sent_with_its_delivery_property(options: dict[str, Any]) -> None:
     cluster = FakeCluster(Choices(1), brokers=1)
     broker = cluster.brokers["broker-0"]
 

@@ -45,7 +45,7 @@ def run(fake_peer: Any, fake_broker: Any, test: Callable[[Any], Awaitable[None]]
 
 
 @pytest.mark.parametrize("linger_ms", [None, 0])
-def test_each_message_that_is_stored_has_a_line(fake_peer: Any, fake_broker: Any, linger_ms: float | None) -> None:
+def test_each_stored_message_has_a_trace_line(fake_peer: Any, fake_broker: Any, linger_ms: float | None) -> None:
     """Also those of a batch, which the Java client traces as one that nobody finds."""
 
     async def test(broker: Any) -> None:
@@ -70,7 +70,7 @@ def test_each_message_that_is_stored_has_a_line(fake_peer: Any, fake_broker: Any
     run(fake_peer, fake_broker, test)
 
 
-def test_what_listeners_do_is_traced(fake_peer: Any, fake_broker: Any) -> None:
+def test_listener_calls_are_traced(fake_peer: Any, fake_broker: Any) -> None:
     async def test(broker: Any) -> None:
         broker.topics.add("%RETRY%cg")
         for number in range(3):
@@ -116,7 +116,7 @@ def test_a_transaction_is_traced_to_its_end(fake_peer: Any, fake_broker: Any) ->
 
 
 @pytest.mark.parametrize("trouble", ["refused", "silent", "no topic"])
-def test_a_trace_that_cannot_be_written_fails_nothing(
+def test_a_trace_that_cannot_be_written_fails_no_send(
     fake_peer: Any, fake_broker: Any, trouble: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nor does it hold up sends, however many there are, or a close for long."""
@@ -146,7 +146,7 @@ def test_a_trace_that_cannot_be_written_fails_nothing(
     assert len([record for record in caplog.records if "traces of pg are lost" in record.getMessage()]) == 1
 
 
-def test_nothing_is_traced_unasked(fake_peer: Any, fake_broker: Any) -> None:
+def test_messages_are_traced_only_if_configured(fake_peer: Any, fake_broker: Any) -> None:
     async def test(broker: Any) -> None:
         async with Producer("pg", broker.peer.address) as producer:
             await producer.send(Message("T", b"x"))

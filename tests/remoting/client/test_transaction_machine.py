@@ -201,6 +201,8 @@ class PlainCheckMachine(TransactionMachine):
 
 
 @pytest.mark.parametrize("machine", [TransactionMachine, PlainCheckMachine])
-def test_transactions(machine: type[TransactionMachine]) -> None:
+def test_transaction_producers_keep_their_promises_under_random_calls_and_faults(
+    machine: type[TransactionMachine],
+) -> None:
     """Every half message is decided as its local part says, whatever checks raise and whatever servers do meanwhile."""
     run_machine(machine, examples(60))

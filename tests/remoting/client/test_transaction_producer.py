@@ -83,7 +83,7 @@ def never(message: MessageExt) -> TransactionState:
     raise AssertionError(f"asked about {message.msg_id}")
 
 
-def test_commit_rollback_and_a_local_part_that_raises(tmp_path: Path) -> None:
+def test_only_a_committed_transaction_is_delivered(tmp_path: Path) -> None:
     async def body(name_server: str, broker: Broker) -> None:
         seen: list[str] = []
 
@@ -108,7 +108,7 @@ def test_commit_rollback_and_a_local_part_that_raises(tmp_path: Path) -> None:
     serve(tmp_path, body)
 
 
-def test_the_broker_asks_about_what_is_open(tmp_path: Path) -> None:
+def test_the_broker_checks_open_transactions(tmp_path: Path) -> None:
     async def body(name_server: str, broker: Broker) -> None:
         asked: list[tuple[bytes, str]] = []
 
@@ -127,7 +127,7 @@ def test_the_broker_asks_about_what_is_open(tmp_path: Path) -> None:
     serve(tmp_path, body, timeout_ms=10, check_interval_ms=50)
 
 
-def test_the_first_message_of_a_new_topic_can_be_asked_about(tmp_path: Path) -> None:
+def test_the_broker_checks_the_first_transaction_of_a_new_topic(tmp_path: Path) -> None:
     """The topic has no route of its own yet: the broker must know the producer all the same, before its checks run out."""
 
     async def body(name_server: str, broker: Broker) -> None:
@@ -138,7 +138,7 @@ def test_the_first_message_of_a_new_topic_can_be_asked_about(tmp_path: Path) -> 
     serve(tmp_path, body, timeout_ms=10, check_interval_ms=50)
 
 
-def test_a_broker_can_refuse_transactions(tmp_path: Path) -> None:
+def test_a_transaction_refused_by_the_broker_raises_refused_error(tmp_path: Path) -> None:
     async def body(name_server: str, broker: Broker) -> None:
         async with TransactionProducer("p", name_server, check=never, retries=0) as producer:
             with pytest.raises(RefusedError, match="rejectTransactionMessage"):
@@ -147,7 +147,7 @@ def test_a_broker_can_refuse_transactions(tmp_path: Path) -> None:
     serve(tmp_path, body, reject=True)
 
 
-def test_a_half_message_that_cannot_be_read_is_asked_about(tmp_path: Path) -> None:
+def test_an_unreadable_half_message_is_checked(tmp_path: Path) -> None:
     """The check mostly goes by the id; unasked, the transaction would be rolled back in the end, and nobody would know why."""
     asked: list[tuple[bytes, str, str]] = []
 
@@ -165,7 +165,7 @@ def test_a_half_message_that_cannot_be_read_is_asked_about(tmp_path: Path) -> No
     serve(tmp_path, body, timeout_ms=10, check_interval_ms=50)
 
 
-def test_a_half_message_that_is_no_record_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_check_without_a_valid_record_is_refused_and_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The transaction stays open, and the log says which broker asked and why there was no answer."""
 
     async def body(name_server: str, _broker: Broker) -> None:

@@ -29,7 +29,7 @@ def with_peer(fake_peer: type[Peer], test: Callable[[Peer, RemotingClient], Awai
     asyncio.run(run())
 
 
-def test_answers_are_paired_with_requests_whatever_their_order(fake_peer: type[Peer]) -> None:
+def test_answers_are_paired_with_requests_in_any_order(fake_peer: type[Peer]) -> None:
     async def test(peer: Peer, client: RemotingClient) -> None:
         held: list[RemotingCommand] = []
         peer.answers[1] = held.append  # append returns None: no answer yet
@@ -43,7 +43,7 @@ def test_answers_are_paired_with_requests_whatever_their_order(fake_peer: type[P
     with_peer(fake_peer, test)
 
 
-def test_no_answer_in_time_is_a_timeout_and_a_late_answer_is_nobody_s(fake_peer: type[Peer]) -> None:
+def test_a_late_answer_is_ignored_after_its_request_timed_out(fake_peer: type[Peer]) -> None:
     async def test(peer: Peer, client: RemotingClient) -> None:
         held: list[RemotingCommand] = []
         peer.answers[1] = held.append
@@ -55,7 +55,7 @@ def test_no_answer_in_time_is_a_timeout_and_a_late_answer_is_nobody_s(fake_peer:
     with_peer(fake_peer, test)
 
 
-def test_nobody_there(fake_peer: type[Peer]) -> None:
+def test_requests_to_an_unreachable_address_fail(fake_peer: type[Peer]) -> None:
     """A port that is held and does not listen refuses connections, whatever else runs on the machine."""
     unused = socket.socket()
     unused.bind(("127.0.0.1", 0))
@@ -73,7 +73,7 @@ def test_nobody_there(fake_peer: type[Peer]) -> None:
         with_peer(fake_peer, test)
 
 
-def test_a_lost_connection_fails_its_requests_and_the_next_one_connects_anew(fake_peer: type[Peer]) -> None:
+def test_a_lost_connection_fails_its_requests_and_is_replaced(fake_peer: type[Peer]) -> None:
     async def test(peer: Peer, client: RemotingClient) -> None:
         peer.answers[1] = lambda _: peer.transports[0].abort()
         with pytest.raises(RemotingError, match="is lost"):
@@ -102,7 +102,7 @@ def test_an_idle_connection_is_closed(fake_peer: type[Peer]) -> None:
     with_peer(fake_peer, test, idle_timeout_s=0.02)
 
 
-def test_oneway_requests_are_written_and_not_waited_for(fake_peer: type[Peer]) -> None:
+def test_oneway_requests_return_without_an_answer(fake_peer: type[Peer]) -> None:
     async def test(peer: Peer, client: RemotingClient) -> None:
         await client.invoke_oneway(peer.address, request(15))
         await peer.until(lambda: bool(peer.requests))
@@ -123,7 +123,7 @@ async def answer_later(command: RemotingCommand, address: str) -> RemotingComman
     return response(command, 0, address)
 
 
-def test_pushed_requests_are_answered(fake_peer: type[Peer]) -> None:
+def test_every_request_from_the_server_is_answered(fake_peer: type[Peer]) -> None:
     """Plain and async handlers, refusals, faults and unknown codes: each gets its own answer, in the request's codec."""
 
     async def test(peer: Peer, client: RemotingClient) -> None:
@@ -146,7 +146,7 @@ def test_pushed_requests_are_answered(fake_peer: type[Peer]) -> None:
     with_peer(fake_peer, test)
 
 
-def test_hooks_see_requests_before_and_answers_after(fake_peer: type[Peer]) -> None:
+def test_hooks_run_before_requests_and_after_answers(fake_peer: type[Peer]) -> None:
     class Signer:
         def __init__(self) -> None:
             self.seen: list[int] = []
@@ -167,7 +167,7 @@ def test_hooks_see_requests_before_and_answers_after(fake_peer: type[Peer]) -> N
     with_peer(fake_peer, test)
 
 
-def test_requests_beyond_the_bound_wait_for_a_place(fake_peer: type[Peer]) -> None:
+def test_requests_above_max_in_flight_wait(fake_peer: type[Peer]) -> None:
     async def test(peer: Peer, client: RemotingClient) -> None:
         held: list[RemotingCommand] = []
         peer.answers[1] = held.append
@@ -185,7 +185,7 @@ def test_requests_beyond_the_bound_wait_for_a_place(fake_peer: type[Peer]) -> No
     with_peer(fake_peer, test, max_in_flight=2)
 
 
-def test_closing_ends_whoever_waits(fake_peer: type[Peer]) -> None:
+def test_closing_fails_waiting_requests(fake_peer: type[Peer]) -> None:
     async def test(peer: Peer, client: RemotingClient) -> None:
         peer.answers[1] = lambda _: None
         asking = asyncio.ensure_future(client.invoke(peer.address, request(1), 5_000))
@@ -199,7 +199,7 @@ def test_closing_ends_whoever_waits(fake_peer: type[Peer]) -> None:
     with_peer(fake_peer, test)
 
 
-def test_large_bodies_cross_whole(fake_peer: type[Peer]) -> None:
+def test_large_bodies_are_transferred_completely(fake_peer: type[Peer]) -> None:
     async def test(peer: Peer, client: RemotingClient) -> None:
         body = bytes(range(256)) * 8192
         peer.answers[1] = lambda asked: response(asked, 0, body=asked.body)
@@ -209,7 +209,7 @@ def test_large_bodies_cross_whole(fake_peer: type[Peer]) -> None:
     with_peer(fake_peer, test)
 
 
-def test_addresses() -> None:
+def test_parse_address_accepts_ipv6_and_refuses_invalid_addresses() -> None:
     assert parse_address("127.0.0.1:9876") == ("127.0.0.1", 9876)
     assert parse_address("[::1]:9876") == ("::1", 9876)
     assert parse_address("fe80::1:9876") == ("fe80::1", 9876)
@@ -218,7 +218,7 @@ def test_addresses() -> None:
             parse_address(wrong)
 
 
-def test_a_plain_thread_asks_by_way_of_a_loop_thread(fake_peer: type[Peer]) -> None:
+def test_a_thread_without_a_loop_sends_requests_by_a_loop_thread(fake_peer: type[Peer]) -> None:
     """The peer runs in a loop of its own; the client's calls block a worker thread, as a script would."""
 
     async def run() -> None:
@@ -234,7 +234,9 @@ def test_a_plain_thread_asks_by_way_of_a_loop_thread(fake_peer: type[Peer]) -> N
     asyncio.run(run())
 
 
-def test_requests_of_one_turn_leave_in_one_write(fake_peer: type[Peer], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_requests_of_one_loop_turn_are_sent_in_one_write(
+    fake_peer: type[Peer], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A system call costs more than all else that a small send does; large frames are written as they come."""
     written: list[int] = []
 
@@ -252,7 +254,7 @@ def test_requests_of_one_turn_leave_in_one_write(fake_peer: type[Peer], monkeypa
     with_peer(fake_peer, test)
 
 
-def test_a_sender_that_never_waits_for_answers_waits_for_a_peer_that_does_not_read(fake_peer: type[Peer]) -> None:
+def test_oneway_requests_wait_for_a_peer_that_does_not_read(fake_peer: type[Peer]) -> None:
     """Else one-way sends in a loop would fill the memory, for they never give the event loop a turn."""
 
     async def test(peer: Peer, client: RemotingClient) -> None:
@@ -277,7 +279,7 @@ def test_a_sender_that_never_waits_for_answers_waits_for_a_peer_that_does_not_re
 
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=12))
-def test_each_request_has_its_own_deadline(fake_peer: type[Peer], timeouts_ms: list[int]) -> None:
+def test_each_request_has_a_separate_deadline(fake_peer: type[Peer], timeouts_ms: list[int]) -> None:
     """One timer serves all: a short deadline that comes after a long one must ring first, and none may ring early."""
 
     async def test(peer: Peer, client: RemotingClient) -> None:
@@ -300,7 +302,7 @@ def test_each_request_has_its_own_deadline(fake_peer: type[Peer], timeouts_ms: l
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.integers(0, 4), st.booleans()), min_size=1, max_size=30))
-def test_cancelled_requests_leave_nothing_behind(fake_peer: type[Peer], cancelled: list[tuple[int, bool]]) -> None:
+def test_canceled_requests_leave_nothing_waiting(fake_peer: type[Peer], cancelled: list[tuple[int, bool]]) -> None:
     """Whenever a caller gives up, before the connection is made or after the answer has come, the next request works."""
 
     async def test(peer: Peer, client: RemotingClient) -> None:
@@ -322,7 +324,7 @@ def test_cancelled_requests_leave_nothing_behind(fake_peer: type[Peer], cancelle
     with_peer(fake_peer, test)
 
 
-def test_a_connection_on_which_nothing_comes_any_more_is_given_up(fake_peer: type[Peer], monkeypatch: Any) -> None:
+def test_a_connection_without_any_answers_is_replaced(fake_peer: type[Peer], monkeypatch: Any) -> None:
     """A path that is cut without a word: heartbeats would keep the dead connection, and every request would time out on it."""
     monkeypatch.setattr("flintmq.remoting.client.connection.SILENCE_S", 0.05)
 
@@ -338,7 +340,7 @@ def test_a_connection_on_which_nothing_comes_any_more_is_given_up(fake_peer: typ
     with_peer(fake_peer, test)
 
 
-def test_a_slow_answer_does_not_end_a_connection_that_lives(fake_peer: type[Peer], monkeypatch: Any) -> None:
+def test_a_slow_answer_does_not_close_a_connection_with_other_answers(fake_peer: type[Peer], monkeypatch: Any) -> None:
     """Others' answers come on it, as those of heartbeats do beside a pull that is held."""
     monkeypatch.setattr("flintmq.remoting.client.connection.SILENCE_S", 0.05)
 
@@ -357,7 +359,7 @@ def test_a_slow_answer_does_not_end_a_connection_that_lives(fake_peer: type[Peer
 
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("is_lost", [True, False], ids=["lost", "closing"])
-def test_a_connection_that_ends_as_soon_as_it_is_made_does_not_stop_the_loop(
+def test_a_connection_lost_at_once_does_not_block_the_loop(
     fake_peer: type[Peer], monkeypatch: pytest.MonkeyPatch, is_lost: bool
 ) -> None:
     """A request that begins in that turn of the loop must not wait for the attempt that is over, again and again, for good."""
@@ -392,7 +394,7 @@ def test_a_connection_that_ends_as_soon_as_it_is_made_does_not_stop_the_loop(
     with_peer(fake_peer, test)
 
 
-def test_a_server_that_answers_in_tls_is_named(fake_peer: type[Peer]) -> None:
+def test_the_error_about_a_server_with_tls_names_the_option(fake_peer: type[Peer]) -> None:
     """A plain frame gets an alert of TLS, which is no frame."""
 
     async def run() -> None:

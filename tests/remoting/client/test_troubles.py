@@ -28,7 +28,7 @@ SOON = ConsumerSettings(
 )
 
 
-def test_it_is_told_at_once_and_then_with_growing_pauses() -> None:
+def test_a_trouble_is_logged_at_once_and_then_with_growing_pauses() -> None:
     clock = ManualClock()
     troubles = Troubles(clock)
     told_s = []
@@ -50,7 +50,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-def test_a_dead_name_server_is_told_once_and_can_be_asked_for(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unreachable_name_server_is_logged_once_and_listed_as_a_trouble(caplog: pytest.LogCaptureFixture) -> None:
     async def run() -> None:
         async with Consumer("g", "127.0.0.1:1", settings=SOON) as consumer:
             await consumer.subscribe("Orders")
@@ -68,7 +68,7 @@ def test_a_dead_name_server_is_told_once_and_can_be_asked_for(caplog: pytest.Log
     assert "%RETRY%" not in "".join(told)
 
 
-def test_a_missing_topic_is_told_once_and_forgotten_when_it_comes(
+def test_a_missing_topic_is_logged_once_and_no_trouble_after_its_creation(
     fake_peer: Any, fake_broker: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def run() -> None:
@@ -92,7 +92,7 @@ def test_a_missing_topic_is_told_once_and_forgotten_when_it_comes(
     assert len([line for line in warnings(caplog) if "Later" in line]) == 1
 
 
-def test_a_broker_that_is_away_costs_one_try_at_a_time_and_one_line(
+def test_an_unreachable_broker_costs_one_attempt_at_a_time_and_one_line(
     fake_peer: Any, fake_broker: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Each of 65 queues that connects by itself makes 76 connections a second, and as many lines."""
@@ -146,7 +146,7 @@ def test_a_broker_that_is_away_costs_one_try_at_a_time_and_one_line(
 @pytest.mark.parametrize("fault", ["refusing", "silent"])
 @pytest.mark.parametrize("away", [0, 1])
 @pytest.mark.parametrize("orderly", [False, True])
-def test_a_broker_that_is_away_stops_no_queue_of_another_one(fault: str, away: int, orderly: bool) -> None:
+def test_an_unreachable_broker_stops_no_queue_of_another_broker(fault: str, away: int, orderly: bool) -> None:
     """Neither where a consumer starts, nor where offsets are stored, locks renewed, or queues given up."""
     cluster = FakeCluster(Choices(4), brokers=2)
     got: list[bytes] = []
@@ -203,7 +203,7 @@ def test_a_broker_that_is_away_stops_no_queue_of_another_one(fault: str, away: i
     cluster.loop.run(run())
 
 
-def test_a_pull_that_is_refused_again_and_again_is_told_with_growing_pauses(caplog: pytest.LogCaptureFixture) -> None:
+def test_repeated_pull_and_commit_failures_are_logged_with_growing_pauses(caplog: pytest.LogCaptureFixture) -> None:
     """And work that fails each time, such as storing offsets in a store of the user's."""
     cluster = FakeCluster(Choices(4), brokers=1)
 

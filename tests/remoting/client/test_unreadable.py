@@ -78,7 +78,9 @@ def put(broker: Any, kind: str, topic: str = "T") -> bytes:
 @pytest.mark.parametrize("tags", ["*", "A"])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("place", [0, 2, 4])
-def test_a_poll_returns_every_message(fake_peer: Any, fake_broker: Any, kind: str, place: int, tags: str) -> None:
+def test_a_poll_returns_unreadable_messages_with_bytes_and_reason(
+    fake_peer: Any, fake_broker: Any, kind: str, place: int, tags: str
+) -> None:
     """In order and once, with the stored bytes and the reason of the one that cannot be read, wherever it lies."""
 
     async def test(broker: Any) -> None:
@@ -105,7 +107,7 @@ def test_a_poll_returns_every_message(fake_peer: Any, fake_broker: Any, kind: st
     run(fake_peer, fake_broker, test)
 
 
-def test_all_of_a_queue_may_be_damaged(fake_peer: Any, fake_broker: Any) -> None:
+def test_a_queue_of_only_unreadable_messages_is_polled_to_its_end(fake_peer: Any, fake_broker: Any) -> None:
     """Each is delivered by itself, and the queue ends."""
 
     async def test(broker: Any) -> None:
@@ -123,7 +125,9 @@ def test_all_of_a_queue_may_be_damaged(fake_peer: Any, fake_broker: Any) -> None
 
 
 @pytest.mark.parametrize("damaged", [False, True])
-def test_bodies_of_one_answer_have_a_bound_together(fake_peer: Any, fake_broker: Any, damaged: bool) -> None:
+def test_decompressed_bodies_of_one_answer_are_bounded_together(
+    fake_peer: Any, fake_broker: Any, damaged: bool
+) -> None:
     """32 small messages can become gigabytes: what one answer has no room for comes with the next one."""
 
     async def test(broker: Any) -> None:
@@ -152,7 +156,7 @@ def test_bodies_of_one_answer_have_a_bound_together(fake_peer: Any, fake_broker:
     run(fake_peer, fake_broker, test)
 
 
-def test_a_query_has_the_bound_too(fake_peer: Any, fake_broker: Any) -> None:
+def test_decompressed_bodies_of_a_query_are_bounded_together(fake_peer: Any, fake_broker: Any) -> None:
     """Its messages are all shown; those for which there is no room say so."""
 
     async def test(broker: Any) -> None:
@@ -170,7 +174,7 @@ def test_a_query_has_the_bound_too(fake_peer: Any, fake_broker: Any) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("lists", [False, True])
-def test_a_listener_gets_what_can_be_read(
+def test_unreadable_messages_are_sent_back_and_not_given_to_the_listener(
     fake_peer: Any, fake_broker: Any, kind: str, lists: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The others are sent back as if it had failed at them, and the group goes on."""
@@ -210,7 +214,9 @@ def test_a_listener_gets_what_can_be_read(
 
 
 @pytest.mark.parametrize("lists", [False, True])
-def test_a_listener_that_wants_them_gets_them(fake_peer: Any, fake_broker: Any, lists: bool) -> None:
+def test_unreadable_deliver_gives_unreadable_messages_to_the_listener(
+    fake_peer: Any, fake_broker: Any, lists: bool
+) -> None:
     """With the error; what it returns counts."""
 
     async def test(broker: Any) -> None:
@@ -244,7 +250,9 @@ def test_a_listener_that_wants_them_gets_them(fake_peer: Any, fake_broker: Any, 
 
 
 @pytest.mark.parametrize("tries", [None, 3])
-def test_in_order_one_is_a_dead_letter_at_once(fake_peer: Any, fake_broker: Any, tries: int | None) -> None:
+def test_an_unreadable_orderly_message_becomes_a_dead_letter_at_once(
+    fake_peer: Any, fake_broker: Any, tries: int | None
+) -> None:
     """Tried again here it would hold up its queue, and never be read."""
 
     async def test(broker: Any) -> None:
@@ -269,7 +277,9 @@ def test_in_order_one_is_a_dead_letter_at_once(fake_peer: Any, fake_broker: Any,
     run(fake_peer, fake_broker, test)
 
 
-def test_broadcasting_passes_over_it(fake_peer: Any, fake_broker: Any, tmp_path: Path, caplog: Any) -> None:
+def test_a_broadcasting_consumer_skips_an_unreadable_message(
+    fake_peer: Any, fake_broker: Any, tmp_path: Path, caplog: Any
+) -> None:
     """As over every message that a listener fails at, with a line in the log."""
 
     async def test(broker: Any) -> None:
@@ -288,7 +298,7 @@ def test_broadcasting_passes_over_it(fake_peer: Any, fake_broker: Any, tmp_path:
 
 
 @pytest.mark.parametrize("orderly", [False, True])
-def test_what_the_broker_cannot_read_either_is_passed_over(
+def test_a_message_unreadable_also_for_the_broker_is_skipped_after_its_retries(
     fake_peer: Any, fake_broker: Any, orderly: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """After as many tries as a message has: else it would hold up for good what its queue commits."""
@@ -319,9 +329,7 @@ def test_what_the_broker_cannot_read_either_is_passed_over(
 
 
 @pytest.mark.parametrize("code", [2, 14, 16])
-def test_a_broker_that_is_busy_or_forbids_it_is_asked_until_it_does_not(
-    fake_peer: Any, fake_broker: Any, code: int
-) -> None:
+def test_sending_back_is_retried_while_the_broker_is_busy(fake_peer: Any, fake_broker: Any, code: int) -> None:
     """That passes: nothing is passed over for it."""
 
     async def test(broker: Any) -> None:
@@ -341,7 +349,7 @@ def test_a_broker_that_is_busy_or_forbids_it_is_asked_until_it_does_not(
     run(fake_peer, fake_broker, test)
 
 
-def test_a_loop_gets_what_can_be_read(fake_peer: Any, fake_broker: Any) -> None:
+def test_an_iteration_skips_unreadable_messages(fake_peer: Any, fake_broker: Any) -> None:
     """Without a listener, too."""
 
     async def test(broker: Any) -> None:
@@ -358,7 +366,7 @@ def test_a_loop_gets_what_can_be_read(fake_peer: Any, fake_broker: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_query_shows_it(fake_peer: Any, fake_broker: Any, kind: str) -> None:
+def test_a_query_returns_unreadable_messages_with_the_reason(fake_peer: Any, fake_broker: Any, kind: str) -> None:
     """With the others that have the key."""
 
     async def test(broker: Any) -> None:
@@ -382,7 +390,9 @@ def test_a_query_shows_it(fake_peer: Any, fake_broker: Any, kind: str) -> None:
 
 @pytest.mark.parametrize("withholds", [True, False])
 @pytest.mark.parametrize("size", [1, 2, 3, 32])
-def test_units_have_every_message_in_order(fake_peer: Any, fake_broker: Any, withholds: bool, size: int) -> None:
+def test_units_keep_the_order_and_separate_withheld_messages(
+    fake_peer: Any, fake_broker: Any, withholds: bool, size: int
+) -> None:
     """Each that the listener does not get is alone, whatever stands around it."""
 
     async def test(broker: Any) -> None:
@@ -404,7 +414,7 @@ def test_units_have_every_message_in_order(fake_peer: Any, fake_broker: Any, wit
 
 
 @pytest.mark.parametrize("value", ["first", "", None, "RETRY"])
-def test_the_setting_is_checked(value: Any) -> None:
+def test_an_invalid_unreadable_setting_is_refused(value: Any) -> None:
     """When it is made, with what fits."""
     with pytest.raises(ValueError, match=r"unreadable=.*: it is one of 'retry', 'deliver'"):
         ConsumerSettings(unreadable=value)

@@ -18,7 +18,7 @@ from flintmq.remoting.client import AdminClient, Consumer, ConsumerSettings, Mes
 FROM_FIRST = ConsumerSettings(consume_from="CONSUME_FROM_FIRST_OFFSET")
 
 
-def test_send_consume_query_and_administer(tmp_path: Path) -> None:
+def test_clients_send_consume_query_and_administer_with_a_broker(tmp_path: Path) -> None:
     async def run() -> None:
         async with NameServer(BrokerConfig(nameserver=NamesrvConfig(port=0))) as name_server:
             config = BrokerConfig(

@@ -46,7 +46,7 @@ def with_topic(bench: Any) -> Any:
     return bench
 
 
-def test_topics_are_made_changed_and_deleted(bench: Any, ask: Any) -> None:
+def test_topics_are_created_changed_and_deleted(bench: Any, ask: Any) -> None:
     handlers = AdminTopicProcessor(bench.state.api).handlers()
     assert ask(handlers, bench.request(Code.UPDATE_AND_CREATE_TOPIC, new_topic("T", order="true"))).code == 0
     assert bench.state.topics.select("T") == TopicConfig(
@@ -74,7 +74,7 @@ def test_topics_are_made_changed_and_deleted(bench: Any, ask: Any) -> None:
     )
 
 
-def test_one_topic_is_told_as_rocketmq_5_tells_it(with_topic: Any, ask: Any) -> None:
+def test_the_config_of_a_topic_has_the_form_of_rocketmq_5(with_topic: Any, ask: Any) -> None:
     """Its mqadmin does not ask for all topics to see one."""
     bench = with_topic
     handlers = AdminTopicProcessor(bench.state.api).handlers()
@@ -93,7 +93,7 @@ def test_one_topic_is_told_as_rocketmq_5_tells_it(with_topic: Any, ask: Any) -> 
     assert (missing.code, missing.remark) == (17, "topic[none] not exist [topic.missing]")
 
 
-def test_one_group_is_told_as_rocketmq_5_tells_it(bench: Any, ask: Any) -> None:
+def test_the_config_of_a_group_has_the_form_of_rocketmq_5(bench: Any, ask: Any) -> None:
     """To ask for a group must not make one."""
     handlers = AdminGroupProcessor(bench.state.api).handlers()
     missing = ask(handlers, bench.request(Code.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": "g"}))
@@ -118,7 +118,7 @@ def test_one_group_is_told_as_rocketmq_5_tells_it(bench: Any, ask: Any) -> None:
     }
 
 
-def test_a_deletion_is_acknowledged_when_it_is_durable(bench: Any, ask: Any) -> None:
+def test_a_topic_deletion_is_acknowledged_when_it_is_durable(bench: Any, ask: Any) -> None:
     """As a message is; where the promise is not kept, the answer says so, and the topic is gone here."""
     handlers = AdminTopicProcessor(bench.state.api).handlers()
     bench.state.topics.put(TopicConfig(topic_name="T"))
@@ -129,7 +129,7 @@ def test_a_deletion_is_acknowledged_when_it_is_durable(bench: Any, ask: Any) -> 
     assert ask(handlers, bench.request(Code.DELETE_TOPIC_IN_BROKER, {"topic": "T"})).code == 0, "it can be repeated"
 
 
-def test_queues_are_measured(with_topic: Any, ask: Any) -> None:
+def test_queue_offsets_and_topic_statistics_are_returned(with_topic: Any, ask: Any) -> None:
     bench = with_topic
     handlers = AdminTopicProcessor(bench.state.api).handlers()
     queue = {"topic": "T", "queueId": "0"}
@@ -160,7 +160,7 @@ def test_queues_are_measured(with_topic: Any, ask: Any) -> None:
     assert ask(handlers, bench.request(Code.QUERY_CONSUME_QUEUE, {"topic": "x", "queueId": "0"})).code == 1
 
 
-def test_who_consumes_a_topic_and_cleaning_up(with_topic: Any, ask: Any) -> None:
+def test_consumers_of_a_topic_are_listed_and_unused_topics_removed(with_topic: Any, ask: Any) -> None:
     bench = with_topic
     handlers = AdminTopicProcessor(bench.state.api).handlers()
     bench.state.consumers.register("online", bench.channel, "c", [build_subscription("T", "A")])
@@ -183,7 +183,7 @@ def test_who_consumes_a_topic_and_cleaning_up(with_topic: Any, ask: Any) -> None
     assert bench.store.reader.topics() == {"T", "SCHEDULE_TOPIC_XXXX"}
 
 
-def test_groups_are_made_changed_and_deleted(with_topic: Any, ask: Any) -> None:
+def test_groups_are_created_changed_and_deleted(with_topic: Any, ask: Any) -> None:
     bench = with_topic
     handlers = AdminGroupProcessor(bench.state.api).handlers()
     body = {"groupName": "g", "retryMaxTimes": 3, "retryQueueNums": 0, "consumeBroadcastEnable": False}
@@ -204,7 +204,7 @@ def test_groups_are_made_changed_and_deleted(with_topic: Any, ask: Any) -> None:
     assert bench.state.offsets.query("T", "g", 0) == -1
 
 
-def test_queue_locks(bench: Any, ask: Any) -> None:
+def test_queue_locks_are_granted_and_refused_over_the_wire(bench: Any, ask: Any) -> None:
     handlers = AdminGroupProcessor(bench.state.api).handlers()
     q0 = {"brokerName": "b", "queueId": 0, "topic": "T"}
 
@@ -231,7 +231,7 @@ def test_queue_locks(bench: Any, ask: Any) -> None:
         assert ask(handlers, bench.request(Code.LOCK_BATCH_MQ, None, body)).code == 1
 
 
-def test_how_far_groups_are_behind(with_topic: Any, ask: Any) -> None:
+def test_consume_statistics_have_the_lag_of_groups(with_topic: Any, ask: Any) -> None:
     bench = with_topic
     bench.state.stats.consume_tps = lambda group, topic: 1.5
     handlers = AdminGroupProcessor(bench.state.api).handlers()
@@ -254,7 +254,7 @@ def test_how_far_groups_are_behind(with_topic: Any, ask: Any) -> None:
     assert left["offsetTable"] == {}, "a group that is online no longer counts topics it left"
 
 
-def test_offsets_are_cloned_compared_and_dated(with_topic: Any, ask: Any) -> None:
+def test_offsets_are_cloned_compared_and_returned_with_time_spans(with_topic: Any, ask: Any) -> None:
     bench = with_topic
     handlers = AdminGroupProcessor(bench.state.api).handlers()
     clone = {"srcGroup": "g", "destGroup": "h", "topic": "T", "offline": "true"}
@@ -280,7 +280,7 @@ def test_offsets_are_cloned_compared_and_dated(with_topic: Any, ask: Any) -> Non
     assert ask(handlers, bench.request(Code.QUERY_CONSUME_TIME_SPAN, {"topic": "none", "group": "g"})).code == 17
 
 
-def test_who_reads_standard_json_only_gets_it(with_topic: Any, ask: Any) -> None:
+def test_standard_json_is_returned_on_request(with_topic: Any, ask: Any) -> None:
     """RocketMQ writes numbers that are keys without quotes, which no JSON parser but its own takes."""
     bench = with_topic
     bench.state.offsets.commit("T", "g", 0, 5)
@@ -296,7 +296,7 @@ def test_who_reads_standard_json_only_gets_it(with_topic: Any, ask: Any) -> None
             json.loads(ask(handlers, bench.request(code, fields)).body)
 
 
-def test_connections_are_told(bench: Any, ask: Any) -> None:
+def test_connections_of_consumers_and_producers_are_listed(bench: Any, ask: Any) -> None:
     handlers = AdminClientProcessor(bench.state.api).handlers()
     offline = ask(handlers, bench.request(Code.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": "g"}))
     assert (offline.code, offline.remark) == (206, "the consumer group[g] not online [group.not_online]")
@@ -316,7 +316,7 @@ def test_connections_are_told(bench: Any, ask: Any) -> None:
     assert table["data"]["pg"][0]["remoteIP"] == "/127.0.0.1:40000"
 
 
-def test_offsets_are_reset_by_the_consumers_themselves(with_topic: Any, ask: Any) -> None:
+def test_an_offset_reset_is_pushed_to_the_consumers(with_topic: Any, ask: Any) -> None:
     bench = with_topic
     handlers = AdminClientProcessor(bench.state.api).handlers()
     reset = {"topic": "T", "group": "g", "timestamp": str(NOW - 300), "isForce": "true"}
@@ -355,7 +355,7 @@ def test_offsets_are_reset_by_the_consumers_themselves(with_topic: Any, ask: Any
     assert ask(handlers, bench.request(Code.INVOKE_BROKER_TO_RESET_OFFSET, reset)).code == 1
 
 
-def test_clients_are_asked_on_behalf_of_tools(bench: Any, ask_later: Any, new_channel: Any) -> None:
+def test_requests_of_tools_are_forwarded_to_clients(bench: Any, ask_later: Any, new_channel: Any) -> None:
     handlers = AdminClientProcessor(bench.state.api).handlers()
     silent = new_channel()
     bench.state.consumers.register("g", bench.channel, "c", [], version=407)
@@ -406,7 +406,7 @@ def test_clients_are_asked_on_behalf_of_tools(bench: Any, ask_later: Any, new_ch
     asyncio.run(play())
 
 
-def test_settings_are_told_and_changed_by_an_allow_list(bench: Any, ask: Any) -> None:
+def test_settings_are_returned_and_changed_only_from_an_allow_list(bench: Any, ask: Any) -> None:
     handlers = AdminBrokerProcessor(bench.state.api).handlers()
     before = ask(handlers, bench.request(Code.GET_BROKER_CONFIG))
     assert fastjson.loads(before.ext_fields["version"])["counter"] == 0
@@ -431,14 +431,14 @@ def test_settings_are_told_and_changed_by_an_allow_list(bench: Any, ask: Any) ->
     assert bench.state.config is changed
 
 
-def test_properties_text_survives_java() -> None:
+def test_properties_text_is_ascii_and_read_back_unchanged() -> None:
     values = {"a": "b=c:d", "path": "C:\\x", "text": " ü\n中\t", "empty": ""}
     raw = format_properties(values)
     assert raw.isascii()
     assert read_properties(raw) == values
 
 
-def test_statistics_of_the_last_minute(bench: Any, ask: Any) -> None:
+def test_statistics_of_the_last_minute_are_returned(bench: Any, ask: Any) -> None:
     stats = bench.state.stats.table
     handlers = AdminBrokerProcessor(bench.state.api).handlers()
     ask_for = bench.request(Code.VIEW_BROKER_STATS_DATA, {"statsName": "TOPIC_PUT_NUMS", "statsKey": "T"})

@@ -44,7 +44,9 @@ def request_of(frame: dict[str, Any], channel: Any) -> Request:
     return request
 
 
-def test_the_name_server_answers_as_the_real_one_did(frames: list[dict[str, Any]], bench: Any, ask: Any) -> None:
+def test_the_name_server_gives_the_recorded_answers_of_rocketmq(
+    frames: list[dict[str, Any]], bench: Any, ask: Any
+) -> None:
     routes, kv = RouteInfoManager(bench.clock), KVConfigManager()
     handlers = NamesrvRouteProcessor(routes, kv).handlers()
     handlers |= NamesrvConfigProcessor(kv, NamesrvSettings(NamesrvConfig())).handlers()
@@ -68,7 +70,7 @@ def test_the_name_server_answers_as_the_real_one_did(frames: list[dict[str, Any]
     assert compared > 10
 
 
-def test_every_recorded_request_is_understood(frames: list[dict[str, Any]], bench: Any, ask: Any) -> None:
+def test_every_recorded_request_is_answered(frames: list[dict[str, Any]], bench: Any, ask: Any) -> None:
     handlers = {}
     for processor in (
         ClientManageProcessor(bench.state.api),

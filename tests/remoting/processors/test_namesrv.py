@@ -95,7 +95,7 @@ def names(bench: Any, ask: Any) -> Names:
         ("10.0.0.5", ("192.168.1.7", 19876), "mq:2"),
     ],
 )
-def test_a_client_is_told_an_address_by_where_it_asks(
+def test_a_client_gets_the_broker_address_for_its_viewpoint(
     bench: Any, ask: Any, broker_from: str, client_came_to: tuple[str, int], told: str
 ) -> None:
     """A broker on another machine is not where the name server is, whatever it says."""
@@ -109,7 +109,7 @@ def test_a_client_is_told_an_address_by_where_it_asks(
     assert info["brokerAddrTable"]["a"]["brokerAddrs"] == {0: told}
 
 
-def test_a_route_has_the_keys_its_client_can_read(names: Names) -> None:
+def test_a_route_has_quoted_keys_only_for_clients_that_read_them(names: Names) -> None:
     assert names.register(T=4).code == 0
     old = names.ask(Code.GET_ROUTEINFO_BY_TOPIC, version=317, topic="T").body.decode()
     assert '"brokerAddrs":{0:"h:1"}' in old
@@ -125,7 +125,7 @@ def test_a_route_has_the_keys_its_client_can_read(names: Names) -> None:
     assert names.ask(Code.GET_ROUTEINFO_BY_TOPIC).code == 1
 
 
-def test_a_tool_that_reads_standard_json_only_gets_it_for_the_cluster_too(bench: Any, ask: Any) -> None:
+def test_cluster_info_is_returned_in_standard_json_on_request(bench: Any, ask: Any) -> None:
     names = Names(bench, ask)
     names.register(T=1)
     reference = names.ask(Code.GET_BROKER_CLUSTER_INFO).body
@@ -134,12 +134,12 @@ def test_a_tool_that_reads_standard_json_only_gets_it_for_the_cluster_too(bench:
     assert standard["brokerAddrTable"]["a"]["brokerAddrs"] == {"0": "h:1"}
 
 
-def test_a_wrong_checksum_registers_nothing(names: Names) -> None:
+def test_a_registration_with_a_wrong_checksum_is_refused(names: Names) -> None:
     assert names.register(crc=12345, T=4).code == 1
     assert names.ask(Code.GET_ROUTEINFO_BY_TOPIC, topic="T").code == 17
 
 
-def test_a_slave_is_told_its_master_and_everyone_the_order_configuration(names: Names) -> None:
+def test_a_registration_returns_the_master_and_the_order_configuration(names: Names) -> None:
     names.ask(Code.PUT_KV_CONFIG, namespace="ORDER_TOPIC_CONFIG", key="T", value="a:4")
     master = names.register(T=4)
     assert master.ext_fields == {}
@@ -150,7 +150,7 @@ def test_a_slave_is_told_its_master_and_everyone_the_order_configuration(names: 
     assert fastjson.loads(names.ask(Code.GET_ROUTEINFO_BY_TOPIC, topic="T").body)["orderTopicConf"] == "a:4"
 
 
-def test_data_version_is_compared_and_told(names: Names) -> None:
+def test_a_query_compares_the_data_version_of_a_broker(names: Names) -> None:
     identity = {"brokerName": "a", "brokerAddr": "h:1", "clusterName": "C", "brokerId": "0"}
     assert names.ask(Code.QUERY_DATA_VERSION, b'{"counter":1,"timestamp":2}', **identity).ext_fields == {
         "changed": "true"
@@ -166,7 +166,7 @@ def test_data_version_is_compared_and_told(names: Names) -> None:
     assert names.ask(Code.GET_ROUTEINFO_BY_TOPIC, topic="T").code == 17
 
 
-def test_lists_and_permissions(names: Names) -> None:
+def test_topics_are_listed_and_permissions_changed(names: Names) -> None:
     names.register(T=4, U=1)
     for code, fields in (
         (Code.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, {}),
@@ -191,7 +191,7 @@ def test_lists_and_permissions(names: Names) -> None:
     assert names.ask(Code.GET_ROUTEINFO_BY_TOPIC, topic="T").code == 17
 
 
-def test_key_value_configuration(names: Names) -> None:
+def test_key_values_are_stored_listed_and_deleted(names: Names) -> None:
     assert names.ask(Code.PUT_KV_CONFIG, namespace="n", key="k", value="wörld=2").code == 0
     assert names.ask(Code.GET_KV_CONFIG, namespace="n", key="k").ext_fields == {"value": "wörld=2"}
     assert fastjson.loads(names.ask(Code.GET_KVLIST_BY_NAMESPACE, namespace="n").body) == {"table": {"k": "wörld=2"}}
@@ -200,7 +200,7 @@ def test_key_value_configuration(names: Names) -> None:
     assert names.ask(Code.GET_KVLIST_BY_NAMESPACE, namespace="none").code == 22
 
 
-def test_only_listed_settings_may_be_changed(names: Names) -> None:
+def test_only_listed_settings_of_the_name_server_can_be_changed(names: Names) -> None:
     text = names.ask(Code.GET_NAMESRV_CONFIG).body.decode()
     assert "orderMessageEnable=false\n" in text
     assert "listenPort=9876\n" in text
@@ -210,7 +210,7 @@ def test_only_listed_settings_may_be_changed(names: Names) -> None:
         assert names.ask(Code.UPDATE_NAMESRV_CONFIG, refused).code == code
 
 
-def test_values_and_settings_by_the_kit() -> None:
+def test_the_config_processor_passes_the_processor_kit() -> None:
     """A value that was put is found until it is deleted; settings are told without an error."""
     key = {"namespace": "N", "key": "k"}
     samples = [
@@ -235,7 +235,7 @@ def test_values_and_settings_by_the_kit() -> None:
 @pytest.mark.parametrize(
     "address", ["nonsense", "h", "h:0", "a b:1", "h:1\n", "\x1b[2J:1", "http://h:1", "", "h:99999"]
 )
-def test_a_broker_without_an_address_is_refused(names: Names, address: str) -> None:
+def test_a_registration_without_a_valid_address_is_refused(names: Names, address: str) -> None:
     """Every client would be told it: creating a topic failed for everybody then."""
     names.register(T=4)
     refused = names.register(address=address, T=4)
@@ -258,7 +258,7 @@ def test_a_broker_without_an_address_is_refused(names: Names, address: str) -> N
         ({"clusterName": "a\u202eb"}, (), "broker.name_wrong"),
     ],
 )
-def test_whatever_else_clients_are_told_is_checked(
+def test_a_registration_with_invalid_fields_is_refused(
     names: Names, more: dict[str, str], filters: tuple[str, ...], reason: str
 ) -> None:
     refused = names.register(more=more, filters=filters, T=4)

@@ -86,7 +86,7 @@ def pulls(bench: Any, tmp_path: Path) -> Iterator[Pulls]:
     made.store.close()
 
 
-def test_messages_are_handed_out_from_an_offset_on(pulls: Pulls) -> None:
+def test_a_pull_is_answered_with_messages_from_its_queue_offset(pulls: Pulls) -> None:
     """With the offset to go on from, and where the queue begins and ends."""
     pulls.put(b"first", b"second", b"third")
     (answer,) = pulls.process(pulls.pull(queueOffset="1"))
@@ -97,7 +97,7 @@ def test_messages_are_handed_out_from_an_offset_on(pulls: Pulls) -> None:
     assert bytes(answer.body).index(b"second") < bytes(answer.body).index(b"third")
 
 
-def test_lite_pulls_of_rocketmq_5_are_pulls(pulls: Pulls) -> None:
+def test_lite_pulls_of_rocketmq_5_are_answered_and_held(pulls: Pulls) -> None:
     """They are answered at once, and held, as others are."""
     pulls.put(b"first")
     lite = {"sysFlag": str(SUBSCRIPTION | 16)}
@@ -116,7 +116,7 @@ def as_lite(request: Request) -> Request:
     return request
 
 
-def test_bytes_say_the_same_as_objects(pulls: Pulls) -> None:
+def test_the_fast_pull_answer_equals_the_general_answer(pulls: Pulls) -> None:
     """The answers of the hot path are written by hand."""
     pulls.put(b"body")
     (answer,) = pulls.process(pulls.pull())
@@ -127,7 +127,7 @@ def test_bytes_say_the_same_as_objects(pulls: Pulls) -> None:
     assert command.ext_fields == answer.ext_fields
 
 
-def test_a_pull_that_finds_nothing_is_held_and_answered_by_an_arrival(pulls: Pulls) -> None:
+def test_a_pull_without_messages_is_held_until_an_arrival(pulls: Pulls) -> None:
     """Once; without the flag it is answered at once."""
     (answer,) = pulls.process(pulls.pull())
     assert answer.code == ResponseCode.PULL_NOT_FOUND
@@ -143,7 +143,7 @@ def test_a_pull_that_finds_nothing_is_held_and_answered_by_an_arrival(pulls: Pul
     ("queue_offset", "code"),
     [("2", ResponseCode.PULL_NOT_FOUND), ("9", ResponseCode.PULL_OFFSET_MOVED)],
 )
-def test_an_offset_beyond_the_queue(pulls: Pulls, queue_offset: str, code: int) -> None:
+def test_a_pull_beyond_the_queue_returns_the_next_valid_offset(pulls: Pulls, queue_offset: str, code: int) -> None:
     """At the end one waits for more; further on the consumer is sent back, and that leaves a record."""
     pulls.put(b"1", b"2")
     (answer,) = pulls.process(pulls.pull(queueOffset=queue_offset))
@@ -151,7 +151,7 @@ def test_an_offset_beyond_the_queue(pulls: Pulls, queue_offset: str, code: int) 
     assert answer.ext_fields["nextBeginOffset"] == "2"
 
 
-def test_offsets_are_committed_with_a_pull(pulls: Pulls) -> None:
+def test_a_pull_commits_its_offset_only_with_the_flag(pulls: Pulls) -> None:
     """Only where its flag says so."""
     pulls.put(b"1")
     pulls.process(pulls.pull(commitOffset="7"))
@@ -170,13 +170,13 @@ def test_offsets_are_committed_with_a_pull(pulls: Pulls) -> None:
         ({"subscription": "a ||", "expressionType": "SQL92"}, ResponseCode.SYSTEM_ERROR),
     ],
 )
-def test_what_may_not_be_pulled(pulls: Pulls, fields: dict[str, str], code: int) -> None:
+def test_a_forbidden_pull_has_its_response_code(pulls: Pulls, fields: dict[str, str], code: int) -> None:
     """Each with the code that clients act on."""
     (answer,) = pulls.process(pulls.pull(**fields))
     assert answer.code == code
 
 
-def test_permissions_are_asked(pulls: Pulls) -> None:
+def test_a_pull_needs_permission_of_broker_group_and_topic(pulls: Pulls) -> None:
     """Of the broker, of the group, of the topic."""
     state = pulls.state
     config = state.topics.select("T")
@@ -192,7 +192,7 @@ def test_permissions_are_asked(pulls: Pulls) -> None:
     assert [word in answer.remark for word, answer in (("broker", of_broker), ("topic", of_topic))] == [True, True]
 
 
-def test_pulls_of_a_read_wait_when_the_iteration_takes_long(pulls: Pulls) -> None:
+def test_pulls_are_postponed_when_the_loop_iteration_is_long(pulls: Pulls) -> None:
     """The first is answered in any case."""
     pulls.put(b"1")
     pulls.server.busy = True
@@ -201,7 +201,7 @@ def test_pulls_of_a_read_wait_when_the_iteration_takes_long(pulls: Pulls) -> Non
     assert pulls.server.postponed == others
 
 
-def test_the_processor_only_decodes_asks_and_encodes() -> None:
+def test_the_pull_processor_contains_no_checks_and_no_store_access() -> None:
     """Whatever decides about a pull is the outlet's, for every protocol; no check and no look into the store is here."""
     source = Path(str(pull_message.__file__)).read_text(encoding="utf-8")
     assert code_lines(source) <= 150

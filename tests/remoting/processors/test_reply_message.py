@@ -102,7 +102,7 @@ def test_a_reply_is_pushed_stored_and_acknowledged(replying: Any, code: int) -> 
     assert "PUSH_REPLY_TIME" in stored.properties
 
 
-def test_storing_is_optional(replying: Any) -> None:
+def test_store_reply_false_stores_no_replies(replying: Any) -> None:
     """``topics.store_reply: false`` passes replies on and keeps none."""
     config = replying.state.config
     replying.state.config = attrs.evolve(config, topics=attrs.evolve(config.topics, store_reply=False))
@@ -119,7 +119,7 @@ def test_storing_is_optional(replying: Any) -> None:
         (response(command(326), 1, "no"), "reply.refused"),
     ],
 )
-def test_a_reply_that_was_not_taken_is_refused(replying: Any, outcome: Any, said: str) -> None:
+def test_a_reply_that_the_requester_did_not_accept_is_refused(replying: Any, outcome: Any, said: str) -> None:
     """A requester that is silent, gone or unwilling: the replier is told, and the reply is stored all the same."""
     replying.asker.answers[:] = [outcome]
     answer = replying.send()
@@ -128,7 +128,7 @@ def test_a_reply_that_was_not_taken_is_refused(replying: Any, outcome: Any, said
     assert len(replying.state.store.put_messages) == 1
 
 
-def test_nobody_to_reply_to(replying: Any) -> None:
+def test_a_reply_to_an_unknown_requester_is_refused(replying: Any) -> None:
     """Unknown, disconnected, or not named at all."""
     assert "reply.offline" in replying.send({**PROPERTIES, "REPLY_TO_CLIENT": "nobody"}).remark
     assert "REPLY_TO_CLIENT" in replying.send({"MSG_TYPE": "reply"}).remark
@@ -138,12 +138,12 @@ def test_nobody_to_reply_to(replying: Any) -> None:
 
 
 @pytest.mark.parametrize(("status", "code"), [(FlushStatus.TIMEOUT, 10), (FlushStatus.FENCED, 14)])
-def test_durability_is_told_as_for_a_send(replying: Any, status: FlushStatus, code: int) -> None:
+def test_a_reply_has_the_durability_codes_of_a_send(replying: Any, status: FlushStatus, code: int) -> None:
     replying.state.store.status = status
     assert replying.send().code == code
 
 
-def test_what_a_send_is_refused_for_a_reply_is_too(replying: Any) -> None:
+def test_a_reply_that_is_invalid_as_a_send_is_refused_and_not_pushed(replying: Any) -> None:
     """Nothing is pushed then."""
     assert replying.send(topic="no such topic").code == 1
     assert replying.send(queueId="9").code == 1

@@ -45,7 +45,7 @@ def another(name: str, config: Any) -> str:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_key_there_is(bench: Any, ask: Any, name: str) -> None:
+def test_every_setting_is_changed_or_refused_by_the_allow_list(bench: Any, ask: Any, name: str) -> None:
     """By either spelling: changed and told, or refused with NO_PERMISSION and nothing changed. Paths, classes, addresses
     and plugins are among the latter because everything is that nobody put on the list."""
     before = bench.state.config
@@ -67,13 +67,13 @@ def test_every_key_there_is(bench: Any, ask: Any, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(RUNTIME_KEYS))
-def test_a_value_that_does_not_fit_changes_nothing(bench: Any, ask: Any, name: str) -> None:
+def test_an_invalid_value_changes_no_setting(bench: Any, ask: Any, name: str) -> None:
     before = bench.state.config
     assert change(bench, ask, **{name: "☃"}).code == ResponseCode.SYSTEM_ERROR
     assert bench.state.config is before
 
 
-def test_all_changes_or_none(bench: Any, ask: Any) -> None:
+def test_a_refused_setting_undoes_all_settings_of_the_request(bench: Any, ask: Any) -> None:
     """One that is refused takes the others with it."""
     before = bench.state.config
     assert change(bench, ask, fileReservedTime="71", storePathRootDir="/tmp/x").code == ResponseCode.NO_PERMISSION
@@ -81,7 +81,7 @@ def test_all_changes_or_none(bench: Any, ask: Any) -> None:
     assert bench.state.config is before
 
 
-def test_switches_take_effect_at_once(bench: Any, ask: Any) -> None:
+def test_changed_switches_take_effect_at_once(bench: Any, ask: Any) -> None:
     """An answer that says yes and changes nothing would be a lie."""
     state = bench.state
     change(bench, ask, autoCreateTopicEnable="false", autoCreateSubscriptionGroup="false")
@@ -97,7 +97,7 @@ def test_switches_take_effect_at_once(bench: Any, ask: Any) -> None:
     assert bench.channel.sent == []
 
 
-def test_name_servers_hear_of_another_permission(bench: Any, ask: Any) -> None:
+def test_a_changed_broker_permission_is_registered_at_the_name_servers(bench: Any, ask: Any) -> None:
     registrations: list[int] = []
     bench.state.topics.changed.subscribe(lambda: registrations.append(1))
     change(bench, ask, fileReservedTime="71")
@@ -106,7 +106,7 @@ def test_name_servers_hear_of_another_permission(bench: Any, ask: Any) -> None:
     assert registrations == [1]
 
 
-def test_secrets_are_not_among_the_settings_told(bench: Any, ask: Any) -> None:
+def test_secret_settings_are_not_returned(bench: Any, ask: Any) -> None:
     """A key marked secret is left out of 26, whatever its name."""
     shown = set(told(bench, ask))
     for key in KEYS.values():
@@ -115,7 +115,7 @@ def test_secrets_are_not_among_the_settings_told(bench: Any, ask: Any) -> None:
     assert not [name for name in shown if "secret" in name.lower() or "passw" in name.lower()]
 
 
-def test_what_rocketmq_changes_while_running_takes_effect(bench: Any, ask: Any) -> None:
+def test_settings_that_rocketmq_changes_at_runtime_take_effect(bench: Any, ask: Any) -> None:
     """Each of these was refused, though operators of RocketMQ change them when they must."""
     state = bench.state
     names = {"slaveReadEnable": "true", "brokerFastFailureEnable": "true", "storeReplyMessageEnable": "false"}
@@ -133,7 +133,7 @@ def test_what_rocketmq_changes_while_running_takes_effect(bench: Any, ask: Any) 
     assert state.topics.select("TBW102").write_queue_nums == 3
 
 
-def test_the_template_has_the_new_number_when_topics_may_be_made_again(bench: Any, ask: Any) -> None:
+def test_a_recreated_template_topic_has_the_changed_queue_number(bench: Any, ask: Any) -> None:
     """The number may be changed while sends make no topics."""
     change(bench, ask, autoCreateTopicEnable="false")
     bench.state.topics.delete("TBW102")
@@ -154,7 +154,7 @@ def test_the_template_has_the_new_number_when_topics_may_be_made_again(bench: An
         ("storePathRootDir", ""),
     ],
 )
-def test_a_misspelled_key_gets_a_suggestion(bench: Any, ask: Any, misspelled: str, meant: str) -> None:
+def test_the_refusal_of_a_misspelled_key_suggests_a_key(bench: Any, ask: Any, misspelled: str, meant: str) -> None:
     """A key that there is was spelled right, and may not be changed."""
     refused = change(bench, ask, **{misspelled.replace(".", "__"): "1"})
     assert refused.code == ResponseCode.NO_PERMISSION

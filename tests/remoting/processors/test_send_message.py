@@ -105,7 +105,7 @@ def test_sends_are_stored_and_answered(sends: Sends) -> None:
     assert sends.store.reader.max_queue_offset("T", 1) == 2
 
 
-def test_bytes_say_the_same_as_objects(sends: Sends) -> None:
+def test_the_fast_send_answer_equals_the_general_answer(sends: Sends) -> None:
     """The answers of the hot path are written by hand."""
     (answer,) = sends.process(sends.send())
     sends.state.server.answers_as_bytes = True
@@ -118,7 +118,7 @@ def test_bytes_say_the_same_as_objects(sends: Sends) -> None:
     assert command.ext_fields["queueOffset"] == "1"
 
 
-def test_a_refused_send_costs_its_neighbours_nothing(sends: Sends) -> None:
+def test_a_refused_send_does_not_fail_its_neighbors(sends: Sends) -> None:
     """A missing topic, a queue that is not there, a defect in the intake."""
     intake, single = sends.state.intake, sends.state.intake.single
 
@@ -136,7 +136,7 @@ def test_a_refused_send_costs_its_neighbours_nothing(sends: Sends) -> None:
     assert (sends.pool.waiting, sends.peer.due, sends.state.stats.put_failed) == (0, 0, 3)
 
 
-def test_a_store_that_takes_nothing_refuses_all(sends: Sends) -> None:
+def test_every_send_is_refused_if_the_store_refuses_writes(sends: Sends) -> None:
     """And says why."""
     sends.store.disk_full = DiskFull("", "")
     assert [answer.code for answer in sends.process(sends.send(), sends.send())] == [14, 14]
@@ -156,7 +156,9 @@ def test_a_store_that_takes_nothing_refuses_all(sends: Sends) -> None:
         (FlushStatus.FENCED, ResponseCode.SERVICE_NOT_AVAILABLE, False),
     ],
 )
-def test_an_answer_waits_for_durability(sends: Sends, status: FlushStatus, code: int, has_fields: bool) -> None:
+def test_a_send_is_answered_after_its_flush_status_is_known(
+    sends: Sends, status: FlushStatus, code: int, has_fields: bool
+) -> None:
     """Nothing is acknowledged before; what was stored says where, unless it may be lost."""
     waiter = sends.waits()
     before: list[int] = []
@@ -172,7 +174,7 @@ def test_an_answer_waits_for_durability(sends: Sends, status: FlushStatus, code:
     assert (sends.pool.waiting, sends.peer.due) == (0, 0)
 
 
-def test_a_send_that_does_not_wait_is_answered_at_once(sends: Sends) -> None:
+def test_a_send_with_wait_false_is_answered_at_once(sends: Sends) -> None:
     """WAIT=false: its neighbours go on waiting."""
     waiter = sends.waits()
     now: list[list[int]] = []
@@ -194,7 +196,7 @@ def test_one_way_sends_are_stored_and_not_answered(sends: Sends) -> None:
     assert (sends.pool.waiting, sends.peer.due) == (0, 0)
 
 
-def test_long_names_and_short_names_are_the_same_send(sends: Sends) -> None:
+def test_long_and_short_field_names_give_the_same_send(sends: Sends) -> None:
     """Old clients send code 10 with the fields spelled out."""
     long_names = {
         "producerGroup": "pg", "topic": "T", "defaultTopic": "TBW102", "defaultTopicQueueNums": "4", "queueId": "1",
@@ -206,7 +208,7 @@ def test_long_names_and_short_names_are_the_same_send(sends: Sends) -> None:
     assert [answer.ext_fields["queueOffset"] for answer in answers] == ["0", "1"]
 
 
-def test_a_defect_of_the_store_answers_every_send(sends: Sends) -> None:
+def test_every_send_is_answered_after_an_unexpected_store_error(sends: Sends) -> None:
     """A client without an answer waits for its timeout, and sends again."""
 
     def fail(_messages: object) -> Any:

@@ -64,7 +64,7 @@ def harness() -> Harness:
     return Harness()
 
 
-def test_reads_of_one_iteration_are_one_share(harness: Harness) -> None:
+def test_sends_of_one_loop_iteration_are_appended_together(harness: Harness) -> None:
     """One append and one sync for all of them."""
     harness.add("a", "b")
     harness.add("c")
@@ -74,7 +74,7 @@ def test_reads_of_one_iteration_are_one_share(harness: Harness) -> None:
     assert harness.loop.run_one() == 0
 
 
-def test_what_is_too_much_waits_for_the_next_iteration(harness: Harness) -> None:
+def test_sends_above_the_size_limit_wait_for_the_next_iteration(harness: Harness) -> None:
     """Other connections are read in between; a single send is taken however large it is."""
     harness.add("a", size_bytes=SHARE_BYTES + 1)
     harness.add("b", "c", size_bytes=SHARE_BYTES // 2)
@@ -84,7 +84,7 @@ def test_what_is_too_much_waits_for_the_next_iteration(harness: Harness) -> None
     assert len(harness.queue) == 0
 
 
-def test_a_large_share_is_stored_in_steps(harness: Harness) -> None:
+def test_a_large_append_is_stored_in_several_iterations(harness: Harness) -> None:
     """Each step is an iteration of its own, and sends that arrive meanwhile are stored after it."""
     done: list[int] = []
 
@@ -107,7 +107,7 @@ def test_a_large_share_is_stored_in_steps(harness: Harness) -> None:
 
 
 @pytest.mark.parametrize("in_steps", [False, True])
-def test_a_defect_costs_one_share_only(harness: Harness, in_steps: bool) -> None:
+def test_sends_after_a_failed_append_are_stored(harness: Harness, in_steps: bool) -> None:
     """The sends behind it are stored all the same."""
 
     def fail() -> Iterator[None] | None:
@@ -137,11 +137,11 @@ def requests(count: int) -> list[Any]:
     return [object() for _ in range(count)]
 
 
-def test_off_by_default() -> None:
+def test_fast_failure_is_off_by_default() -> None:
     assert not BrokerConfig().admission.fast_failure
 
 
-def test_who_waited_is_refused_and_told_where() -> None:
+def test_a_send_that_waited_too_long_is_refused_with_the_place_of_the_wait() -> None:
     control = FastFailure()
     control.appended(1.0, 0.003)
     control.arrived(1.05, 2)
@@ -159,7 +159,7 @@ def test_who_waited_is_refused_and_told_where() -> None:
     assert control.overdue([], 9.0, ON) == [], "each is judged once"
 
 
-def test_who_waited_for_an_append_is_refused() -> None:
+def test_a_send_that_waited_for_a_slow_append_is_refused() -> None:
     control = FastFailure()
     control.appended(10.0, 1.2)
     control.arrived(10.01, 1)
@@ -173,7 +173,7 @@ def test_who_waited_for_an_append_is_refused() -> None:
     assert control.overdue(requests(1), 10.5, ON) == [], "who came later has not waited"
 
 
-def test_who_is_left_for_the_next_turn_is_judged_then() -> None:
+def test_a_send_left_for_the_next_turn_is_judged_in_that_turn() -> None:
     """A turn takes no more than so many bytes; what a read brought may be parted by that."""
     control = FastFailure()
     control.arrived(1.0, 3)
@@ -182,7 +182,7 @@ def test_who_is_left_for_the_next_turn_is_judged_then() -> None:
     assert [request for request, _ in control.overdue([third], 9.0, ON)] == [third]
 
 
-def test_switched_on_between_a_read_and_its_append() -> None:
+def test_a_send_without_a_known_arrival_time_is_not_refused() -> None:
     """Of whom nothing is known nobody is refused."""
     control = FastFailure()
     control.arrived(1.0, 1)
@@ -233,7 +233,7 @@ async def _send(tmp_path: Path, fast_failure: bool) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("fast_failure", [True, False])
-def test_in_a_broker(tmp_path: Path, fast_failure: bool) -> None:
+def test_a_broker_refuses_late_sends_only_with_fast_failure(tmp_path: Path, fast_failure: bool) -> None:
     """A refused send is answered and not stored; without the setting the same send is stored, however late."""
     code, remark = asyncio.run(_send(tmp_path, fast_failure))
     assert code == (2 if fast_failure else 0)

@@ -132,7 +132,7 @@ def expected(code: int, who: str) -> str:
     return "ok" if allowed[who] else "acl.permission"
 
 
-def test_every_code_is_classified_once() -> None:
+def test_every_request_code_has_exactly_one_access_class() -> None:
     """A declaration without a rule is refused to everybody, and this says so before a user does."""
     classes = (READER, WRITER, EITHER, EVERY_ACCOUNT, ADMIN, PUSHED, NOBODY)
     assert sorted(code for group in classes for code in group) == sorted(map(int, RequestCode))
@@ -141,7 +141,7 @@ def test_every_code_is_classified_once() -> None:
 
 
 @pytest.mark.parametrize("code", sorted(RequestCode), ids=lambda code: code.name)
-def test_every_code_and_every_caller(code: RequestCode, tmp_path: Path) -> None:
+def test_every_request_code_has_the_expected_result_for_every_caller(code: RequestCode, tmp_path: Path) -> None:
     """No key, an unknown one, a wrong secret, a changed request, a replay; then rights of four kinds of account."""
     door = authenticator(tmp_path)
     assert outcome(door, asked(code, None)) == "acl.unsigned"
@@ -169,14 +169,14 @@ def test_every_code_and_every_caller(code: RequestCode, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("code", [330, 999, 60_000, 200_050, -1])
-def test_what_is_not_in_the_table_is_refused(code: int, tmp_path: Path) -> None:
+def test_unknown_request_codes_are_refused(code: int, tmp_path: Path) -> None:
     """Codes of newer brokers and of plugins nobody classified: to strangers as everything, to others as not supported."""
     door = authenticator(tmp_path)
     assert outcome(door, asked(code, None)) == "acl.unsigned"
     assert outcome(door, asked(code)) == "3"
 
 
-def test_codes_of_plugins_are_classified_by_the_operator(tmp_path: Path) -> None:
+def test_extra_codes_classifies_the_codes_of_plugins(tmp_path: Path) -> None:
     """``acl.extra_codes``."""
     door = authenticator(tmp_path)
     assert [outcome(door, asked(60_001, who)) for who in (None, "nothing-key")] == ["acl.unsigned", "ok"]
@@ -185,7 +185,7 @@ def test_codes_of_plugins_are_classified_by_the_operator(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(("code", "name"), [(10, "topic"), (310, "b"), (320, "b"), (324, "topic"), (325, "b")])
-def test_the_holes_of_the_reference_are_closed(code: int, name: str, tmp_path: Path) -> None:
+def test_sends_need_permission_for_their_topic_under_every_field_name(code: int, name: str, tmp_path: Path) -> None:
     """Batches need PUB; a retry topic needs its own group, whatever group the request names; a trace is taken, nothing else."""
     door = authenticator(tmp_path)
     other = {**FIELDS, name: "U", "topic" if name == "b" else "b": "T"}
@@ -211,7 +211,7 @@ def test_the_holes_of_the_reference_are_closed(code: int, name: str, tmp_path: P
         (46, {"group": "G", "subscriptionData": {"topic": "U"}}),
     ],
 )
-def test_bodies_are_looked_into(code: int, body: object, tmp_path: Path) -> None:
+def test_a_body_with_a_foreign_topic_or_group_is_refused(code: int, body: object, tmp_path: Path) -> None:
     """One foreign topic or group among one's own is enough to refuse all of it."""
     door = authenticator(tmp_path)
     assert outcome(door, asked(code, "reader-key", body=json.dumps(body).encode())) == "acl.permission"
@@ -219,7 +219,7 @@ def test_bodies_are_looked_into(code: int, body: object, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(("code", "name"), [(33, "offset"), (36, "offset"), (37, "commitLogOffset")])
-def test_a_place_in_the_log_needs_the_right_to_its_topic(code: int, name: str, tmp_path: Path) -> None:
+def test_access_by_physical_offset_needs_permission_for_its_topic(code: int, name: str, tmp_path: Path) -> None:
     """Otherwise a reader of one topic could view every message, or have it sent back into a group of its own."""
     door = authenticator(tmp_path)
     topics = {100: "T", 200: "U", 300: "%RETRY%G", 400: "%RETRY%H"}
@@ -230,7 +230,7 @@ def test_a_place_in_the_log_needs_the_right_to_its_topic(code: int, name: str, t
     assert results == {100: "ok", 200: "acl.permission", 300: retry, 400: "acl.permission", 500: "ok"}
 
 
-def test_lists_of_addresses_restrict_and_never_grant(tmp_path: Path) -> None:
+def test_address_lists_restrict_access_but_replace_no_signature(tmp_path: Path) -> None:
     """``compat: safe``: everyone signs; who is not on a list that there is may not come in."""
     door = authenticator(tmp_path)
     assert outcome(door, asked(25, "local-key", host="10.1.0.2")) == "ok"
@@ -243,7 +243,7 @@ def test_lists_of_addresses_restrict_and_never_grant(tmp_path: Path) -> None:
     assert outcome(door, asked(25, "local-key")) == "acl.address"
 
 
-def test_strict_is_the_reference(tmp_path: Path) -> None:
+def test_strict_mode_accepts_listed_addresses_without_a_signature(tmp_path: Path) -> None:
     """``compat: strict``: a listed address needs no signature, globally not even a key."""
     door = authenticator(tmp_path, strict=True)
     assert outcome(door, asked(25, "local-key", host="10.1.0.1", secret="another secret")) == "ok"
@@ -264,7 +264,7 @@ def test_both_ways_to_sign_a_query_are_accepted(tmp_path: Path) -> None:
     assert outcome(door, caller("127.0.0.1", 12, {**fields, SIGNATURE: "x"}, b"")) == "acl.signature"
 
 
-def test_a_signature_that_others_compute() -> None:
+def test_a_signature_equals_that_of_openssl() -> None:
     """Base64 of what ``openssl dgst -sha1 -hmac`` makes of the values in the order of their names, and the body."""
     fields = {"AccessKey": "flintadmin", "a": "1", "topic": "T"}
     assert signed_content(fields, b"body") == b"flintadmin1Tbody"
@@ -272,7 +272,7 @@ def test_a_signature_that_others_compute() -> None:
 
 
 @given(st.dictionaries(st.text(max_size=8), st.text(max_size=12), max_size=6), st.binary(max_size=40))
-def test_what_is_signed_is_verified(fields: dict[str, str], body: bytes) -> None:
+def test_a_signature_is_verified_only_with_its_secret_fields_and_body(fields: dict[str, str], body: bytes) -> None:
     """Whatever the names, the values and the body; and nothing but the right secret will do."""
     signed = dict(fields)
     add_signature(signed, body, "some-key", Secret(SECRET), "")

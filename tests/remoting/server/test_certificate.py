@@ -45,14 +45,14 @@ EC = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256")
 @pytest.mark.parametrize(
     ("days", "kind"), [(1, EC), (3_000, EC), (36_500, EC), (30, ("-newkey", "rsa:2048")), (30, ("-newkey", "ed25519"))]
 )
-def test_it_is_what_openssl_says(tmp_path: Path, days: int, kind: tuple[str, ...]) -> None:
+def test_the_expiry_of_a_certificate_equals_that_of_openssl(tmp_path: Path, days: int, kind: tuple[str, ...]) -> None:
     """From 2050 on years have four digits; keys and names are of any length."""
     file = certified(tmp_path, "a", days, kind)
     assert expires_ms(file) == as_openssl_says(file)
 
 
 @needs_openssl
-def test_the_first_of_a_chain_to_end_counts(tmp_path: Path) -> None:
+def test_the_earliest_expiry_in_a_chain_counts(tmp_path: Path) -> None:
     """And what else stands in the file, such as the key, does not."""
     late, soon = certified(tmp_path, "a", 300, EC), certified(tmp_path, "b", 3, EC)
     both = tmp_path / "both.pem"
@@ -88,12 +88,12 @@ def made(not_after: bytes, *, tag: int = 0x17, version: bool = True) -> bytes:
         (made(b"301231235959Z", version=False), 2030),
     ],
 )
-def test_years_are_those_of_the_standard(der: bytes, year: int) -> None:
+def test_two_digit_years_are_read_as_in_rfc_5280(der: bytes, year: int) -> None:
     """RFC 5280, section 4.1.2.5."""
     assert not_after_ms(der) == datetime(year, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp() * 1000
 
 
-def test_what_cannot_be_read_is_not_known(tmp_path: Path) -> None:
+def test_the_expiry_of_an_unreadable_certificate_is_none(tmp_path: Path) -> None:
     """OpenSSL has judged the file before; a broker starts with whatever it takes."""
     assert expires_ms(tmp_path / "none.pem") is None
     (tmp_path / "key.pem").write_text("-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n")
@@ -103,7 +103,7 @@ def test_what_cannot_be_read_is_not_known(tmp_path: Path) -> None:
 
 
 @given(st.binary(max_size=400), st.integers(0, 420), st.integers(0, 255))
-def test_bent_bytes_raise_nothing_else(noise: bytes, at: int, byte: int) -> None:
+def test_damaged_certificates_raise_only_value_or_index_errors(noise: bytes, at: int, byte: int) -> None:
     """Nor do they take long."""
     bent = bytearray(made(b"301231235959Z"))
     bent[at % len(bent)] = byte

@@ -43,7 +43,7 @@ class Table(Connections):
         return peer, self.opened(peer)
 
 
-def test_connections_beyond_a_limit_are_turned_away() -> None:
+def test_connections_above_a_limit_are_refused() -> None:
     """Of all peers, and of one address; the place is free again when one has ended."""
     table = Table(connections=3, connections_per_address=2)
     first, _ = table.add()
@@ -58,7 +58,7 @@ def test_connections_beyond_a_limit_are_turned_away() -> None:
     assert table.add()[1] == ""
 
 
-def test_the_largest_holder_is_closed() -> None:
+def test_the_connection_that_buffers_most_is_closed() -> None:
     """Not the one that happens to be accounted last."""
     table = Table(buffered_bytes=100)
     large, small = table.add()[0], table.add()[0]
@@ -86,7 +86,7 @@ def test_the_largest_holder_is_closed() -> None:
         ({"partial_since_s": 5.0}, FRAME_TIMEOUT_S + 6, "half a frame"),
     ],
 )
-def test_silence_ends_a_connection(facts: dict[str, Any], at_s: float, reason: str | None) -> None:
+def test_a_silent_connection_is_closed_after_its_limit(facts: dict[str, Any], at_s: float, reason: str | None) -> None:
     """At the limit it stays, beyond it is closed: a descriptor is held for nothing."""
     table = Table()
     peer, _ = table.add(**facts)
@@ -94,7 +94,7 @@ def test_silence_ends_a_connection(facts: dict[str, Any], at_s: float, reason: s
     assert (peer.closed_for is None) if reason is None else (reason in peer.closed_for)
 
 
-def test_hooks_hear_of_each_connection_once() -> None:
+def test_connection_hooks_are_called_once_for_each_event() -> None:
     """Of one that was turned away they hear nothing, of its end neither."""
     heard: list[tuple[str, Any]] = []
 
@@ -112,7 +112,7 @@ def test_hooks_hear_of_each_connection_once() -> None:
     assert heard == [("open", peer), ("idle", peer), ("fail", peer), ("close", peer)]
 
 
-def test_closing_waits_for_every_connection_and_cuts_the_slow() -> None:
+def test_a_close_waits_for_connections_and_aborts_slow_connections() -> None:
     """A peer that never reads its answers must not keep a broker from stopping."""
 
     async def close() -> list[str]:

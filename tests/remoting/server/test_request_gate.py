@@ -55,7 +55,7 @@ def peer() -> Peer:
     return Peer()
 
 
-def test_an_authenticator_sees_the_rule_of_the_code(peer: Peer) -> None:
+def test_an_authenticator_gets_the_access_rule_of_the_request_code(peer: Peer) -> None:
     """A code that nobody declares has none, and the authenticator decides what that means."""
     door = Door()
     declared = {17: RequestDeclaration(17, needs=ADMIN)}
@@ -68,7 +68,7 @@ def test_an_authenticator_sees_the_rule_of_the_code(peer: Peer) -> None:
 
 
 @pytest.mark.parametrize("does", [ZeroDivisionError(), SystemExit(), True, "passed"], ids=str)
-def test_a_defect_of_an_authenticator_refuses_its_request_only(peer: Peer, does: Any) -> None:
+def test_an_error_of_an_authenticator_refuses_only_its_request(peer: Peer, does: Any) -> None:
     """And is told to who counts plugins' failures."""
     failed: list[int] = []
     gate = RequestGate(
@@ -78,7 +78,7 @@ def test_a_defect_of_an_authenticator_refuses_its_request_only(peer: Peer, does:
     assert (peer.refused, failed) == ([(2, "authenticator.failed")], [2])
 
 
-def test_every_authenticator_is_asked_until_one_refuses(peer: Peer) -> None:
+def test_authenticators_are_called_in_order_until_a_refusal(peer: Peer) -> None:
     """All must let a request pass."""
     first, second = Door(c2=REFUSAL), Door(c1=REFUSAL)
     gate = RequestGate(ManualClock(), {}, (first, second), _unexpected)
@@ -87,7 +87,7 @@ def test_every_authenticator_is_asked_until_one_refuses(peer: Peer) -> None:
     assert [caller.code for caller in second.callers] == [1]
 
 
-def test_hooks_come_after_the_authenticators(peer: Peer) -> None:
+def test_request_hooks_are_called_after_the_authenticators(peer: Peer) -> None:
     """They are not called with what nobody may send; what they raise refuses the request."""
     seen: list[int] = []
     failed: list[int] = []
@@ -105,7 +105,7 @@ def test_hooks_come_after_the_authenticators(peer: Peer) -> None:
     assert (seen, failed) == ([2, 3, 4], [3])
 
 
-def test_a_gate_without_anybody_is_not_watched() -> None:
+def test_a_gate_without_authenticators_and_hooks_is_not_watched() -> None:
     """Requests are then read and answered the short way."""
     gate = RequestGate(ManualClock(), {}, (), _unexpected)
     assert not gate.is_watched

@@ -88,7 +88,7 @@ def work(answered: list[tuple[str, int]]) -> RequestScheduler:
 
 
 @in_loop
-async def test_connections_are_served_in_turn_and_new_ones_first(
+async def test_connections_are_served_in_turn_and_new_connections_first(
     work: RequestScheduler, answered: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One request of each; whoever comes while others have had theirs is the next."""
@@ -107,7 +107,7 @@ async def test_connections_are_served_in_turn_and_new_ones_first(
 
 
 @in_loop
-async def test_a_single_request_comes_before_new_peers_with_many(
+async def test_a_single_request_is_served_before_peers_with_many_requests(
     work: RequestScheduler, answered: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A healthy client's one request must not wait for the first request of each of sixty peers that ask sixty times."""
@@ -128,7 +128,7 @@ async def test_a_single_request_comes_before_new_peers_with_many(
 
 
 @in_loop
-async def test_a_peer_that_does_not_read_waits_until_it_does(work: RequestScheduler, answered: list[Any]) -> None:
+async def test_requests_of_a_peer_that_does_not_read_wait(work: RequestScheduler, answered: list[Any]) -> None:
     """And takes no turns of the loop meanwhile."""
     peer = Peer("deaf", is_stalled=True)
     assert work.must_wait(peer)  # type: ignore[arg-type]
@@ -146,7 +146,7 @@ async def test_a_peer_that_does_not_read_waits_until_it_does(work: RequestSchedu
 
 
 @in_loop
-async def test_nothing_is_kept_of_a_connection_that_ended(work: RequestScheduler, answered: list[Any]) -> None:
+async def test_requests_of_a_closed_connection_are_dropped(work: RequestScheduler, answered: list[Any]) -> None:
     """Wherever it waited."""
     gone, deaf = Peer("gone"), Peer("deaf", is_stalled=True)
     work.put(asked(gone, 2))
@@ -160,7 +160,7 @@ async def test_nothing_is_kept_of_a_connection_that_ended(work: RequestScheduler
 
 
 @in_loop
-async def test_frames_are_taken_in_pieces_and_nothing_is_read_meanwhile(work: RequestScheduler) -> None:
+async def test_frames_are_processed_in_parts_while_reading_is_paused(work: RequestScheduler) -> None:
     """In their order."""
     peer = Peer("busy")
     frames = [b"%d" % number for number in range(40)]
@@ -173,7 +173,7 @@ async def test_frames_are_taken_in_pieces_and_nothing_is_read_meanwhile(work: Re
 
 
 @in_loop
-async def test_a_slice_ends() -> None:
+async def test_requests_wait_after_the_time_slice_ends() -> None:
     """Outside a turn of the sockets, too: what comes after it waits, and the next turn of the loop has a slice of its own."""
     now_s = 100.0
     work = RequestScheduler(lambda request: None, lambda: now_s)

@@ -47,7 +47,7 @@ def asked(code: int) -> Request:
     return Request(channel, code, 1, 0, 0, "JAVA", 0, {}, b"")
 
 
-def test_a_processor_answers_what_it_declares(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_processor_handles_the_codes_that_it_declares(caplog: pytest.LogCaptureFixture) -> None:
     """In the pool of each declaration; audited codes leave a line."""
     table = RequestTable()
     table.add_processor(Painter(), declared_by(Painter), pools(), "a test")
@@ -59,7 +59,7 @@ def test_a_processor_answers_what_it_declares(caplog: pytest.LogCaptureFixture) 
     assert [record.getMessage().count("CODE_20001") for record in caplog.records] == [1]
 
 
-def test_the_last_registration_of_a_code_counts() -> None:
+def test_the_last_registration_of_a_code_wins() -> None:
     """Whichever kind of handler it had before."""
     table, pool = RequestTable(), pools()
     table.register(7, print, pool("a"))
@@ -69,21 +69,21 @@ def test_the_last_registration_of_a_code_counts() -> None:
     assert (7 in table.batch_handlers, table.handlers[7][1].name) == (False, "c")
 
 
-def test_a_batch_processor_takes_its_codes_in_batches() -> None:
+def test_a_batch_processor_is_registered_for_batches() -> None:
     """And says itself whether they may wait."""
     table = RequestTable()
     table.add_processor(Batches(), declared_by(Painter), pools(), "a test")
     assert set(table.batch_handlers) == {20_001, 20_002} == table.may_wait
 
 
-def test_what_is_not_a_processor_is_named() -> None:
+def test_an_object_that_is_no_processor_is_refused() -> None:
     """At the start, with who registered it."""
     wrong: Any = object()
     with pytest.raises(PluginError, match="a test cannot be used"):
         RequestTable().add_processor(wrong, declared_by(Painter), pools(), "a test")
 
 
-def test_a_code_may_be_excluded_on_one_port() -> None:
+def test_a_code_can_be_excluded_on_one_port() -> None:
     """The VIP port serves no pulls."""
     table = RequestTable()
     assert not table.excluded

@@ -105,7 +105,7 @@ def test_every_answer_is_counted_once(tmp_path: Path, setting: str) -> None:
     live(tmp_path, work, *([] if setting == "hooks" else [setting]))
 
 
-def test_batches_count_as_one_request_each(tmp_path: Path) -> None:
+def test_each_batch_is_counted_as_one_request(tmp_path: Path) -> None:
     """Large ones are looked into in several turns, which are part of their time."""
 
     async def work(broker: Broker, client: RemotingClient) -> None:
@@ -122,7 +122,7 @@ def test_batches_count_as_one_request_each(tmp_path: Path) -> None:
     live(tmp_path, work)
 
 
-def test_a_held_pull_is_told_with_the_time_it_was_held(tmp_path: Path) -> None:
+def test_the_latency_of_a_held_pull_includes_its_waiting_time(tmp_path: Path) -> None:
     """Dashboards leave these out by ``is_long_polling``, or every quiet topic would look slow."""
 
     async def work(broker: Broker, client: RemotingClient) -> None:
@@ -146,7 +146,7 @@ def test_a_held_pull_is_told_with_the_time_it_was_held(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("setting", ["flush.strategy=flush_real_time", "flush.strategy=group_commit"])
-def test_one_way_requests_are_told_apart(tmp_path: Path, setting: str) -> None:
+def test_oneway_requests_are_counted_separately(tmp_path: Path, setting: str) -> None:
     """Nobody waits for their answer."""
 
     async def work(broker: Broker, client: RemotingClient) -> None:
@@ -162,7 +162,7 @@ def test_one_way_requests_are_told_apart(tmp_path: Path, setting: str) -> None:
     live(tmp_path, work, setting)
 
 
-def test_quick_pulls_are_told_with_the_others() -> None:
+def test_fast_pulls_are_counted_once_with_the_others() -> None:
     """The broker's statistics count them; those that are counted here, and those of before, are not counted twice."""
     found = [(10, 1.0), (15, 1.0012), (15, 1.0012), (16, 9.0)]
     latency = RpcLatency(iter(found).__next__)
@@ -172,7 +172,7 @@ def test_quick_pulls_are_told_with_the_others() -> None:
         assert (histogram.counts[:2], histogram.total) == (told, pytest.approx(total_ms))
 
 
-def test_bounds_are_rocketmqs_and_kinds_are_bounded() -> None:
+def test_latency_bounds_are_rocketmqs_and_the_number_of_codes_is_bounded() -> None:
     """A client that asks with ever new codes must not fill the answer to a scrape."""
     latency = RpcLatency(lambda: (0, 0.0))
     for took_ms in (0.5, 1.0, 2.9, 8, 99, 5_000):
@@ -188,7 +188,7 @@ def test_bounds_are_rocketmqs_and_kinds_are_bounded() -> None:
     assert sum(latency.by_kind()[OTHER, int(ResponseCode.SYSTEM_ERROR), False, False].counts) == 1_000 - KINDS_MAX + 1
 
 
-def test_it_is_off_while_metrics_are_off(tmp_path: Path) -> None:
+def test_latency_is_measured_only_if_metrics_are_enabled(tmp_path: Path) -> None:
     """And on with them."""
     pytest.importorskip("prometheus_client", reason="the extra metrics is not installed")
     base = (f"store.path={tmp_path}", "listen.port=0", "listen.vip=false")
@@ -198,7 +198,7 @@ def test_it_is_off_while_metrics_are_off(tmp_path: Path) -> None:
             assert (broker.server.latency is not None) is is_on
 
 
-def test_notes_count_once_and_are_bounded() -> None:
+def test_latency_notes_are_counted_once_and_bounded() -> None:
     """They are counted when somebody reads them, or when they are many."""
     latency = RpcLatency(lambda: (0, 0.0))
     for _ in range(3 * NOTES_MAX):

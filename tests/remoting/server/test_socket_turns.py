@@ -141,7 +141,7 @@ def connect(turns: SocketTurns) -> tuple[SocketTransport, Peer, socket.socket]:
 
 
 @in_turns
-async def test_all_that_arrived_is_read_before_what_was_put_off_is_done(turns: SocketTurns) -> None:
+async def test_postponed_work_runs_after_all_connections_are_read(turns: SocketTurns) -> None:
     ends = [connect(turns) for _ in range(5)]
     read_then: list[int] = []
     for _transport, peer, _theirs in ends:
@@ -158,7 +158,7 @@ async def test_all_that_arrived_is_read_before_what_was_put_off_is_done(turns: S
 
 
 @in_turns
-async def test_what_is_put_off_outside_a_turn_comes_with_the_next_one(turns: SocketTurns) -> None:
+async def test_work_postponed_outside_a_turn_runs_in_the_next_turn(turns: SocketTurns) -> None:
     done = asyncio.Event()
     turns.at_end(done.set)
     assert not done.is_set()
@@ -167,7 +167,7 @@ async def test_what_is_put_off_outside_a_turn_comes_with_the_next_one(turns: Soc
 
 
 @in_turns
-async def test_what_is_put_off_is_done_though_one_before_it_fails(turns: SocketTurns) -> None:
+async def test_postponed_work_runs_after_an_earlier_work_failed(turns: SocketTurns) -> None:
     heard = listen_for_errors()
     transport, peer, theirs = connect(turns)
     failure = ValueError("on purpose")
@@ -189,7 +189,7 @@ async def test_what_is_put_off_is_done_though_one_before_it_fails(turns: SocketT
 
 
 @on_both
-async def test_a_peer_that_goes_is_told_in_asyncios_order(turns: SocketTurns | None) -> None:
+async def test_a_closed_peer_causes_the_callbacks_in_asyncios_order(turns: SocketTurns | None) -> None:
     transport, peer, theirs = await join(turns)
     theirs.sendall(b"last words")
     theirs.close()
@@ -201,7 +201,7 @@ async def test_a_peer_that_goes_is_told_in_asyncios_order(turns: SocketTurns | N
 
 
 @on_both
-async def test_a_protocol_may_go_on_writing_to_a_peer_that_has_ended(turns: SocketTurns | None) -> None:
+async def test_a_protocol_can_write_to_a_peer_that_closed_its_side(turns: SocketTurns | None) -> None:
     transport, peer, theirs = await join(turns)
     peer.keeps_open = True
     theirs.shutdown(socket.SHUT_WR)
@@ -213,7 +213,7 @@ async def test_a_protocol_may_go_on_writing_to_a_peer_that_has_ended(turns: Sock
 
 
 @on_both
-async def test_a_reset_ends_a_connection_with_its_error(turns: SocketTurns | None) -> None:
+async def test_a_connection_reset_is_reported_with_its_error(turns: SocketTurns | None) -> None:
     """Over TCP, because a pair of sockets knows no reset."""
     peer = Peer()
     listener = await listen(turns, peer)
@@ -231,7 +231,7 @@ async def test_a_reset_ends_a_connection_with_its_error(turns: SocketTurns | Non
 
 
 @on_both
-async def test_what_a_slow_peer_does_not_take_waits_and_stops_writers(turns: SocketTurns | None) -> None:
+async def test_unsent_bytes_are_buffered_and_pause_the_writer(turns: SocketTurns | None) -> None:
     transport, peer, theirs = await join(turns)
     transport.set_write_buffer_limits(high=100_000)
     assert transport.get_write_buffer_limits() == (25_000, 100_000)
@@ -251,7 +251,7 @@ async def test_what_a_slow_peer_does_not_take_waits_and_stops_writers(turns: Soc
 
 
 @on_both
-async def test_more_pieces_than_one_call_may_have_all_arrive(turns: SocketTurns | None) -> None:
+async def test_more_pieces_than_one_system_call_allows_are_all_sent(turns: SocketTurns | None) -> None:
     transport, peer, theirs = await join(turns)
     pieces = [bytes([n % 256]) * 100 for n in range(2_500)]
     reading = asyncio.ensure_future(asyncio.to_thread(_read, theirs, 250_000))
@@ -268,7 +268,7 @@ def _read(sock: socket.socket, size_bytes: int) -> bytes:
 
 
 @on_both
-async def test_closing_sends_what_waits_and_aborting_does_not(turns: SocketTurns | None) -> None:
+async def test_a_close_sends_buffered_bytes_and_an_abort_does_not(turns: SocketTurns | None) -> None:
     much = b"." * 2_000_000
     transport, peer, theirs = await join(turns)
     transport.write(much)
@@ -289,7 +289,7 @@ async def test_closing_sends_what_waits_and_aborting_does_not(turns: SocketTurns
 
 
 @on_both
-async def test_a_peer_that_goes_while_answers_wait_ends_the_connection_once(turns: SocketTurns | None) -> None:
+async def test_a_peer_that_closes_before_its_answers_ends_the_connection_once(turns: SocketTurns | None) -> None:
     transport, peer, theirs = await join(turns)
     transport.write(b"." * 2_000_000)
     transport.pause_reading()
@@ -303,7 +303,7 @@ async def test_a_peer_that_goes_while_answers_wait_ends_the_connection_once(turn
 
 
 @on_both
-async def test_a_connection_that_is_not_read_costs_no_turns(turns: SocketTurns | None) -> None:
+async def test_a_connection_with_paused_reading_causes_no_loop_turns(turns: SocketTurns | None) -> None:
     """Its peer may have gone: epoll would say so for ever."""
     transport, peer, theirs = await join(turns)
     transport.pause_reading()
@@ -323,7 +323,7 @@ async def test_a_connection_that_is_not_read_costs_no_turns(turns: SocketTurns |
 
 
 @on_both
-async def test_a_protocol_that_fails_loses_its_connection_and_no_other(turns: SocketTurns | None) -> None:
+async def test_a_failing_protocol_closes_only_its_connection(turns: SocketTurns | None) -> None:
     heard = listen_for_errors()
     failure = ValueError("on purpose")
 
@@ -346,7 +346,7 @@ async def test_a_protocol_that_fails_loses_its_connection_and_no_other(turns: So
 
 
 @on_both
-async def test_a_connection_closed_by_another_one_in_the_same_turn_is_not_read(turns: SocketTurns | None) -> None:
+async def test_a_connection_closed_earlier_in_a_turn_is_not_read(turns: SocketTurns | None) -> None:
     ends = [await join(turns) for _ in range(2)]
     read = asyncio.Event()
 
@@ -366,7 +366,7 @@ async def test_a_connection_closed_by_another_one_in_the_same_turn_is_not_read(t
 
 
 @on_both
-async def test_large_reads_grow_and_shrink_with_what_comes(turns: SocketTurns | None) -> None:
+async def test_read_sizes_grow_and_shrink_with_the_traffic(turns: SocketTurns | None) -> None:
     transport, peer, theirs = await join(turns)
     much = bytes(range(256)) * 8_000
     await asyncio.to_thread(theirs.sendall, much)
@@ -379,7 +379,7 @@ async def test_large_reads_grow_and_shrink_with_what_comes(turns: SocketTurns | 
     await end(transport, peer, theirs)
 
 
-def test_without_descriptors_a_listener_waits_and_then_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_listener_without_descriptors_pauses_and_accepts_later(monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel tells of a waiting connection with every turn; to try at once again would take the whole processor."""
     monkeypatch.setattr(socket_turns, "_ACCEPT_RETRY_S", 0.01)
     in_turns(_without_descriptors)()

@@ -23,7 +23,7 @@ def table() -> OffsetTable:
     return made
 
 
-def test_queues_are_objects_and_keys() -> None:
+def test_tables_have_queue_objects_as_keys() -> None:
     """As fastjson writes a map whose keys are beans; names are quoted as JSON wants it."""
     made = table()
     assert len(made) == 1
@@ -33,7 +33,7 @@ def test_queues_are_objects_and_keys() -> None:
     assert OffsetTable().json() == b"{}"
 
 
-def test_the_tables_of_topics_and_groups_are_read_back() -> None:
+def test_topic_and_consume_statistics_are_read_back() -> None:
     """By the reader of such bodies that every client of ours uses."""
     made = OffsetTable()
     made.add(QUEUE, TopicOffset(min_queue_offset=1, max_queue_offset=9, last_update_timestamp_ms=5))
@@ -45,7 +45,7 @@ def test_the_tables_of_topics_and_groups_are_read_back() -> None:
     assert [one["consumerOffset"] for one in found["offsetTable"].values()] == [7]
 
 
-def test_a_list_of_groups_has_their_tables_by_group() -> None:
+def test_a_consume_stats_list_has_the_tables_of_each_group() -> None:
     """The answer to 345, from which consoles draw how far behind all groups are."""
     stats = consume_stats(0.0, table())
     found = fastjson.loads(consume_stats_list("127.0.0.1:10911", [("g", [stats, stats]), ("h", [])], 12))

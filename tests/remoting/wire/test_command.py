@@ -50,7 +50,7 @@ def json_frame(header: bytes, body: bytes = b"") -> bytes:
 
 
 @given(commands)
-def test_a_command_survives_the_wire(command: RemotingCommand) -> None:
+def test_an_encoded_command_is_decoded_unchanged(command: RemotingCommand) -> None:
     wire = encode_command(command)
     assert struct.unpack(">i", wire[:4]) == (len(wire) - 4,)
     assert decode_command(wire[4:]) == command
@@ -58,7 +58,7 @@ def test_a_command_survives_the_wire(command: RemotingCommand) -> None:
 
 
 @given(st.binary(max_size=200), st.sampled_from([JSON, ROCKETMQ, 2, 255]))
-def test_random_bytes_raise_frame_error_only(header: bytes, codec: int) -> None:
+def test_random_bytes_raise_only_frame_error(header: bytes, codec: int) -> None:
     with suppress(FrameError):
         decode_command(header)
     with suppress(FrameError):
@@ -66,7 +66,7 @@ def test_random_bytes_raise_frame_error_only(header: bytes, codec: int) -> None:
 
 
 @given(commands, st.data())
-def test_damaged_frames_raise_frame_error_only(command: RemotingCommand, data: st.DataObject) -> None:
+def test_damaged_frames_raise_only_frame_error(command: RemotingCommand, data: st.DataObject) -> None:
     frame = bytearray(encode_command(command)[4:])
     for _ in range(data.draw(st.integers(1, 4))):
         frame[data.draw(st.integers(0, len(frame) - 1))] = data.draw(st.integers(0, 255))
@@ -94,13 +94,13 @@ MALFORMED_JSON = {
 
 
 @pytest.mark.parametrize("name", MALFORMED_JSON)
-def test_a_malformed_json_header_is_a_frame_error(name: str) -> None:
+def test_a_malformed_json_header_raises_frame_error(name: str) -> None:
     with pytest.raises(FrameError):
         decode_command(json_frame(MALFORMED_JSON[name]))
 
 
 @pytest.mark.parametrize("depth", [65, 900, 3_000])
-def test_a_header_that_nests_too_deep_is_refused_in_the_same_words_on_every_interpreter(depth: int) -> None:
+def test_a_too_deeply_nested_header_raises_frame_error(depth: int) -> None:
     for value in ("[" * depth + "]" * depth, '{"a":' * depth + "1" + "}" * depth):
         for header in (f'{{"code":10,"extFields":{{"x":{value}}}}}', f'{{"code":10,"x":{value}}}'):
             with pytest.raises(FrameError, match=r"nests deeper than 64|too many values"):
@@ -122,12 +122,12 @@ BINARY = encode_command(request(10, {"key": "value"}, codec=ROCKETMQ, opaque=1))
         BINARY[:26] + struct.pack(">i", 100) + BINARY[30:],
     ],
 )
-def test_a_malformed_binary_header_is_a_frame_error(header: bytes) -> None:
+def test_a_malformed_binary_header_raises_frame_error(header: bytes) -> None:
     with pytest.raises(FrameError):
         decode_command(struct.pack(">I", ROCKETMQ << 24 | len(header)) + header)
 
 
-def test_header_lengths_are_checked_before_anything_is_read() -> None:
+def test_header_lengths_are_checked_before_decoding() -> None:
     with pytest.raises(FrameError, match="header of 100 bytes in a frame of 24"):
         decode_command(struct.pack(">I", 100) + bytes(20))
     with pytest.raises(FrameError, match="at most"):
@@ -138,7 +138,7 @@ def test_header_lengths_are_checked_before_anything_is_read() -> None:
         decode_command(b"\x07\0\0\0")
 
 
-def test_what_fastjson_would_still_take_is_taken() -> None:
+def test_header_values_of_other_types_are_converted_as_in_fastjson() -> None:
     """Clients in scripting languages send numbers where texts belong, and the other way round."""
     header = (
         b'{"code":"310","extFields":{"a":1,"b":true,"c":null,"d":"x","e":1.5},"language":9,"opaque":null,"new":[1]}'
@@ -163,13 +163,13 @@ def test_what_fastjson_would_still_take_is_taken() -> None:
         (b"\xef\xbb\xbf{'code':+10,'remark':'\\x41\n',}\0", 10, "A\n"),
     ],
 )
-def test_what_java_reads_of_broken_headers_is_read(header: bytes, code: int, remark: str | None) -> None:
+def test_malformed_headers_that_java_accepts_are_decoded(header: bytes, code: int, remark: str | None) -> None:
     """Libraries in other languages write what Java's decoder and fastjson let pass; that they work there is all they know."""
     command = decode_command(json_frame(header))
     assert (command.code, command.remark) == (code, remark)
 
 
-def test_what_java_reads_of_broken_binary_headers_is_read() -> None:
+def test_malformed_binary_headers_that_java_accepts_are_decoded() -> None:
     """The same in the other codec: a negative length of all fields stands for none."""
     none = BINARY[:17] + struct.pack(">i", -5) + BINARY[21:]
     assert decode_command(struct.pack(">I", ROCKETMQ << 24 | len(none)) + none).ext_fields is None
@@ -177,21 +177,21 @@ def test_what_java_reads_of_broken_binary_headers_is_read() -> None:
     assert decode_command(struct.pack(">I", ROCKETMQ << 24 | len(broken)) + broken).ext_fields == {"key": "valu\ufffd"}
 
 
-def test_unknown_languages_and_repeated_keys_do_no_harm() -> None:
+def test_unknown_languages_and_repeated_keys_are_accepted() -> None:
     assert decode_command(json_frame(b'{"code":1,"language":"KLINGON"}')).language == "OTHER"
     assert decode_command(json_frame(b'{"code":1,"code":2}')).code == 2
     wire = encode_command(request(1, codec=ROCKETMQ))[4:]
     assert decode_command(wire[:6] + b"\x63" + wire[7:]).language == "OTHER"
 
 
-def test_absent_and_empty_ext_fields_are_kept_apart() -> None:
+def test_absent_and_empty_ext_fields_are_distinguished() -> None:
     for ext_fields in (None, {}):
         wire = encode_command(RemotingCommand(code=0, ext_fields=ext_fields))
         assert (b'"extFields":{}' in wire) == (ext_fields == {})
         assert decode_command(wire[4:]).ext_fields == ext_fields
 
 
-def test_escapes_are_fastjson_s() -> None:
+def test_json_escapes_equal_those_of_fastjson() -> None:
     r"""Short escapes where there are any, else upper-case \uXXXX; DEL to U+009F and the line separators are escaped too."""
     remark = '/"\\\b\f\n\r\t\x01\x0b\x1f\x7f\x80\x9f\xa0\u2028\u2029中😀 \\u001f'
     wire = encode_command(RemotingCommand(code=0, remark=remark))
@@ -203,7 +203,7 @@ def test_escapes_are_fastjson_s() -> None:
     assert json_text(remark) == expected
 
 
-def test_an_answer_repeats_opaque_and_codec() -> None:
+def test_a_response_has_the_opaque_and_codec_of_its_request() -> None:
     asked = request(38, ConsumerGroupRequestHeader(consumer_group="g"), codec=ROCKETMQ, opaque=77)
     assert asked.ext_fields == {"consumerGroup": "g"}
     answer = response(asked, 1, "no", {"k": "v"}, b"body")
@@ -213,7 +213,7 @@ def test_an_answer_repeats_opaque_and_codec() -> None:
     assert request(34, oneway=True).is_oneway
 
 
-def test_requests_are_numbered() -> None:
+def test_requests_have_consecutive_opaque_numbers() -> None:
     first, second = request(1), request(1)
     assert second.opaque == first.opaque + 1
 
@@ -226,7 +226,7 @@ def test_codes_beyond_16_bits_need_the_json_codec() -> None:
 
 @pytest.mark.parametrize("region", ["DefaultRegion", '100% "north"\n'])
 @pytest.mark.parametrize("count", [1, 32])
-def test_the_fast_answer_to_a_batch_agrees_with_the_general_way(region: str, count: int) -> None:
+def test_the_fast_batch_answer_equals_the_general_answer(region: str, count: int) -> None:
     """With the fields in the order in which the general way writes them."""
     host, offsets = "7F00000100002A9F", range(2**40, 2**40 + 200 * count, 200)
     fields = {
@@ -240,7 +240,7 @@ def test_the_fast_answer_to_a_batch_agrees_with_the_general_way(region: str, cou
     assert make_batch_ok_encoder(region, True, host)(5, 3, offsets, 77) == general
 
 
-def test_the_send_answer_takes_any_region() -> None:
+def test_the_fast_send_answer_escapes_any_region() -> None:
     """The region is the operator's text: it may hold what formatting or JSON would stumble over."""
     frame = make_send_ok_encoder('100% "north"\n', False, "7F00000100002A9F")(9, 3, 255, 2**40)
     command = decode_command(frame[4:])

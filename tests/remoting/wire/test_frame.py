@@ -19,7 +19,7 @@ def framed(body: bytes) -> bytes:
 
 
 @given(bodies=st.lists(st.binary(min_size=4, max_size=40), max_size=8), cuts=st.lists(st.integers(0, 400), max_size=10))
-def test_any_cut_gives_the_same_frames(bodies: list[bytes], cuts: list[int]) -> None:
+def test_a_stream_cut_at_any_place_gives_the_same_frames(bodies: list[bytes], cuts: list[int]) -> None:
     stream = b"".join(map(framed, bodies))
     assert FrameDecoder().feed(stream) == bodies
     decoder = FrameDecoder()
@@ -29,14 +29,14 @@ def test_any_cut_gives_the_same_frames(bodies: list[bytes], cuts: list[int]) -> 
     assert decoder.pending_bytes == 0
 
 
-def test_byte_by_byte_gives_the_same_frames() -> None:
+def test_a_stream_fed_byte_by_byte_gives_the_same_frames() -> None:
     bodies = [b"abcd", b"0123456789" * 30, b"wxyz!"]
     decoder = FrameDecoder()
     stream = b"".join(map(framed, bodies))
     assert [frame for byte in stream for frame in decoder.feed(bytes((byte,)))] == bodies
 
 
-def test_pending_bytes_counts_what_is_buffered() -> None:
+def test_pending_bytes_counts_buffered_bytes() -> None:
     decoder = FrameDecoder()
     assert decoder.feed(framed(b"abcd") + b"\0\0") == [b"abcd"]
     assert decoder.pending_bytes == 2
@@ -48,7 +48,7 @@ def test_pending_bytes_counts_what_is_buffered() -> None:
 
 @pytest.mark.parametrize("length", [-1, -(2**31), 0, 3, 1001, 2**31 - 1])
 @pytest.mark.parametrize("piece_bytes", [1, 3, 4])
-def test_a_bad_length_is_refused_as_soon_as_it_is_there(length: int, piece_bytes: int) -> None:
+def test_an_invalid_frame_length_is_refused_at_once(length: int, piece_bytes: int) -> None:
     """Nothing may be buffered for a frame that will not be accepted."""
     decoder = FrameDecoder(max_frame_bytes=1000)
     field = struct.pack(">i", length)
@@ -63,7 +63,7 @@ def test_the_largest_frame_is_accepted() -> None:
     assert FrameDecoder(max_frame_bytes=1000).feed(framed(bytes(1000))) == [bytes(1000)]
 
 
-def test_a_long_frame_in_small_pieces_is_not_quadratic() -> None:
+def test_decoding_a_long_frame_in_small_pieces_takes_linear_time() -> None:
     """Four times as long may not take sixteen times: compared are 1 MiB and 4 MiB in 4 KiB pieces."""
 
     def seconds(size: int) -> float:

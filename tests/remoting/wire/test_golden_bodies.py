@@ -81,7 +81,7 @@ def plain(value: Any) -> Any:
     return value
 
 
-def test_every_body_is_read_whole(golden_frames: list[dict[str, Any]]) -> None:
+def test_every_recorded_body_is_decoded_without_loss(golden_frames: list[dict[str, Any]]) -> None:
     """A code that is new among the golden frames needs an entry."""
     read = set()
     for which, body in json_bodies(golden_frames):
@@ -112,6 +112,6 @@ def test_every_body_is_read_whole(golden_frames: list[dict[str, Any]]) -> None:
         (bodies.ConsumeStatsList, b'{"consumeStatsList":[{7:[]}]}', "consume_stats_list", [{"7": []}]),
     ],
 )
-def test_keys_that_are_numbers_are_read(model: type[Any], body: bytes, field: str, wanted: object) -> None:
+def test_unquoted_numeric_keys_are_decoded(model: type[Any], body: bytes, field: str, wanted: object) -> None:
     """fastjson writes a key that is a number without quotes, whatever the reader declares; a group may be named 12."""
     assert getattr(model.decode(body), field) == wanted

@@ -49,7 +49,7 @@ def test_absent_optional_fields_stay_default() -> None:
 
 
 @pytest.mark.parametrize("value", ["x", "", "1.5x", "99999999999", "-2147483649"])
-def test_an_optional_value_that_does_not_parse_counts_as_absent(value: str) -> None:
+def test_an_optional_value_that_cannot_be_parsed_is_ignored(value: str) -> None:
     """But for the header of short names, which RocketMQ decodes in another way: it refuses the send."""
     long_names = {"offset": "1", "group": "G", "delayLevel": "3", "maxReconsumeTimes": value}
     assert decode_header(ConsumerSendMsgBackRequestHeader, long_names).max_reconsume_times is None
@@ -59,7 +59,7 @@ def test_an_optional_value_that_does_not_parse_counts_as_absent(value: str) -> N
 
 
 @pytest.mark.parametrize("name", sorted(SEND))
-def test_a_missing_required_field_is_named(name: str) -> None:
+def test_the_refusal_of_a_missing_required_field_names_it(name: str) -> None:
     with pytest.raises(RefusedError, match=f"the custom field <{name}> is null") as refused:
         decode_header(SendMessageRequestHeaderV2, {key: value for key, value in SEND.items() if key != name})
     assert refused.value.code == 1
@@ -77,7 +77,7 @@ TOPIC = {"topic": "T", "readQueueNums": "1", "writeQueueNums": "1", "perm": "6",
         (GetBrokerConsumeStatsRequestHeader, {}, {"is_order": False}),
     ],
 )
-def test_what_rocketmq_calls_required_and_does_not_need_may_be_left_out(
+def test_required_fields_that_rocketmq_does_not_use_can_be_absent(
     model: Any, fields: dict[str, str], left_out: dict[str, object]
 ) -> None:
     """Its broker logs that the field is missing and goes on, and so clients of other languages leave it out."""
@@ -85,7 +85,7 @@ def test_what_rocketmq_calls_required_and_does_not_need_may_be_left_out(
     assert {name: getattr(header, name) for name in left_out} == left_out
 
 
-def test_a_required_value_that_does_not_parse_is_missing() -> None:
+def test_a_required_value_that_cannot_be_parsed_is_refused_as_missing() -> None:
     with pytest.raises(RefusedError, match="<e> is null") as refused:
         decode_header(SendMessageRequestHeaderV2, {**SEND, "e": "four"})
     assert refused.value.measured == "'four'"
@@ -93,7 +93,7 @@ def test_a_required_value_that_does_not_parse_is_missing() -> None:
         decode_header(PullMessageRequestHeader, None)
 
 
-def test_long_and_short_names_are_one_header() -> None:
+def test_long_and_short_field_names_give_the_same_header() -> None:
     """Processors are written once, against the long form."""
     short = decode_header(SendMessageRequestHeaderV2, SEND)
     assert isinstance(short, SendMessageRequestHeader)
@@ -108,7 +108,7 @@ def test_encoding_omits_none_and_writes_booleans_in_lower_case() -> None:
     assert encode_header(header) == {"offset": "5", "group": "g", "delayLevel": "0", "unitMode": "true"}
 
 
-def test_a_subclass_s_required_field_after_optional_ones_is_required() -> None:
+def test_a_required_field_after_optional_fields_is_required() -> None:
     with pytest.raises(RefusedError, match="haServerAddr"):
         decode_header(
             RegisterBrokerRequestHeader,
@@ -116,7 +116,7 @@ def test_a_subclass_s_required_field_after_optional_ones_is_required() -> None:
         )
 
 
-def test_typed_decoding_refuses_what_the_general_way_must_judge() -> None:
+def test_the_typed_decoder_refuses_incomplete_and_invalid_headers() -> None:
     """A header with a field missing, of a wrong type or out of range may not slip through the short way."""
     decoder = FAST_JSON[b'{"code":310']
     for broken in (
@@ -132,17 +132,17 @@ def test_typed_decoding_refuses_what_the_general_way_must_judge() -> None:
         decoder.decode(whole)
 
 
-def test_every_model_belongs_to_a_known_code() -> None:
+def test_every_header_class_belongs_to_a_known_request_code() -> None:
     """A header of an unknown number would be decoded by nobody."""
     assert {*REQUEST_HEADERS, *RESPONSE_HEADERS} <= set(RequestCode)
 
 
-def test_the_short_way_reads_the_headers_that_processors_declare() -> None:
+def test_the_typed_decoder_has_the_header_classes_of_the_processors() -> None:
     """Otherwise a hot request would reach its processor with another header than a rare one."""
     assert {code: DECLARED[code].header for code in HOT_HEADERS} == HOT_HEADERS
 
 
-def test_languages_and_versions_are_named_tolerantly() -> None:
+def test_unknown_languages_and_versions_have_fallback_names() -> None:
     assert language_code("GO") == LanguageCode.GO
     assert language_code("klingon") == LanguageCode.OTHER
     assert language_name(12) == "RUST"

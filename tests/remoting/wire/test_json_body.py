@@ -64,14 +64,14 @@ def test_routes_are_read_in_both_styles(style: str) -> None:
     assert decode_body(dumps(ROUTE, style), TopicRouteData) == ROUTE  # type: ignore[arg-type]
 
 
-def test_queues_as_keys() -> None:
+def test_a_body_with_queues_as_keys_is_encoded_and_decoded() -> None:
     queue = MessageQueue("a", 0, "T")
     encoded = ResetOffsetBody({queue: 5}).encode()
     assert encoded == b'{"offsetTable":{{"brokerName":"a","queueId":0,"topic":"T"}:5}}'
     assert ResetOffsetBody.decode(encoded).offset_table == {queue: 5}
 
 
-def test_references_are_followed() -> None:
+def test_references_in_a_body_are_followed() -> None:
     """RocketMQ writes an object it has written before as a path to it."""
     text = (
         b'{"consumeTps":1.0,"offsetTable":{{"brokerName":"a","queueId":0,"topic":"T"}:{"brokerOffset":3,'
@@ -82,7 +82,7 @@ def test_references_are_followed() -> None:
     assert stats.offset_table[MessageQueue("a", 1, "T")] == OffsetWrapper(4, 1, 0)
 
 
-def test_a_heartbeat_in_any_dialect() -> None:
+def test_heartbeats_of_clients_in_other_languages_are_decoded() -> None:
     """C++ clients send enums as ordinals, Go clients numbers as texts, and any may send null or what we do not know."""
     body = (
         b'{clientID:\'c@1\', "consumerDataSet":[{"consumeFromWhere":4,"consumeType":1,"groupName":"g",'
@@ -102,23 +102,23 @@ def test_a_heartbeat_in_any_dialect() -> None:
     "body",
     [b"[]", b"{", b'{"clientID":[]}', b"\xff", b'{"consumerDataSet":{}}', b"[" * 100_000, b'{"a":' * 200 + b"'x'"],
 )
-def test_what_is_no_heartbeat_says_so(body: bytes) -> None:
+def test_a_malformed_heartbeat_raises_a_syntax_error(body: bytes) -> None:
     with pytest.raises(JsonSyntaxError):
         HeartbeatData.decode(body)
 
 
-def test_too_long_a_body_is_refused() -> None:
+def test_a_body_above_the_limit_is_refused() -> None:
     with pytest.raises(JsonSyntaxError, match="at most"):
         fastjson.loads(b"'" + b" " * JSON_BODY_MAX_BYTES)
 
 
-def test_members_that_are_none_are_left_out() -> None:
+def test_members_with_none_are_omitted() -> None:
     assert TopicList(topic_list=["T"]).encode() == b'{"topicList":["T"]}'
     assert TopicList("a:1", ["T"]).encode() == b'{"brokerAddr":"a:1","topicList":["T"]}'
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
-def test_numbers_that_are_not_finite_are_null_as_fastjson_writes_them(value: float) -> None:
+def test_non_finite_numbers_are_encoded_as_null(value: float) -> None:
     """A rate that was divided by nothing must not make an answer that no client can read."""
     assert dumps({"x": [value]}) == b'{"x":[null]}'
     assert json.loads(dumps({"x": [value]}, "standard")) == {"x": [None]}
@@ -135,7 +135,7 @@ json_values = st.recursive(
 
 
 @given(json_values)
-def test_what_is_written_is_read_back(value: object) -> None:
+def test_encoded_json_is_decoded_unchanged(value: object) -> None:
     assert fastjson.loads(dumps(value)) == value
 
 
@@ -153,14 +153,14 @@ TABLE = TopicConfigSerializeWrapper(
 
 
 @pytest.mark.parametrize("compressed", [False, True])
-def test_a_registration_survives_the_wire(compressed: bool) -> None:
+def test_an_encoded_registration_is_decoded_unchanged(compressed: bool) -> None:
     body = RegisterBrokerBody(["f:1"], TABLE)
     data = encode_register_broker_body(body, compressed=compressed)
     crc32 = body_crc32(data)
     assert decode_register_broker_body(data, compressed=compressed, version=MQ_VERSION, crc32=crc32) == body
 
 
-def test_registrations_of_other_times() -> None:
+def test_registrations_of_older_versions_are_decoded() -> None:
     assert decode_register_broker_body(b"", compressed=False, version=MQ_VERSION) == RegisterBrokerBody()
     assert decode_register_broker_body(dumps(TABLE), compressed=False, version=36) == RegisterBrokerBody([], TABLE)
 
@@ -179,14 +179,14 @@ def test_a_damaged_registration_is_refused() -> None:
 
 @pytest.mark.parametrize("depth", [65, 900, 3_000, 8_000, 20_000])
 @pytest.mark.parametrize("begin", ["", '{"topicList":["T"],"unknown":', "{topicList:['T'],unknown:", '{"topicList":'])
-def test_a_body_that_nests_too_deep_is_refused_in_the_same_words_everywhere(begin: str, depth: int) -> None:
+def test_a_too_deeply_nested_body_is_refused(begin: str, depth: int) -> None:
     """The decoder in C follows 900 objects on one interpreter and 8,000 on another, and then the lenient reader fell over."""
     text = begin + "[" * depth + "]" * depth + "}" * bool(begin)
     with pytest.raises(JsonSyntaxError, match="nests deeper than 64"):
         decode_body(text.encode(), TopicList)
 
 
-def test_a_long_answer_is_read_in_a_thread() -> None:
+def test_a_long_answer_is_decoded_in_a_thread() -> None:
     """Positions of thousands of queues have keys that are objects, which only the slow reader takes."""
     queue = '{"brokerName":"b","queueId":%d,"topic":"T"}:{"lastUpdateTimestamp":0,"maxOffset":2,"minOffset":1}'
     text = f'{{"offsetTable":{{{",".join(queue % at for at in range(3_000))}}}}}'.encode()

@@ -18,7 +18,7 @@ from flintmq.remoting.wire.refusal import unsupported
         (3001, "AUTH_CREATE_USER", "accounts are those of 4.9"),
     ],
 )
-def test_a_code_of_rocketmq_5_is_refused_with_the_reason(code: int, name: str, why: str) -> None:
+def test_a_request_code_of_rocketmq_5_is_refused_with_the_reason(code: int, name: str, why: str) -> None:
     """The words of RocketMQ come first: tools look for them."""
     refused = unsupported(code)
     assert (refused.code, refused.reason) == (3, "code.unsupported")
@@ -26,7 +26,7 @@ def test_a_code_of_rocketmq_5_is_refused_with_the_reason(code: int, name: str, w
     assert why in refused.remark
 
 
-def test_other_codes_are_refused_in_rocketmqs_words() -> None:
+def test_unknown_request_codes_are_refused_with_rocketmqs_remark() -> None:
     """And no code is both answered and refused."""
     assert unsupported(13).remark == " request type 13 not supported [code.unsupported]"
     assert OF_ROCKETMQ_5.keys() & set(map(int, RequestCode)) == set()
