@@ -39,9 +39,9 @@ def is_stored_twice(choices: Choices) -> bool:
 def test_a_run_that_stores_a_message_twice_is_shrunk() -> None:
     """A lost answer makes two of one: the cut is left, and what it has to meet; order and delays of all else are plain."""
     whole = next(one for seed in range(200) if is_stored_twice(one := Choices(seed)))
-    simple = shrink(is_stored_twice, whole.made, tries=600)
+    simple = shrink(is_stored_twice, whole.made, tries=300)
     assert is_stored_twice(Choices(recorded=simple))
-    assert sum(map(bool, simple)) <= 12 < sum(map(bool, whole.made)) // 5
+    assert sum(map(bool, simple)) <= sum(map(bool, whole.made)) // 8
 
 
 def test_a_run_that_finds_a_planted_bug_is_shrunk_to_one_decision(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,5 +70,5 @@ def test_a_run_that_finds_a_planted_bug_is_shrunk_to_one_decision(monkeypatch: p
     assert not any(fails(Choices(seed)) for seed in range(20))
     monkeypatch.setattr(Sender, "next_queue", next_queue)
     whole = next(one for seed in range(200) if fails(one := Choices(seed)))
-    simple = shrink(fails, whole.made, tries=600)
+    simple = shrink(fails, whole.made, tries=300)
     assert len([choice for choice in simple if choice]) == 1
