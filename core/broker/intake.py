@@ -154,11 +154,7 @@ class MessageIntake:
             self._followers.answered()
 
     def single(
-        self,
-        header: SendHeader,
-        body: bytes,
-        sender: Sender,
-        version: int = sys.maxsize,
+        self, header: SendHeader, body: bytes, sender: Sender, version: int = sys.maxsize
     ) -> MessageExtBrokerInner:
         """Return a message that is ready to be appended. If the header's queue id is negative, a queue is chosen.
 
