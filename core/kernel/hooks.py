@@ -7,7 +7,7 @@ call of a bound function does.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 import msgspec
@@ -71,57 +71,57 @@ def collect_hooks(found: Iterable[FoundPlugin]) -> dict[str, tuple[Hook, ...]]:
     hooks: dict[str, list[Hook]] = {name: [] for name in known}
     for item in found:
         origin, plugin = item.origin, item.plugin
-        if not origin.built_in:
-            _check_hooks(manager, origin, plugin, known)
+        for hook in _hooks_of(manager, origin, plugin, known):
+            hooks[hook.name].append(hook)
         try:
             manager.register(plugin, name=origin.name)
-        except pluggy.PluginValidationError as error:
-            raise PluginError(f"{origin}: {' '.join(str(error).split())}") from error
         except ValueError as error:
             raise PluginError(f"{origin}: a plugin of this name, or the same object, is loaded already") from error
-        callers = manager.get_hookcallers(plugin) or []
-        if not callers:
+        if not manager.get_hookcallers(plugin):
             within = plugin_within(plugin, HOOK_PREFIX)
             meant = f"; did you mean '{within}'?" if within else ""
             raise PluginError(
                 f"{origin}: implements no hook; its functions need @flintmq.core.kernel.hookspecs.hookimpl{meant}"
             )
-        for caller in callers:
-            for implementation in caller.get_hookimpls():
-                if implementation.plugin is not plugin:
-                    continue
-                if caller.name not in hooks:
-                    if implementation.optionalhook:
-                        continue
-                    there = f"; there are: {', '.join(known)}"
-                    raise PluginError(f"{origin}: there is no hook '{caller.name}'{hint(caller.name, known, there)}")
-                if implementation.wrapper or implementation.hookwrapper:
-                    raise PluginError(f"{origin}: '{caller.name}' cannot be wrapped, it is called once per plugin")
-                rank = -1 if implementation.tryfirst else 1 if implementation.trylast else 0
-                arguments = _check_function(origin, caller.name, implementation.function, known[caller.name])
-                hooks[caller.name].append(Hook(origin, caller.name, implementation.function, arguments, rank))
     return {name: tuple(sorted(items, key=lambda hook: hook.rank)) for name, items in hooks.items()}
 
 
-def _check_hooks(
-    manager: pluggy.PluginManager, origin: PluginOrigin, plugin: object, known: Mapping[str, tuple[str, ...]]
-) -> None:
-    """Raise ``PluginError`` for what pluggy passes over in silence: a hook without its mark, or one that is not a function."""
-    for name in dir(plugin):
-        if not name.startswith(HOOK_PREFIX):
+def _hooks_of(
+    manager: pluggy.PluginManager, origin: PluginOrigin, plugin: object, known: Mapping[str, Signature]
+) -> Iterator[Hook]:
+    """Yield the hooks of a plugin. They are checked before pluggy registers them, because its errors do not say what to
+    write instead, and it passes over functions without a mark.
+
+    Raises:
+        PluginError: as :func:`collect_hooks`.
+    """
+    for attribute in dir(plugin):
+        options = manager.parse_hookimpl_opts(plugin, attribute)
+        if options is None:
+            _check_unmarked(origin, plugin, attribute, known)
             continue
-        found = inspect.getattr_static(plugin, name, None)
-        options = manager.parse_hookimpl_opts(plugin, name)
-        marked = options is not None
-        if options is not None and name in known and not (options["wrapper"] or options["hookwrapper"]):
-            _check_function(origin, name, getattr(plugin, name), known[name])
-        if inspect.isroutine(found) and not marked:
-            raise PluginError(f"{origin}: '{name}' is not marked with @flintmq.core.kernel.hookspecs.hookimpl")
-        if name in known and not inspect.isroutine(found) and not marked:
-            raise PluginError(
-                f"{origin}: {name}: expected a function {name}({', '.join(known[name])}), marked with "
-                f"@flintmq.core.kernel.hookspecs.hookimpl; found {shown(found)}"
-            )
+        name = options["specname"] or attribute
+        if name in known:
+            if options["wrapper"] or options["hookwrapper"]:
+                raise PluginError(f"{origin}: '{name}' cannot be wrapped, it is called once per plugin")
+            function = getattr(plugin, attribute)
+            arguments = _check_function(origin, name, function, known[name])
+            yield Hook(origin, name, function, arguments, options["trylast"] - options["tryfirst"])
+        elif not options["optionalhook"]:
+            there = f"; there are: {', '.join(known)}"
+            raise PluginError(f"{origin}: there is no hook '{name}'{hint(name, known, there)}")
+
+
+def _check_unmarked(origin: PluginOrigin, plugin: object, name: str, known: Mapping[str, Signature]) -> None:
+    """Raise ``PluginError`` for an attribute that has the name of a hook, and is none."""
+    found = inspect.getattr_static(plugin, name, None) if name.startswith(HOOK_PREFIX) else None
+    if inspect.isroutine(found):
+        raise PluginError(f"{origin}: '{name}' is not marked with @flintmq.core.kernel.hookspecs.hookimpl")
+    if name in known:
+        raise PluginError(
+            f"{origin}: {name}: expected a function {name}({', '.join(known[name])}), marked with "
+            f"@flintmq.core.kernel.hookspecs.hookimpl; found {shown(found)}"
+        )
 
 
 def _check_function(owner: PluginOrigin, hook: str, function: Callable[..., object], expected: Signature) -> Signature:
