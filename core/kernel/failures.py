@@ -11,7 +11,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
-from typing import Any, Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -22,6 +22,7 @@ from flintmq.core.kernel.plugin_info import PluginOrigin
 from flintmq.core.log_events import event_log
 from flintmq.core.response_code import ResponseCode
 
+T = TypeVar("T")
 _LOG = event_log("flintmq.plugins")
 
 PLUGIN_FAULTS: Final = (Exception, SystemExit)
@@ -166,20 +167,15 @@ class Part:
         finally:
             CALLING.reset(token)
 
-    def watched(self, handler: Callable[..., Any], *, is_async: bool) -> Callable[..., Any]:
-        """Return a function, ``async def`` where the given one is, that is refused while the part is off."""
+    def watched(self, handler: Callable[..., T]) -> Callable[..., T]:
+        """Return a plain function that calls the given one and returns its result; it is refused while the part is off."""
 
-        async def call_async(*arguments: object) -> Any:
-            self.check()
-            self.calls += 1
-            return await handler(*arguments)
-
-        def call(*arguments: object) -> Any:
+        def call(*arguments: object) -> T:
             self.check()
             self.calls += 1
             return handler(*arguments)
 
-        return call_async if is_async else call
+        return call
 
     def row(self) -> Row:
         """Return what is known, for lists."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from flintmq.core.errors import FlintError, PluginError, RefusedError, StoreFencedError, StoreFullError
 from flintmq.core.kernel.failures import PLUGIN_FAULTS, Part
-from flintmq.core.kernel.plugin_shapes import Shape, check_not_awaitable, drop, shown, wrong_offset
+from flintmq.core.kernel.plugin_shapes import Shape, check_not_awaitable, shown, wrong_offset
 from flintmq.core.kernel.ports import (
     BitMapFilter,
     CommitLogDispatcher,
@@ -148,9 +148,8 @@ class IsolatedFilter:
         self._part.calls += 1
         try:
             matches = method(*arguments)
-            if matches is not True and matches is not False and inspect.isawaitable(matches):  # it would pass for true
-                drop(matches)
-                raise TypeError(f"expected True or False; found {shown(matches)}")
+            if matches is not True and matches is not False:
+                check_not_awaitable(matches)  # it would pass for true
             return bool(matches)
         except PLUGIN_FAULTS as error:
             self._part.failed(error, name)

@@ -93,10 +93,9 @@ class Shape(msgspec.Struct, frozen=True):
                 if wrong:
                     return wrong
         if self.one_of and not any(hasattr(made, method) for method in self.optional):
-            known = ", ".join(f"{method}({', '.join(arguments)})" for method, arguments in self.optional.items())
             close = next((near for name in dir(made) if name[0] != "_" and (near := nearest(name, self.optional))), "")
             hint = f"; did you mean '{close}'?" if close else ""
-            return f"a {type(made).__name__} with none of {known}; expected at least one{hint}"
+            return f"a {type(made).__name__} with none of {needed}; expected at least one{hint}"
         for value in self.values:
             wrong = _wrong_value(made, value)
             if wrong:

@@ -74,7 +74,7 @@ class _Noted:
 
     def __init__(self, inner: Authenticator, part: Part) -> None:
         self._inner = inner
-        self.authenticate = part.watched(inner.authenticate, is_async=False)
+        self.authenticate = part.watched(inner.authenticate)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)

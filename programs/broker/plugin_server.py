@@ -14,9 +14,9 @@ from flintmq.core.io.clock import Clock
 from flintmq.core.kernel.failures import PLUGIN_FAULTS
 from flintmq.core.kernel.hookspecs import ApiContext
 from flintmq.core.kernel.kernel import Kernel
-from flintmq.core.kernel.plugin_shapes import DEFAULT_PROCESSOR, PROCESSOR, check_not_awaitable, is_async
+from flintmq.core.kernel.plugin_shapes import DEFAULT_PROCESSOR, PROCESSOR, check_not_awaitable
 from flintmq.core.kernel.ports import Measurement
-from flintmq.core.kernel.ports.processor import Handler, Request, Response
+from flintmq.core.kernel.ports.processor import Request, Response
 from flintmq.core.kernel.registry import Registered, Registry, ServerPart
 from flintmq.programs.broker.authenticators import Authenticators
 from flintmq.programs.broker.processors_in_force import default_processor_of, processors_of
@@ -184,7 +184,7 @@ class PluginServer:
         before: list[BeforeHook] = []
         for entry, made in hooks:
             if hasattr(made, "do_before_request"):
-                before.append(self.kernel.part(entry).watched(made.do_before_request, is_async=False))
+                before.append(self.kernel.part(entry).watched(made.do_before_request))
                 self._of_hook[id(before[-1])] = entry
         after = tuple(self._after(entry, made) for entry, made in hooks if hasattr(made, "do_after_response"))
         self.server.hook(ServerHooks(**by_event, before=tuple(before), after=after), self._hook_failed)
@@ -209,14 +209,7 @@ class PluginServer:
 
     def _watch(self, entry: Registered[Any]) -> Watch | None:
         """Return what counts the calls of a third party's handlers, and refuses them while these are switched off."""
-        if entry.owner.built_in:
-            return None
-        part = self.kernel.part(entry)
-
-        def watch(handler: Handler) -> Handler:
-            return part.watched(handler, is_async=is_async(handler))
-
-        return watch
+        return None if entry.owner.built_in else self.kernel.part(entry).watched
 
     def _counted(self, entry: Registered[ServerPart], made: Any, method: str) -> Callable[..., None]:
         """Return a function that calls a listener's method and counts its errors for its plugin."""

@@ -8,7 +8,7 @@ from typing import Any, Final, cast
 
 from flintmq.core.errors import PluginError
 from flintmq.core.kernel.failures import PLUGIN_FAULTS, brief
-from flintmq.core.kernel.plugin_shapes import drop, shown, wrong_call
+from flintmq.core.kernel.plugin_shapes import drop, is_async, shown, wrong_call
 from flintmq.core.kernel.ports.processor import (
     BatchHandler,
     BatchProcessor,
@@ -21,7 +21,7 @@ from flintmq.remoting.server.audit import audited
 from flintmq.remoting.server.pool import Pool
 
 Watch = Callable[[Handler], Handler]
-"""Function that wraps a handler. It returns a handler of the same kind, plain or ``async def``."""
+"""Function that wraps a handler in a plain one, which does something first and returns what the handler returns."""
 
 
 class RequestTable:
@@ -113,11 +113,10 @@ class RequestTable:
 
 def _on_threads(handler: Handler, pool: Pool, watch: Watch | None) -> Handler:
     """Return a handler, wrapped by `watch`, that runs in the pool's threads if it is plain and the pool has threads."""
+    waits = is_async(handler)
     if watch is not None:
         handler = watch(handler)
-    if pool.threads is None or inspect.iscoroutinefunction(handler):
-        return handler
-    return pool.threads.behind(handler)
+    return handler if pool.threads is None or waits else pool.threads.behind(handler)
 
 
 _ARE_TEXT: Final = frozenset((str,)).issuperset
