@@ -1,7 +1,7 @@
-"""Finds how members of a consumer group contradict each other: the group then misses messages. Pure, of what members say.
+"""Finds members of a consumer group that contradict each other. Such a group misses messages. Pure functions.
 
-A broker keeps one subscription, one message model and one consume type for a group, those heard last; and its members divide
-the queues as if all agreed. See RocketMQ's ConsumerRunningInfo.analyzeSubscription.
+A broker keeps the subscriptions, the message model and the consume type of the last heartbeat for the whole group, but the
+members divide the queues as if all agreed. See RocketMQ's ConsumerRunningInfo.analyzeSubscription.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 import attrs
 
 CONSUME_PASSIVELY: Final = "CONSUME_PASSIVELY"
-"""The consume type of a push consumer; a pull consumer's is ``CONSUME_ACTIVELY``."""
+"""Consume type of push consumers; pull consumers have ``CONSUME_ACTIVELY``."""
 CLUSTERING: Final = "CLUSTERING"
 BROADCASTING: Final = "BROADCASTING"
 
@@ -22,21 +22,21 @@ CONSUME_TYPE: Final = "consume type"
 CONSUME_FROM_WHERE: Final = "consume from where"
 
 Subscriptions = frozenset[tuple[str, str, str]]
-"""A member's subscriptions as (topic, expression type, expression), without its group's retry topic: clients add that by
-themselves, some of them only after their start."""
+"""Subscriptions of a member as (topic, expression type, expression). The retry topic of its group is left out, because clients
+add it themselves, some of them only after their start."""
 
 _NOTHING: Final = ("", "")
-"""The variant of those that do not subscribe to a topic."""
+"""Value that stands for members that do not subscribe to a topic."""
 _TOLD_MAX: Final = 3
-"""Conflicts in a sentence."""
+"""Limit of conflicts in a description."""
 _NAMED_MAX: Final = 10
-"""Clients named in a sentence, of each variant."""
+"""Limit of clients that a description names for each variant."""
 _VALUE_MAX_CHARS: Final = 60
 
 
 @attrs.frozen
 class Behaviour:
-    """How a member consumes, by what it says of itself; empty texts are not known, and contradict nobody."""
+    """The subscriptions and settings of a member, from its heartbeat. An empty text is unknown and contradicts no member."""
 
     subscriptions: Subscriptions
     message_model: str = ""
@@ -46,18 +46,18 @@ class Behaviour:
 
 @attrs.frozen(kw_only=True)
 class Variant:
-    """One of the ways in which members of a group differ."""
+    """One of the contradicting values in a conflict, with the members that have it."""
 
     value: str
-    """The expression, message model, or the like; empty for no subscription to the topic at all."""
+    """Expression, message model, consume type or start of consumption; empty if the members do not subscribe to the topic."""
     expression_type: str
-    """``TAG``, ``SQL92`` …; empty for what is not an expression."""
+    """Expression type, for example ``TAG`` or ``SQL92``; empty if the value is not an expression."""
     client_ids: tuple[str, ...]
-    """Who does so, in order."""
+    """Client ids of the members, sorted."""
 
     @property
     def text(self) -> str:
-        """Return the value for people: ``'red || blue'``, ``SQL92 'a > 1'``, ``nothing``, ``BROADCASTING``."""
+        """Return the value for a description, such as ``'red || blue'``, ``SQL92 'a > 1'``, ``nothing`` or ``BROADCASTING``."""
         value = self.value if len(self.value) <= _VALUE_MAX_CHARS else f"{self.value[:_VALUE_MAX_CHARS]}..."
         if not self.expression_type:
             return value or "nothing"
@@ -66,23 +66,23 @@ class Variant:
 
 @attrs.frozen(kw_only=True)
 class Conflict:
-    """Something in which members of one group differ."""
+    """A contradiction between members of a group."""
 
     about: str
     """:data:`SUBSCRIPTION`, :data:`MESSAGE_MODEL`, :data:`CONSUME_TYPE` or :data:`CONSUME_FROM_WHERE`."""
     topic: str
-    """Of a subscription; else empty."""
+    """Topic of a contradicting subscription; empty for the other kinds."""
     variants: tuple[Variant, ...]
-    """At least two; the one of most members first."""
+    """Two or more contradicting values; the value of most members comes first."""
 
 
 def find_conflicts(members: Mapping[str, Behaviour]) -> tuple[Conflict, ...]:
-    """Return in what members of a group differ, whatever their order: first the message model, last the topics.
+    """Return the contradictions between members of a group: the message model first, the topics last.
 
-    Where consuming begins counts only of push consumers that share their messages: others keep their offsets themselves.
+    The start of consumption is compared only between push consumers in clustering groups. Other consumers do not use it.
 
     Args:
-        members: how each one consumes, by client id; without those of which nothing is known.
+        members: behaviors of the members, keyed by client id. Members of which nothing is known are to be left out.
     """
     alike: dict[Behaviour, list[str]] = {}
     for client_id, behaviour in members.items():
@@ -117,7 +117,7 @@ def _conflict(
     alike: Mapping[Behaviour, Collection[str]],
     value_of: Callable[[Behaviour], tuple[str, str]],
 ) -> Conflict | None:
-    """Return how members differ in one thing; None where all of which it is known agree."""
+    """Return the conflict between members in one kind of value; None if all members whose value is known agree."""
     variants: dict[tuple[str, str], list[str]] = {}
     for behaviour, client_ids in alike.items():
         value = value_of(behaviour)
@@ -137,12 +137,12 @@ def _conflict(
 
 
 def odd_members(conflicts: Collection[Conflict]) -> tuple[str, ...]:
-    """Return in order the ids of the members that differ from most in anything."""
+    """Return the sorted client ids of the members that deviate from the majority in any conflict."""
     return tuple(sorted({client_id for one in conflicts for odd in one.variants[1:] for client_id in odd.client_ids}))
 
 
 def describe_conflicts(conflicts: Collection[Conflict]) -> str:
-    """Return conflicts in a bounded sentence that names the members which differ from most; empty where there are none."""
+    """Return a description of conflicts, of limited length, that names the deviating members; empty without conflicts."""
     told = list(conflicts)[:_TOLD_MAX]
     parts = []
     for conflict in told:

@@ -1,4 +1,4 @@
-"""One consumer group that is online: its members, those that are kept from before a start, and what they subscribe to.
+"""A consumer group that is online: its members, the members kept from before a start, and their subscriptions.
 
 See docs/internals/algorithms.md, Groups and offsets.
 """
@@ -24,12 +24,15 @@ from flintmq.core.broker.topic_name import retry_topic
 from flintmq.core.kernel.ports.channel import Channel
 
 _STILL_ALIVE_S: Final = 3.0
-"""A connection of which something was heard so shortly before another one joined with the same client id was not lost: no
-client gives one up sooner."""
+"""A connection that sent a request within this time before another one with its client id joined is considered in use, because
+no client gives up a connection sooner."""
 
 
 class ConsumerGroupInfo:
-    """Members and subscriptions of a group. Loop thread; changed by :class:`flintmq.core.broker.consumers.ConsumerTable`."""
+    """The members and subscriptions of a consumer group; RocketMQ's ConsumerGroupInfo. Loop thread.
+
+    :class:`flintmq.core.broker.consumers.ConsumerTable` changes it.
+    """
 
     def __init__(self, group_name: str) -> None:
         self.group_name = group_name
@@ -38,21 +41,21 @@ class ConsumerGroupInfo:
         self.message_model = CLUSTERING
         self.consume_from_where = "CONSUME_FROM_LAST_OFFSET"
         self.subscriptions: dict[str, SubscriptionData] = {}
-        """By topic; the newest version any member sent."""
+        """Newest subscription that a member sent, keyed by topic."""
         self.members: dict[Channel, ClientChannelInfo] = {}
         self.kept: dict[str, None] = {}
         """Ids of members that were registered before the broker's start and have not come back yet."""
         self._of_id: dict[str, list[ClientChannelInfo]] = {}
-        """The members by client id: mostly one."""
+        """Members, keyed by client id. There are several if processes use the same id."""
         self._behaviours: dict[Channel, Behaviour] = {}
         self._counts: Counter[Behaviour] = Counter()
-        """How many members consume alike: mostly all do, and nothing has to be compared."""
+        """Number of members, keyed by behavior. With a single key no members have to be compared."""
         self._conflicts: tuple[int, tuple[Conflict, ...]] = (0, ())
-        """The revision that was looked at, and what was found."""
+        """Revision at which conflicts were last computed, and these conflicts."""
         self.revision = 0
-        """Grows when the way in which any member consumes changes, or a member leaves."""
+        """Number that grows when a member's behavior changes or a member leaves."""
         self.subscriptions_replaced = 0
-        """How often a topic got another subscription, be it the same expression in a newer version."""
+        """Number of times that a topic's subscription was replaced, newer versions of the same expression included."""
 
     @property
     def is_broadcasting(self) -> bool:
@@ -64,17 +67,17 @@ class ConsumerGroupInfo:
 
     @property
     def client_ids(self) -> list[str]:
-        """Ids of those that share the queues, each once: the members, and those that are kept."""
+        """Client ids among which the queues are divided, without repetition: of connected and of kept members."""
         return list(dict.fromkeys([*self._of_id, *self.kept]))
 
     def find_member(self, client_id: str) -> ClientChannelInfo | None:
         return next(iter(self._of_id.get(client_id, ())), None)
 
     def addresses_of(self, client_id: str) -> tuple[str, ...]:
-        """Return the addresses of the connections that use one client id at the same time; empty unless there are several.
+        """Return the addresses of connections that use a client id at the same time; empty unless there are several.
 
-        A connection whose client has opened another one, while this end of it is still open, does not count: after the newer
-        one joined, nothing was heard of it. Where each member gets every message, an id that several have harms nobody.
+        A connection that sent nothing since another one joined does not count. Its client has reconnected, and only this end is
+        still open. The result is empty for broadcasting groups, in which a shared id has no effect.
         """
         of_id = self._of_id.get(client_id, ())
         if len(of_id) < 2 or self.is_broadcasting:
@@ -87,7 +90,7 @@ class ConsumerGroupInfo:
         return self.subscriptions.get(topic)
 
     def add_member(self, member: ClientChannelInfo) -> bool:
-        """Add a member or note that it lives; True when its connection is new, and its id was not kept."""
+        """Add a member, or record a heartbeat of a known one; return whether its connection is new and its id was not kept."""
         known = self.members.get(member.channel)
         if known is not None and known.client_id == member.client_id:
             known.last_update_ms, known.last_update_s = member.last_update_ms, member.last_update_s
@@ -103,7 +106,7 @@ class ConsumerGroupInfo:
         return known is None and not was_kept
 
     def keep(self, kept: KeptGroup) -> None:
-        """Count the members that there were before the start, and consume as they said, until a member says otherwise."""
+        """Restore members and subscriptions from before the broker's start, which hold until a heartbeat changes them."""
         self.consume_type, self.message_model = kept.consume_type, kept.message_model
         self.consume_from_where = kept.consume_from_where
         self.subscriptions = {wanted.topic: wanted for wanted in kept.subscriptions}
@@ -131,11 +134,11 @@ class ConsumerGroupInfo:
         message_model: str = CLUSTERING,
         consume_from_where: str = "CONSUME_FROM_LAST_OFFSET",
     ) -> bool:
-        """Take over how a member consumes; True when the group's set of topics changed.
+        """Apply the subscriptions in a member's heartbeat to the whole group; return whether the group's set of topics changed.
 
-        What is heard last holds for the whole group, but per topic the newest version wins. A topic that this member did not
-        name is removed for the whole group: that is RocketMQ's rule and the trap of members that contradict each other
-        (see :meth:`conflicts`).
+        Message model and consume type are those of the last heartbeat. For a topic, the subscription with the newest version
+        is kept. A topic that the member does not name is removed from the group, even if other members subscribe to it. This
+        is RocketMQ's rule, and the reason why contradicting members miss messages (see :meth:`conflicts`).
         """
         self.consume_type, self.message_model = consume_type, message_model
         self.consume_from_where = consume_from_where
@@ -144,7 +147,7 @@ class ConsumerGroupInfo:
         expressions = []
         for wanted in subscriptions:
             topics.add(wanted.topic)
-            if wanted.topic != self._retry_topic:  # clients add it by themselves, some of them only after their start
+            if wanted.topic != self._retry_topic:  # clients add it themselves, some of them only after their start
                 expressions.append((wanted.topic, wanted.expression_type, wanted.sub_string))
             known = self.subscriptions.get(wanted.topic)
             if known is None:
@@ -160,7 +163,7 @@ class ConsumerGroupInfo:
         return changed
 
     def _remember(self, channel: Channel, behaviour: Behaviour | None) -> None:
-        """Keep how a member consumes; None when it leaves."""
+        """Record the behavior of a member; None removes it."""
         before = self._behaviours.pop(channel, None)
         self.revision += before != behaviour
         if before is not None:
@@ -172,7 +175,7 @@ class ConsumerGroupInfo:
             self._counts[behaviour] += 1
 
     def behaviours(self) -> dict[str, Behaviour]:
-        """Return how each member consumes, by client id; one that is connected twice has a number behind it."""
+        """Return the behavior of each member, keyed by client id. A number is appended to an id that occurs again."""
         found: dict[str, Behaviour] = {}
         for channel, behaviour in self._behaviours.items():
             if channel in self.members:
@@ -181,7 +184,7 @@ class ConsumerGroupInfo:
         return found
 
     def conflicts(self) -> tuple[Conflict, ...]:
-        """Return in what the members contradict each other, which is looked for once after each change."""
+        """Return the conflicts between the members. They are computed at the first call after a change."""
         if len(self._counts) < 2:
             return ()
         if self._conflicts[0] != self.revision:

@@ -1,4 +1,4 @@
-"""What a broker cannot do through a fault of its own: said in the log, with growing pauses, and shown as alarms."""
+"""Records requests that a broker refuses because of its own faults, logs them at growing intervals, and returns alarms."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from flintmq.core.log_events import event_log
 log = event_log("flintmq.broker")
 
 SHOWN_S: Final = 300.0
-"""After the last refusal the alarm is shown for so long, where no send came that could be taken."""
+"""Time after the last refusal at which an alarm ends, if no send has succeeded meanwhile."""
 _PAUSES_S: Final = (10.0, 640.0)
-"""Between two lines of the log about one reason: the shortest, and the longest after it was doubled again and again."""
+"""Shortest and longest pause between two lines of the log about the same reason; it doubles with each line."""
 _QUIET_S: Final = 60.0
-"""A reason that was not met for so long begins with the shortest pause again."""
+"""Time without refusals after which a reason begins with the shortest pause again."""
 _SETTLED_S: Final = 0.5
-"""Where sends are taken and refused in turn, it is not over before none was refused for so long."""
+"""Time without refusals before a fault can end, so that it lasts while sends succeed and fail in turn."""
 
 _STORED: Final = "stored"
 _DURABLE: Final = "durable"
@@ -37,21 +37,22 @@ _FAULTS: Final[Mapping[str, tuple[str, float]]] = {
     "admission.page_cache_busy": (_TAKEN, 10.0),
     "admission.send_wait": (_TAKEN, 10.0),
 }
-"""Reason → what shows that it is over, and for how many seconds it has to last before it is said: flow control is for peaks.
+"""Kind of success that ends a fault, and seconds that the fault must last before it is logged; keyed by reason.
 
-A store that is fenced, that is full by the limits of retention, or that cannot dispatch has alarms and lines of its own.
+Flow control has a delay because short peaks are normal. Other modules report a store that is fenced, that is full by the limits
+of retention, or that cannot dispatch.
 """
 
 
 @attrs.define
 class _Pace:
-    """When something is said again that goes on."""
+    """The time of the next line of the log about a fault that lasts."""
 
     told_s: float | None = None
     pause_s: float = 0.0
 
     def is_due(self, now_s: float) -> bool:
-        """Return whether it is said now, and if so, let the next pause be twice as long."""
+        """Return whether a line is to be logged now. If so, double the pause before the next one."""
         if self.told_s is not None and now_s - self.told_s < self.pause_s:
             return False
         self.told_s = now_s
@@ -66,12 +67,12 @@ class _Fault:
     since_s: float
     last_s: float
     times: int = 0
-    """Since ``since_s``."""
+    """Number of refusals since ``since_s``."""
     is_over: bool = False
     well_s: float = -1.0
-    """When a send was last taken since."""
+    """Monotonic time of the last success after a refusal, in seconds; -1 if none succeeded since the last refusal."""
     was_told: bool = False
-    """Whether the log says so since ``since_s``."""
+    """Whether the fault was logged since ``since_s``."""
     pace: _Pace = attrs.field(factory=_Pace)
 
     @property
@@ -81,7 +82,7 @@ class _Fault:
 
 @attrs.define
 class _Unwritten:
-    """A table that cannot be written."""
+    """The last failed write of a table to its file."""
 
     error: str
     last_s: float
@@ -89,10 +90,10 @@ class _Unwritten:
 
 
 class BrokerFaults:
-    """What the broker refuses through a fault of its own. Loop thread.
+    """Records refusals that are faults of the broker, not of its clients. Loop thread.
 
     Args:
-        clock: says how long something lasts.
+        clock: gives the monotonic time.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -100,14 +101,16 @@ class BrokerFaults:
         self._faults: dict[str, _Fault] = {}
         self._unwritten: dict[str, _Unwritten] = {}
         self.are_some = False
-        """Whether there are any; hot paths look at nothing else."""
+        """Whether any fault lasts. Sends check only this attribute."""
 
     def refused(self, error: RefusedError, times: int = 1) -> None:
-        """Take note of refusals, or of messages that are stored and not kept as promised; others than the broker's are ignored.
+        """Record refused messages, or stored messages that are not as durable as promised.
+
+        Refusals for which the client is responsible are ignored.
 
         Args:
-            error: what the clients are told.
-            times: how many of them.
+            error: the answer to the clients.
+            times: number of messages.
         """
         if error.reason not in _FAULTS:
             return
@@ -134,11 +137,11 @@ class BrokerFaults:
             fault.was_told = True
 
     def stored(self) -> None:
-        """Take note that messages were stored."""
+        """Record that messages were stored, which ends faults of the store and of flow control."""
         self._well(_STORED, _TAKEN)
 
     def durable(self) -> None:
-        """Take note that messages were kept as promised."""
+        """Record that messages became as durable as promised, which ends faults of flushes and of replication."""
         self._well(_DURABLE)
 
     def _well(self, *kinds: str) -> None:
@@ -149,7 +152,7 @@ class BrokerFaults:
         self._end_some(now_s)
 
     def _end_some(self, now_s: float) -> None:
-        """End what is over by now."""
+        """End the faults that are over, and log those that were logged before."""
         for fault in self._faults.values():
             quiet_s = now_s - fault.last_s
             is_well = fault.well_s >= fault.last_s and quiet_s >= _SETTLED_S
@@ -165,11 +168,11 @@ class BrokerFaults:
         self.are_some = any(not fault.is_over for fault in self._faults.values())
 
     def not_written(self, table: str, error: StoreError) -> None:
-        """Take note that a table cannot be written: on disk is what was written last.
+        """Record that the write of a table failed. The file still contains the last version that was written.
 
         Args:
-            table: what people call it.
-            error: names the file and the reason.
+            table: the table's name in the log.
+            error: the error, with the file and the reason.
         """
         now_s = self._clock.monotonic_s()
         found = self._unwritten.setdefault(table, _Unwritten("", now_s))
@@ -183,12 +186,12 @@ class BrokerFaults:
             )
 
     def written(self, table: str) -> None:
-        """Take note that a table is written."""
+        """Record that a table was written, which ends its alarm."""
         if self._unwritten and self._unwritten.pop(table, None) is not None:
             log.warning("table.written_again", "%(table)s can be written again", table=table)
 
     def alarms(self) -> Iterator[Alarm]:
-        """Return an alarm for each reason for which sends are refused now, and for each table that is not written."""
+        """Yield an alarm for each reason for which sends are refused now, and for each table that could not be written."""
         now_s = self._clock.monotonic_s()
         self._end_some(now_s)
         for table, one in list(self._unwritten.items()):

@@ -1,4 +1,4 @@
-"""The broker's consumer groups (docs/internals/algorithms.md, Topics and groups)."""
+"""Keeps the settings of the broker's consumer groups (docs/internals/algorithms.md, Topics and groups)."""
 
 from __future__ import annotations
 
@@ -25,31 +25,31 @@ class SubscriptionGroupConfig(msgspec.Struct, frozen=True, kw_only=True, rename=
     """The settings of a consumer group (``SubscriptionGroupConfig``), in the form of the wire and of the file."""
 
     broker_id: Long = 0
-    """The broker suggested for pulls."""
+    """Id of the broker from which the group shall pull."""
     consume_broadcast_enable: bool = True
-    """False refuses pulls of broadcasting consumers."""
+    """Whether broadcasting consumers may pull."""
     consume_enable: bool = True
-    """False refuses the group's pulls."""
+    """Whether the group may pull."""
     consume_from_min_enable: bool = True
     group_name: str = ""
     notify_consumer_ids_changed_enable: bool = True
-    """Notify members at once when another joins or leaves."""
+    """Whether members are notified at once when another member joins or leaves."""
     retry_max_times: Int = 16
-    """How often a message is delivered again before it becomes a dead letter."""
+    """Number of times that a message is delivered again before it becomes a dead letter."""
     retry_queue_nums: Int = 1
-    """Queues of the retry topic; 0 drops refused messages."""
+    """Number of queues of the retry topic. With 0, messages that are sent back are dropped."""
     which_broker_when_consume_slowly: Long = 1
-    """The broker suggested to a consumer that is far behind."""
+    """Id of the broker from which a consumer that is far behind shall pull."""
 
 
 class GroupRetryPolicy(msgspec.Struct, frozen=True):
-    """When RocketMQ 5 delivers a message again: by the delay levels."""
+    """The retry policy of a group in RocketMQ 5; the default one delivers again after the delay levels."""
 
     type: str = "CUSTOMIZED"
 
 
 class SubscriptionGroupConfigOf5(SubscriptionGroupConfig, frozen=True, kw_only=True, rename="camel"):
-    """A group as RocketMQ 5 tells it (352): its ``SubscriptionGroupConfig``, with what 4.9 does not know at its defaults."""
+    """RocketMQ 5's ``SubscriptionGroupConfig``, for the answer to request 352; fields that 4.9 lacks have their defaults."""
 
     attributes: dict[str, str] = msgspec.field(default_factory=dict)
     consume_message_orderly: bool = False
@@ -59,7 +59,7 @@ class SubscriptionGroupConfigOf5(SubscriptionGroupConfig, frozen=True, kw_only=T
 
 
 class SubscriptionGroupWrapper(msgspec.Struct, frozen=True, rename="camel"):
-    """All groups of a broker: ``subscriptionGroup.json``, and the answer to GET_ALL_SUBSCRIPTIONGROUP_CONFIG (201)."""
+    """All groups of a broker, in ``subscriptionGroup.json`` and in the answer to GET_ALL_SUBSCRIPTIONGROUP_CONFIG (201)."""
 
     data_version: DataVersion = msgspec.field(default_factory=DataVersion)
     subscription_group_table: dict[str, SubscriptionGroupConfig] = msgspec.field(default_factory=dict)
@@ -76,25 +76,28 @@ BUILT_IN_GROUPS: Final = (
     SubscriptionGroupConfig(group_name="CID_ONSAPI_PERMISSION"),
     SubscriptionGroupConfig(group_name="CID_ONSAPI_OWNER"),
 )
-"""Groups every broker has."""
+"""Groups that every broker has from its start."""
 
 
 _BUILT_IN_NAMES: Final = frozenset(config.group_name for config in BUILT_IN_GROUPS)
 
 
 def is_system_group(group: str) -> bool:
-    """Return whether a group is the broker's, or its tools', and no application's."""
+    """Return whether a group belongs to the broker or to tools, not to an application."""
     return group in _BUILT_IN_NAMES or group.startswith(SYSTEM_GROUP_PREFIX)
 
 
 class SubscriptionGroupManager(VersionedTable[SubscriptionGroupConfig]):
-    """The table of consumer groups. Loop thread; noted and written as the topics are.
+    """The table of consumer groups; RocketMQ's SubscriptionGroupManager. Loop thread.
+
+    Changes are written as those of :class:`~flintmq.core.broker.topics.TopicConfigManager` are.
 
     Args:
         file: ``config/subscriptionGroup.json``, or None to keep the table in memory.
         clock: stamps the data version.
-        auto_create: makes a group when it is first used; groups of the system are always made.
-        journal: as for topics.
+        auto_create: whether a group is created when it is first used. System groups are always created.
+        count_max: limit of groups.
+        journal: records new and changed groups; None to write the whole file each time.
     """
 
     _member = "subscriptionGroupTable"
@@ -111,13 +114,16 @@ class SubscriptionGroupManager(VersionedTable[SubscriptionGroupConfig]):
         super().__init__(file, {config.group_name: config for config in BUILT_IN_GROUPS}, clock, journal)
         self._count_max = count_max
         self.auto_create = auto_create
-        """Whether a group is made when it is first used; may change while running."""
+        """Whether a group is created when it is first used; it may be set while the broker runs."""
 
     def select(self, group: str) -> SubscriptionGroupConfig | None:
-        """Return the group's settings, made when they may be; None is SUBSCRIPTION_GROUP_NOT_EXIST.
+        """Return the settings of a group, which is created if that is allowed.
+
+        Returns:
+            The settings. None if the group does not exist and may not be created: SUBSCRIPTION_GROUP_NOT_EXIST.
 
         Raises:
-            RefusedError: SYSTEM_ERROR; there are too many groups to make another.
+            RefusedError: SYSTEM_ERROR; the table is full.
         """
         config = self._table.get(group)
         if config is None and (self.auto_create or group.startswith(SYSTEM_GROUP_PREFIX)):
@@ -128,7 +134,7 @@ class SubscriptionGroupManager(VersionedTable[SubscriptionGroupConfig]):
             _log.info("group.created", "consumer group %(group)s created", group=group)
             try:
                 self._change({group: config})
-            except StoreError as error:  # a full disk shall not keep anybody from reading; the next writing has it
+            except StoreError as error:  # consumers must be able to pull on a full disk; a later write saves the group
                 _log.warning(
                     "group.not_on_disk",
                     "consumer group %(group)s is not on disk yet: %(error)s",
@@ -139,15 +145,15 @@ class SubscriptionGroupManager(VersionedTable[SubscriptionGroupConfig]):
         return config
 
     def find(self, group: str) -> SubscriptionGroupConfig | None:
-        """Return the group's settings if there are any; makes none."""
+        """Return the settings of a group; None if it does not exist."""
         return self._table.get(group)
 
     def put(self, config: SubscriptionGroupConfig) -> None:
-        """Add or replace a group, and note it.
+        """Add or replace a group and write the change.
 
         Raises:
-            RefusedError: SYSTEM_ERROR; the name cannot be a group's, or there are too many groups to make another.
-            StoreError: the disk refused; nothing was changed.
+            RefusedError: SYSTEM_ERROR; the name is not allowed, or the table is full.
+            StoreError: the change could not be written to disk; nothing was changed.
         """
         check_group_name(config.group_name)
         if config.group_name not in self._table:

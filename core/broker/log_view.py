@@ -1,4 +1,4 @@
-"""The store of a broker as features see it: positions, queues and messages to read, and what is wrong."""
+"""The store of a broker for features: its positions, queues and messages, and the store's health."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class HasStore(Protocol):
-    """What owns a store, and dispatches what is readable in it."""
+    """An owner of a store that dispatches its readable records; in a broker it is the broker's state."""
 
     @property
     def store(self) -> MessageStore: ...
@@ -34,57 +34,60 @@ class HasStore(Protocol):
 
 
 class LogView:
-    """The log and its queues, to be read. Loop thread, if nothing else is said. Messages are put with ``BrokerApi.put``."""
+    """Read access to the log and its queues. Loop thread, unless a method says otherwise.
+
+    Messages are appended with ``BrokerApi.put``.
+    """
 
     __slots__ = ("_owner", "dispatch_soon", "health")
 
     def __init__(self, owner: HasStore) -> None:
         self._owner: Final = owner
         self.dispatch_soon: Final = owner.dispatch_soon
-        """Make what is readable visible in the next iteration of the loop."""
+        """Function that dispatches readable records in the loop's next iteration."""
         self.health: Final = StoreHealth(owner)
-        """What is wrong with the store, and how its last start went."""
+        """Faults and durations of the store, and the results of its last start."""
 
     @property
     def marks(self) -> Watermarks:
-        """The positions: how far the log is written, flushed, readable and dispatched. Thread-safe to read."""
+        """Physical offsets up to which the log is written, flushed, readable and dispatched. Thread-safe to read."""
         return self._owner.store.watermarks
 
     @property
     def reader(self) -> MessageReader:
-        """Reads messages by queue, key and position."""
+        """Reader of messages by queue, key and physical offset."""
         return self._owner.store.reader
 
     @property
     def min_offset_bytes(self) -> int:
-        """Where the log begins."""
+        """Physical offset at which the log begins."""
         return self._owner.store.commit_log.min_offset_bytes
 
     @property
     def arrived(self) -> Event[[RecordBatch]]:
-        """Published with each batch that was dispatched."""
+        """Event published with each dispatched batch of records."""
         return self._owner.store.reput.arrived
 
     @property
     def progressed(self) -> Event[[]]:
-        """Published when a flush has made more durable, on the flush service's thread."""
+        """Event published on the flush service's thread after each flush that made more records durable."""
         return self._owner.store.progressed
 
     def store_timestamp_ms(self, commit_log_offset_bytes: int) -> int:
-        """Return when the record at a position was stored, in ms since 1970."""
+        """Return the store timestamp of the record at a physical offset, in ms since 1970."""
         return self._owner.store.commit_log.store_timestamp_ms(commit_log_offset_bytes)
 
     def slice(self, commit_log_offset_bytes: int, size_bytes: int) -> memoryview | None:
-        """Return bytes of the log, which are not copied; None if they are not there any more."""
+        """Return a view of bytes of the log, without a copy; None if they are deleted."""
         return self._owner.store.commit_log.slice(commit_log_offset_bytes, size_bytes)
 
     def requests(self, begin_bytes: int, end_bytes: int) -> Iterator[DispatchRequest]:
-        """Yield what dispatchers are given of the records between two positions."""
+        """Yield the dispatch requests of the records between two physical offsets."""
         return self._owner.store.commit_log.requests(begin_bytes, end_bytes)
 
     @property
     def queues(self) -> Mapping[tuple[str, int], QueueReader]:
-        """The consume queues to read, by topic and queue id."""
+        """Readers of consume queues, keyed by topic and queue id."""
         return self._owner.store.consume_queues.queues
 
     def check_writeable(self) -> None:
@@ -92,25 +95,25 @@ class LogView:
         self._owner.store.check_writeable()
 
     def promise(self) -> FlushWaiter:
-        """Return what is done when everything that is appended now is as durable as promised."""
+        """Return a waiter that is done when all records appended before this call are as durable as promised."""
         return self._owner.store.writer.promise()
 
     def flush_soon(self) -> None:
-        """Have the flush service sync sooner than its strategy would, if it can. Thread-safe."""
-        service = self._owner.store.services.flush_service  # another one after a truncation
+        """Ask the flush service to sync before its strategy would. A service that cannot is left alone. Thread-safe."""
+        service = self._owner.store.services.flush_service  # looked up each time, as a truncation replaces the service
         if isinstance(service, SupportsFlushSoon):
             service.flush_soon()
 
     def delete_topic(self, topic: str) -> FlushWaiter:
-        """Note in the log that a topic is deleted, and with it its queues; return what is done when that is durable."""
+        """Record the deletion of a topic in the log and delete its queues; return a waiter for the record's durability."""
         return self._owner.store.delete_topic(topic)
 
     def dispatch(self, *, everything: bool = False) -> None:
-        """Make what was appended visible as far as it is durable: queues, index, held pulls.
+        """Dispatch readable records to the queues and the index, and resume held pulls.
 
         Args:
-            everything: whether all of it is dispatched before this returns; else what is more than a slice follows with the
-                next iterations of the loop.
+            everything: whether all readable records are dispatched before this returns. If False, a limited number is, and the
+                rest follows in the loop's next iterations.
         """
         if everything:
             self._owner.store.reput.run_all()
@@ -119,7 +122,7 @@ class LogView:
 
 
 class StoreHealth:
-    """What is wrong with a store, and how its last start went. Loop thread."""
+    """Faults and durations of a store, and the results of its last start. Loop thread."""
 
     __slots__ = ("_owner",)
 
@@ -128,70 +131,70 @@ class StoreHealth:
 
     @property
     def trouble(self) -> RefusedError | None:
-        """What keeps the store from taking messages; None while nothing does."""
+        """Error with which the store refuses messages now; None if it accepts them."""
         return self._owner.store.trouble
 
     @property
     def slow_operations(self) -> Mapping[str, SlowOperation]:
-        """The last slow operation of each kind."""
+        """Last slow operation of the store, keyed by kind."""
         return self._owner.store.slow_operations
 
     @property
     def dispatch_error(self) -> Exception | None:
-        """What stopped dispatch; None while it goes on."""
+        """Error that stopped dispatch; None if dispatch works."""
         return self._owner.store.reput.error
 
     @property
     def behind_bytes(self) -> int:
-        """How much of the log is not dispatched yet."""
+        """Bytes of the log that are not dispatched yet."""
         return self._owner.store.reput.behind_bytes
 
     @property
     def queues_trouble(self) -> str:
-        """What keeps the queues from being synced; an empty text while nothing does."""
+        """Error of the last sync of the consume queues, as a text; empty if it succeeded."""
         return self._owner.store.services.flusher.trouble
 
     @property
     def free_pool_buffers(self) -> int | None:
-        """How many buffers of the transient store pool are free; None without one."""
+        """Number of free buffers in the transient store pool; None if there is no pool."""
         return self._owner.store.free_pool_buffers
 
     @property
     def sync_s(self) -> Histogram:
-        """How long syncs of the log took."""
+        """Durations of syncs of the log, in seconds."""
         return self._owner.store.commit_log.durability.sync_s
 
     @property
     def commit_s(self) -> Histogram:
-        """How long commits took, from buffers of the pool to the files."""
+        """Durations of commits from buffers of the pool to the files, in seconds."""
         return self._owner.store.commit_log.durability.commit_s
 
     @property
     def started_clean(self) -> bool:
-        """Whether the last stop was one in order."""
+        """Whether the store had been closed in order before the last start."""
         return self._owner.store.started_clean
 
     @property
     def recovery_s(self) -> float:
-        """How long the recovery took."""
+        """Duration of the recovery at the last start, in seconds."""
         return self._owner.store.recovery_s
 
     @property
     def catch_up_s(self) -> float:
-        """How long it took at the start to dispatch what had not been dispatched before."""
+        """Duration of the dispatch at the last start of records that had not been dispatched before, in seconds."""
         return self._owner.store.catch_up_s
 
     @property
     def recovery_plan(self) -> RecoveryPlan:
-        """Where the recovery began, and why."""
+        """Physical offset at which the recovery began, and the reason for it."""
         return self._owner.store.recovery_plan
 
     @property
     def quarantine(self) -> Path:
-        """The folder of what was taken out of the log; it need not exist."""
+        """Folder for bytes that a recovery removed from the log. It need not exist."""
         return self._owner.store.quarantine
 
     @property
     def recovered(self) -> Recovered | None:
-        """What the recovery found; None if it did not read the log."""
+        """Results of the recovery; None if it did not read the log."""
         return self._owner.store.recovered

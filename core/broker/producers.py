@@ -1,4 +1,4 @@
-"""Clients that are connected: who they are, and the producers by group (docs/internals/algorithms.md, Groups and offsets)."""
+"""Keeps connected clients and the producer groups (docs/internals/algorithms.md, Groups and offsets)."""
 
 from __future__ import annotations
 
@@ -18,40 +18,40 @@ from flintmq.core.limits import (
 from flintmq.core.response_code import ResponseCode
 
 EXPIRY_S = 120.0
-"""A client that sent no heartbeat for so long is gone."""
+"""Time without a heartbeat after which a client is removed."""
 
 
 class ClientChannelInfo(msgspec.Struct, eq=False):
-    """One client of one group. Compared by identity."""
+    """A client as member of one group, with its connection; RocketMQ's ClientChannelInfo. Compared by identity."""
 
     channel: Channel
     client_id: str
     language: str = "JAVA"
-    """A name of the protocol's language list."""
+    """Name of the client's programming language, as RocketMQ's LanguageCode has it."""
     version: int = 0
-    """Ordinal of the client's version."""
+    """Client's version, as the ordinal of RocketMQ's ``MQVersion``."""
     last_update_ms: int = 0
-    """Wall-clock time of the last heartbeat, for tools."""
+    """Time of the last heartbeat, in ms since 1970, for tools."""
     last_update_s: float = 0.0
-    """The same on the monotonic clock, which decides expiry."""
+    """Monotonic time of the last heartbeat, in seconds, for the expiry."""
     joined_s: float = 0.0
-    """When a consumer joined its group, on the monotonic clock."""
+    """Monotonic time at which a consumer joined its group, in seconds."""
     last_heard_s: float = 0.0
-    """When a consumer last sent a heartbeat, or asked who shares the queues."""
+    """Monotonic time of a consumer's last heartbeat or request for the group's client ids, in seconds."""
 
 
 def check_membership(kind: str, group: str, members: int, groups: int, all_members: int) -> None:
-    """Check whether a connection may join a group.
+    """Raise an error if a connection may not join a group.
 
     Args:
         kind: ``producer`` or ``consumer``.
         group: the group's name.
-        members: how many it has.
-        groups: how many of the kind the connection is in.
-        all_members: how many members all groups of the kind have.
+        members: number of members of the group.
+        groups: number of groups of the kind that the connection is a member of.
+        all_members: number of members of all groups of the kind.
 
     Raises:
-        RefusedError: SYSTEM_ERROR.
+        RefusedError: SYSTEM_ERROR; the group's name is too long, or a number has reached its limit.
     """
     if len(group.encode("utf-8", "surrogatepass")) > GROUP_MAX_BYTES:
         message = f"the name of {kind} group {group[:40]}... is longer than {GROUP_MAX_BYTES} bytes"
@@ -70,7 +70,7 @@ def check_membership(kind: str, group: str, members: int, groups: int, all_membe
 
 
 class ProducerTable:
-    """Producer groups and their members. Loop thread."""
+    """Producer groups and their members; RocketMQ's ProducerManager. Loop thread."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -84,7 +84,7 @@ class ProducerTable:
         return len(self._groups)
 
     def register(self, group: str, channel: Channel, client_id: str, language: str = "JAVA", version: int = 0) -> bool:
-        """Add a member or note that it lives; True when it is new.
+        """Add a member, or record a heartbeat of a known one; return whether its connection is new to the group.
 
         Raises:
             RefusedError: SYSTEM_ERROR; the group is full, its name too long, or the connection in too many groups.
@@ -108,7 +108,7 @@ class ProducerTable:
         return known is None
 
     def unregister(self, group: str, channel: Channel) -> bool:
-        """Remove a member; False when it was none."""
+        """Remove a member from a group; return whether it was a member."""
         member = self._groups.get(group, {}).pop(channel, None)
         if member is None:
             return False
@@ -127,12 +127,12 @@ class ProducerTable:
             del self._by_client_id[member.client_id]
 
     def close_channel(self, channel: Channel) -> None:
-        """Remove a connection that closed from every group."""
+        """Remove a closed connection from all groups."""
         for group in list(self._groups_of.get(channel, ())):
             self.unregister(group, channel)
 
     def remove_expired(self) -> list[Channel]:
-        """Remove members that sent no heartbeat for 120 s. Returns their connections, which the caller closes."""
+        """Remove members that sent no heartbeat for 120 s; return their connections, which the caller shall close."""
         oldest_s = self._clock.monotonic_s() - EXPIRY_S
         expired = {
             channel
@@ -145,7 +145,7 @@ class ProducerTable:
         return list(expired)
 
     def members(self, group: str) -> list[ClientChannelInfo]:
-        """Return the group's members; empty when there is none."""
+        """Return the members of a group; empty if there is no such group."""
         return list(self._groups.get(group, {}).values())
 
     def groups(self) -> Iterable[tuple[str, list[ClientChannelInfo]]]:
@@ -153,13 +153,15 @@ class ProducerTable:
         return [(group, list(members.values())) for group, members in self._groups.items()]
 
     def find_channel(self, client_id: str) -> Channel | None:
-        """Return the open connection of a client, for replies."""
+        """Return the connection of a client, to which replies are sent; None if the client has no open connection."""
         member = self._by_client_id.get(client_id)
         return member.channel if member is not None and member.channel.is_open else None
 
     def next_channel(self, group: str) -> Channel | None:
-        """Return an open connection of the group, in turn: transaction checks go to one member, each time to
-        another."""
+        """Return an open connection of a group, another one at each call; None if there is none.
+
+        A transaction check is sent to one member of the group.
+        """
         open_channels = [channel for channel in self._groups.get(group, ()) if channel.is_open]
         if not open_channels:
             return None

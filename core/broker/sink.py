@@ -1,6 +1,7 @@
-"""The one way into the store: sends, in-process puts, send-backs, replies, transactions and deliveries all go through here.
+"""Appends messages to the store and waits for their durability.
 
-And what an acknowledgement waits for, and what is answered where the promise of durability was not kept.
+Sends, puts in the same process, send-backs, replies, transactions and deliveries all use this module. It also maps the end of a
+flush to the answer that a client gets.
 """
 
 from __future__ import annotations
@@ -22,34 +23,34 @@ from flintmq.core.store.message_store import MessageStore
 from flintmq.core.store.message_writer import Put
 
 Incoming = MessageExtBrokerInner | MessageBatch
-"""What is put: a message, or the messages of a batch send."""
+"""A message to append, or all messages of a batch send."""
 
 
 class Stored:
-    """What became of messages that were put together, and the promise that they are durable. Made per append."""
+    """The results of one append, and the waiter for its durability. :class:`MessageSink` makes one for each append."""
 
     __slots__ = ("_faults", "messages", "results", "took_s", "units", "waiter")
 
     def __init__(self, put: Put, faults: BrokerFaults) -> None:
         self._faults = faults
         self.units: Sequence[AppendUnit] = put.records
-        """Everything that was stored, in log order; a batch send is one unit."""
+        """Records and batches that were stored, in log order; a batch send is one unit."""
         self.messages = put.messages
-        """How many messages those are."""
+        """Number of messages in :attr:`units`."""
         self.took_s = put.took_s
-        """How long the append took, without the wait for its durability."""
+        """Duration of the append in seconds, without the wait for durability."""
         self.waiter: FlushWaiter = put.waiter
-        """Done when everything is as durable as the flush strategy and replication promise."""
+        """Waiter that is done when all units are as durable as the flush strategy and replication promise."""
         self.results: Sequence[AppendUnit | RefusedError] = (
             put.records if len(put.records) == len(put.results) else _results(put.results)
         )
-        """For each message or batch in its order: where it is, or why it was not stored."""
+        """Result of each message or batch, in the order of the append: its stored unit, or the error if it was refused."""
 
     def requests(self) -> list[DispatchRequest]:
-        """Return the record of each message, in their order.
+        """Return the dispatch request of each message, in the order of the append.
 
         Raises:
-            RefusedError: one of them was not stored.
+            RefusedError: a message was not stored.
         """
         for result in self.results:
             if isinstance(result, RefusedError):
@@ -62,13 +63,13 @@ class Stored:
 
 
 class MessageSink:
-    """Appends messages, asks for their durability, and counts them. Loop thread.
+    """Appends messages to the store, requests their flush, and counts them. Loop thread.
 
     Args:
-        store: what they are appended to.
-        stats: counts them.
-        dispatch: makes visible what is readable.
-        followers: are told of each append.
+        store: the store.
+        stats: counts the messages.
+        dispatch: dispatches readable records to the queues and the index.
+        followers: are called for each append; None for none.
     """
 
     def __init__(
@@ -84,24 +85,24 @@ class MessageSink:
         self._followers = followers if followers is not None else Followers()
 
     def put(self, messages: Sequence[Incoming]) -> Stored:
-        """Append messages with one append and one promise of durability, then dispatch what is readable.
+        """Append messages together, with one waiter for their durability, then dispatch readable records.
 
         Raises:
-            RefusedError: the store takes no messages now. A message that it refuses by itself is in the results.
+            RefusedError: the store takes no messages now. If it refuses a single message, the error is in the results.
         """
         stored = self.append(messages)
         self._dispatch()
         return stored
 
     def append(self, messages: Sequence[Incoming]) -> Stored:
-        """Append messages as :meth:`put` does; the caller dispatches later, after it has answered or put more."""
+        """Append messages like :meth:`put`, without dispatch. The caller dispatches after it has answered or appended more."""
         return self._counted(self._store.put(messages), messages)
 
     def append_together(self, messages: Sequence[MessageExtBrokerInner]) -> Stored:
-        """Append messages that must follow one another in one file of the log: all of them or none.
+        """Append all messages or none, one directly after the other in the same file of the log.
 
         Raises:
-            RefusedError: the store takes no messages now. When it refuses these, the results are that refusal alone.
+            RefusedError: the store takes no messages now. If it refuses these messages, the error is the only result.
         """
         return self._counted(self._store.put([list(messages)]), messages)
 
@@ -117,14 +118,14 @@ class MessageSink:
             faults.stored()
         if self._followers.all:
             results = stored.results
-            if len(results) != len(messages):  # they were to be appended together, and are refused together
+            if len(results) != len(messages):  # messages that must be appended together were refused with one error
                 results = [results[0]] * len(messages)
             self._followers.stored(StoredMessages(messages, results, put.took_s, put.flushed, put.waiter))
         return stored
 
 
 def _results(appended: Sequence[Appended]) -> list[AppendUnit | RefusedError]:
-    """Return the results of an append of which something was refused, or of messages that were appended together."""
+    """Return one result for each message or batch of an append, with errors of the store as refusals for clients."""
     results: list[AppendUnit | RefusedError] = []
     for result in appended:
         if isinstance(result, list):
@@ -137,7 +138,7 @@ def _results(appended: Sequence[Appended]) -> list[AppendUnit | RefusedError]:
 
 
 def not_stored(error: StoreError | RefusedError) -> RefusedError:
-    """Return what a client is answered when the store could not take its message."""
+    """Return the answer to a client whose message the store could not append."""
     if isinstance(error, RefusedError):
         return error
     if isinstance(error, StoreFullError):
@@ -152,7 +153,10 @@ def not_stored(error: StoreError | RefusedError) -> RefusedError:
 
 
 async def until_flushed(waiter: FlushWaiter) -> FlushStatus:
-    """Wait on the running loop until a flush waiter is done; its callback comes from the flush service's thread."""
+    """Wait on the running loop until a flush waiter is done, and return its status.
+
+    The waiter may be completed on the flush service's thread.
+    """
     status = waiter.status
     if status is not None:
         return status
@@ -171,10 +175,10 @@ async def until_flushed(waiter: FlushWaiter) -> FlushStatus:
 
 
 def not_durable(status: FlushStatus) -> RefusedError | None:
-    """Return the answer to a client whose message was stored, but not kept as promised; None where it was.
+    """Return the answer to a client whose stored message is not as durable as promised; None if it is.
 
-    The only table from a flush status to an answer: sends, send-backs, replies, ended transactions and in-process puts use it
-    (RocketMQ: ``SendMessageProcessor.handlePutMessageResult``).
+    Sends, send-backs, replies, ended transactions and puts in the same process all use this mapping of flush statuses. It
+    corresponds to RocketMQ's ``SendMessageProcessor.handlePutMessageResult``.
     """
     match status:
         case FlushStatus.FLUSHED:
@@ -210,16 +214,16 @@ def not_durable(status: FlushStatus) -> RefusedError | None:
 
 
 async def acknowledge(waiter: FlushWaiter, *, strict: bool, faults: BrokerFaults | None = None) -> None:
-    """Wait until what was appended for a request is as durable as the flush strategy and replication promise.
+    """Wait until the messages of an append are as durable as the flush strategy and replication promise.
 
     Args:
-        waiter: of the append.
-        strict: with ``store.compat: strict`` a late flush and a missing slave are no reason to answer anything but success,
-            as in RocketMQ's answers to 36 and 37.
-        faults: takes note of how the promise ended.
+        waiter: the waiter of the append.
+        strict: whether a late flush and a missing slave are ignored, as in RocketMQ's answers to requests 36 and 37. Callers
+            set it with ``store.compat: strict``.
+        faults: records whether the messages became durable; None to record nothing.
 
     Raises:
-        RefusedError: it is stored, but the promise was not kept.
+        RefusedError: the messages are stored, but not as durable as promised.
     """
     status = await until_flushed(waiter)
     refusal = not_durable(status) if faults is None else told_durable(status, faults)
@@ -228,7 +232,13 @@ async def acknowledge(waiter: FlushWaiter, *, strict: bool, faults: BrokerFaults
 
 
 def told_durable(status: FlushStatus, faults: BrokerFaults, times: int = 1) -> RefusedError | None:
-    """Return what :func:`not_durable` does, and take note of it: of so many messages. Loop thread."""
+    """Return the result of :func:`not_durable`, and record it in ``faults``. Loop thread.
+
+    Args:
+        status: the status of a flush.
+        faults: gets a refusal, or the news that messages became durable.
+        times: number of messages that the flush was for.
+    """
     refusal = not_durable(status)
     if refusal is not None:
         faults.refused(refusal, times)

@@ -1,4 +1,4 @@
-"""The broker's state in one place: what processors, timers and the composition root share. Loop thread."""
+"""The state of a broker, which request processors, timers and the assembly share. Loop thread."""
 
 from __future__ import annotations
 
@@ -39,26 +39,28 @@ T = TypeVar("T")
 
 
 class BrokerState:
-    """Everything a broker knows. Its :attr:`api` is what plugins and request processors are given of it.
+    """The tables, the store and the services of a broker; RocketMQ's BrokerController without its threads.
+
+    Plugins and request processors get its :attr:`api` instead.
 
     Args:
         config: the settings; some change while the broker runs.
-        clock: time.
-        loop: the loop whose thread works for the broker.
-        address: how the broker is reached.
-        store: open.
+        clock: the clock of the broker.
+        loop: the event loop of the broker.
+        address: the addresses of the broker.
+        store: the opened store.
         topics: the table of topics.
         groups: the table of subscription groups.
-        offsets: how far each group has consumed each queue.
-        stats: counters.
-        filters: factories of message filters, by expression type.
-        timers: work that is done again and again.
+        offsets: the table of consumer offsets.
+        stats: the counters.
+        filters: factories of message filters, keyed by expression type.
+        timers: runs periodic work.
         role: whether the broker is a master or a slave.
         server: the server, as features see it.
-        figures: the sources of figures.
-        loaded: the configuration of the start, with the origin of each value.
-        services: return the services, in the order of their registration; they are made after the state.
-        intake_steps: what redirects or refuses messages before they are stored; filled after the state is made.
+        figures: the sources of figures; None for the counters alone.
+        loaded: the configuration of the start, with the origin of each value; None for ``config`` without origins.
+        services: returns the services in the order of their registration. They are made after the state.
+        intake_steps: steps that redirect or refuse messages before they are stored. They are added after the state is made.
     """
 
     def __init__(
@@ -101,31 +103,31 @@ class BrokerState:
         self.outlet = MessageOutlet(self)
         self.address = address
         self.store_host = address.packed
-        """The advertised address, packed; part of every record and message id."""
+        """Advertised address in binary form, as every record and message id contains it."""
         self.store_host_hex = address.packed.hex().upper()
         self.advertised_address = address.host_port
-        """``host:port`` that the broker registers under, and that clients get unless the address names another one."""
+        """``host:port`` under which the broker registers. Clients get it unless :attr:`address` has another one for them."""
         self.figures = figures if figures is not None else Figures(stats)
-        """The figures of request 28, and the measurements for monitoring systems."""
+        """Figures of request 28, and measurements for monitoring systems."""
         self.alarms = Alarms()
-        """What knows of things that are wrong."""
+        """Sources of alarms."""
         self.settings = Settings(self)
         self.loaded = loaded if loaded is not None else LoadedConfig(config, {}, {})
         self.server = server
         self._dispatching = False
         self._closing = False
         self.followers = Followers()
-        """What is told of each append, answer and pull."""
+        """Services that are called for each append, answer and pull."""
         self.sink = MessageSink(store, stats, self.dispatch, self.followers)
         self.intake_steps = intake_steps if intake_steps is not None else IntakeSteps()
         self.intake = MessageIntake(self, self.intake_steps)
         topics.deleted.subscribe(self.forget_topic)
         groups.deleted.subscribe(stats.forget_group)
         self.api = BrokerApi(self)
-        """What plugins and request processors may use."""
+        """Interface of the broker for plugins and request processors."""
 
     def update_config(self, config: BrokerConfig) -> None:
-        """Take settings that may change while the broker runs."""
+        """Apply a configuration in which settings differ that may change while the broker runs."""
         before, self.config = self.config, config
         self.store.update_config(config)
         self.groups.auto_create = config.groups.auto_create
@@ -137,14 +139,15 @@ class BrokerState:
             self.topics.permission_changed()
 
     def forget_topic(self, topic: str) -> None:
-        """Drop the offsets and the counters of a topic that is deleted; its queues are the store's.
+        """Remove the consumer offsets and the counters of a deleted topic. The store deletes its queues.
 
-        Called when it leaves the table of topics, and for one that is in no table and has left something behind."""
+        It is called when a topic is removed from the table, and for leftovers of a topic that is in no table.
+        """
         self.offsets.remove_topic(topic)
         self.stats.forget_topic(topic)
 
     def service(self, kind: type[T]) -> T:
-        """Return the service, the dispatcher or the privileged part of a class. Raises ``LookupError`` if there is none."""
+        """Return the first service, dispatcher or privileged part of a class. Raises ``LookupError`` if there is none."""
         for found in self._parts():
             if isinstance(found, kind):
                 return found
@@ -164,18 +167,20 @@ class BrokerState:
 
     @property
     def ha_port(self) -> int:
-        """The port that slaves replicate from, or would if this broker were a master that has some."""
+        """Port on which slaves replicate from this broker. A broker without slaves returns the port it would use."""
         replication = next(self.services_with(SupportsReplication), None)  # type: ignore[type-abstract]
         return ha_port(replication, self.config.listen.ha_port, self.address)
 
     def has_master(self) -> bool:
-        """Return whether this is a slave whose master can be reached."""
+        """Return whether this broker is a slave that is connected to its master."""
         return any(service.is_following for service in self.services_with(SupportsReplication))  # type: ignore[type-abstract]
 
     def dispatch(self) -> None:
-        """Make what is readable visible: queues, index, held pulls.
+        """Dispatch readable records to the queues and the index, and resume held pulls.
 
-        Where more is left it continues with the loop's next iteration; calls until then do nothing."""
+        One call dispatches a limited number of records. The rest follows in the loop's next iterations, until which further
+        calls do nothing.
+        """
         if not self._dispatching:
             self._dispatch_some()
 
@@ -185,15 +190,15 @@ class BrokerState:
             self.dispatch_soon()
 
     def hand_over_store(self) -> None:
-        """Dispatch nothing any more, whatever a flush still makes readable: another thread closes the store from now on."""
+        """Stop dispatch for good, because another thread is about to close the store."""
         self._closing = True
 
     def dispatch_soon(self) -> None:
-        """Make what is readable visible with the loop's next iteration."""
+        """Dispatch readable records in the loop's next iteration."""
         if not self._dispatching:
             self._dispatching = True
             self.loop.call_soon(self._dispatch_some)
 
     def progressed(self) -> None:
-        """Take note that a flush made more readable. Any thread."""
+        """Schedule dispatch because a flush has made more records readable. Any thread."""
         self.loop.call_soon_threadsafe(self.dispatch_soon)

@@ -1,4 +1,4 @@
-"""The tables of a broker as features see them: those names of each that they need, bound once."""
+"""The tables of a broker for features: each class has only the methods that features need, bound when it is made."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ P = ParamSpec("P")
 
 
 class TableFile(Generic[P]):
-    """A table as a whole. Loop thread.
+    """The file of a table: encodes and writes the whole table. Loop thread.
 
     Args:
         table: the table.
@@ -27,22 +27,22 @@ class TableFile(Generic[P]):
     def __init__(self, table: NotedFile, encoded: Callable[P, Iterator[bytes]]) -> None:
         self._table: Final = table
         self.encoded: Final = encoded
-        """Returns the table as the body of a response, in pieces."""
+        """Function that returns the table as the body of a response, in pieces."""
         self.durable: Final = table.durable
-        """Returns when everything that was changed before survives a power cut."""
+        """Coroutine function that returns when all earlier changes survive a power failure."""
         self.persist: Final = table.persist
-        """Writes the file now, which blocks."""
+        """Function that writes the file now, and blocks meanwhile."""
         self.compact: Final = table.compact
-        """Writes the file in a thread."""
+        """Coroutine function that writes the file in a thread."""
 
     @property
     def is_dirty(self) -> bool:
-        """Whether the file lacks something."""
+        """Whether the table has changes that are not in the file."""
         return self._table.is_dirty
 
 
 class VersionedFile(TableFile[P]):
-    """A table as a whole, with its version. Loop thread.
+    """The file of a table that has a data version. Loop thread.
 
     Args:
         table: the table.
@@ -60,17 +60,20 @@ class VersionedFile(TableFile[P]):
 
     @property
     def noted(self) -> int:
-        """Changes that are noted, and not in the file yet."""
+        """Number of changes that are in the journal, but not in the file yet."""
         return self._versioned.noted
 
     @property
     def data_version(self) -> DataVersion:
-        """The version by which name servers and slaves see that the table changed."""
+        """Version of the table, by which name servers and slaves detect changes."""
         return self._versioned.data_version
 
 
 class Topics:
-    """The table of topics. Loop thread. Each name is what :class:`~flintmq.core.broker.topics.TopicConfigManager` calls so."""
+    """The table of topics, for features. Loop thread.
+
+    Its attributes are those with the same names of :class:`~flintmq.core.broker.topics.TopicConfigManager`.
+    """
 
     __slots__ = (
         "_table",
@@ -98,7 +101,7 @@ class Topics:
         self.delete: Final = table.delete
         self.deleted: Final = table.deleted
         self.file: Final = VersionedFile(table, table.encoded)
-        """The table as a whole: its file, its version, and its body on the wire."""
+        """File of the table, with its version and its body for responses."""
         self.holding_topics: Final = table.holding_topics
         self.is_system_topic: Final = table.is_system_topic
         self.keeping_topics: Final = table.keeping_topics
@@ -120,8 +123,10 @@ class Topics:
 
 
 class Groups:
-    """The table of subscription groups. Loop thread. Each name is what
-    :class:`~flintmq.core.broker.groups.SubscriptionGroupManager` calls so."""
+    """The table of subscription groups, for features. Loop thread.
+
+    Its attributes are those with the same names of :class:`~flintmq.core.broker.groups.SubscriptionGroupManager`.
+    """
 
     __slots__ = ("_table", "delete", "deleted", "file", "find", "put", "select")
 
@@ -131,7 +136,7 @@ class Groups:
         self.delete: Final = table.delete
         self.deleted: Final = table.deleted
         self.file: Final = VersionedFile(table, table.encoded)
-        """The table as a whole: its file, its version, and its body on the wire."""
+        """File of the table, with its version and its body for responses."""
         self.find: Final = table.find
         self.put: Final = table.put
         self.select: Final = table.select
@@ -147,8 +152,10 @@ class Groups:
 
 
 class Offsets:
-    """How far each group has consumed each queue. Loop thread. Each name is what
-    :class:`~flintmq.core.broker.offsets.ConsumerOffsetManager` calls so."""
+    """The table of consumer offsets, for features. Loop thread.
+
+    Its attributes are those with the same names of :class:`~flintmq.core.broker.offsets.ConsumerOffsetManager`.
+    """
 
     __slots__ = (
         "_table",
@@ -173,13 +180,13 @@ class Offsets:
         self.clone: Final = table.clone
         self.commit: Final = table.commit
         self.file: Final = TableFile(table, table.encoded)
-        """The table as a whole: its file, and its body on the wire."""
+        """File of the table, with its body for responses."""
         self.min_offset_in_all_groups: Final = table.min_offset_in_all_groups
         self.put: Final = table.put
         self.query: Final = table.query
         self.query_all: Final = table.query_all
         self.readers: Final = state.readers
-        """What retention waits for: the groups, and features that read topics of their own."""
+        """Groups and features whose unread messages retention keeps."""
         self.remove_group: Final = table.remove_group
         self.remove_topic: Final = table.remove_topic
         self.topics: Final = table.topics
@@ -187,21 +194,21 @@ class Offsets:
         self.which_topic_by_consumer: Final = table.which_topic_by_consumer
 
     def __bool__(self) -> bool:
-        """Return whether there is any offset."""
+        """Return whether any group has a consumer offset."""
         return self._table.entries > 0
 
 
 class Clients:
-    """Who is connected, and what they ask for. Loop thread."""
+    """The connected clients of a broker, their queue locks and their message filters. Loop thread."""
 
     __slots__ = ("consumers", "filters", "locks", "producers")
 
     def __init__(self, state: BrokerState) -> None:
         self.consumers: Final = state.consumers
-        """The consumers that are connected."""
+        """Consumer groups with connected members."""
         self.producers: Final = state.producers
-        """The producers that are connected, and can be asked about their transactions."""
+        """Producer groups with connected members, which can be asked about their transactions."""
         self.locks: Final = state.locks
-        """The queues that clients of ordered groups have locked."""
+        """Locks of queues that orderly consumers hold."""
         self.filters: Final = state.filters
-        """The factories of message filters, by expression type."""
+        """Factories of message filters, keyed by expression type."""
