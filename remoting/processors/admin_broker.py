@@ -1,4 +1,4 @@
-"""Answers questions about the broker, its runtime figures among them, and changes its settings at run time.
+"""Returns a broker's settings, runtime figures and statistics to tools, and changes settings at run time.
 
 See docs/internals/protocol.md, Request codes and Runtime figures.
 """
@@ -37,7 +37,7 @@ from flintmq.remoting.wire.refusal import system_error
 
 
 class AdminBrokerProcessor(DeclaredProcessor):
-    """Answers about settings, runtime figures and statistics, and publishes figures of its own. Loop thread.
+    """Answers requests about settings, runtime figures and statistics; adds :class:`RuntimeInfo` to the figures. Loop thread.
 
     Args:
         api: the broker.
@@ -52,9 +52,9 @@ class AdminBrokerProcessor(DeclaredProcessor):
 
     @handles(RequestCode.UPDATE_BROKER_CONFIG, needs=ADMIN, audited=True)
     def update_config(self, request: Request) -> Response:
-        """Change settings while the broker runs: all of them or none.
+        """Change the settings in the body while the broker runs: all of them, or none if one is refused.
 
-        What may be changed is an allow-list (see :mod:`flintmq.config.runtime`).
+        Only settings that :mod:`flintmq.config.runtime` lists may be changed.
         """
         changes = read_properties(request.body)
         self._api.settings.update(changed(self._api.settings.current, changes, RUNTIME_KEYS, evolve))
@@ -80,7 +80,7 @@ class AdminBrokerProcessor(DeclaredProcessor):
 
     @handles(RequestCode.VIEW_BROKER_STATS_DATA, header=ViewBrokerStatsDataRequestHeader, needs=ADMIN)
     def view_stats(self, request: Request) -> Response:
-        """Return one counter for the last minute, hour and day."""
+        """Return the sum and rates of a counter over the last minute, hour and day."""
         header = request.header(ViewBrokerStatsDataRequestHeader)
         found = self._api.figures.counts.table.view(header.stats_name, header.stats_key)
         if found is None:
@@ -94,11 +94,11 @@ class AdminBrokerProcessor(DeclaredProcessor):
 _SPANS_S: Final = (10, 60, 600)
 _SAMPLE_S: Final = 10
 _NO_POOL_BUFFERS: Final = 2**31 - 1
-"""What RocketMQ shows as free buffers without a transient store pool."""
+"""Number of free buffers that RocketMQ reports without a transient store pool."""
 
 
 ALARM: Final = "flintAlarm"
-"""What is wrong with the store, in the words that a client that sends gets; the figure is there only when something is."""
+"""Name of the figure with the store's fault, in the text that clients get for their sends. It is absent without a fault."""
 
 
 @attrs.frozen
@@ -111,7 +111,7 @@ class _Totals:
 
 
 class RuntimeInfo:
-    """Gathers the broker's own figures. Loop thread; the caller's timer calls :meth:`sample` every 10 s.
+    """Collects the broker's runtime figures. Loop thread. The owner's timer calls :meth:`sample` every 10 s.
 
     Args:
         api: the broker.
@@ -134,7 +134,7 @@ class RuntimeInfo:
         return _Totals(now_s, stats.put_messages, stats.get_found, stats.get_missed, stats.get_messages)
 
     def sample(self) -> None:
-        """Remember the counters, for rates, and at midnight, for totals of the day."""
+        """Record the counters, from which rates are computed; on the first call of a day also as the start of its totals."""
         now = self._totals()
         self._samples.append(now)
         today = self._today()
@@ -144,7 +144,7 @@ class RuntimeInfo:
             self._get_mornings = (self._get_mornings[1], now.handed_out)
 
     def texts(self) -> dict[str, str]:
-        """Return the figures as text."""
+        """Return the runtime figures as text, keyed by RocketMQ's names."""
         own = self._identity() | self._rates() | self._days() | self._store() | self._disk()
         return {name: str(value) for name, value in own.items()} | self._api.clients.consumers.runtime_info()
 

@@ -1,4 +1,4 @@
-"""Answers tools' questions about connected clients, and passes on what only a client can answer.
+"""Returns data about connected clients to tools, and forwards requests that only a client can answer.
 
 See docs/internals/protocol.md, Request codes.
 """
@@ -35,23 +35,23 @@ from flintmq.remoting.wire.headers_message import ConsumerGroupRequestHeader
 from flintmq.remoting.wire.refusal import system_error
 
 ASK_CLIENT_TIMEOUT_S: Final = 10.0
-"""How long a client may take to answer what is passed on to it."""
+"""Seconds that a client may take to answer a forwarded request."""
 ASK_STATUS_TIMEOUT_S: Final = 5.0
-"""How long each consumer may take to tell its offsets."""
+"""Seconds that each consumer may take to return its offsets."""
 
 
 class Askable(Protocol):
-    """A connection that can be asked something."""
+    """A connection on which the broker can send its client a request and wait for the answer."""
 
     async def invoke(self, code: int, header: Mapping[str, str], body: bytes, timeout_s: float) -> RemotingCommand: ...
 
 
 class AdminClientProcessor(StateProcessor):
-    """Answers about connections, and passes requests on to clients. Loop thread."""
+    """Answers requests about connected clients, and forwards requests to clients. Loop thread."""
 
     @handles(RequestCode.GET_CONSUMER_CONNECTION_LIST, header=ConsumerGroupRequestHeader, needs=needs.group())
     def consumer_connections(self, request: Request) -> Response:
-        """Return a consumer group's members and subscriptions."""
+        """Return the members and subscriptions of a consumer group. A remark describes members with conflicting settings."""
         group = request.header(ConsumerGroupRequestHeader).consumer_group
         info = self._api.clients.consumers.find(group)
         if info is not None and info.kept and not info.members:
@@ -74,7 +74,7 @@ class AdminClientProcessor(StateProcessor):
 
     @handles(RequestCode.GET_PRODUCER_CONNECTION_LIST, header=GetProducerConnectionListRequestHeader, needs=ADMIN)
     def producer_connections(self, request: Request) -> Response:
-        """Return a producer group's members."""
+        """Return the connections of a producer group's members."""
         group = request.header(GetProducerConnectionListRequestHeader).producer_group
         members = self._api.clients.producers.members(group)
         if not members:
@@ -101,9 +101,9 @@ class AdminClientProcessor(StateProcessor):
 
     @handles(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header=ResetOffsetRequestHeader, needs=ADMIN, audited=True)
     def reset_offset(self, request: Request) -> Response:
-        """Tell a group's online consumers to go on from a time.
+        """Send a group's connected consumers the queue offsets that belong to a time, and return these offsets.
 
-        The consumers apply it; the broker's own table stays.
+        The consumers set and later commit the offsets. The broker's table is not changed here.
         """
         header = request.header(ResetOffsetRequestHeader)
         offsets = self._offsets_at(header)
@@ -124,7 +124,7 @@ class AdminClientProcessor(StateProcessor):
         return Response(body=body)
 
     def _offsets_at(self, header: ResetOffsetRequestHeader) -> dict[MessageQueue, int]:
-        """Return each queue's new offset. Without force, only backwards."""
+        """Return the new consumer offset of each queue. Without ``is_force`` it is never above the current one."""
         api = self._api
         config = api.topics.select(header.topic)
         if config is None:
@@ -162,7 +162,7 @@ class AdminClientProcessor(StateProcessor):
 
     @handles(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, header=GetConsumerStatusRequestHeader, needs=ADMIN)
     async def consumer_status(self, request: Request) -> Response:
-        """Return the offsets that a group's consumers have in memory, of all of them or of one."""
+        """Return the offsets that consumers of a group have in memory, for one consumer or for all."""
         header = request.header(GetConsumerStatusRequestHeader)
         info = self._api.clients.consumers.find(header.group)
         if info is None or not info.members:
@@ -191,7 +191,7 @@ class AdminClientProcessor(StateProcessor):
 
     @handles(RequestCode.GET_CONSUMER_RUNNING_INFO, header=GetConsumerRunningInfoRequestHeader, needs=ADMIN)
     async def running_info(self, request: Request) -> Response:
-        """Return what a consumer reports about itself."""
+        """Forward the request to a consumer, and return the running info that it reports."""
         header = request.header(GetConsumerRunningInfoRequestHeader)
         member = self._member(header.consumer_group, header.client_id)
         return await _pass_on(member, RequestCode.GET_CONSUMER_RUNNING_INFO, encode_header(header), request.body)
@@ -200,7 +200,7 @@ class AdminClientProcessor(StateProcessor):
         RequestCode.CONSUME_MESSAGE_DIRECTLY, header=ConsumeMessageDirectlyRequestHeader, needs=ADMIN, audited=True
     )
     async def consume_directly(self, request: Request) -> Response:
-        """Hand one message to a consumer, whatever its offsets are, and return what came of it."""
+        """Have a consumer consume one message regardless of its offsets, and return the result that it reports."""
         header = request.header(ConsumeMessageDirectlyRequestHeader)
         member = self._member(header.consumer_group, header.client_id or "")
         header.broker_name = self._api.settings.current.broker.name
@@ -229,14 +229,17 @@ class AdminClientProcessor(StateProcessor):
 
 
 def _returning(info: ConsumerGroupInfo | None) -> str:
-    """Return, for a refusal, that members from before the start have not come back yet; empty where there are none."""
+    """Return a refusal's text about members from before the broker's start that are not registered again; empty if none."""
     if info is None or not info.kept:
         return ""
     return f": {len(info.kept)} members from before the broker's start have not registered again, which takes 30 s"
 
 
 def _check_all_connected(info: ConsumerGroupInfo) -> None:
-    """Raise where a member would not learn of its new offsets, and commit its old ones afterwards."""
+    """Raise a refusal if a member has not registered again since the broker's start.
+
+    Such a member would not get the new offsets, and would commit its old ones later.
+    """
     if info.kept:
         raise system_error(
             f"the offsets of group {info.group_name} cannot be reset yet{_returning(info)}; try again then",
@@ -250,7 +253,11 @@ def _askable(member: ClientChannelInfo) -> Askable:
 
 
 async def _pass_on(member: ClientChannelInfo, code: int, fields: Mapping[str, str], body: bytes) -> Response:
-    """Return the client's own answer, or CONSUME_MSG_TIMEOUT when it gave none."""
+    """Forward a request to a client and return its answer.
+
+    Raises:
+        RefusedError: CONSUME_MSG_TIMEOUT; the client did not answer in time, or is not connected.
+    """
     try:
         answer = await _askable(member).invoke(code, fields, body, ASK_CLIENT_TIMEOUT_S)
     except RemotingError as error:

@@ -49,11 +49,11 @@ def _lock_needs(body: bytes) -> list[Need]:
 
 
 class AdminGroupProcessor(StateProcessor):
-    """Answers about groups, their offsets, locks and how far they are behind. Loop thread."""
+    """Answers requests about consumer groups, their offsets, their locks and their lag. Loop thread."""
 
     @handles(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, needs=ADMIN, audited=True)
     async def put_group(self, request: Request) -> Response:
-        """Create a consumer group or change its settings; both survive a power cut when the answer leaves."""
+        """Create a consumer group or change its settings. The change is on disk before the answer is sent."""
         check_not_slave(self._api)
         self._api.groups.put(decode_request_body(request.body, SubscriptionGroupConfig))
         await self._api.groups.file.durable()
@@ -63,16 +63,15 @@ class AdminGroupProcessor(StateProcessor):
         RequestCode.DELETE_SUBSCRIPTIONGROUP, header=DeleteSubscriptionGroupRequestHeader, needs=ADMIN, audited=True
     )
     async def delete_group(self, request: Request) -> Response:
-        """Delete a consumer group, with its offsets where that is asked for."""
+        """Delete a consumer group, and its offsets if the request says so. The change is on disk before the answer is sent."""
         check_not_slave(self._api)
         header = request.header(DeleteSubscriptionGroupRequestHeader)
         self._api.groups.delete(header.group_name)
-        self._api.figures.counts.forget_group(header.group_name)  # it may be in no table, and have left counters behind
+        self._api.figures.counts.forget_group(header.group_name)  # Counters may exist without an entry in the table.
         if header.remove_offset:
             self._api.offsets.remove_group(header.group_name)
-            await (
-                self._api.offsets.file.durable()
-            )  # a power cut must not give them to a group of that name that is made then
+            # After a power cut, a new group of the same name must not get the offsets.
+            await self._api.offsets.file.durable()
         await self._api.groups.file.durable()
         return Response()
 
@@ -83,7 +82,7 @@ class AdminGroupProcessor(StateProcessor):
 
     @handles(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, header=GroupRequestHeader, needs=needs.group("group"))
     def group_config(self, request: Request) -> Response:
-        """Return the settings of one consumer group, in the form of RocketMQ 5; none is made."""
+        """Return the settings of a consumer group in the form of RocketMQ 5. A missing group is refused, not created."""
         group = request.header(GroupRequestHeader).group
         config = self._api.groups.find(group)
         if config is None:
@@ -92,15 +91,15 @@ class AdminGroupProcessor(StateProcessor):
 
     @handles(RequestCode.GET_ALL_CONSUMER_OFFSET, needs=ADMIN)
     async def all_offsets(self, request: Request) -> Response:
-        """Return every consumer offset of every group."""
+        """Return the consumer offsets of all groups in the form of the file ``consumerOffset.json``."""
         pieces = self._api.offsets.file.encoded(standard=wants_standard_json(request))
         return Response(body=await joined(pieces))
 
     @handles(RequestCode.LOCK_BATCH_MQ, needs=needs.body(_lock_needs))
     def lock_batch(self, request: Request) -> Response:
-        """Lock queues for an orderly consumer and return those it holds now.
+        """Lock queues for an orderly consumer, and return those of them that it has locked now.
 
-        Queues whose names are too long to exist are not locked.
+        Queues with names that are too long to exist are not locked.
         """
         body = bodies.LockBatchRequestBody.of_request(request.body)
         check_client_id(body.client_id)
@@ -111,14 +110,14 @@ class AdminGroupProcessor(StateProcessor):
 
     @handles(RequestCode.UNLOCK_BATCH_MQ, needs=needs.body(_lock_needs))
     def unlock_batch(self, request: Request) -> Response:
-        """Unlock queues of an orderly consumer."""
+        """Unlock queues that an orderly consumer has locked. Locks of other consumers stay."""
         body = bodies.UnlockBatchRequestBody.of_request(request.body)
         self._api.clients.locks.unlock_batch(body.consumer_group, body.mq_set, body.client_id)
         return Response()
 
     @handles(RequestCode.GET_CONSUME_STATS, header=GetConsumeStatsRequestHeader, needs=needs.group_and_given_topic())
     async def consume_stats(self, request: Request) -> Response:
-        """Return how far a group is behind, in one topic or in all it has offsets in."""
+        """Return a group's offsets and lag for each queue of one topic, or of all topics in which it has offsets."""
         header = request.header(GetConsumeStatsRequestHeader)
         group = header.consumer_group
         topics = [header.topic] if header.topic else sorted(self._api.offsets.which_topic_by_consumer(group))
@@ -128,7 +127,7 @@ class AdminGroupProcessor(StateProcessor):
         return Response(body=consume_stats(tps, table))
 
     async def _add_stats(self, table: OffsetTable, group: str, topic: str) -> tuple[float, int]:
-        """Add a topic's queues; return how fast the group consumes it, and how many messages it is behind."""
+        """Add the offsets of a topic's queues to `table`. Return the group's consumed messages per second, and its lag."""
         if topic not in self._api.topics or has_left(self._api, group, topic):
             return 0.0, 0
         reader, name, behind = self._api.log.reader, self._api.settings.current.broker.name, 0
@@ -141,7 +140,7 @@ class AdminGroupProcessor(StateProcessor):
 
     @handles(RequestCode.GET_BROKER_CONSUME_STATS, header=GetBrokerConsumeStatsRequestHeader, needs=ADMIN)
     async def broker_consume_stats(self, request: Request) -> Response:
-        """Return how far every group of the broker is behind."""
+        """Return the offsets and the lag of every consumer group of the broker."""
         header = request.header(GetBrokerConsumeStatsRequestHeader)
         found: list[tuple[str, list[bytes]]] = []
         total_diff = 0
@@ -162,7 +161,10 @@ class AdminGroupProcessor(StateProcessor):
 
     @handles(RequestCode.CLONE_GROUP_OFFSET, header=CloneGroupOffsetRequestHeader, needs=ADMIN, audited=True)
     def clone_offsets(self, request: Request) -> Response:
-        """Copy the offsets of one group to another."""
+        """Copy the offsets of one group to another, in one topic or in all topics of the group.
+
+        Topics to which the group no longer subscribes are copied only if the request sets ``offline``.
+        """
         header = request.header(CloneGroupOffsetRequestHeader)
         topics = {header.topic} if header.topic else self._api.offsets.which_topic_by_consumer(header.src_group)
         for topic in topics:
@@ -172,7 +174,7 @@ class AdminGroupProcessor(StateProcessor):
 
     @handles(RequestCode.QUERY_CONSUME_TIME_SPAN, header=TopicGroupRequestHeader, needs=needs.topic_and_group("group"))
     async def consume_time_span(self, request: Request) -> Response:
-        """Return from when to when a topic's messages are, and how late a group is."""
+        """Return a group's delay in each queue of a topic, and the store times of its first, last and last consumed message."""
         header = request.header(TopicGroupRequestHeader)
         config = self._api.topics.select(header.topic)
         if config is None:
@@ -207,9 +209,9 @@ class AdminGroupProcessor(StateProcessor):
 
     @handles(RequestCode.QUERY_CORRECTION_OFFSET, header=QueryCorrectionOffsetRequestHeader, needs=ADMIN)
     def correction_offsets(self, request: Request) -> Response:
-        """Return per queue the smallest offset of all groups but some.
+        """Return, for each queue of a topic, the smallest consumer offset of all groups except the filtered ones.
 
-        The answer is the largest long where the compared group is behind it.
+        For a queue in which the compared group has a smaller offset, the answer is ``Long.MAX_VALUE``.
         """
         header = request.header(QueryCorrectionOffsetRequestHeader)
         without = frozenset(name for name in (header.filter_groups or "").split(",") if name)
@@ -221,12 +223,12 @@ class AdminGroupProcessor(StateProcessor):
 
 
 def _can_be(queue: MessageQueue) -> bool:
-    """Return whether a queue's names are short enough for a queue that there is somewhere: locks are kept in memory."""
+    """Return whether a queue's topic and broker name are short enough to exist. Locks for longer ones would only use memory."""
     topic_max = len(RETRY_PREFIX) + GROUP_MAX_BYTES if queue.topic.startswith(RETRY_PREFIX) else TOPIC_MAX_BYTES
     return len(queue.topic) <= topic_max and len(queue.broker_name) <= GROUP_MAX_BYTES
 
 
 def _time_text(timestamp_ms: int) -> str:
-    """``yyyy-MM-dd#HH:mm:ss:SSS`` in local time."""
+    """Return a time as text in the form ``yyyy-MM-dd#HH:mm:ss:SSS`` in local time."""
     seconds, milliseconds = divmod(timestamp_ms, 1000)
     return f"{datetime.fromtimestamp(seconds):%Y-%m-%d#%H:%M:%S}:{milliseconds:03d}"

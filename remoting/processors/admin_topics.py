@@ -38,16 +38,16 @@ from flintmq.remoting.wire.headers_message import (
 from flintmq.remoting.wire.refusal import system_error
 
 QUEUE_ENTRIES_MAX = 4_096
-"""Consume queue entries in one answer."""
+"""Largest number of consume queue entries in one answer."""
 _ANY_RIGHT = needs.topic(Permission.ANY)
 
 
 class AdminTopicProcessor(StateProcessor):
-    """Answers about topics and their queues. Loop thread."""
+    """Answers requests about topics and their queues. Loop thread."""
 
     @handles(RequestCode.UPDATE_AND_CREATE_TOPIC, header=CreateTopicRequestHeader, needs=ADMIN, audited=True)
     async def create_topic(self, request: Request) -> Response:
-        """Create a topic or change its settings; both survive a power cut when the answer leaves."""
+        """Create a topic or change its settings. The change is on disk before the answer is sent."""
         check_not_slave(self._api)
         header = request.header(CreateTopicRequestHeader)
         check_topic_name(header.topic)
@@ -68,29 +68,34 @@ class AdminTopicProcessor(StateProcessor):
 
     @handles(RequestCode.DELETE_TOPIC_IN_BROKER, header=TopicRequestHeader, needs=ADMIN, audited=True)
     async def delete_topic(self, request: Request) -> Response:
-        """Delete a topic: its settings, its queues and the groups' offsets in it. Answered once the deletion is durable.
+        """Delete a topic's settings, queues and consumer offsets. The deletion is on disk before the answer is sent.
 
-        Tools remove its route from name servers next, where no registration that still has the topic may come afterwards.
+        After the answer, tools remove the topic's route from name servers. Therefore the broker first waits for registrations
+        under way, which may still have the topic.
         """
         check_not_slave(self._api)
         topic = request.header(TopicRequestHeader).topic
-        if topic not in self._api.topics:  # the retry topic of a long group has a name that no new topic may have
+        if topic not in self._api.topics:  # An existing retry topic may have a longer name than a new topic may have.
             check_topic_name(topic)
         self._check_not_system(topic)
-        # A longer name has no queues, and no record can name it.
+        # A topic with a longer name has no queues, because no record can contain the name.
         waiter = self._api.log.delete_topic(topic) if len(topic) <= TOPIC_MAX_BYTES else DONE
         self._api.topics.delete(topic)
-        self._forget(topic)  # it may be in no table, and have left something behind
+        self._forget(topic)  # Offsets and counters may exist without an entry in the table.
         await self._api.topics.file.durable()
-        await self._api.offsets.file.durable()  # a power cut must not give its offsets to a new topic of that name
+        await (
+            self._api.offsets.file.durable()
+        )  # After a power cut, a new topic of the same name must not get the offsets.
         await acknowledge(waiter, strict=False)
-        self._api.log.dispatch(everything=True)  # what became readable with it, so that its queues are gone
+        self._api.log.dispatch(
+            everything=True
+        )  # The deletion itself is dispatched from the log, which removes the queues.
         for directory in self._api.parts(MasterDirectory):  # type: ignore[type-abstract]
             await directory.settle()
         return Response()
 
     def _check_not_system(self, topic: str) -> None:
-        """Refuse to create or delete a system topic, in the words of RocketMQ."""
+        """Raise a refusal with RocketMQ's remark if a topic is a system topic, which may be neither created nor deleted."""
         if self._api.topics.is_system_topic(topic):
             raise system_error(f"The topic[{topic}] is conflict with system topic.", reason="topic.system")
 
@@ -120,8 +125,10 @@ class AdminTopicProcessor(StateProcessor):
 
     @handles(RequestCode.GET_TOPIC_STATS_INFO, header=TopicRequestHeader, needs=_ANY_RIGHT)
     async def topic_stats(self, request: Request) -> Response:
-        """Return where each queue of a topic begins and ends, and when it was last written; also of those that it had once,
-        while there are messages in them."""
+        """Return the first queue offset, the end and the last store time of each queue of a topic.
+
+        Queues that the topic no longer has are included if they contain messages.
+        """
         topic = request.header(TopicRequestHeader).topic
         config = self._api.topics.select(topic)
         if config is None:
@@ -131,7 +138,7 @@ class AdminTopicProcessor(StateProcessor):
         async for queue_id in sliced(self._api.topics.widths.queue_ids(topic)):
             end = max(0, reader.max_queue_offset(topic, queue_id))
             if queue_id >= config.write_queue_nums and end <= reader.min_queue_offset(topic, queue_id):
-                continue  # it is written no more, and has no message
+                continue  # The topic no longer has this queue, and the queue is empty.
             last_ms = max(0, reader.message_store_time(topic, queue_id, end - 1)) if end else 0
             table.add(
                 MessageQueue(self._api.settings.current.broker.name, queue_id, topic),
@@ -141,7 +148,7 @@ class AdminTopicProcessor(StateProcessor):
 
     @handles(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, header=TopicRequestHeader, needs=_ANY_RIGHT)
     def consumed_by(self, request: Request) -> Response:
-        """List the groups that subscribe to a topic now, and those that have offsets in it."""
+        """List the groups whose connected members subscribe to a topic, and those that have consumer offsets in it."""
         topic = request.header(TopicRequestHeader).topic
         groups = self._api.clients.consumers.which_group_by_topic(topic) | self._api.offsets.which_group_by_topic(topic)
         return Response(body=bodies.GroupList(sorted(groups)).encode())
@@ -153,14 +160,14 @@ class AdminTopicProcessor(StateProcessor):
         needs=_ANY_RIGHT,
     )
     def search_offset(self, request: Request) -> Response:
-        """Return the queue offset of the message stored nearest to a time, earlier or later."""
+        """Return the queue offset of the message whose store time is nearest to a time, earlier or later."""
         header = request.header(SearchOffsetRequestHeader)
         found = self._api.log.reader.queue_offset_by_time(header.topic, header.queue_id, header.timestamp_ms)
         return Response(ext_fields={"offset": str(found)})
 
     @handles(RequestCode.GET_MAX_OFFSET, header=QueueRequestHeader, answer=QueueOffsetResponseHeader, needs=_ANY_RIGHT)
     def max_offset(self, request: Request) -> Response:
-        """Return the queue offset behind the last message of a queue."""
+        """Return the queue offset just past the last message of a queue."""
         header = request.header(QueueRequestHeader)
         found = self._api.log.reader.max_queue_offset(header.topic, header.queue_id)
         return Response(ext_fields={"offset": str(found)})
@@ -179,14 +186,14 @@ class AdminTopicProcessor(StateProcessor):
         needs=_ANY_RIGHT,
     )
     def earliest_store_time(self, request: Request) -> Response:
-        """Return when the first message of a queue was stored."""
+        """Return the store time of the first message of a queue, in ms since 1970."""
         header = request.header(QueueRequestHeader)
         found_ms = self._api.log.reader.earliest_message_store_time(header.topic, header.queue_id)
         return Response(ext_fields={"timestamp": str(found_ms)})
 
     @handles(RequestCode.QUERY_CONSUME_QUEUE, header=QueryConsumeQueueRequestHeader, needs=ADMIN)
     def query_consume_queue(self, request: Request) -> Response:
-        """Return entries of a consume queue as they are on disk."""
+        """Return the entries of a consume queue, each with whether a group's subscription matches its tag."""
         header = request.header(QueryConsumeQueueRequestHeader)
         topic = header.topic or ""
         queue = self._api.log.queues.get((topic, header.queue_id))
@@ -219,8 +226,8 @@ class AdminTopicProcessor(StateProcessor):
     async def clean_unused(self, _request: Request) -> Response:
         """Delete the consume queues and the groups' offsets of topics that no longer exist.
 
-        A slave does so by itself when it compares its tables with its master's: it sees messages of a topic before its own
-        table says that there is one.
+        A slave does nothing here. Its log may contain messages of a topic that its table does not have yet, so it deletes
+        queues only when it compares its tables with its master's.
         """
         api = self._api
         if not api.role.takes_writes:

@@ -1,4 +1,4 @@
-"""What several processors have in common, and small things that they answer with."""
+"""Functions and a base class that several request processors use to check requests and to make answers."""
 
 from __future__ import annotations
 
@@ -24,31 +24,36 @@ C = TypeVar("C", BrokerConfig, NamesrvConfig)
 T = TypeVar("T")
 
 SLICE_S: Final = 0.004
-"""How long one request may keep the loop at a stretch."""
+"""Seconds that one request may occupy the loop without a pause."""
 
 
 class StateProcessor(DeclaredProcessor):
-    """The base of processors that need nothing but the broker's state. Loop thread."""
+    """The base class of processors whose only argument is the broker's interface. Loop thread."""
 
     def __init__(self, api: BrokerApi) -> None:
         self._api = api
 
 
 def with_header(header: CommandHeader, body: bytes = b"") -> Response:
-    """Return a success with a typed header."""
+    """Return a successful answer with a typed header and a body."""
     return Response(ext_fields=encode_header(header), body=body)
 
 
 def with_json(value: Any, *, standard: bool = False) -> Response:
-    """Return a success whose body is a struct or a mapping, as fastjson writes it or as standard JSON."""
+    """Return a successful answer whose body is a value as JSON.
+
+    Args:
+        value: a struct or a mapping.
+        standard: whether to write standard JSON; False writes fastjson's dialect.
+    """
     return Response(body=dumps(value, "standard" if standard else "fastjson"))
 
 
 def record_bytes(api: BrokerApi, commit_log_offset_bytes: int) -> bytes:
-    """Return the record at a physical offset, as it lies in the log.
+    """Return the bytes of the record at a physical offset of the log.
 
     Raises:
-        RefusedError: SYSTEM_ERROR; no message is there.
+        RefusedError: SYSTEM_ERROR; no message begins at the offset.
     """
     record = api.log.reader.message_at(commit_log_offset_bytes)
     piece = api.log.slice(commit_log_offset_bytes, record.size_bytes) if record is not None else None
@@ -59,7 +64,7 @@ def record_bytes(api: BrokerApi, commit_log_offset_bytes: int) -> bytes:
 
 
 def check_not_slave(api: BrokerApi) -> None:
-    """Refuse a change on a slave, whose topics and groups are its master's.
+    """Check that the broker is not a slave, whose topics and groups are copies of its master's.
 
     Raises:
         RefusedError: SYSTEM_ERROR; this is a slave.
@@ -73,18 +78,20 @@ def check_not_slave(api: BrokerApi) -> None:
 
 
 def wants_standard_json(request: Request) -> bool:
-    """Return whether a client says that it reads standard JSON only: then numbers that are keys come in quotes.
-    RocketMQ has this word for routes; here it counts wherever there is a standard form."""
+    """Return whether a request has ``acceptStandardJsonOnly``, which asks for JSON with numeric keys in quotes.
+
+    RocketMQ has this field for routes. FlintMQ accepts it for every answer that has a standard form.
+    """
     return (request.ext_fields or {}).get("acceptStandardJsonOnly", "").lower() == "true"
 
 
 def topic_missing(topic: str) -> RefusedError:
-    """TOPIC_NOT_EXIST."""
+    """Return the refusal TOPIC_NOT_EXIST for a topic."""
     return RefusedError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist", reason="topic.missing")
 
 
 def group_missing(group: str) -> RefusedError:
-    """SUBSCRIPTION_GROUP_NOT_EXIST."""
+    """Return the refusal SUBSCRIPTION_GROUP_NOT_EXIST for a consumer group."""
     return RefusedError(
         ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
         f"subscription group not exist, {group}",
@@ -94,10 +101,10 @@ def group_missing(group: str) -> RefusedError:
 
 
 def check_client_id(client_id: str) -> None:
-    """Refuse an id that is kept only to fill memory.
+    """Check the length of a client id, because a broker keeps the ids of its clients in memory.
 
     Raises:
-        RefusedError: SYSTEM_ERROR.
+        RefusedError: SYSTEM_ERROR; the id is longer than ``CLIENT_ID_MAX_BYTES``.
     """
     if len(client_id.encode("utf-8", "surrogatepass")) > CLIENT_ID_MAX_BYTES:
         raise system_error(
@@ -108,7 +115,7 @@ def check_client_id(client_id: str) -> None:
 
 
 def format_properties(values: Mapping[str, str]) -> bytes:
-    """Properties text that ``java.util.Properties`` reads back: one ``key=value`` a line, ASCII."""
+    """Return settings as ASCII text that ``java.util.Properties`` can read, with one ``key=value`` in each line."""
     return "".join(f"{_escaped(key)}={_escaped(value)}\n" for key, value in values.items()).encode("ascii")
 
 
@@ -124,10 +131,10 @@ def _escaped(text: str) -> str:
 
 
 def read_properties(body: bytes) -> dict[str, str]:
-    """Return a body of properties text.
+    """Return the values in a body of properties text, keyed by name.
 
     Raises:
-        RefusedError: SYSTEM_ERROR; it is not UTF-8, malformed, or larger than any change of settings.
+        RefusedError: SYSTEM_ERROR; the body is not UTF-8, is malformed, or exceeds ``REQUEST_SETTINGS_MAX_BYTES``.
     """
     if len(body) > REQUEST_SETTINGS_MAX_BYTES:
         raise system_error(
@@ -147,16 +154,16 @@ def changed(
     allowed: Mapping[str, Key],
     evolve: Callable[[C, Mapping[str, str]], C],
 ) -> C:
-    """Return the configuration with changes that came over the wire: all of them or none.
+    """Return the configuration with the changes of a request. If one change is refused, none is made.
 
     Args:
-        config: in force.
-        changes: by RocketMQ's name or by dotted key.
-        allowed: what may be changed, by RocketMQ's name.
-        evolve: changes the configuration.
+        config: the current configuration.
+        changes: new values as text, keyed by RocketMQ's name or by dotted key.
+        allowed: the settings that may be changed, keyed by RocketMQ's name.
+        evolve: returns a configuration with changed values.
 
     Raises:
-        RefusedError: NO_PERMISSION for one that may not be changed, SYSTEM_ERROR for a value that does not fit.
+        RefusedError: NO_PERMISSION if a setting may not be changed, SYSTEM_ERROR if a value is invalid.
     """
     known = {*allowed, *(entry.name for entry in allowed.values())}
     for name in changes:
@@ -170,7 +177,7 @@ def changed(
 
 
 async def sliced(items: Iterable[T]) -> AsyncIterator[T]:
-    """Iterate over items, and let the loop serve other clients whenever what is done with them has taken a slice of time."""
+    """Iterate over items, and let the loop serve other clients each time :data:`SLICE_S` seconds have passed."""
     now_s = asyncio.get_running_loop().time
     until_s = now_s() + SLICE_S
     for item in items:
@@ -181,12 +188,12 @@ async def sliced(items: Iterable[T]) -> AsyncIterator[T]:
 
 
 async def joined(pieces: Iterable[bytes]) -> bytes:
-    """Return what the pieces of a large body make together, and serve other clients while they are made."""
+    """Return the joined pieces of a large body. The loop serves other clients while the pieces are made."""
     return b"".join([piece async for piece in sliced(pieces)])
 
 
 async def in_slices(steps: Generator[None, None, T]) -> T:
-    """Do work that is made in steps to its end, and serve other clients in between."""
+    """Run a generator to its end and return its result. The loop serves other clients between its steps."""
 
     def until_end() -> Generator[None, None, None]:
         ended.append((yield from steps))

@@ -1,4 +1,4 @@
-"""Takes the heartbeats of clients and their farewells, and what consumers ask about members and offsets of their group.
+"""Registers and unregisters clients, and answers consumers' requests about the members and offsets of their group.
 
 See docs/internals/protocol.md, Request codes; docs/internals/algorithms.md, Groups and offsets, and Offset by time.
 """
@@ -47,7 +47,7 @@ def _check_needs(body: bytes) -> list[Need]:
 
 
 class ClientManageProcessor(StateProcessor):
-    """Answers heartbeats, farewells and checks of subscriptions. Loop thread."""
+    """Answers heartbeats, requests to unregister, and checks of subscriptions. Loop thread."""
 
     @handles(RequestCode.HEART_BEAT, pool="heartbeat", needs=needs.body(_heartbeat_needs))
     def heartbeat(self, request: Request) -> Response:
@@ -66,7 +66,7 @@ class ClientManageProcessor(StateProcessor):
         config = self._api.groups.select(data.group_name)
         if config is not None:
             topic = retry_topic(data.group_name)
-            # Of a group with 121 to 255 characters it is too long for a record; tools look for its route all the same.
+            # A group of 121 to 255 characters has a retry topic that is too long for a record, but tools look for its route.
             if is_name(data.group_name, GROUP_MAX_BYTES):
                 flag = UNIT_SUB_FLAG if data.unit_mode else 0
                 self._api.topics.create_in_send_back(topic, max(0, config.retry_queue_nums), topic_sys_flag=flag)
@@ -87,7 +87,7 @@ class ClientManageProcessor(StateProcessor):
         RequestCode.UNREGISTER_CLIENT, header=UnregisterClientRequestHeader, pool="client", needs=needs.given_group()
     )
     def unregister(self, request: Request) -> Response:
-        """Remove a client from a group of producers, of consumers, or both."""
+        """Remove a client from a producer group, a consumer group, or both."""
         header = request.header(UnregisterClientRequestHeader)
         if header.producer_group:
             self._api.clients.producers.unregister(header.producer_group, request.channel)
@@ -100,7 +100,11 @@ class ClientManageProcessor(StateProcessor):
 
     @handles(RequestCode.CHECK_CLIENT_CONFIG, pool="client", needs=needs.body(_check_needs))
     def check_client_config(self, request: Request) -> Response:
-        """Check whether a subscription that is not a list of tags can be served."""
+        """Check that the broker can filter by a subscription's expression, unless it is a list of tags.
+
+        Raises:
+            RefusedError: the expression is invalid, or its type is unknown.
+        """
         wanted = bodies.CheckClientRequestBody.of_request(request.body).subscription_data
         if wanted is None or wanted.expression_type in ("", TAG):
             return Response()
@@ -113,7 +117,7 @@ def _with_type(wanted: SubscriptionData) -> SubscriptionData:
 
 
 class ConsumerManageProcessor(StateProcessor):
-    """Answers about members and offsets of a group. Loop thread."""
+    """Answers consumers' requests about the members and offsets of their group. Loop thread."""
 
     @handles(
         RequestCode.GET_CONSUMER_LIST_BY_GROUP, header=ConsumerGroupRequestHeader, pool="consumer", needs=needs.group()
@@ -121,8 +125,8 @@ class ConsumerManageProcessor(StateProcessor):
     def consumer_list(self, request: Request) -> Response:
         """Return the client ids of a consumer group's members.
 
-        A group without members is refused: the client then keeps the queues it has
-        (docs/internals/protocol.md, What an answer must have).
+        A request for a group without members is refused. The client then keeps its queues (docs/internals/protocol.md, What an
+        answer must have).
         """
         group = request.header(ConsumerGroupRequestHeader).consumer_group
         self._api.clients.consumers.heard(group, request.channel)
@@ -141,8 +145,8 @@ class ConsumerManageProcessor(StateProcessor):
     def query_offset(self, request: Request) -> Response:
         """Return the consumer offset of a group in a queue.
 
-        A group without an offset starts at 0 while the queue begins there and its first message is in memory.
-        Otherwise the answer is QUERY_NOT_FOUND, and the consumer's own ``ConsumeFromWhere`` decides.
+        A group without an offset starts at 0 if the queue begins at 0 and its first message is in memory. Otherwise the answer
+        is QUERY_NOT_FOUND, and the consumer starts by its ``ConsumeFromWhere``.
         """
         header = request.header(QueryConsumerOffsetRequestHeader)
         consumer_offset = self._api.offsets.query(header.topic, header.consumer_group, header.queue_id)
@@ -166,7 +170,10 @@ class ConsumerManageProcessor(StateProcessor):
         needs=needs.topic_and_group(),
     )
     def update_offset(self, request: Request) -> Response:
-        """Commit the consumer offset of a group in a queue that exists, so that the table stays bounded."""
+        """Commit the consumer offset of a group in a queue.
+
+        The first commit for a queue is refused unless topic, queue and group exist, so that the table of offsets stays bounded.
+        """
         header = request.header(UpdateConsumerOffsetRequestHeader)
         if header.commit_consumer_offset < 0:
             raise system_error(

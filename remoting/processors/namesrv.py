@@ -1,4 +1,4 @@
-"""The name server's routes (brokers register, clients ask where a topic is), its values by key, and its settings.
+"""Answers a name server's requests: brokers register, clients ask for routes, and tools change values by key and settings.
 
 See docs/internals/protocol.md, Request codes and Name server.
 """
@@ -55,13 +55,14 @@ _NAME_MAX_CHARS: Final = 255
 
 
 class NamesrvRouteProcessor(DeclaredProcessor):
-    """Answers about brokers and topics. Loop thread.
+    """Answers requests about brokers, topics and routes. Loop thread.
 
     Args:
-        routes: the tables.
-        kv: holds the order configuration of topics.
-        order_message_enable: whether a route shows it; asked at each request, because it may change.
-        listeners: names of further listeners, by host (empty: any) and port.
+        routes: the tables of brokers and topics.
+        kv: the values by key, which contain the order configuration of topics.
+        order_message_enable: returns whether routes contain the order configuration. It is called for each request, because the
+            setting may change.
+        listeners: names of further listeners, keyed by host and port; an empty host means any.
     """
 
     def __init__(
@@ -83,7 +84,7 @@ class NamesrvRouteProcessor(DeclaredProcessor):
         needs=ADMIN,
     )
     def register_broker(self, request: Request) -> Response:
-        """Register a broker with its topics; tell a slave its master."""
+        """Register a broker with its topics. The answer contains the addresses of the master for a slave."""
         header = request.header(RegisterBrokerRequestHeader)
         body = decode_register_broker_body(
             request.body, compressed=header.compressed, version=request.version, crc32=header.body_crc32
@@ -114,7 +115,7 @@ class NamesrvRouteProcessor(DeclaredProcessor):
 
     @handles(RequestCode.UNREGISTER_BROKER, header=BrokerIdentityRequestHeader, needs=ADMIN)
     def unregister_broker(self, request: Request) -> Response:
-        """Remove a broker."""
+        """Remove a broker from the routes."""
         header = request.header(BrokerIdentityRequestHeader)
         self._routes.unregister(
             cluster=header.cluster_name,
@@ -131,7 +132,7 @@ class NamesrvRouteProcessor(DeclaredProcessor):
         needs=ADMIN,
     )
     def query_data_version(self, request: Request) -> Response:
-        """Tell whether a registration would change anything; where it would not, count it as a sign of life."""
+        """Return whether a broker's data version differs from the registered one. If not, renew the broker's registration."""
         header = request.header(BrokerIdentityRequestHeader)
         changed = self._routes.is_data_version_changed(
             header.broker_addr, decode_request_body(request.body, DataVersion)
@@ -146,7 +147,7 @@ class NamesrvRouteProcessor(DeclaredProcessor):
     def route_info(self, request: Request) -> Response:
         """Return the brokers and queues of a topic.
 
-        Old clients need unquoted keys, new ones standard JSON (docs/internals/protocol.md, JSON dialect).
+        Old clients need JSON with unquoted numeric keys, new ones standard JSON (docs/internals/protocol.md, JSON dialect).
         """
         header = request.header(GetRouteInfoRequestHeader)
         route = self._routes.pick_up_topic_route_data(header.topic, self._viewpoint(request))
@@ -164,12 +165,12 @@ class NamesrvRouteProcessor(DeclaredProcessor):
             route = replace(route, order_topic_conf=self._kv.get(ORDER_TOPIC_CONFIG, header.topic))
         standard = header.accept_standard_json_only or request.version >= V4_9_4
         answer = with_json(route, standard=standard)
-        if left:  # clients that know only RocketMQ's fields pass over it
+        if left:  # Clients that know only RocketMQ's fields ignore this field.
             answer.ext_fields = {LEFT_BROKERS: ";".join(left)}
         return answer
 
     def _viewpoint(self, request: Request) -> Viewpoint:
-        """Return where the client asks, which decides by which addresses it reaches the brokers."""
+        """Return the listener and the local address that a client uses, which decide the brokers' addresses in its answer."""
         channel, names = request.channel, self._listeners
         host, port = channel.local_host, channel.local_port
         return Viewpoint((names.get((host, port)) or names.get(("", port), "")) if names else "", host)
@@ -242,9 +243,10 @@ class NamesrvRouteProcessor(DeclaredProcessor):
 
 
 def _check_registration(header: RegisterBrokerRequestHeader, filter_servers: Sequence[str] | None) -> None:
-    """Raise ``RefusedError`` for what clients could not connect with or show: they get it from every route.
+    """Raise ``RefusedError`` for addresses that clients cannot connect to, and names that cannot be shown.
 
-    RocketMQ's name server takes anything; its brokers throw an ``MQBrokerException`` with the remark, and go on.
+    Clients would get them with every route. RocketMQ's name server accepts any text. If it refused one, its brokers would throw
+    an ``MQBrokerException`` with the remark and continue.
     """
     told = [("brokerAddr", header.broker_addr), *(("filterServerList", one) for one in filter_servers or ())]
     told += [("haServerAddr", header.ha_server_addr)] if header.ha_server_addr else []
@@ -266,8 +268,11 @@ def _check_registration(header: RegisterBrokerRequestHeader, filter_servers: Seq
 
 
 def _advertised(text: str | None, request: Request) -> Advertised:
-    """Return what a broker says of its addresses. That it is reached where this name server is counts on the same
-    machine only: there a connection comes from the address that it goes to."""
+    """Return the addresses that a broker advertises.
+
+    The option that clients reach the broker at the name server's host is accepted only from the same machine. The connection
+    of such a broker has the same remote and local host.
+    """
     if not text:
         return Advertised()
     said = Advertised.parse(text)
@@ -280,10 +285,10 @@ def _topic_list(topics: list[str], broker_address: str | None = None) -> Respons
 
 
 class NamesrvSettings:
-    """The name server's configuration in force, which some requests may change. Loop thread.
+    """Holds a name server's current configuration, which requests may change. Loop thread.
 
     Args:
-        config: at the start.
+        config: the configuration at the start.
         on_change: called with each new configuration.
     """
 
@@ -292,13 +297,17 @@ class NamesrvSettings:
         self._on_change = on_change
 
     def update(self, changes: dict[str, str]) -> None:
-        """Change settings, all or none. Raises as :func:`~flintmq.remoting.processors.answers.changed`."""
+        """Change settings, given as text: all of them, or none if one is refused.
+
+        Raises:
+            RefusedError: a setting may not be changed, or a value is invalid.
+        """
         self.config = changed(self.config, changes, NAMESRV_RUNTIME_KEYS, evolve_namesrv)
         self._on_change(self.config)
 
 
 class NamesrvConfigProcessor(DeclaredProcessor):
-    """Answers about values by namespace and key, and about the name server's settings. Loop thread."""
+    """Answers requests about values by namespace and key, and about the name server's settings. Loop thread."""
 
     def __init__(self, kv: KVConfigManager, settings: NamesrvSettings) -> None:
         self._kv = kv
@@ -346,14 +355,14 @@ class NamesrvConfigProcessor(DeclaredProcessor):
 
     @handles(RequestCode.UPDATE_NAMESRV_CONFIG, needs=ADMIN, audited=True)
     def update_config(self, request: Request) -> Response:
-        """Change settings of the name server while it runs.
+        """Change the settings in the body while the name server runs: all of them, or none if one is refused.
 
-        What may be changed is an allow-list (see :mod:`flintmq.config.runtime`).
+        Only settings that :mod:`flintmq.config.runtime` lists may be changed.
         """
         self._settings.update(read_properties(request.body))
         return Response()
 
     @handles(RequestCode.GET_NAMESRV_CONFIG, needs=ADMIN)
     def get_config(self, _request: Request) -> Response:
-        """Return the settings of the name server."""
+        """Return every setting of the name server under RocketMQ's name."""
         return Response(body=format_properties(namesrv_as_properties(self._settings.config)))

@@ -1,8 +1,12 @@
-"""What request codes need of the account that signs them, for the declarations of handlers.
+"""Access rules for the declarations of handlers: the rights that a request code needs of the account that signs it.
 
-Compared with RocketMQ: batch sends (320) need PUB as single ones do; a send to a retry topic needs the right to its own group;
-a trace is always taken, but everything else that the same request needs is asked for; codes that name a message by its place
-in the log (33, 36, 37) need the right to the topic found there; and administration needs an administrator for every code.
+The rules differ from RocketMQ's in these points:
+
+* Batch sends (320) need PUB, as single sends do.
+* A send to a retry topic needs the right to the group of the topic.
+* Messages to the trace topic are always accepted, but other needs of the same request are checked.
+* Codes with the physical offset of a message (33, 36, 37) need the right to the topic of that message.
+* Every code for administration needs an administrator.
 """
 
 from __future__ import annotations
@@ -30,17 +34,17 @@ def group_need(name: str) -> Need:
 
 
 def topic_need(name: str, permission: Permission) -> Need:
-    """Return the need of a topic; a retry topic belongs to its group, whose members may do everything with it."""
+    """Return the need for a permission in a topic. For a retry topic it is the need to be a member of its group."""
     if name.startswith(RETRY_PREFIX):
         return group_need(name[len(RETRY_PREFIX) :])
     return Need(name, permission)
 
 
 def named(caller: Caller, field: str) -> str:
-    """Return a field of a request that must have it.
+    """Return a required field of a request, which names the topic or group to check.
 
     Raises:
-        RefusedError: the request has no such field, so that it does not say what it is about.
+        RefusedError: the request does not have the field, or the field is empty.
     """
     value = caller.ext_fields.get(field)
     if not value:
@@ -49,17 +53,17 @@ def named(caller: Caller, field: str) -> str:
 
 
 def topic(permission: Permission) -> AccessRule:
-    """Need a right to the topic of a request."""
+    """Return the rule that the account needs a permission in the topic of the request."""
     return AccessRule(Access.CLIENT, lambda caller, _facts: (topic_need(named(caller, "topic"), permission),))
 
 
 def group(field: str = "consumerGroup") -> AccessRule:
-    """Need the right to the consumer group of a request."""
+    """Return the rule that the account needs the right to the consumer group in a field of the request."""
     return AccessRule(Access.CLIENT, lambda caller, _facts: (group_need(named(caller, field)),))
 
 
 def topic_and_group(field: str = "consumerGroup") -> AccessRule:
-    """Need the right to read a topic as a member of a group."""
+    """Return the rule that the account needs the right to read the topic and the right to the group of the request."""
     return AccessRule(
         Access.CLIENT,
         lambda caller, _facts: (topic_need(named(caller, "topic"), Permission.SUB), group_need(named(caller, field))),
@@ -67,7 +71,7 @@ def topic_and_group(field: str = "consumerGroup") -> AccessRule:
 
 
 def given_group() -> AccessRule:
-    """Need the right to the consumer group of a request, where it is given."""
+    """Return the rule that the account needs the right to the consumer group of the request, if the request names one."""
 
     def needs(caller: Caller, _facts: AccessFacts) -> Sequence[Need]:
         name = caller.ext_fields.get("consumerGroup")
@@ -77,7 +81,7 @@ def given_group() -> AccessRule:
 
 
 def group_and_given_topic() -> AccessRule:
-    """Need the right to a group, and to read a topic where one is given."""
+    """Return the rule that the account needs the right to the group, and to read the topic if the request names one."""
 
     def needs(caller: Caller, _facts: AccessFacts) -> Sequence[Need]:
         name = caller.ext_fields.get("topic")
@@ -88,7 +92,7 @@ def group_and_given_topic() -> AccessRule:
 
 
 def send(field: str) -> AccessRule:
-    """Need the right to write to the topic that a field names; every account may write traces."""
+    """Return the rule that the account needs the right to write to the topic in a field. Every account may write traces."""
 
     def needs(caller: Caller, facts: AccessFacts) -> Sequence[Need]:
         name = named(caller, field)
@@ -100,14 +104,14 @@ def send(field: str) -> AccessRule:
 def record(
     model: type[R], permission: Permission, also: Callable[[R], Sequence[Need]] = lambda _header: ()
 ) -> AccessRule:
-    """Need a right to the topic of the record that a header names by its physical offset.
+    """Return the rule that the account needs a permission in the topic of the record at the physical offset in the header.
 
-    A record that does not exist needs nothing: the processor tells the client that it is missing.
+    If no record is there, no permission is needed, and the processor refuses the request.
 
     Args:
-        model: the typed header, with ``commit_log_offset_bytes``.
-        permission: the right to the record's topic.
-        also: further needs that the header names.
+        model: the type of the header, which has ``commit_log_offset_bytes``.
+        permission: the permission in the record's topic.
+        also: returns further needs for a header.
     """
 
     def needs(caller: Caller, facts: AccessFacts) -> Sequence[Need]:
@@ -119,10 +123,10 @@ def record(
 
 
 def body(needs: Callable[[bytes], Sequence[Need]]) -> AccessRule:
-    """Need what a request's body names.
+    """Return the rule that the account needs the rights to the topics and groups in the body of the request.
 
     Args:
-        needs: reads the body; what it raises refuses the request.
+        needs: returns the needs for a body. A ``FlintError`` that it raises refuses the request.
     """
 
     def checked(caller: Caller, _facts: AccessFacts) -> Sequence[Need]:

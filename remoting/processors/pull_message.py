@@ -1,4 +1,7 @@
-"""PULL_MESSAGE (11), and LITE_PULL_MESSAGE (361) of client 5, now or when messages come (docs/internals/protocol.md, Pull)."""
+"""Answers PULL_MESSAGE (11) and client 5's LITE_PULL_MESSAGE (361) at once, or holds them until messages arrive.
+
+See docs/internals/protocol.md, Pull.
+"""
 
 from __future__ import annotations
 
@@ -19,15 +22,15 @@ from flintmq.remoting.wire.fast_json import encode_pull_response_json
 from flintmq.remoting.wire.headers_message import PullMessageRequestHeader, PullMessageResponseHeader
 
 COMMIT_OFFSET: Final = 0x1
-"""The bit of a pull's ``sys_flag`` that says that the pull brings the consumer offset."""
+"""Bit of a pull's ``sys_flag``: the pull contains the consumer offset to commit."""
 SUSPEND: Final = 0x2
-"""The bit of a pull that may be held until there is a message."""
+"""Bit of a pull's ``sys_flag``: the broker may hold the pull until a message arrives."""
 SUBSCRIPTION: Final = 0x4
-"""The bit of a pull that brings its subscription."""
+"""Bit of a pull's ``sys_flag``: the pull contains its subscription."""
 
 _FOUND: Final = Found.status.encode("ascii")
 _FLUSH_BYTES: Final = 1024 * 1024
-"""A read of a quarter megabyte holds pulls whose answers are a thousand times as long."""
+"""Bytes of collected answers at which they are written. A read of 256 KB may contain pulls with a thousand times as many."""
 
 _handles_pulls: Final = partial(
     handles,
@@ -39,10 +42,13 @@ _handles_pulls: Final = partial(
 
 
 class PullMessageProcessor:
-    """Answers pulls; those that find nothing may be held. Loop thread."""
+    """Answers pulls, and holds those that find no message. Loop thread.
+
+    It plays the part of RocketMQ's ``PullMessageProcessor``.
+    """
 
     may_wait: ClassVar = True
-    """A peer that asks for much at once is answered in several iterations of the loop."""
+    """Whether the server may postpone pulls to later iterations of the loop, so that one peer does not delay the others."""
 
     def __init__(self, api: BrokerApi) -> None:
         self._clock = api.clock
@@ -52,9 +58,9 @@ class PullMessageProcessor:
     @_handles_pulls(RequestCode.PULL_MESSAGE)
     @_handles_pulls(RequestCode.LITE_PULL_MESSAGE)
     def process(self, batch: list[Request]) -> None:
-        """Answer the pulls of one read; those that find nothing may be held.
+        """Answer the pulls of one read. Pulls that find no message may be held.
 
-        The answers leave in pieces, so that a peer that does not read holds little.
+        The answers are written after each megabyte, so that few bytes are buffered for a peer that does not read.
         """
         gathered_bytes = 0
         for number, request in enumerate(batch):
@@ -69,7 +75,7 @@ class PullMessageProcessor:
                 gathered_bytes = 0
 
     def _process(self, request: Request, *, was_held: bool) -> int:
-        """Answer or hold a pull; return how many bytes of messages the answer has."""
+        """Answer or hold a pull. Return the bytes of messages in the answer, 0 if the pull is held or refused."""
         try:
             header = request.header(PullMessageRequestHeader)
             flag = header.sys_flag

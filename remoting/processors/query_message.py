@@ -1,4 +1,4 @@
-"""QUERY_MESSAGE (12) and VIEW_MESSAGE_BY_ID (33): messages by key, and by their place in the log."""
+"""Answers QUERY_MESSAGE (12), which finds messages by key, and VIEW_MESSAGE_BY_ID (33), which finds one by physical offset."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from flintmq.remoting.wire.headers_message import (
 )
 
 _MAX_NUM = 64
-"""RocketMQ's ``defaultQueryMaxNum`` is 32; its admin client asks for 64."""
+"""Largest number of messages in an answer. RocketMQ's ``defaultQueryMaxNum`` is 32, but its admin client asks for 64."""
 _MAX_BYTES = 8 * 1024 * 1024
-"""Several messages of the largest size still make a frame that clients accept."""
+"""Bytes of messages after which no further one is added to an answer, so that clients accept the frame."""
 
 
 class QueryMessageProcessor(StateProcessor):
-    """Looks messages up. Loop thread."""
+    """Answers requests for messages by key and by message id. Loop thread."""
 
     @handles(
         RequestCode.QUERY_MESSAGE,
@@ -34,7 +34,7 @@ class QueryMessageProcessor(StateProcessor):
     async def query(self, request: Request) -> Response:
         """Return the messages of a topic that have a key.
 
-        The client compares topic and key again; candidates of a hash are checked here all the same.
+        The index finds candidates by a hash. Topic and key of each are compared here, although clients compare them, too.
         """
         header = request.header(QueryMessageRequestHeader)
         steps = self._api.log.reader.query_message_steps(

@@ -1,7 +1,8 @@
-"""SEND_REPLY_MESSAGE (324, 325): an answer to a request that was sent as a message.
+"""Forwards the replies of consumers to requests that producers sent as messages: SEND_REPLY_MESSAGE (324, 325).
 
-The consumer of a request sends its reply here; the broker pushes it over the connection of the producer that asked, found
-by its client id, and waits until that has taken it. With ``topics.store_reply`` the reply is stored as well, reached or not.
+The consumer of a request sends its reply to the broker. The broker finds the connection of the requesting producer by its
+client id, pushes the reply over it, and waits for the producer's answer. With ``topics.store_reply`` it also stores the reply,
+even if the push fails.
 
 See docs/internals/protocol.md, Request and reply.
 """
@@ -38,20 +39,20 @@ from flintmq.remoting.wire.headers_message import (
 from flintmq.remoting.wire.refusal import system_error
 
 PUSH_TIMEOUT_S: Final = 10.0
-"""How long the requester may take to say that it has the reply."""
+"""Seconds that a requester may take to acknowledge a reply."""
 
 _sends = partial(handles, answer=SendMessageResponseHeader, pool="reply")
 
 
 class ReplyMessageProcessor(StateProcessor):
-    """Passes replies on to the requesters. Loop thread."""
+    """Forwards replies to the clients that sent the requests. Loop thread."""
 
     @_sends(RequestCode.SEND_REPLY_MESSAGE, header=SendMessageRequestHeader, needs=needs.send("topic"))
     @_sends(RequestCode.SEND_REPLY_MESSAGE_V2, header=SendMessageRequestHeaderV2, needs=needs.send("b"))
     async def reply(self, request: Request) -> Response:
-        """Push a reply to the client that asked, and store it where ``topics.store_reply`` is set.
+        """Push a reply to the client that sent the request, and store it if ``topics.store_reply`` is set.
 
-        The answer is that of a send; a reply that reached no requester is refused (SYSTEM_ERROR).
+        The answer is that of a send. A reply that did not reach the client is refused with SYSTEM_ERROR.
         """
         api = self._api
         v1 = request.code == RequestCode.SEND_REPLY_MESSAGE
@@ -107,7 +108,7 @@ class ReplyMessageProcessor(StateProcessor):
             )
 
     async def _store(self, message: MessageExtBrokerInner, answer: SendMessageResponseHeader) -> ResponseCode:
-        """Store the reply and fill in where; return the code of a send's answer."""
+        """Store the reply, set its message id and queue offset in `answer`, and return the answer's code."""
         api = self._api
         stored = api.put([message])
         try:

@@ -1,16 +1,17 @@
-"""SEND_MESSAGE, SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE (10, 310, 320): the hot path from a read to the acknowledgement.
+"""Stores and answers SEND_MESSAGE, SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE (10, 310, 320): the hot path of sends.
 
-All sends that arrive in one iteration of the loop, over all connections, are stored with one append (:class:`SendQueue`); one
-waiter stands for their durability; and the answers of each connection leave in one write (:class:`SendAnswers`).
+All sends that arrive in one iteration of the loop, over all connections, are stored with one append (:class:`SendQueue`). One
+waiter reports when they are durable. The answers of each connection are sent in one write (:class:`SendAnswers`).
 
-With ``admission.fast_failure`` those that have waited too long are refused (docs/internals/algorithms.md, Flow control)::
+With ``admission.fast_failure``, sends that have waited too long are refused (docs/internals/algorithms.md, Flow control)::
 
     read ──► waits for the end of the loop's turn ──► append ──► flush ──► answer
          └─ admission.send_wait_ms ─┘                └─ admission.page_cache_busy_ms ─┘
 
-RocketMQ looks at its queue every 10 ms; here the time is known for each read when its turn comes. What one thread does, it
-does in order: while an append takes long nothing is read, so the reads of the turn that follows have waited for it in the
-sockets. Both are answered SYSTEM_BUSY, with a remark that says where the time was spent.
+RocketMQ checks its queue every 10 ms. FlintMQ checks each read when its turn comes, because it has the time of the read. One
+thread both reads and appends. While an append takes long, nothing is read, so the reads of the next turn have waited for the
+append in their sockets. Sends that waited too long, in the socket or in the loop, are answered SYSTEM_BUSY. The remark says
+where they waited.
 """
 
 from __future__ import annotations
@@ -52,25 +53,26 @@ _SEND: Final = int(RequestCode.SEND_MESSAGE)
 _SEND_V2: Final = int(RequestCode.SEND_MESSAGE_V2)
 _SEND_BATCH: Final = int(RequestCode.SEND_BATCH_MESSAGE)
 _MUCH_BYTES: Final = 1024 * 1024
-"""Sends with more bytes than this are taken apart, looked into, stored and dispatched in several iterations of the loop."""
+"""Bytes of sends above which they are decoded, checked, stored and dispatched in several iterations of the loop."""
 
 _sends = partial(handles, answer=SendMessageResponseHeader, pool="send")
 
 SHARE_BYTES: Final = 4 * 1024 * 1024
-"""Bodies taken in one iteration of the loop, as many as a largest batch has. What is left waits for the next iteration."""
+"""Largest total of the bodies in a share, in bytes, which is the size of the largest batch. Further sends wait for the next
+iteration of the loop."""
 
 StoreShare = Callable[[list[Request], int], "Iterator[None] | None"]
-"""Stores sends, given the bytes of their bodies. Returns None when it is done, or, where that is too much for one iteration of
-the loop, the steps that are left, one for each iteration."""
+"""Function that stores sends, given the total bytes of their bodies. It returns None if they are stored. If that is too much
+work for one iteration of the loop, it returns an iterator of the remaining steps, of which one is done in each iteration."""
 
 
 class SendQueue:
-    """Gathers sends and hands them over in shares, one share at a time. Loop thread.
+    """Collects sends and has them stored in shares of at most ``SHARE_BYTES``, one share at a time. Loop thread.
 
     Args:
-        store: stores one share. What it raises costs the sends of that share their answers, and no others.
-        loop: the broker's.
-        at_turn_end: calls back at the end of an iteration of the loop, when every socket that was ready has been read.
+        store: stores one share. If it raises, only the sends of that share stay without answers.
+        loop: returns the broker's loop.
+        at_turn_end: calls a function at the end of an iteration of the loop, when every socket that was ready has been read.
     """
 
     def __init__(
@@ -84,14 +86,14 @@ class SendQueue:
         self._loop = loop
         self._pending: list[Request] = []
         self._is_draining = False
-        """Whether the pending sends will be taken without being asked for."""
+        """Whether a call that stores the pending sends is scheduled or under way."""
 
     def __len__(self) -> int:
-        """Return how many sends wait."""
+        """Return the number of sends that wait to be stored."""
         return len(self._pending)
 
     def add(self, batch: list[Request]) -> None:
-        """Keep the sends of one read until every socket that is ready in this iteration has been read."""
+        """Add the sends of one read, to store them when every socket that is ready in this iteration has been read."""
         if not self._is_draining:
             self._is_draining = True
             self._at_turn_end(self._drain)
@@ -108,7 +110,7 @@ class SendQueue:
             self._loop().call_soon(self._step, steps)
 
     def _step(self, steps: Iterator[None]) -> None:
-        """Do one step of a large share; what arrives meanwhile is stored after it."""
+        """Do one step of a large share. Sends that arrive meanwhile are stored after the share."""
         is_done = True
         try:
             for _ in steps:
@@ -126,7 +128,7 @@ class SendQueue:
             self._loop().call_soon(self._drain)
 
     def _take(self) -> tuple[list[Request], int]:
-        """Return the sends of the next share, and the bytes of their bodies."""
+        """Remove the sends of the next share from the queue. Return them and the total bytes of their bodies."""
         pending, self._pending = self._pending, []
         sizes = [len(request.body) for request in pending]
         size_bytes = sum(sizes)
@@ -139,38 +141,45 @@ class SendQueue:
 
 
 _SOON_S: Final = 0.1
-"""What is read so soon after an append may have waited for its end."""
+"""Seconds after the end of an append within which a read is assumed to have waited for it."""
 _TEXT: Final = "broker busy, start flow control for a while, period in queue: %.0fms, size of queue: %d"
 
 
 class FastFailure:
-    """Knows when the waiting sends were read, and how long the append before them took. Loop thread."""
+    """Finds sends that have waited too long, by the times of their reads and of the append before. Loop thread."""
 
     def __init__(self) -> None:
         self._reads: list[tuple[float, int, float]] = []
-        """(when, sends in it, seconds of the append they have waited for)"""
+        """Reads whose sends wait: time of the read, number of sends, and seconds of the append before it."""
         self._append_s = 0.0
         self._append_end_s = -_SOON_S
 
     def arrived(self, now_s: float, count: int) -> None:
-        """Note a read with so many sends."""
+        """Record a read.
+
+        Args:
+            now_s: time of the read.
+            count: number of sends in it.
+        """
         self._reads.append((now_s, count, self._append_s if now_s - self._append_end_s < _SOON_S else 0.0))
 
     def appended(self, end_s: float, took_s: float) -> None:
-        """Note an append."""
+        """Record the end and the length of an append, in seconds."""
         self._append_end_s, self._append_s = end_s, took_s
 
     def overdue(
         self, pending: list[Request], now_s: float, admission: AdmissionSection, left: int = 0
     ) -> list[tuple[Request, RefusedError]]:
-        """Return the waiting sends to refuse, and why; the others may be appended. Each is judged once.
+        """Return those of the sends that have waited too long, each with its refusal. Each send is checked once.
 
         Args:
             pending: the sends to be stored now, in the order of their arrival.
-            left: how many came after them, and wait for the next iteration of the loop.
+            now_s: the current time.
+            admission: the settings with the limits.
+            left: number of sends that arrived later and wait for the next iteration of the loop.
         """
         if sum(count for _, count, _ in self._reads) != len(pending) + left:
-            self._reads.clear()  # switched on in between: of some it is not known when they were read
+            self._reads.clear()  # Fast failure was switched on after some reads, whose times are unknown.
             return []
         found: list[tuple[Request, RefusedError]] = []
         at = 0
@@ -212,15 +221,15 @@ class FastFailure:
 
 _SUCCESS: Final = int(ResponseCode.SUCCESS)
 Owner = tuple[Request, int]
-"""A send, and the queue id that its answer names."""
+"""A send, and the queue id for its answer."""
 
 
 class SendAnswers:
-    """Answers the sends that a pool has taken. Loop thread.
+    """Answers the sends that a pool has accepted. Loop thread.
 
     Args:
         api: the broker.
-        pool: each answer makes room in it.
+        pool: the pool, whose number of waiting requests each answer lowers.
     """
 
     def __init__(self, api: BrokerApi, pool: RequestPool) -> None:
@@ -241,17 +250,17 @@ class SendAnswers:
         status: FlushStatus,
         began_s: float = 0.0,
     ) -> None:
-        """Answer sends whose append is done and whose promise of durability ended so; the answers leave with :meth:`flush`.
+        """Answer sends after their append and the wait for their durability. :meth:`flush` sends the answers.
 
-        Successes in JSON are written as bytes, unless a plugin's hook wants to see every answer.
+        Successful answers in JSON are encoded directly to bytes, unless a plugin's hook reads every answer.
 
         Args:
-            owners: the sends.
-            results: what became of each.
-            status: FLUSHED where they are as durable as promised, or nothing was promised.
-            began_s: when their append began, where they have waited since; 0 for those of this turn.
+            owners: the sends with the queue ids of their answers.
+            results: the stored unit or the refusal of each send.
+            status: the result of the wait. FLUSHED also stands for sends that did not have to wait.
+            began_s: time at which the append began, for sends of earlier turns; 0 for sends of this turn.
         """
-        if self._api.settings.current.broker is not self._broker:  # changed while running
+        if self._api.settings.current.broker is not self._broker:  # The settings were changed while running.
             self._broker = self._api.settings.current.broker
             self._make_encoders()
         as_bytes = status is FlushStatus.FLUSHED and self._server.answers_as_bytes
@@ -259,7 +268,7 @@ class SendAnswers:
         singles: dict[RequestChannel, list[bytes | memoryview]] = {}
         batches: dict[RequestChannel, list[bytes | memoryview]] = {}
         answered: list[tuple[Request, list[bytes | memoryview]]] = []
-        """A connection's answers with the first of their requests. All have its code: clients choose one for single sends."""
+        """Answers of a connection, with the first of their requests. Clients use one code for single sends, so it has theirs."""
         for (request, queue_id), result in zip(owners, results, strict=True):
             if not as_bytes or request.codec != JSON or request.flag & ONEWAY_FLAG:
                 self._respond(request, queue_id, result, status, began_s)
@@ -331,7 +340,7 @@ class SendAnswers:
         channel.respond(request, Response(code, remark, fields))
 
     def refuse(self, request: Request, error: RefusedError) -> None:
-        """Answer a send whose message is not stored."""
+        """Refuse a send whose message is not stored, and count it."""
         self._api.figures.counts.refused()
         self._pool.waiting -= 1
         request.channel.gave(1)
@@ -339,13 +348,16 @@ class SendAnswers:
 
     @staticmethod
     def flush(requests: Iterable[Request]) -> None:
-        """Hand the answers of these sends to their sockets, one write for each connection."""
+        """Write the answers of sends to their sockets, with one write for each connection."""
         for channel in {request.channel for request in requests}:
             channel.flush()
 
 
 class SendMessageProcessor:
-    """Takes sends in batches. Loop thread; only the flush waiter's callback comes from another."""
+    """Stores and answers sends. Loop thread, except the callback of the flush waiter, which runs on the flush thread.
+
+    It plays the part of RocketMQ's ``SendMessageProcessor``.
+    """
 
     may_wait: ClassVar = False
 
@@ -353,7 +365,8 @@ class SendMessageProcessor:
         self._api = api
         self._pool = pool = api.server.pool("send")
         self._holding = api.topics.holding_topics
-        """The topics where a message may lie instead of the queue it was sent to, which is the queue that its answer names."""
+        """Topics in which a message may be stored instead of its own queue, such as until it is due. Its answer names its own
+        queue."""
         self._queue = SendQueue(self._store_share, lambda: api.work.loop, api.server.at_turn_end)
         self._answers = SendAnswers(api, pool)
         self._fast_failure = FastFailure()
@@ -363,7 +376,7 @@ class SendMessageProcessor:
     @_sends(RequestCode.SEND_MESSAGE_V2, header=SendMessageRequestHeaderV2, needs=needs.send("b"))
     @_sends(RequestCode.SEND_BATCH_MESSAGE, header=SendMessageRequestHeaderV2, needs=needs.send("b"))
     def process(self, batch: list[Request]) -> None:
-        """Store the messages of sends and answer each; all sends of one loop iteration share one append."""
+        """Store the messages of sends and answer each send. All sends of one iteration of the loop share one append."""
         self._queue.add(batch)
         self._pool.waiting += len(batch)
         batch[0].channel.took(len(batch))
@@ -371,7 +384,7 @@ class SendMessageProcessor:
             self._fast_failure.arrived(self._api.clock.monotonic_s(), len(batch))
 
     def _store_share(self, pending: list[Request], size_bytes: int) -> Iterator[None] | None:
-        """Check sends, make messages of them, and store these; of many bytes return the steps of that."""
+        """Check sends, and store and answer their messages. If they have many bytes, return the steps of this work instead."""
         if not self._api.role.takes_writes:
             self._refuse_all(pending)
             return None
@@ -389,7 +402,7 @@ class SendMessageProcessor:
             except RefusedError as error:
                 self._answers.refuse(request, error)
                 continue
-            except StoreError as error:  # a topic was to be made, and the disk refused it
+            except StoreError as error:  # A topic had to be created, and the disk failed.
                 refused = not_stored(error)
                 self._api.figures.counts.faults.refused(refused)
                 self._answers.refuse(request, refused)
@@ -400,7 +413,9 @@ class SendMessageProcessor:
                 continue
             messages.append(message)
             queue_id = message.queue_id
-            if message.topic in self._holding and isinstance(message, MessageExtBrokerInner):  # not a batch
+            if message.topic in self._holding and isinstance(
+                message, MessageExtBrokerInner
+            ):  # The message is not a batch.
                 queue_id = number_or(message.properties.get(REAL_QUEUE_ID), queue_id)
             owners.append((request, queue_id))
         if size_bytes > _MUCH_BYTES:
@@ -411,7 +426,7 @@ class SendMessageProcessor:
         return None
 
     def _in_steps(self, pending: list[Request], messages: list[Incoming], owners: list[Owner]) -> Iterator[None]:
-        """Look into large batches part by part, then store everything."""
+        """Check large batches in several steps, then store and answer all sends in the last step."""
         began_s = pending[0].channel.read_s
         try:
             for message in messages:
@@ -419,7 +434,7 @@ class SendMessageProcessor:
                     for step in look_into_steps(message):
                         step()
                         yield
-        except Exception as error:  # a defect; nothing of these sends is stored
+        except Exception as error:  # This is a defect. None of these sends is stored.
             log.exception("send.intake_failed", "looking into %(sends)d sends failed", sends=len(owners))
             for request, _ in owners:
                 self._answers.refuse(request, refusal_of(error))
@@ -430,7 +445,7 @@ class SendMessageProcessor:
         self._api.log.dispatch_soon()
 
     def _refuse_all(self, pending: list[Request]) -> None:
-        """Refuse the sends to a slave, which takes no messages and makes no topics for them."""
+        """Refuse sends to a slave, which neither stores messages nor creates topics for them."""
         try:
             self._api.log.check_writeable()
         except RefusedError as error:
@@ -439,7 +454,7 @@ class SendMessageProcessor:
         self._answers.flush(pending)
 
     def _in_time(self, pending: list[Request]) -> list[Request]:
-        """Refuse the sends that have waited too long; return the others."""
+        """Refuse the sends that have waited too long, and return the others."""
         overdue = self._fast_failure.overdue(
             pending, self._api.clock.monotonic_s(), self._api.settings.current.admission, len(self._queue)
         )
@@ -452,7 +467,13 @@ class SendMessageProcessor:
         return [request for request in pending if id(request) not in refused]
 
     def _store(self, messages: list[Incoming], owners: list[Owner], began_s: float = 0.0) -> None:
-        """Append and answer; ``began_s`` is when the sends of earlier iterations were read."""
+        """Append messages, and answer their sends at once or when they are durable.
+
+        Args:
+            messages: the messages.
+            owners: their sends.
+            began_s: time of the read for sends of earlier iterations; 0 for sends of this iteration.
+        """
         if not messages:
             return
         api = self._api
@@ -460,7 +481,7 @@ class SendMessageProcessor:
             stored = api.put(messages, dispatch=False)
         except Exception as error:
             if not isinstance(error, RefusedError):
-                # A defect must not leave clients without an answer; nothing of this append is acknowledged.
+                # Clients must get an answer even after a defect. Nothing of this append is acknowledged.
                 log.exception("send.append_failed", "an append of %(sends)d sends failed", sends=len(owners))
             for request, _ in owners:
                 self._answers.refuse(request, refusal_of(error))
@@ -475,7 +496,7 @@ class SendMessageProcessor:
             self._answer_when_flushed(messages, owners, stored)
 
     def _answer_when_flushed(self, messages: list[Incoming], owners: list[Owner], stored: Stored) -> None:
-        """Answer now what does not wait for durability, and the rest when the waiter is done."""
+        """Answer sends that need no durability now, and the others when the waiter is done."""
         waiting = [message.wait for message in messages]
         late, results = owners, stored.results
         if not all(waiting):
@@ -490,7 +511,7 @@ class SendMessageProcessor:
     def _flushed(
         self, late: list[Owner], results: Sequence[AppendUnit | RefusedError], began_s: float, status: FlushStatus
     ) -> None:
-        """Answer sends whose durability is settled. On the flush service's thread."""
+        """Have the loop answer sends whose wait for durability has ended. Called on the flush service's thread."""
         self._api.work.from_thread(self._answer_late, late, results, began_s, status)
 
     def _answer_late(
@@ -512,7 +533,7 @@ class SendMessageProcessor:
         self._api.log.dispatch()
 
     def _answered(self, requests: list[Request]) -> None:
-        """Hand answers to their sockets."""
+        """Write the answers of sends to their sockets, and report to the intake that they are answered."""
         self._answers.flush(requests)
         self._api.intake.answered()
 
